@@ -1,0 +1,60 @@
+# Everything a contributor needs, by `make help`. The environment is .venv, made from requirements/ on first use.
+
+PYTHON ?= python3
+EXAMPLE ?= examples/launch-note.playbook.md
+ARGS ?=
+
+BIN := .venv/bin
+heading = @printf '\n==> %s\n'
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench lock build clean python environment dev
+
+help: ## Show this list
+	@echo 'Cuebook: make COMMAND [PYTHON=python3.12] [ARGS="..."]'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: environment ## Install what is needed and run an example playbook with the embedded model
+	$(heading) 'cuebook run $(EXAMPLE) $(ARGS)'
+	@$(BIN)/cuebook run $(EXAMPLE) $(ARGS)
+
+test: check ## Everything CI runs: the checks below, then the tests (ARGS go to pytest)
+	$(heading) 'Tests (pytest)'
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: dev ## Format, lint, types and import rules
+	$(heading) 'Format (ruff format)'
+	@$(BIN)/ruff format --check .
+	$(heading) 'Lint (ruff check)'
+	@$(BIN)/ruff check .
+	$(heading) 'Types (mypy)'
+	@$(BIN)/mypy
+	$(heading) 'Import rules (import-linter)'
+	@$(BIN)/lint-imports --no-cache --no-logo
+
+bench: dev ## Measure durable steps against raw SQLite and peers (ARGS go to bench/run.py)
+	@$(BIN)/python -m bench.run $(ARGS)
+
+build: dev ## Build the wheel and the source archive into dist/
+	@$(BIN)/python -m build --no-isolation $(ARGS)
+
+lock: python ## Rewrite requirements/*.txt from pyproject.toml (ARGS=--upgrade for newer versions)
+	@$(PYTHON) scripts/environment.py .venv-lock requirements/lock.txt
+	@PATH="$(CURDIR)/.venv-lock/bin:$$PATH" python scripts/lock.py $(ARGS)
+
+clean: ## Remove environments, caches and build results
+	@rm -rf .venv .venv-lock bench/.envs dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find src tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+environment: python
+	@$(PYTHON) scripts/environment.py --project .venv requirements/run.txt requirements/build.txt requirements/model.txt
+
+dev: python
+	@$(PYTHON) scripts/environment.py --project .venv requirements/dev.txt requirements/model.txt
+
+python:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo '$(PYTHON) was not found. Install Python 3.11 or newer, or name one: make PYTHON=/path/to/python3 ...' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Cuebook needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) -V 2>&1`." >&2; \
+	  echo 'Install a newer one, or name it: make PYTHON=python3.12 ...' >&2; exit 1; }

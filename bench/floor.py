@@ -1,0 +1,45 @@
+"""The floor under every durable step on SQLite: one small row, one commit, one wait for the disk. No engine at all."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sqlite3
+import tempfile
+import time
+from pathlib import Path
+
+BODY = b"x" * 200
+
+
+def raw_commits(path: str | os.PathLike[str], steps: int) -> float:
+    """Seconds for `steps` rows of about 200 bytes, each in a transaction of its own, in a new file at `path`."""
+    database = sqlite3.connect(path, isolation_level=None)
+    try:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")
+        database.execute(
+            "CREATE TABLE step (run INTEGER, seq INTEGER, body BLOB, PRIMARY KEY (run, seq)) WITHOUT ROWID"
+        )
+        started = time.perf_counter()
+        for seq in range(steps):
+            database.execute("BEGIN IMMEDIATE")
+            database.execute("INSERT INTO step VALUES (1, ?, ?)", (seq, BODY))
+            database.execute("COMMIT")
+        return time.perf_counter() - started
+    finally:
+        database.close()
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--steps", type=int, default=1000)
+    steps: int = options.parse_args().steps
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = raw_commits(Path(folder, "floor.db"), steps)
+    print(json.dumps({"steps": steps, "seconds": seconds, "ms_per_step": seconds / steps * 1000}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,416 @@
+"""How each kind of effect is handled: at once, by waiting, by asking a model, by acting on the world.
+
+Each function gives the number of the outcome's record and the outcome itself, and returns only when the
+outcome is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from cuebook.kernel.budgets import over_budget
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import (
+    Answer,
+    AnyOutcome,
+    AskHuman,
+    AskModel,
+    Breakpoint,
+    Checkpoint,
+    CommandResult,
+    Drawn,
+    Effect,
+    Elapsed,
+    Failed,
+    HttpResponse,
+    Message,
+    Moment,
+    Now,
+    Random,
+    Reply,
+    Resumed,
+    Source,
+    Usage,
+    Wait,
+)
+from cuebook.kernel.errors import Fenced
+from cuebook.kernel.events import (
+    Checkpointed,
+    ModelAsked,
+    Performed,
+    Performing,
+    StepFinished,
+    TextChunk,
+    TextReset,
+    WaitClosed,
+    WaitKind,
+    WaitOpened,
+    Warned,
+)
+from cuebook.kernel.journal import Key, Place, plain
+from cuebook.kernel.ports import Call
+from cuebook.kernel.run import Signal, WaitRow
+from cuebook.kernel.scribe import storable
+
+if TYPE_CHECKING:
+    from cuebook.kernel.driver import Driver, Line
+
+Acted = tuple[int | None, Any]
+Handler = Callable[["Driver", "Line", Key, Any], Awaitable[Acted]]
+
+PASSED = Resumed()
+"""What a breakpoint that does not pause, and a checkpoint, give back."""
+
+
+def handler(effect: Effect) -> Handler:
+    return _HANDLERS.get(type(effect), _act_on_world)
+
+
+def lies_behind(effect: Effect) -> bool:
+    """Whether it may have been passed without a record: a breakpoint that did not pause, an earlier checkpoint."""
+    return isinstance(effect, Breakpoint | Checkpoint)
+
+
+# --- at once ------------------------------------------------------------------------------------------
+
+
+async def _now(driver: Driver, line: Line, key: Key, effect: Now) -> Acted:
+    return await driver.record(key, effect, Moment(driver.clock()))
+
+
+async def _random(driver: Driver, line: Line, key: Key, effect: Random) -> Acted:
+    return await driver.record(key, effect, Drawn(random.random()))
+
+
+async def _checkpoint(driver: Driver, line: Line, key: Key, effect: Checkpoint) -> Acted:
+    cursor = line.cursor
+    event = Checkpointed(plain(effect.state), msgspec.to_builtins(cursor))
+    seq = driver.scribe.seq + 1
+    await driver.scribe.commit(event, cursor.place(), checkpoints=[(cursor.path, seq)])
+    return None, PASSED
+
+
+# --- by waiting ---------------------------------------------------------------------------------------
+
+
+async def _ask_human(driver: Driver, line: Line, key: Key, effect: AskHuman) -> Acted:
+    expiry = effect.expires_after if effect.expires_after is not None else driver.settings.pause_expiry
+    closed = await _wait(
+        driver,
+        line,
+        key,
+        "question",
+        effect.question,
+        type=effect.type,
+        options=effect.options,
+        default=effect.default,
+        expires_after=expiry,
+    )
+    if closed.how == "answered":
+        return await driver.record(key, effect, Answer(str(closed.answer.get("value", "")), closed.by))
+    return await driver.record(key, effect, _unanswered(closed, "The question was not answered in time."))
+
+
+async def _breakpoint(driver: Driver, line: Line, key: Key, effect: Breakpoint) -> Acted:
+    if effect.step not in driver.settings.breakpoints and (key, "breakpoint") not in driver.recorded.opened:
+        return None, PASSED
+    prompt = f"Paused after step {effect.step}."
+    closed = await _wait(driver, line, key, "breakpoint", prompt, expires_after=driver.settings.pause_expiry)
+    if closed.how == "answered":
+        return await driver.record(key, effect, Resumed(closed.answer.get("overrides", {}), closed.by))
+    return await driver.record(key, effect, _unanswered(closed, "The pause was not ended in time."))
+
+
+async def _wait_for(driver: Driver, line: Line, key: Key, effect: Wait) -> Acted:
+    if effect.channel is None:
+        closed = await _wait(driver, line, key, "timer", "Waiting for time to pass.", expires_after=effect.seconds or 0)
+    else:
+        prompt = f"Waiting for a message on '{effect.channel}'."
+        details = {"channel": effect.channel}
+        closed = await _wait(driver, line, key, "message", prompt, expires_after=effect.seconds, details=details)
+    if closed.how == "answered":
+        return await driver.record(key, effect, Message(closed.answer.get("value"), closed.by))
+    if closed.how == "expired":
+        return await driver.record(key, effect, Elapsed())
+    return await driver.record(key, effect, _unanswered(closed, ""))
+
+
+def _unanswered(closed: WaitClosed, expired: str) -> Failed:
+    if closed.how == "expired":
+        return Failed("expired", expired, fix="Restart the run from that step.")
+    return Failed("cancelled", "Cancelled.")
+
+
+async def _wait(
+    driver: Driver,
+    line: Line,
+    key: Key,
+    kind: WaitKind,
+    prompt: str,
+    *,
+    purpose: str = "",
+    type: str = "",
+    options: tuple[str, ...] = (),
+    default: str | None = None,
+    expires_after: float | None = None,
+    details: dict[str, Any] | None = None,
+) -> WaitClosed:
+    """Opens a wait (or finds it opened before a crash), stands still until it is decided, and records that."""
+    purpose = purpose or kind
+    known = driver.recorded.opened.get((key, purpose))
+    if known is not None and known.wait in driver.recorded.closed:
+        return driver.recorded.closed[known.wait]
+    place = Place(*key)
+    if known is None:
+        now = driver.clock()
+        row = WaitRow(
+            id=f"w{secrets.token_hex(8)}",
+            run=driver.run_id,
+            tenant=driver.row.tenant,
+            owner=driver.row.owner,
+            place=place,
+            kind=kind,
+            prompt=prompt,
+            purpose=purpose,
+            type=type,
+            options=options,
+            default=default,
+            details=details or {},
+            opened=now,
+            expires=None if expires_after is None else now + expires_after,
+        )
+        driver.scribe.note(
+            WaitOpened(row.id, kind, prompt, purpose, type, options, default, row.expires, row.details),
+            place,
+            opened=[row],
+        )
+    else:
+        row = driver.waits[known.wait]
+    closed: WaitClosed | None = None
+    taken: list[int] = []
+    while closed is None:
+        message = message_for(driver, row) if kind == "message" else None
+        if message is not None:
+            driver.signals.remove(message)
+            taken = [message.id]
+            closed = WaitClosed(row.id, "answered", kind, {"value": message.payload.get("value")}, message.by)
+            break
+        decided = await driver.park(row)
+        if decided is not None:
+            closed = WaitClosed(row.id, _HOW.get(decided.state, "cancelled"), kind, decided.answer, decided.by)
+        elif driver.cancel is not None and not line.cancelled:
+            closed = WaitClosed(row.id, "cancelled", kind)
+    driver.scribe.note(closed, place, closed=[row.id], taken=taken)
+    driver.settings = driver.settings.edited(closed.answer.get("settings", {}))
+    return closed
+
+
+_HOW: dict[str, Literal["answered", "expired"]] = {"answered": "answered", "expired": "expired"}
+
+
+def message_for(driver: Driver, wait: WaitRow) -> Signal | None:
+    """The oldest message on the wait's channel that no one has taken."""
+    channel = wait.details.get("channel")
+    for signal in driver.signals:
+        if signal.kind == "message" and signal.payload.get("channel") == channel:
+            return signal
+    return None
+
+
+# --- by asking a model --------------------------------------------------------------------------------
+
+
+async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> Acted:
+    asked = 0
+    while (why := over_budget(driver.engine, driver.row.totals, driver.settings, effect)) is not None:
+        asked += 1
+        closed = await _wait(
+            driver, line, key, "budget", why.message, purpose=f"budget:{asked}", details={"code": why.code}
+        )
+        if closed.how != "answered":
+            return await driver.record(key, effect, Failed("cancelled", "Cancelled."))
+    attempt = driver.recorded.asked.get(key, 0) + 1
+    driver.scribe.keep_context(effect.context)
+    model = effect.model or driver.settings.model
+    event = ModelAsked(model, effect.context.digest, Text(effect.prompt), effect.fingerprint)
+    seq = driver.scribe.note(event, Place(*key, attempt))
+    stream = _Stream(driver, key, seq, effect)
+    if attempt > 1:
+        stream.reset()
+    outcome = await _perform(driver, line, key, effect, attempt, stream)
+    if isinstance(outcome, Reply):
+        outcome = stream.close(outcome)
+    return await driver.record(key, effect, outcome, attempt)
+
+
+class _Stream:
+    """Shows a reply as it arrives, through the effect's watch where it has one."""
+
+    def __init__(self, driver: Driver, key: Key, seq: int, effect: Effect) -> None:
+        self._publish = driver.engine.publish
+        self._run, self._step, self._seq = driver.run_id, key[1], seq
+        self._watch_of: Callable[[], Any] = lambda: None
+        if isinstance(effect, AskModel) and effect.watch is not None:
+            watch = effect.watch
+            self._watch_of = lambda: driver.engine.watch(watch.name, watch.arguments)
+        self._watch = self._watch_of()
+        self._offset = 0
+
+    def emit(self, text: str) -> bool:
+        release, go_on = text, True
+        if self._watch is not None:
+            seen = self._watch.feed(text)
+            release, go_on = seen.release, not seen.stop
+        self._show(release)
+        return go_on
+
+    def reset(self) -> None:
+        self._watch, self._offset = self._watch_of(), 0
+        self._publish(TextReset(self._run, self._seq, self._step))
+
+    def close(self, reply: Reply) -> Reply:
+        if self._watch is None:
+            return reply
+        if reply.finish != "watch":
+            self._show(self._watch.finish())
+        return msgspec.structs.replace(reply, released=self._offset)
+
+    def _show(self, text: str) -> None:
+        if text:
+            self._publish(TextChunk(self._run, self._seq, self._step, self._offset, text))
+            self._offset += len(text)
+
+
+# --- by acting on the world ---------------------------------------------------------------------------
+
+
+async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) -> Acted:
+    attempt = driver.recorded.intents.get(key, 0)
+    if attempt and not effect.repeatable:
+        decision = await _settle_doubt(driver, line, key, effect, attempt)
+        if decision is not None:
+            return await driver.record(key, effect, decision, attempt)
+    attempt += 1
+    seq = driver.scribe.seq
+    if effect.changes:
+        intent = Performing(effect, effect.fingerprint)  # type: ignore[arg-type]
+        done = driver.scribe.commit(intent, Place(*key, attempt))
+        seq = driver.scribe.seq
+        await done
+    outcome = await _perform(driver, line, key, effect, attempt, _Stream(driver, key, seq, effect))
+    try:
+        return await driver.record(key, effect, outcome, attempt)
+    except Fenced:
+        if effect.changes and not (isinstance(outcome, Failed) and outcome.code == "cancelled"):
+            await _send_late(driver, key, outcome)
+        raise
+
+
+async def _settle_doubt(driver: Driver, line: Line, key: Key, effect: Effect, attempt: int) -> AnyOutcome | None:
+    """A person says what became of an effect that was begun and never answered. None: perform it again."""
+    late = next((s for s in driver.signals if s.kind == "late" and tuple(s.payload["key"]) == key), None)
+    details = {"effect": msgspec.to_builtins(effect), "attempt": attempt}
+    if late is not None:
+        details["late"] = late.payload["outcome"]
+    closed = await _wait(
+        driver,
+        line,
+        key,
+        "in_doubt",
+        f"Nobody knows whether '{effect.fingerprint}' happened: the process ended while it was under way.",
+        purpose=f"in_doubt:{attempt}",
+        options=("repeat", "stop", "done"),
+        details=details,
+    )
+    doubt = {"in_doubt": True}
+    if closed.how != "answered":
+        return Failed("cancelled", "Cancelled.", details=doubt)
+    match closed.answer.get("decision"):
+        case "repeat":
+            return None
+        case "done":
+            return outcome_from(closed.answer["outcome"])
+        case _:
+            return Failed("in_doubt", f"Stopped: nobody knows whether '{effect.fingerprint}' happened.", details=doubt)
+
+
+def outcome_from(value: Any) -> AnyOutcome:
+    """An outcome from its plain form; `msgspec.ValidationError` if it is none."""
+    made: AnyOutcome = msgspec.convert(value, AnyOutcome, dec_hook=lambda _, text: Text(text))
+    return made
+
+
+async def _send_late(driver: Driver, key: Key, outcome: AnyOutcome) -> None:
+    payload = {"key": list(key), "outcome": msgspec.to_builtins(outcome, enc_hook=str)}
+    await driver.engine.store.signal(Signal(driver.run_id, "late", payload, driver.engine.driver))
+
+
+async def _perform(driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, stream: _Stream) -> AnyOutcome:
+    performer = driver.engine.performers.get(type(effect))
+    if performer is None:
+        return Failed("no_performer", f"Nothing here can perform '{effect.kind}'.", fix="Configure it first.")
+    place = Place(*key, attempt)
+    call = Call(
+        run=driver.run_id,
+        key=f"{driver.run_id}/{key[0]}{key[1]}#{key[2]}.{key[3]}~{driver.recorded.rewinds}",
+        attempt=attempt,
+        settings=driver.settings,
+        emit=stream.emit,
+        reset=stream.reset,
+        warn=lambda code, message: void(driver.scribe.note(Warned(code, message), place)),
+    )
+    line.interruptible = True
+    try:
+        outcome = await performer.perform(effect, call)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if driver.cancel is None or line.cancelled or driver.finishing or task is None:
+            raise
+        task.uncancel()
+        doubt = {"in_doubt": True} if effect.changes and not effect.repeatable else {}
+        return Failed("cancelled", "Cancelled while it was under way.", details=doubt)
+    except Exception as error:
+        return Failed("performer_error", f"'{effect.fingerprint}' failed: {type(error).__name__}: {error}")
+    finally:
+        line.interruptible = False
+    problem = storable(driver.engine.codec, Performed(outcome, effect.fingerprint))
+    if problem:
+        return Failed("not_storable", f"What '{effect.fingerprint}' gave back cannot be stored at {place}: {problem}")
+    if isinstance(outcome, Reply | CommandResult | HttpResponse | Source | Failed):
+        return outcome
+    return outcome_from(plain(outcome))
+
+
+def void(_: Any) -> None:
+    return None
+
+
+def with_usage(driver: Driver, place: Place, event: StepFinished) -> StepFinished:
+    """Fills in what the step used."""
+    step = driver.scribe.tally.step_at(place)
+    if step is None or step.label != event.label:
+        return event
+    totals = step.totals
+    cost = None if totals.unknown_costs else totals.cost
+    usage = Usage(
+        totals.input, totals.output, totals.cached, totals.reasoning, cost, "estimated" if cost else "unknown"
+    )
+    seconds = max(0.0, driver.clock() - (step.started or driver.clock()))
+    return msgspec.structs.replace(event, usage=usage if totals.calls else None, seconds=seconds)
+
+
+_HANDLERS: dict[type[Effect], Handler] = {
+    Now: _now,
+    Random: _random,
+    Checkpoint: _checkpoint,
+    AskHuman: _ask_human,
+    Breakpoint: _breakpoint,
+    Wait: _wait_for,
+    AskModel: _ask_model,
+}

@@ -1,0 +1,133 @@
+"""Texts and contexts: what a model is shown, addressed by content and built by appending.
+
+A `Text` knows its digest and is loaded on first use; a `Context` is a list that shares its beginning with
+the list it grew from, so that adding a block costs the same however many came before. No I/O happens here:
+a text that lies in a store carries the function that fetches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from typing import Any, Literal
+
+import msgspec
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+INLINE_LIMIT = 2_000
+"""Texts up to this many characters are stored within their record; longer ones once, by digest."""
+
+
+def digest_of(value: str) -> str:
+    return sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Text:
+    """A string that may not be in memory yet."""
+
+    __slots__ = ("_digest", "_length", "_load", "_value")
+
+    def __init__(self, value: str) -> None:
+        self._value: str | None = value
+        self._digest: str | None = None
+        self._length = len(value)
+        self._load: Callable[[str], str] | None = None
+
+    @classmethod
+    def stored(cls, digest: str, length: int, load: Callable[[str], str]) -> Text:
+        text = cls("")
+        text._value, text._digest, text._length, text._load = None, digest, length, load
+        return text
+
+    @property
+    def digest(self) -> str:
+        if self._digest is None:
+            self._digest = digest_of(str(self))
+        return self._digest
+
+    @property
+    def loaded(self) -> bool:
+        return self._value is not None
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __str__(self) -> str:
+        if self._value is None:
+            assert self._load is not None and self._digest is not None
+            self._value = self._load(self._digest)
+        return self._value
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            return str(self) == other
+        return isinstance(other, Text) and len(self) == len(other) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"Text({str(self)!r})" if self.loaded else f"Text(<{self._length} characters, {self._digest}>)"
+
+
+class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tool that the model asks for."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any] = {}
+    malformed: str = ""
+    """The raw arguments, where they were not a JSON object."""
+
+
+class Block(msgspec.Struct, frozen=True):
+    """One piece of a context: a system text, an earlier output, a turn of a conversation."""
+
+    role: Role
+    text: Text
+    calls: tuple[ToolCall, ...] = ()
+    """What an assistant turn asked for."""
+    call_id: str = ""
+    """Which call a tool turn answers."""
+
+
+class Context:
+    """Blocks in order. `add` gives a new context and leaves this one as it was."""
+
+    __slots__ = ("block", "digest", "head", "parent", "size")
+
+    def __init__(self, parent: Context | None = None, block: Block | None = None) -> None:
+        self.parent = parent
+        self.block = block
+        self.size: int = 0 if parent is None else parent.size + 1
+        self.head = ""
+        """The block as it is stored: what it follows, and its text by digest."""
+        self.digest = ""
+        if parent is not None and block is not None:
+            node = (parent.digest, block.role, block.text.digest, block.call_id, block.calls)
+            self.head = msgspec.json.encode(node).decode()
+            self.digest = digest_of(self.head)
+
+    def add(self, role: Role, text: Text | str, *, calls: tuple[ToolCall, ...] = (), call_id: str = "") -> Context:
+        return Context(self, Block(role, text if isinstance(text, Text) else Text(text), calls, call_id))
+
+    def __iter__(self) -> Iterator[Block]:
+        blocks: list[Block] = []
+        node: Context | None = self
+        while node is not None and node.block is not None:
+            blocks.append(node.block)
+            node = node.parent
+        return reversed(blocks)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Context) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
+EMPTY = Context()

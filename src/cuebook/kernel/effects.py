@@ -1,0 +1,427 @@
+"""Effects and outcomes: everything a program can ask of the world, and everything that can come back.
+
+A program is a generator. It yields the effects below (and the events of `events`), receives the outcome of
+each, and does nothing else: no clock, no file, no network. A reader who has understood this file has
+understood the product. Nothing here knows how an effect is performed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from cuebook.kernel.context import EMPTY, Context, Text, ToolCall
+
+T = TypeVar("T")
+
+Program: TypeAlias = Generator[Any, Any, T]
+"""Yields effects and events, receives outcomes, returns its result."""
+
+
+class Effect(msgspec.Struct, frozen=True, tag_field="is", tag=True, omit_defaults=True):
+    """A request to the world."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether performing it can change the world: then an intent is recorded before, the outcome after."""
+        return False
+
+    @property
+    def kind(self) -> str:
+        return type(self).__name__
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be performed again when nobody knows if it happened."""
+        return not self.changes
+
+    @property
+    def subject(self) -> str:
+        """What the author can see of it: a tool's name, a command, a model. Part of the fingerprint."""
+        return ""
+
+    @property
+    def fingerprint(self) -> str:
+        subject = self.subject
+        return f"{self.kind} {subject}" if subject else self.kind
+
+
+class Acting(Effect, frozen=True, kw_only=True):
+    """An effect that changes the world unless it says that it only reads."""
+
+    reads_only: bool = False
+    idempotent: bool = False
+
+    @property
+    def changes(self) -> bool:
+        return not self.reads_only
+
+    @property
+    def repeatable(self) -> bool:
+        return self.reads_only or self.idempotent
+
+
+# --- models ---------------------------------------------------------------------------------------
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    """A tool as a model is shown it."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class Watch(msgspec.Struct, frozen=True):
+    """Names a registered watch: a pure function that reads a reply as it streams and may stop it."""
+
+    name: str
+    arguments: dict[str, Any] = {}
+
+
+class AskModel(Effect, frozen=True):
+    prompt: str = ""
+    """The last user turn; may be empty where the context ends in one."""
+    context: Context = EMPTY
+    model: str | None = None
+    """`provider/model`, or the run's model."""
+    max_tokens: int | None = None
+    temperature: float | None = None
+    schema: dict[str, Any] | None = None
+    """A JSON Schema that the reply must follow."""
+    tools: tuple[ToolSpec, ...] = ()
+    stop: tuple[str, ...] = ()
+    watch: Watch | None = None
+
+    @property
+    def subject(self) -> str:
+        return self.model or ""
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+class CallTool(Acting, frozen=True):
+    tool: str
+    arguments: dict[str, Any] = {}
+
+    @property
+    def subject(self) -> str:
+        return self.tool
+
+
+class RunCommand(Acting, frozen=True):
+    argv: tuple[str, ...]
+    cwd: str = ""
+    env: dict[str, str] = {}
+    stdin: str = ""
+    timeout: float | None = None
+
+    @property
+    def subject(self) -> str:
+        return self.argv[0] if self.argv else ""
+
+
+class SendHttp(Acting, frozen=True):
+    method: str
+    url: str
+    headers: dict[str, str] = {}
+    body: str = ""
+    timeout: float | None = None
+
+    @property
+    def subject(self) -> str:
+        return self.method.upper()
+
+
+class Browse(Acting, frozen=True):
+    action: str
+    arguments: dict[str, Any] = {}
+
+    @property
+    def subject(self) -> str:
+        return self.action
+
+
+class CallNode(Acting, frozen=True):
+    node: str
+    action: str
+    arguments: dict[str, Any] = {}
+
+    @property
+    def subject(self) -> str:
+        return f"{self.node} {self.action}"
+
+
+class RunPython(Effect, frozen=True):
+    function: str
+    arguments: dict[str, Any] = {}
+    replies: tuple[Any, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        return self.function
+
+
+class RunPlaybook(Acting, frozen=True):
+    playbook: str
+    inputs: dict[str, Any] = {}
+
+    @property
+    def subject(self) -> str:
+        return self.playbook
+
+
+class ReadSource(Effect, frozen=True):
+    source: str
+
+    @property
+    def subject(self) -> str:
+        return self.source
+
+
+class Send(Acting, frozen=True):
+    """A message to someone who watches the run, or to another run."""
+
+    text: str
+    to: str = "user"
+
+    @property
+    def subject(self) -> str:
+        return self.to
+
+
+# --- people and time ------------------------------------------------------------------------------
+
+QuestionType = Literal["input", "confirm", "select"]
+
+
+class AskHuman(Effect, frozen=True):
+    question: str
+    type: QuestionType = "input"
+    options: tuple[str, ...] = ()
+    default: str | None = None
+    expires_after: float | None = None
+    """Seconds; none means never."""
+
+    @property
+    def subject(self) -> str:
+        return self.type
+
+
+class Breakpoint(Effect, frozen=True):
+    """A place where the run may pause; the run's settings say whether it does."""
+
+    step: str
+
+    @property
+    def subject(self) -> str:
+        return self.step
+
+
+class Wait(Effect, frozen=True):
+    """Wait for a time to pass, for a message, or for whichever comes first."""
+
+    seconds: float | None = None
+    channel: str | None = None
+
+    @property
+    def subject(self) -> str:
+        return self.channel or ""
+
+
+class Now(Effect, frozen=True):
+    pass
+
+
+class Random(Effect, frozen=True):
+    pass
+
+
+# --- structure: not journaled as requests, but understood by the engine ----------------------------
+
+
+class Checkpoint(Effect, frozen=True):
+    """From here on, a replay of this branch starts with `state` instead of its beginning."""
+
+    state: Any
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """A sub-program below `All`: made by a function of its last checkpoint's state, or of None."""
+
+    start: Callable[[Any], Program[Any]]
+    name: str = ""
+
+
+class All(msgspec.Struct, frozen=True):
+    """Several effects or branches at once. Gives their outcomes in order; one that failed gives `Failed`."""
+
+    branches: tuple[Effect | Branch, ...]
+
+
+# --- outcomes -------------------------------------------------------------------------------------
+
+
+class Outcome(msgspec.Struct, frozen=True, tag_field="is", tag=True, omit_defaults=True):
+    """What came back from an effect."""
+
+
+CostOrigin = Literal["reported", "estimated", "unknown"]
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tokens and money. Cached tokens are a part of the input, reasoning tokens of the output."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    reasoning: int = 0
+    cost: float | None = None
+    """US dollars; none where nobody knows."""
+    origin: CostOrigin = "unknown"
+
+
+class Reply(Outcome, frozen=True):
+    content: Text
+    calls: tuple[ToolCall, ...] = ()
+    model: str = ""
+    """The model that really answered, as `provider/model`."""
+    finish: str = "stop"
+    """`stop`, `length` (cut at the token limit), `tool_calls`, `watch` (stopped by the watch) or `filter`."""
+    usage: Usage = Usage()
+    seconds: float = 0.0
+    retries: int = 0
+    released: int | None = None
+    """With a watch: how many characters observers were shown."""
+
+    @property
+    def text(self) -> str:
+        return str(self.content)
+
+
+class ToolResult(Outcome, frozen=True):
+    value: Any = None
+    is_error: bool = False
+
+
+class CommandResult(Outcome, frozen=True):
+    exit_code: int
+    stdout: Text = Text("")
+    stderr: Text = Text("")
+    truncated: bool = False
+
+
+class HttpResponse(Outcome, frozen=True):
+    status: int
+    headers: dict[str, str] = {}
+    body: Text = Text("")
+
+
+class Source(Outcome, frozen=True):
+    content: Text
+    digest: str = ""
+
+
+class Done(Outcome, frozen=True):
+    """It happened, and there is nothing more to say (or a plain value)."""
+
+    value: Any = None
+
+
+class Answer(Outcome, frozen=True):
+    value: str
+    by: str = ""
+
+
+class Resumed(Outcome, frozen=True):
+    """A breakpoint was passed; `overrides` are the values that the person changed."""
+
+    overrides: dict[str, Any] = {}
+    by: str = ""
+
+
+class Elapsed(Outcome, frozen=True):
+    """A wait ended by its time."""
+
+
+class Message(Outcome, frozen=True):
+    """A wait ended by a message."""
+
+    value: Any = None
+    by: str = ""
+
+
+class Moment(Outcome, frozen=True):
+    at: float
+    """Seconds since the epoch."""
+
+
+class Drawn(Outcome, frozen=True):
+    value: float
+    """In [0, 1)."""
+
+
+class Failed(Outcome, frozen=True):
+    code: str
+    message: str
+    fix: str = ""
+    retryable: bool = False
+    details: dict[str, Any] = {}
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.fix}".strip()
+
+
+AnyEffect: TypeAlias = (
+    AskModel
+    | CallTool
+    | RunCommand
+    | SendHttp
+    | Browse
+    | CallNode
+    | RunPython
+    | RunPlaybook
+    | ReadSource
+    | Send
+    | AskHuman
+    | Breakpoint
+    | Wait
+    | Now
+    | Random
+)
+
+AnyOutcome: TypeAlias = (
+    Reply
+    | ToolResult
+    | CommandResult
+    | HttpResponse
+    | Source
+    | Done
+    | Answer
+    | Resumed
+    | Elapsed
+    | Message
+    | Moment
+    | Drawn
+    | Failed
+)
+
+
+class EffectFailed(Exception):
+    """Thrown into a program at the effect that failed; uncaught, it fails the run."""
+
+    def __init__(self, failed: Failed, seq: int | None = None) -> None:
+        super().__init__(str(failed))
+        self.failed = failed
+        self.seq = seq
+        """The record of the failure, where the engine threw it."""
+
+
+class Cancelled(BaseException):
+    """Thrown into a program when its run is cancelled. It may still yield effects that undo its work."""
+
+
+Inputs: TypeAlias = Mapping[str, Any]

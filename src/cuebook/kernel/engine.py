@@ -1,0 +1,260 @@
+"""The engine: drives runs, keeps their leases alive, hears what comes for them, and shows what happens.
+
+One engine per process. It knows its store and performers only by their ports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from cuebook.kernel.driver import Driver
+from cuebook.kernel.effects import AskModel, Effect, Program
+from cuebook.kernel.errors import Busy, CuebookError, NotFound
+from cuebook.kernel.events import AnyEvent, Forked, RunStarted, TextChunk, TextReset
+from cuebook.kernel.journal import GENESIS, Codec, Entry, Place, Record, Verdict, seal, verify, without_void
+from cuebook.kernel.ports import Batch, Estimate, Performer, Store
+from cuebook.kernel.rehearsal import Rehearsal, rehearse
+from cuebook.kernel.run import RunRow, Settings, StepRow, Tally
+
+log = logging.getLogger("cuebook")
+
+Programs = Callable[[RunRow, str, dict[str, Any]], Callable[[Any], Program[Any]]]
+"""From a run, its playbook's text and its inputs to the function that starts its program at a state."""
+
+Observer = Callable[[Entry | TextChunk | TextReset], None]
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What a watch says of a piece of text: what observers may see now, and whether to stop here."""
+
+    release: str
+    stop: bool = False
+
+
+class WatchFunction(Protocol):
+    """Reads a reply as it streams. Pure: the same pieces give the same verdicts."""
+
+    def feed(self, text: str) -> Seen: ...
+
+    def finish(self) -> str:
+        """What may be shown once the reply has ended."""
+
+
+class Engine:
+    """Runs programs durably."""
+
+    def __init__(
+        self,
+        store: Store,
+        programs: Programs,
+        performers: Mapping[type[Effect], Performer] | None = None,
+        *,
+        watches: Mapping[str, Callable[..., WatchFunction]] | None = None,
+        clock: Callable[[], float] = time.time,
+        heartbeat_every: float = 3.0,
+        listen_every: float = 0.2,
+    ) -> None:
+        self.store = store
+        self.codec = Codec(store.text)
+        self.programs = programs
+        self.performers: dict[type[Effect], Performer] = dict(performers or {})
+        self.clock = clock
+        self.driver = f"d{secrets.token_hex(8)}"
+        self._watches = dict(watches or {})
+        self._observers: list[Observer] = []
+        self._blamed: list[Observer] = []
+        self._driving: dict[str, Driver | None] = {}
+        self._keeper: asyncio.Task[None] | None = None
+        self._heartbeat_every = heartbeat_every
+        self._listen_every = listen_every
+        self._beat_at = -1e9
+        self._idle = asyncio.Event()
+
+    # --- beginning ---
+
+    async def start(
+        self,
+        row: RunRow,
+        text: str,
+        inputs: Mapping[str, Any],
+        settings: Settings,
+    ) -> None:
+        """Creates a run; it is `pending` until something drives it."""
+        event = RunStarted(dict(inputs), msgspec.to_builtins(settings))
+        await self._create(row, text, event, 1, GENESIS, [])
+
+    async def fork(self, row: RunRow, step: StepRow, values: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        """Creates a run that shares the parent's records before a step visit; `row.parent` names the parent."""
+        inherited: list[Record] = []
+        async for record in self.store.records(row.parent):
+            if record.seq >= step.seq:
+                break
+            inherited.append(record)
+        if not inherited or inherited[-1].seq != step.seq - 1:
+            raise NotFound(f"Run {row.parent} has no record {step.seq - 1} to fork from.")
+        row.parent_seq = step.seq
+        tally = Tally(row)
+        for entry in without_void([self.codec.entry(record) for record in inherited]):
+            tally.apply(entry)
+        chain = inherited[-1].chain
+        event = Forked(
+            row.parent, chain.hex(), step.path, step.label, step.visit, dict(values), msgspec.to_builtins(settings)
+        )
+        steps = tally.take_changes()[1]
+        text = await self.store.playbook(row.playbook)
+        await self._create(row, text, event, step.seq, chain, steps)
+
+    async def _create(
+        self, row: RunRow, text: str, event: AnyEvent, seq: int, previous: bytes, steps: list[StepRow]
+    ) -> None:
+        texts: dict[str, str] = {}
+        body = self.codec.encode(event, texts)
+        record = seal(row.id, seq, self.clock(), row.epoch, Place(), type(event).__name__, body, previous)
+        entry = self.codec.entry(record)
+        Tally(row).apply(entry)
+        await self.store.create(row, text, Batch(row.id, row.epoch, [record], row, steps, texts))
+        self.publish(entry)
+
+    # --- driving ---
+
+    async def drive(self, run: str) -> RunRow:
+        """Takes the run up and goes on until it waits or ends. `Busy` if another driver holds it."""
+        if run in self._driving:
+            raise Busy(f"Run {run} is being driven here already.")
+        self._driving[run] = None
+        try:
+            await self._beat()
+            self._keep()
+            claim = await self.store.claim(run, self.driver, self.clock())
+            driver = Driver(self, claim)
+            self._driving[run] = driver
+            return await driver.drive()
+        finally:
+            del self._driving[run]
+            if not self._driving:
+                self._idle.set()
+
+    async def hear(self, run: str) -> None:
+        """Tells a run driven here that something came for it; one driven elsewhere hears by itself."""
+        driver = self._driving.get(run)
+        if driver is not None:
+            await driver.hear()
+
+    def drives(self, run: str) -> bool:
+        return run in self._driving
+
+    async def serve(self, *, at_once: int = 100, every: float = 0.2) -> None:
+        """Drives whatever is ready, until cancelled: new runs, answered ones, expired ones, those of dead drivers."""
+        tasks: dict[str, asyncio.Task[Any]] = {}
+        failed: dict[str, float] = {}
+        try:
+            while True:
+                now = self.clock()
+                await self.store.expire(now)
+                for run in await self.store.ready(now, self.driver):
+                    if run in tasks or run in self._driving or failed.get(run, 0) > now or len(tasks) >= at_once:
+                        continue
+                    tasks[run] = asyncio.create_task(self.drive(run))
+                for run, task in [(r, t) for r, t in tasks.items() if t.done()]:
+                    del tasks[run]
+                    error = task.exception()
+                    if error is not None:
+                        failed[run] = now + 5.0
+                        if not isinstance(error, Busy):
+                            log.error("run %s: %s", run, error)
+                await asyncio.sleep(every)
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    async def close(self) -> None:
+        """Gives up every lease of this process. Runs under way are taken up again by whoever drives them next."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+            self._keeper = None
+        if self._beat_at > 0:
+            await self.store.retire(self.driver)
+            self._beat_at = -1e9
+
+    async def _beat(self) -> None:
+        if time.monotonic() - self._beat_at < self._heartbeat_every:
+            return
+        self._beat_at = time.monotonic()
+        try:
+            await self.store.heartbeat(self.driver, self.clock())
+        except BaseException:
+            self._beat_at = -1e9
+            raise
+
+    def _keep(self) -> None:
+        if self._keeper is None or self._keeper.done():
+            self._idle.clear()
+            self._keeper = asyncio.get_running_loop().create_task(self._keep_leases())
+
+    async def _keep_leases(self) -> None:
+        while self._driving:
+            await asyncio.sleep(self._listen_every)
+            try:
+                await self._beat()
+                await self.store.expire(self.clock())
+                for run in await self.store.called(self.driver):
+                    await self.hear(run)
+            except CuebookError as error:  # the next append says it to whom it concerns
+                log.warning("%s", error)
+
+    # --- showing ---
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Calls `observer` with everything that happens; gives the function that ends it."""
+        self._observers.append(observer)
+        return lambda: self._observers.remove(observer)
+
+    @property
+    def observed(self) -> bool:
+        return bool(self._observers)
+
+    def publish(self, event: Entry | TextChunk | TextReset) -> None:
+        for observer in tuple(self._observers):
+            try:
+                observer(event)
+            except Exception:  # an observer never harms a run
+                if observer not in self._blamed:
+                    self._blamed.append(observer)
+                    log.exception("An observer failed; the run goes on. Its further failures are not shown.")
+
+    async def entries(self, run: str, after: int = 0) -> AsyncIterator[Entry]:
+        async for record in self.store.records(run, after):
+            if record.body:
+                yield self.codec.entry(record)
+
+    async def verify(self, run: str) -> Verdict:
+        return verify([record async for record in self.store.records(run)])
+
+    async def replay(self, run: str) -> Rehearsal:
+        """Runs the program once more on its journal alone: nothing is performed, nothing is written."""
+        row = await self.store.run(run)
+        text = await self.store.playbook(row.playbook)
+        entries = [entry async for entry in self.entries(run)]
+        return rehearse(self.programs, row, text, entries)
+
+    # --- for drivers ---
+
+    def watch(self, name: str, arguments: dict[str, Any]) -> WatchFunction:
+        factory = self._watches.get(name)
+        if factory is None:
+            raise CuebookError(f"There is no watch named '{name}'.")
+        return factory(**arguments)
+
+    def estimate(self, effect: AskModel, settings: Settings) -> Estimate | None:
+        performer = self.performers.get(AskModel)
+        estimate = getattr(performer, "estimate", None)
+        return estimate(effect, settings) if estimate is not None else None

@@ -1,0 +1,116 @@
+"""Every error a user can meet has one base class, a stable code, and words that say what to do next.
+
+A class docstring is the first line of the message when no other is given.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class CuebookError(Exception):
+    """Something went wrong."""
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str = "", *, fix: str = "") -> None:
+        self.message = message or (type(self).__doc__ or "").strip()
+        self.fix = fix
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.fix}".strip()
+
+
+class BadInput(CuebookError):
+    """What was given cannot be used."""
+
+    code = "bad_input"
+    exit_code = 2
+
+
+class NotFound(BadInput):
+    """There is no such thing."""
+
+    code = "not_found"
+
+
+class Refused(CuebookError):
+    """The request came too late or from the wrong place; nothing was changed."""
+
+    code = "refused"
+    exit_code = 2
+
+
+class AlreadyAnswered(Refused):
+    """This question has been answered already."""
+
+    code = "already_answered"
+
+
+class WaitExpired(Refused):
+    """This question has expired."""
+
+    code = "wait_expired"
+
+
+class WaitClosed(Refused):
+    """This question is closed: its run was cancelled."""
+
+    code = "wait_closed"
+
+
+class Busy(Refused):
+    """Another process is driving this run."""
+
+    code = "busy"
+
+
+class Fenced(CuebookError):
+    """This process lost its claim on the run: another one drives it now, and nothing more was recorded from here."""
+
+    code = "fenced"
+
+
+class NonDeterminism(CuebookError):
+    """The program asked for something else than its journal holds."""
+
+    code = "non_determinism"
+
+
+class StoreError(CuebookError):
+    """The store could not be read or written."""
+
+    code = "store"
+
+
+class StoreFull(StoreError):
+    """The disk is full."""
+
+    code = "store_full"
+
+
+class StoreLocked(StoreError):
+    """Another process holds the store's write lock."""
+
+    code = "store_locked"
+
+
+class StoreReadOnly(StoreError):
+    """The store cannot be written."""
+
+    code = "store_read_only"
+
+
+class StoreDamaged(StoreError):
+    """The store's file is damaged."""
+
+    code = "store_damaged"
+
+
+class StoreTooNew(StoreError):
+    """The store was written by a newer version of Cuebook."""
+
+    code = "store_too_new"
+    exit_code = 2

@@ -1,0 +1,196 @@
+"""The journal: an append-only sequence of records, each at a place, chained by digest.
+
+A place says where in the program a record belongs, by its path and never by the order of calls over the
+whole run. Nothing here knows where records are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from cuebook.kernel.context import INLINE_LIMIT, Context, Text
+from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.events import AnyEvent, CancelRequested, Rewound, RunFinished
+
+ROOT = ""
+GENESIS = b"\0" * 32
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """Branch path below `All`, step label, visit of that step, index within the visit, attempt."""
+
+    path: str = ROOT
+    step: str = ""
+    visit: int = 0
+    index: int = -1
+    """Counts the effects of the visit; -1 for records that are not effects."""
+    attempt: int = 1
+
+    def __str__(self) -> str:
+        where = f"step {self.step}" if self.step else "the beginning"
+        if self.visit > 1:
+            where += f" (visit {self.visit})"
+        return f"{where}, branch {self.path}" if self.path else where
+
+
+Key = tuple[str, str, int, int]
+"""A place without its attempt: what an outcome is found by."""
+
+
+def branch_path(parent: str, step: str, visit: int, index: int, number: int) -> str:
+    """The path of the branch `number` of the `All` at this place."""
+    return f"{parent}{quote(step, safe='')}#{visit}.{index}[{number}]/"
+
+
+def parent_step(path: str) -> tuple[str, str, int]:
+    """The path, step and visit in which a branch was begun."""
+    parent, last = path[:-1].rpartition("/")[::2]
+    step, _, rest = last.partition("#")
+    return f"{parent}/" if parent else ROOT, unquote(step), int(rest.partition(".")[0])
+
+
+def same_line(path: str, other: str) -> bool:
+    """Whether one branch is the other, or begun below it: siblings are not on one line."""
+    return path.startswith(other) or other.startswith(path)
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One entry of a run's journal, as it is stored."""
+
+    run: str
+    seq: int
+    path: str
+    kind: str
+    head: bytes
+    """Number, time, epoch, place and kind, encoded: what the chain holds besides the body's digest."""
+    body: bytes
+    """The event, encoded; empty where it was purged."""
+    digest: bytes
+    chain: bytes
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A record with its body decoded: what observers see."""
+
+    run: str
+    seq: int
+    at: float
+    place: Place
+    event: AnyEvent
+
+
+class Codec:
+    """Turns bodies into bytes and back; long texts leave by `spill` and come back by `load`."""
+
+    def __init__(self, load: Callable[[str], str]) -> None:
+        self._load = load
+        self._spill: dict[str, str] = {}
+        self._encode = msgspec.json.Encoder(enc_hook=self._hide).encode
+        self._decode: Callable[[bytes], AnyEvent] = msgspec.json.Decoder(AnyEvent, dec_hook=self._show).decode
+
+    def encode(self, event: AnyEvent, spill: dict[str, str]) -> bytes:
+        self._spill = spill
+        return self._encode(event)
+
+    def decode(self, body: bytes) -> AnyEvent:
+        return self._decode(body)
+
+    def entry(self, record: Record) -> Entry:
+        seq, at, _, place, _ = _decode_head(record.head)
+        return Entry(record.run, seq, at, place, self._decode(record.body))
+
+    def _hide(self, value: Any) -> Any:
+        if not isinstance(value, Text):
+            raise TypeError(f"a {type(value).__name__} is no plain value")
+        if len(value) <= INLINE_LIMIT:
+            return str(value)
+        if value.loaded:
+            self._spill[value.digest] = str(value)
+        return {"digest": value.digest, "length": len(value)}
+
+    def _show(self, wanted: type, value: Any) -> Any:
+        if isinstance(value, str):
+            return Text(value)
+        return Text.stored(value["digest"], value["length"], self._load)
+
+
+def plain(value: Any) -> Any:
+    """The value as the journal would give it back, so that a program sees the same before and after a crash."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value))
+    except (TypeError, ValueError) as error:
+        raise CuebookError(
+            f"A {type(value).__name__} cannot be kept in the journal: {error}.", fix="Return plain values."
+        ) from None
+
+
+def spill_context(context: Context, known: set[str], spill: dict[str, str]) -> None:
+    """Puts the blocks that are not stored yet where the journal's long texts go, each under its digest."""
+    node: Context | None = context
+    while node is not None and node.block is not None and node.digest not in known:
+        known.add(node.digest)
+        spill[node.digest] = node.head
+        spill[node.block.text.digest] = str(node.block.text)
+        node = node.parent
+
+
+_decode_head: Callable[[bytes], tuple[int, float, int, Place, str]]
+_decode_head = msgspec.json.Decoder(tuple[int, float, int, Place, str]).decode
+_encode_head = msgspec.json.Encoder().encode
+
+
+def seal(run: str, seq: int, at: float, epoch: int, place: Place, kind: str, body: bytes, previous: bytes) -> Record:
+    """A record that is chained to the one before it."""
+    head = _encode_head((seq, at, epoch, place, kind))
+    digest = sha256(body).digest()
+    return Record(run, seq, place.path, kind, head, body, digest, sha256(previous + head + digest).digest())
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What `verify` found."""
+
+    records: int
+    head: str
+    """Anchor it elsewhere: a chain that is anchored nowhere shows edits, not a rewrite of the whole."""
+    broken_at: int | None = None
+    problem: str = ""
+
+
+def verify(records: Iterable[Record]) -> Verdict:
+    """Checks the chain from its first record. A purged body is fine; a changed one is not."""
+    chain, count, expected = GENESIS, 0, 1
+    for record in records:
+        if record.seq != expected:
+            return Verdict(count, chain.hex(), expected, "a record is missing")
+        if record.body and sha256(record.body).digest() != record.digest:
+            return Verdict(count, chain.hex(), record.seq, "its body was changed")
+        if _decode_head(record.head)[0] != record.seq:
+            return Verdict(count, chain.hex(), record.seq, "it was moved")
+        chain = sha256(chain + record.head + record.digest).digest()
+        if chain != record.chain:
+            return Verdict(count, record.chain.hex(), record.seq, "the chain does not fit")
+        count, expected = count + 1, expected + 1
+    return Verdict(count, chain.hex())
+
+
+def without_void(entries: Iterable[Entry]) -> list[Entry]:
+    """The entries that still count: a `Rewound` takes back its branch from a record on, siblings stay."""
+    kept: list[Entry] = []
+    for entry in entries:
+        event = entry.event
+        if type(event) is Rewound:
+            kept = [e for e in kept if _survives(e, event)]
+        else:
+            kept.append(entry)
+    return kept
+
+
+def _survives(entry: Entry, rewound: Rewound) -> bool:
+    if isinstance(entry.event, CancelRequested | RunFinished):
+        return False
+    return entry.seq < rewound.seq or not same_line(entry.place.path, rewound.path)

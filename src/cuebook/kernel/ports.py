@@ -1,0 +1,172 @@
+"""What the engine needs from outside: performers and a store. Kept to the least that works.
+
+The kernel defines these shapes and imports none of their implementations.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from cuebook.kernel.effects import AnyOutcome, AskModel
+from cuebook.kernel.journal import Record
+from cuebook.kernel.run import RunRow, Settings, Signal, StepRow, WaitRow
+
+# --- performers -------------------------------------------------------------------------------------
+
+
+class Call(msgspec.Struct, frozen=True):
+    """What a performer is told besides the effect."""
+
+    run: str
+    key: str
+    """Names this effect of this run, the same over all attempts: what an idempotency key is made from."""
+    attempt: int
+    settings: Settings
+    emit: Callable[[str], bool]
+    """Shows text as it arrives; False means that the reply is to be stopped here."""
+    reset: Callable[[], None]
+    """Takes back what was emitted, because the attempt begins again."""
+    warn: Callable[[str, str], None]
+    """Notes a warning (code, message) on the step."""
+
+
+class Performer(Protocol):
+    """Does one kind of effect. Returns `Failed` for what can go wrong in the world; raises only for defects.
+
+    When it is cancelled it stops what it started, and lets the cancellation through.
+    """
+
+    async def perform(self, effect: Any, call: Call) -> AnyOutcome: ...
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """What a model call may use at most."""
+
+    input_tokens: int
+    output_tokens: int
+    cost: float | None
+    """None where the price is unknown."""
+
+
+class Estimator(Protocol):
+    """A performer of `AskModel` that can tell beforehand what a call may cost."""
+
+    def estimate(self, effect: AskModel, settings: Settings) -> Estimate: ...
+
+
+# --- store ------------------------------------------------------------------------------------------
+
+
+class Batch(msgspec.Struct):
+    """What one append writes, all of it or nothing."""
+
+    run: str
+    epoch: int
+    records: list[Record]
+    row: RunRow | None = None
+    steps: Sequence[StepRow] = ()
+    texts: Mapping[str, str] | None = None
+    opened: Sequence[WaitRow] = ()
+    closed: Sequence[str] = ()
+    taken: Sequence[int] = ()
+    """Signals that these records answer."""
+    checkpoints: Sequence[tuple[str, int]] = ()
+    """Branch path and sequence number of each checkpoint among the records."""
+    dropped: Sequence[tuple[int, str]] = ()
+    """Rewinds: steps and checkpoints of this line from this record on are void."""
+
+
+class Claim(msgspec.Struct, kw_only=True):
+    """A run, held by one driver: everything that is needed to go on."""
+
+    row: RunRow
+    text: str
+    """The playbook it started from."""
+    records: list[Record]
+    """What a replay needs: from the last checkpoint of each branch on, inherited ones included."""
+    inherited: int
+    """Records below this sequence number are the parent's."""
+    steps: list[StepRow]
+    """Those that are open or still to come."""
+    waits: list[WaitRow]
+    signals: list[Signal]
+    head: tuple[int, bytes]
+    """The last sequence number and its chain value."""
+
+
+class News(msgspec.Struct):
+    """What reached a run while it was driven."""
+
+    waits: list[WaitRow]
+    signals: list[Signal]
+
+
+class Store(Protocol):
+    """Keeps journals. Every write is durable when it returns; a refusal has changed nothing."""
+
+    async def create(self, row: RunRow, text: str, batch: Batch) -> None:
+        """Adds a run with its first records; a fork's `parent` and `parent_seq` are set in the row."""
+
+    async def claim(self, run: str, driver: str, now: float) -> Claim:
+        """Raises the run's epoch for this driver. `Busy` while another one's lease lives, `NotFound` otherwise."""
+
+    def append(self, batch: Batch) -> Future[None]:
+        """Done when it is durable. `Fenced` on a stale epoch."""
+
+    async def release(self, batch: Batch, *, unless_news: bool) -> bool:
+        """Appends and gives the claim up; with `unless_news`, keeps both undone and says False if something came."""
+
+    async def news(self, run: str) -> News:
+        """Waits of the run that are decided but not yet taken, and its signals."""
+
+    async def complete_wait(self, wait: str, answer: dict[str, Any], by: str, now: float) -> WaitRow:
+        """Decides a wait, once. `AlreadyAnswered`, `WaitExpired`, `WaitClosed`, `NotFound`."""
+
+    async def signal(self, signal: Signal) -> None:
+        """Puts it into the run's inbox. A cancel also closes the run's open waits, so that no answer comes after."""
+
+    async def expire(self, now: float) -> list[str]:
+        """Marks the waits whose time is over; gives their runs."""
+
+    async def ready(self, now: float, driver: str) -> list[str]:
+        """Runs that something is to be done for: new ones, those with news, those whose driver is gone."""
+
+    async def next_expiry(self) -> float | None: ...
+
+    async def heartbeat(self, driver: str, now: float) -> None:
+        """Extends the lease of everything this driver has claimed."""
+
+    async def retire(self, driver: str) -> None:
+        """Ends the driver's lease at once."""
+
+    async def alive(self, run: str, now: float) -> bool:
+        """Whether a live driver holds the run."""
+
+    async def called(self, driver: str) -> list[str]:
+        """Runs held by this driver for which there is news."""
+
+    async def run(self, run: str) -> RunRow: ...
+
+    async def runs(self, *, tenant: str | None = None, status: Sequence[str] = (), limit: int = 100) -> list[RunRow]:
+        """Newest first."""
+
+    async def steps(self, run: str) -> list[StepRow]: ...
+
+    async def waits(self, *, run: str | None = None, tenant: str | None = None, limit: int = 1000) -> list[WaitRow]:
+        """Those still open, oldest first."""
+
+    async def wait(self, wait: str) -> WaitRow: ...
+
+    def records(self, run: str, after: int = 0) -> AsyncIterator[Record]:
+        """The run's whole journal in order, the parent's part first."""
+
+    async def playbook(self, digest: str) -> str: ...
+
+    def text(self, digest: str) -> str:
+        """A long text, by its digest."""
+
+    async def close(self) -> None: ...

@@ -1,0 +1,157 @@
+"""Replay without performing: a program run on its journal alone, to its end or to where the journal ends. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from cuebook.kernel.effects import (
+    All,
+    Branch,
+    Breakpoint,
+    Cancelled,
+    Checkpoint,
+    Effect,
+    EffectFailed,
+    Failed,
+    Program,
+    Resumed,
+)
+from cuebook.kernel.errors import CuebookError, NonDeterminism
+from cuebook.kernel.events import TOLD, AnyEvent, RunFinished, StepFinished, StepStarted
+from cuebook.kernel.journal import ROOT, Entry, Place, branch_path, plain
+from cuebook.kernel.replay import Cursor, Recorded
+from cuebook.kernel.run import RunRow
+
+
+class Rehearsal(msgspec.Struct):
+    """What a replay showed."""
+
+    complete: bool
+    """Whether the program reached its end; false where the journal ended first."""
+    result: Any = None
+    failed: Failed | None = None
+    effects: int = 0
+    told: list[AnyEvent] = []
+
+
+class _JournalEnds(BaseException):
+    """The program asks for something that has not happened yet."""
+
+
+def rehearse(
+    programs: Callable[[RunRow, str, dict[str, Any]], Callable[[Any], Program[Any]]],
+    row: RunRow,
+    text: str,
+    entries: list[Entry],
+) -> Rehearsal:
+    recorded = Recorded(entries, row.parent_seq if row.parent else 0, checkpoints=False)
+    stage = _Stage(recorded)
+    shown = Rehearsal(complete=True, told=stage.told)
+    try:
+        shown.result = plain(stage.follow(Cursor(ROOT), programs(row, text, recorded.inputs)(None)))
+    except EffectFailed as error:
+        shown.failed = error.failed
+    except Cancelled:
+        shown.failed = Failed("cancelled", "Cancelled.")
+    except _JournalEnds:
+        shown.complete = False
+    except NonDeterminism:
+        raise
+    except CuebookError as error:
+        shown.failed = Failed(error.code, error.message)
+    except Exception as error:
+        shown.failed = Failed("program_error", f"{type(error).__name__}: {error}")
+    shown.effects = stage.effects
+    _compare(shown, recorded.finished)
+    return shown
+
+
+def _compare(shown: Rehearsal, finished: RunFinished | None) -> None:
+    if finished is None or finished.status == "cancelled":
+        return
+    same = shown.complete and (
+        shown.result == finished.result if finished.status == "completed" else shown.failed is not None
+    )
+    if not same:
+        raise NonDeterminism(f"The run {finished.status}, but its journal now leads somewhere else.")
+
+
+class _Stage:
+    def __init__(self, recorded: Recorded) -> None:
+        self.recorded = recorded
+        self.effects = 0
+        self.told: list[AnyEvent] = []
+
+    def follow(self, cursor: Cursor, program: Program[Any]) -> Any:
+        send: Any = None
+        throw: BaseException | None = None
+        while True:
+            try:
+                asked = program.send(send) if throw is None else program.throw(throw)
+            except StopIteration as stop:
+                return stop.value
+            send = throw = None
+            if isinstance(asked, TOLD):
+                send = self._tell(cursor, asked)
+                continue
+            outcome = self._all(cursor, asked) if isinstance(asked, All) else self._effect(cursor, asked)
+            if type(outcome) is Failed:
+                throw = Cancelled() if outcome.code == "cancelled" else EffectFailed(outcome)
+            else:
+                send = outcome
+
+    def _effect(self, cursor: Cursor, effect: Effect) -> Any:
+        key = cursor.next_effect()
+        entry = self.recorded.outcome(key, effect)
+        if entry is not None:
+            self.effects += 1
+            return entry.event.outcome  # type: ignore[union-attr]
+        if isinstance(effect, Breakpoint | Checkpoint):
+            return Resumed()
+        self.recorded.require_end(key, effect)
+        raise _JournalEnds(Place(*key))
+
+    def _all(self, cursor: Cursor, asked: All) -> Any:
+        key = cursor.next_effect()
+        outcomes, ends = [], None
+        for number, branch in enumerate(asked.branches):
+            path = branch_path(cursor.path, key[1], key[2], key[3], number)
+            try:
+                outcomes.append(self._branch(Cursor(path), branch))
+            except _JournalEnds as end:
+                ends = end
+        if ends is not None:
+            raise ends
+        recorded = self.recorded.outcomes.get(key)
+        return tuple(outcomes) if recorded is None else recorded.event.outcome  # type: ignore[union-attr]
+
+    def _branch(self, cursor: Cursor, branch: Effect | Branch) -> Any:
+        if isinstance(branch, Effect):
+            return self._effect(cursor, branch)
+        try:
+            return plain(self.follow(cursor, branch.start(None)))
+        except EffectFailed as error:
+            return error.failed
+        except Cancelled:
+            return Failed("cancelled", "Cancelled.")
+        except CuebookError:
+            raise
+        except Exception as error:
+            return Failed("program_error", f"{type(error).__name__}: {error}")
+
+    def _tell(self, cursor: Cursor, event: AnyEvent) -> Any:
+        reply: Any = None
+        if type(event) is StepStarted:
+            cursor.enter(event.label)
+            top = cursor.frames[-1]
+            reply = self.recorded.edits.get((cursor.path, top.label, top.visit), {})
+        where, number = cursor.next_event()
+        if not self.recorded.was_told(where, number):
+            raise _JournalEnds(cursor.place())
+        self.told.append(event)
+        if type(event) is StepFinished:
+            cursor.leave()
+        return reply

@@ -1,0 +1,421 @@
+"""A run: its settings, its row, its steps, its waits, and the fold that makes them from its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from cuebook.kernel.effects import CallTool, Failed, Reply, Usage
+from cuebook.kernel.events import (
+    AnyEvent,
+    BranchFinished,
+    Driven,
+    Forked,
+    ModelAsked,
+    Performed,
+    Performing,
+    Planned,
+    Rewound,
+    RunFinished,
+    RunStarted,
+    RunStatus,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+    StepStatus,
+    Suspended,
+    WaitClosed,
+    WaitKind,
+    WaitOpened,
+)
+from cuebook.kernel.journal import ROOT, Entry, Place, parent_step, same_line
+
+
+class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a run may use before it pauses and asks. None means no limit."""
+
+    money: float | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+    steps: int | None = None
+
+
+class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the caller chose for a run; edits on resume or fork replace single fields."""
+
+    model: str = ""
+    """`provider/model` used where the playbook names none."""
+    max_tokens: int | None = None
+    temperature: float | None = None
+    breakpoints: tuple[str, ...] = ()
+    budget: Budget = Budget()
+    unknown_cost: bool = False
+    """Whether a model without a known price may be asked under a money budget."""
+    pause_expiry: float | None = None
+    """Seconds after which a pause or question without an expiry of its own expires; none means never."""
+
+    def edited(self, edits: dict[str, Any]) -> Settings:
+        return msgspec.convert({**msgspec.to_builtins(self), **edits}, Settings) if edits else self
+
+
+class Totals(msgspec.Struct):
+    """What a run has used so far, whatever became of it: a voided call is paid all the same."""
+
+    steps: int = 0
+    steps_done: int = 0
+    calls: int = 0
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    reasoning: int = 0
+    cost: float = 0.0
+    unknown_costs: int = 0
+    """Model calls whose cost nobody knows."""
+    seconds: float = 0.0
+    """Time in which the run was driven; waiting is free."""
+
+    def add(self, usage: Usage) -> None:
+        self.calls += 1
+        self.input += usage.input
+        self.output += usage.output
+        self.cached += usage.cached
+        self.reasoning += usage.reasoning
+        if usage.cost is None:
+            self.unknown_costs += 1
+        else:
+            self.cost += usage.cost
+
+    @property
+    def tokens(self) -> int:
+        return self.input + self.output
+
+
+class RunRow(msgspec.Struct, kw_only=True):
+    """A run at a glance."""
+
+    id: str
+    tenant: str
+    owner: str
+    dialect: str
+    interpreter: int
+    """The version of the dialect's interpreter that the run started with."""
+    playbook: str
+    """The digest of the exact text it started from."""
+    name: str
+    created: float
+    updated: float
+    status: RunStatus = "pending"
+    reason: str = ""
+    step: str = ""
+    model: str = ""
+    totals: Totals = msgspec.field(default_factory=Totals)
+    error: Failed | None = None
+    parent: str = ""
+    parent_seq: int = 0
+    """A fork's records begin here; those before are the parent's."""
+    epoch: int = 0
+    driver: str = ""
+
+
+class StepRow(msgspec.Struct):
+    """One visit of a step."""
+
+    path: str
+    label: str
+    visit: int
+    title: str = ""
+    status: StepStatus = "pending"
+    reason: str = ""
+    seq: int = 0
+    """Where the visit begins in the journal: what restart and fork refer to."""
+    position: int = 0
+    """Among the steps that were planned."""
+    cut: bool = False
+    """It ended with its run or branch, not by itself: a retry may take it up again."""
+    started: float | None = None
+    finished: float | None = None
+    model: str = ""
+    finish: str = ""
+    totals: Totals = msgspec.field(default_factory=Totals)
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return (self.path, self.label, self.visit)
+
+
+class WaitRow(msgspec.Struct, kw_only=True):
+    """Something a run waits for."""
+
+    id: str
+    run: str
+    tenant: str
+    owner: str
+    place: Place
+    kind: WaitKind
+    prompt: str
+    purpose: str
+    type: str = ""
+    options: tuple[str, ...] = ()
+    default: str | None = None
+    details: dict[str, Any] = {}
+    opened: float = 0.0
+    expires: float | None = None
+    state: Literal["open", "answered", "expired", "cancelled", "closed"] = "open"
+    answer: dict[str, Any] = {}
+    by: str = ""
+
+
+class Signal(msgspec.Struct, frozen=True):
+    """Something that reaches a run from outside. Anyone may send one; only the run's driver takes it."""
+
+    run: str
+    kind: Literal["cancel", "retry", "message", "late"]
+    payload: dict[str, Any] = {}
+    by: str = ""
+    id: int = 0
+
+
+STATUS_OF_WAIT: dict[str, tuple[RunStatus, StepStatus]] = {
+    "approval": ("awaiting_approval", "awaiting_approval"),
+    "in_doubt": ("awaiting_approval", "in_doubt"),
+    "question": ("awaiting_input", "awaiting_input"),
+    "breakpoint": ("paused", "paused"),
+    "budget": ("paused", "paused"),
+    "timer": ("paused", "running"),
+    "message": ("paused", "running"),
+}
+"""What a run and its step are while they wait, most urgent first."""
+
+
+class Tally:
+    """Folds entries into a run's row and steps, one at a time, at a cost that does not grow with the run.
+
+    It remembers only the steps that are open or still to come; the rows that changed are taken by the store
+    together with the records that changed them.
+    """
+
+    def __init__(self, row: RunRow, open_steps: list[StepRow] | None = None) -> None:
+        self.row = row
+        self.open: dict[tuple[str, str, int], StepRow] = {}
+        self.planned: dict[str, StepRow] = {}
+        self.cut: list[StepRow] = []
+        self._dropped: list[tuple[int, str]] = []
+        self._row_changed = False
+        self._steps_changed: dict[tuple[str, str, int], StepRow] = {}
+        for step in open_steps or []:
+            self._remember(step)
+
+    def apply(self, entry: Entry) -> None:
+        fold = _FOLDS.get(type(entry.event))
+        if fold is not None:
+            fold(self, entry, entry.event)
+
+    @property
+    def changed(self) -> bool:
+        return self._row_changed or bool(self._steps_changed)
+
+    def take_changes(self) -> tuple[RunRow | None, list[StepRow], list[tuple[int, str]]]:
+        """The row and steps that changed since the last call, and the rewinds whose steps are void."""
+        changes = (self.row if self._row_changed else None, list(self._steps_changed.values()), self._dropped)
+        self._row_changed, self._steps_changed, self._dropped = False, {}, []
+        return changes
+
+    def step_at(self, place: Place) -> StepRow | None:
+        """The innermost open step that holds this place."""
+        path, label, visit = place.path, place.step, place.visit
+        while True:
+            step = self.open.get((path, label, visit))
+            if step is not None or path == ROOT:
+                return step
+            path, label, visit = parent_step(path)
+
+    # --- one method for each kind of entry that shows ---
+
+    def _planned(self, entry: Entry, event: Planned) -> None:
+        self._touch(entry)
+        for position, planned in enumerate(event.steps):
+            step = StepRow(entry.place.path, planned.label, 1, planned.title, position=position)
+            self.planned[planned.label] = step
+            self._steps_changed[step.key] = step
+        self.row.totals.steps = max(self.row.totals.steps, len(self.planned))
+
+    def _step_started(self, entry: Entry, event: StepStarted) -> None:
+        self._touch(entry)
+        place = entry.place
+        step = self.planned.pop(event.label, None) or StepRow(place.path, event.label, place.visit)
+        if step.key != (place.path, event.label, place.visit):
+            step = StepRow(place.path, event.label, place.visit)
+        step.title = event.title or step.title
+        step.status, step.seq, step.started = "running", entry.seq, entry.at
+        self.row.step = event.label
+        self._remember(step)
+        self._steps_changed[step.key] = step
+
+    def _step_finished(self, entry: Entry, event: StepFinished) -> None:
+        self._touch(entry)
+        step = self.open.pop((entry.place.path, event.label, entry.place.visit), None)
+        if step is None:
+            return
+        step.status, step.reason, step.finished = event.status, event.reason, entry.at
+        if event.status == "completed":
+            self.row.totals.steps_done += 1
+        self._steps_changed[step.key] = step
+
+    def _step_skipped(self, entry: Entry, event: StepSkipped) -> None:
+        step = self.planned.pop(event.label, None) or StepRow(entry.place.path, event.label, entry.place.visit)
+        step.title, step.status, step.reason = event.title or step.title, "skipped", event.reason
+        step.seq, step.finished = entry.seq, entry.at
+        self._steps_changed[step.key] = step
+
+    def _started(self, entry: Entry, event: RunStarted) -> None:
+        self._touch(entry)
+        self.row.model = str(event.settings.get("model", ""))
+
+    def _forked(self, entry: Entry, event: Forked) -> None:
+        self._touch(entry)
+        self.row.status = "pending"
+        self.row.totals = Totals(steps=self.row.totals.steps, steps_done=self.row.totals.steps_done)
+        self.row.model = str(event.settings.get("model", self.row.model))
+
+    def _driven(self, entry: Entry, event: Driven) -> None:
+        self._touch(entry)
+        self.row.status, self.row.reason, self.row.error = "running", "", None
+
+    def _asked(self, entry: Entry, event: ModelAsked) -> None:
+        self._touch(entry)
+        self.row.totals.unknown_costs += 1  # until its outcome says what it cost
+        step = self.step_at(entry.place)
+        if step is not None:
+            step.totals.unknown_costs += 1
+            step.model = event.model
+            self._steps_changed[step.key] = step
+
+    def _performing(self, entry: Entry, event: Performing) -> None:
+        if type(event.effect) is CallTool:
+            self._set_step(entry, "tool_call")
+
+    def _performed(self, entry: Entry, event: Performed) -> None:
+        outcome = event.outcome
+        if type(outcome) is Reply:
+            self._count(entry, outcome)
+        elif type(outcome) is Failed:
+            if outcome.details.get("in_doubt"):
+                self._set_step(entry, "in_doubt")
+                return
+            if event.fingerprint.startswith("AskModel") and not outcome.details.get("unknown_cost"):
+                self._count(entry, None)
+        self._set_step(entry, "running")
+
+    def _count(self, entry: Entry, reply: Reply | None) -> None:
+        """Replaces the unknown cost of a model call by what its outcome says; a call that never began cost nothing."""
+        step = self.step_at(entry.place)
+        for totals in (self.row.totals, *([step.totals] if step else [])):
+            totals.unknown_costs -= 1
+            if reply is not None:
+                totals.add(reply.usage)
+        if step is not None:
+            if reply is not None:
+                step.model, step.finish = reply.model, reply.finish
+            self._steps_changed[step.key] = step
+        self._touch(entry)
+
+    def _wait_opened(self, entry: Entry, event: WaitOpened) -> None:
+        self._set_step(entry, STATUS_OF_WAIT[event.kind][1])
+
+    def _wait_closed(self, entry: Entry, event: WaitClosed) -> None:
+        self._touch(entry)
+        step = self.step_at(entry.place)
+        if step is not None:
+            step.status = "running"
+            self._steps_changed[step.key] = step
+        self.row.model = str(event.answer.get("settings", {}).get("model", self.row.model))
+
+    def _branch_finished(self, entry: Entry, event: BranchFinished) -> None:
+        if event.failed is not None:
+            self._fail_open_steps(entry, entry.place.path, event.failed.message, "failed")
+
+    def _rewound(self, entry: Entry, event: Rewound) -> None:
+        self._touch(entry)
+        self._dropped.append((event.seq, event.path))
+        self.row.error = None
+        taken_up, self.cut = self.cut, []
+        for step in [*self.open.values(), *taken_up]:
+            if step.seq >= event.seq and same_line(step.path, event.path):
+                self.open.pop(step.key, None)
+            elif step.cut:
+                step.status = "running" if step.seq else "pending"
+                step.cut, step.reason, step.finished = False, "", None
+                self._remember(step)
+                self._steps_changed[step.key] = step
+
+    def _suspended(self, entry: Entry, event: Suspended) -> None:
+        self._touch(entry)
+        self.row.status, self.row.reason = event.status, event.reason
+        self.row.totals.seconds += event.seconds
+
+    def _finished(self, entry: Entry, event: RunFinished) -> None:
+        self._touch(entry)
+        self.row.status, self.row.error = event.status, event.error
+        self.row.reason = event.error.code if event.error else ""
+        self.row.totals.seconds += event.seconds
+        if event.status != "completed":
+            self._fail_open_steps(entry, None, event.error.message if event.error else event.status, "failed")
+        for step in self.planned.values():
+            step.status = "skipped"
+            self._cut(step)
+        self.planned = {}
+
+    def _fail_open_steps(self, entry: Entry, path: str | None, reason: str, status: StepStatus) -> None:
+        for key, step in list(self.open.items()):
+            if path is not None and not key[0].startswith(path):
+                continue
+            del self.open[key]
+            if step.status != "in_doubt":
+                step.status = status
+            step.reason, step.finished = reason, entry.at
+            self._cut(step)
+
+    def _cut(self, step: StepRow) -> None:
+        step.cut = True
+        self.cut.append(step)
+        self._steps_changed[step.key] = step
+
+    def _set_step(self, entry: Entry, status: StepStatus) -> None:
+        step = self.step_at(entry.place)
+        if step is not None and step.status not in (status, "in_doubt"):
+            step.status = status
+            self._steps_changed[step.key] = step
+
+    def _touch(self, entry: Entry) -> None:
+        self.row.updated = entry.at
+        self._row_changed = True
+
+    def _remember(self, step: StepRow) -> None:
+        if step.cut:
+            self.cut.append(step)
+        elif step.status == "pending":
+            self.planned[step.label] = step
+        else:
+            self.open[step.key] = step
+
+
+_FOLDS: dict[type[AnyEvent], Callable[[Tally, Entry, Any], None]] = {
+    Planned: Tally._planned,
+    StepStarted: Tally._step_started,
+    StepFinished: Tally._step_finished,
+    StepSkipped: Tally._step_skipped,
+    RunStarted: Tally._started,
+    Forked: Tally._forked,
+    Driven: Tally._driven,
+    ModelAsked: Tally._asked,
+    Performing: Tally._performing,
+    WaitOpened: Tally._wait_opened,
+    WaitClosed: Tally._wait_closed,
+    Performed: Tally._performed,
+    BranchFinished: Tally._branch_finished,
+    Rewound: Tally._rewound,
+    Suspended: Tally._suspended,
+    RunFinished: Tally._finished,
+}

@@ -1,0 +1,149 @@
+"""The scribe writes one run's journal: it numbers, chains and folds records, and publishes them once they are durable.
+
+It knows nothing of programs; a driver tells it what happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from cuebook.kernel.context import Context
+from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.events import AnyEvent, TextChunk, TextReset
+from cuebook.kernel.journal import Codec, Entry, Place, seal, spill_context
+from cuebook.kernel.ports import Batch, Claim, Store
+from cuebook.kernel.run import Tally
+
+
+class Audience(Protocol):
+    """Who is shown what was written."""
+
+    @property
+    def observed(self) -> bool: ...
+
+    def publish(self, event: Entry | TextChunk | TextReset) -> None: ...
+
+
+class Scribe:
+    """Collects records and writes them in batches, in order."""
+
+    def __init__(
+        self, store: Store, codec: Codec, claim: Claim, clock: Callable[[], float], audience: Audience
+    ) -> None:
+        self._store = store
+        self._codec = codec
+        self._clock = clock
+        self._audience = audience
+        self.run = claim.row.id
+        self.epoch = claim.row.epoch
+        self.tally = Tally(claim.row, claim.steps)
+        self.seq, self._chain = claim.head
+        self.broken: BaseException | None = None
+        """Why nothing can be written any more."""
+        self.on_broken: Callable[[BaseException], None] = lambda error: None
+        self._known_contexts: set[str] = set()
+        self._scheduled = False
+        self._batch = Batch(self.run, self.epoch, [])
+        self._texts: dict[str, str] = {}
+        self._entries: list[Entry] = []
+
+    def note(self, event: AnyEvent, place: Place, **also: Any) -> int:
+        """Adds a record that nobody waits for; it is written with the next ones, soon. Gives its number."""
+        seq = self._add(event, place, also)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush_scheduled)
+        return seq
+
+    def commit(self, event: AnyEvent, place: Place, **also: Any) -> asyncio.Future[None]:
+        """Adds a record and writes everything up to it; done when it is durable."""
+        self._add(event, place, also)
+        return self.flush(awaited=True)
+
+    def keep_context(self, context: Context) -> None:
+        """Stores what a model is shown, block by block, each once."""
+        spill_context(context, self._known_contexts, self._texts)
+
+    def flush(self, awaited: bool = False) -> asyncio.Future[None]:
+        batch, entries = self._take()
+        if self.broken is not None:
+            raise self.broken
+        done = self._store.append(batch)
+        if not awaited or self._audience.observed:
+            done.add_done_callback(lambda future: self._written(future, entries))
+        return done
+
+    async def release(self, event: AnyEvent, place: Place, *, unless_news: bool) -> bool:
+        """Writes a last record and gives the run up; or, if something came for it meanwhile, does neither."""
+        if self._batch.records:
+            await self.flush()
+        before = (self.seq, self._chain, msgspec.structs.replace(self.tally.row))
+        totals = msgspec.structs.replace(self.tally.row.totals)
+        self._add(event, place, {})
+        batch, entries = self._take()
+        if not await self._store.release(batch, unless_news=unless_news):
+            self.seq, self._chain, self.tally.row = before
+            self.tally.row.totals = totals
+            return False
+        for entry in entries:
+            self._audience.publish(entry)
+        return True
+
+    async def give_up(self) -> None:
+        """Gives the run up and writes nothing."""
+        await self._store.release(Batch(self.run, self.epoch, []), unless_news=False)
+        self.tally.row.driver = ""
+
+    # --- inside ---
+
+    def _add(self, event: AnyEvent, place: Place, also: dict[str, Any]) -> int:
+        body = self._codec.encode(event, self._texts)
+        seq = self.seq = self.seq + 1
+        at = self._clock()
+        record = seal(self.run, seq, at, self.epoch, place, type(event).__name__, body, self._chain)
+        self._chain = record.chain
+        self._batch.records.append(record)
+        entry = Entry(self.run, seq, at, place, event)
+        self.tally.apply(entry)
+        self._entries.append(entry)
+        for name, values in also.items():
+            setattr(self._batch, name, [*getattr(self._batch, name), *values])
+        return seq
+
+    def _take(self) -> tuple[Batch, list[Entry]]:
+        batch, entries = self._batch, self._entries
+        tally = self.tally
+        if tally.changed:
+            batch.row, batch.steps, batch.dropped = tally.take_changes()
+        if self._texts:
+            batch.texts, self._texts = self._texts, {}
+        self._batch, self._entries = Batch(self.run, self.epoch, []), []
+        return batch, entries
+
+    def _flush_scheduled(self) -> None:
+        self._scheduled = False
+        if self._batch.records and self.broken is None:
+            self.flush()
+
+    def _written(self, future: asyncio.Future[None], entries: list[Entry]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if error is not None:
+            if self.broken is None:
+                self.broken = error
+                self.on_broken(error)
+            return
+        for entry in entries:
+            self._audience.publish(entry)
+
+
+def storable(codec: Codec, event: AnyEvent) -> str:
+    """Why an event cannot be stored, or ''."""
+    try:
+        codec.encode(event, {})
+    except (TypeError, ValueError, UnicodeError, RecursionError, CuebookError) as error:
+        return str(error) or type(error).__name__
+    return ""

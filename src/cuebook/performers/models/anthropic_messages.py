@@ -1,0 +1,269 @@
+"""Models behind Anthropic's Messages protocol.
+
+It turns a request into that protocol and its stream into chunks. It does not retry, price or choose.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import msgspec
+
+from cuebook.performers.models.connections import http_client, load_sdk, translate
+from cuebook.performers.models.port import (
+    Chunk,
+    Final,
+    Finish,
+    ModelError,
+    Request,
+    TextDelta,
+    Tokens,
+    Turn,
+    call_of,
+    system_and_turns,
+)
+from cuebook.performers.models.timing import DEFAULT_TIMEOUTS, Timeouts
+
+BASE_URL = "https://api.anthropic.com"
+
+REPLY_TOOL = "final_reply"
+
+_FINISH: dict[str, Finish] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "filter",
+}
+
+# These came before structured output and are asked for it through a tool that they must call.
+_BEFORE_OUTPUT_FORMAT = (
+    "claude-2",
+    "claude-3",
+    "claude-opus-4-0",
+    "claude-opus-4-2025",
+    "claude-sonnet-4-0",
+    "claude-sonnet-4-2025",
+)
+
+_CACHED = {"cache_control": {"type": "ephemeral"}}
+
+
+class AnthropicMessages:
+    """Anthropic, or a server that speaks its protocol."""
+
+    def __init__(
+        self,
+        provider: str,
+        key: str,
+        *,
+        base_url: str = BASE_URL,
+        headers: dict[str, str] | None = None,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+    ) -> None:
+        self.provider = provider
+        self._key = key
+        self._base_url = base_url
+        self._headers = headers or {}
+        self._timeouts = timeouts
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        sdk = await load_sdk("anthropic", self.provider)
+        timeout = sdk.Timeout(self._timeouts.total, connect=self._timeouts.connect, read=self._timeouts.idle)
+        client = sdk.AsyncAnthropic(
+            api_key=self._key,
+            base_url=self._base_url,
+            default_headers=self._headers,
+            max_retries=0,
+            timeout=timeout,
+            http_client=http_client(sdk, self._base_url),
+        )
+        native = _has_output_format(client) and not request.model.startswith(_BEFORE_OUTPUT_FORMAT)
+        arguments = request_arguments(request, native_schema=native, transform=getattr(sdk, "transform_schema", None))
+        reading = _Reading(through_tool=request.schema is not None and not native)
+        try:
+            async with client, await client.messages.create(**arguments) as stream:
+                async for event in stream:
+                    yield TextDelta(reading.take(event))
+        except ModelError:
+            raise
+        except Exception as error:
+            told = translate(error, self.provider, (self._key, *self._headers.values()), started=reading.started)
+            if told is None:
+                raise
+            raise told from None
+        final = reading.final(self.provider)
+        if reading.through_tool:
+            text, final = reply_through_tool(final, wrapped=_is_wrapped(request.schema or {}))
+            yield TextDelta(text)
+        yield final
+
+
+def _has_output_format(client: Any) -> bool:
+    return "output_config" in inspect.signature(client.messages.create).parameters
+
+
+def request_arguments(request: Request, *, native_schema: bool, transform: Any = None) -> dict[str, Any]:
+    """What `messages.create` is called with. The stable beginning is marked for the provider's cache."""
+    system, turns = system_and_turns(request.messages)
+    messages = _turns(turns)
+    if not messages:
+        raise ModelError(
+            "bad_request",
+            "There is nothing to answer: the step has neither a prompt nor a conversation.",
+            fix="Write the step's instruction below its heading.",
+        )
+    arguments: dict[str, Any] = {
+        "model": request.model,
+        "max_tokens": request.max_tokens,
+        "messages": messages,
+        "stream": True,
+    }
+    tools: list[dict[str, Any]] = [
+        {"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in request.tools
+    ]
+    if request.schema is not None and native_schema:
+        schema = transform(request.schema) if transform is not None else request.schema
+        arguments["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+    elif request.schema is not None:
+        description = "Gives the final reply."
+        tools.append({"name": REPLY_TOOL, "description": description, "input_schema": _object(request.schema)})
+        choice = {"type": "any"} if request.tools else {"type": "tool", "name": REPLY_TOOL}
+        arguments["tool_choice"] = choice
+    if system:
+        arguments["system"] = [{"type": "text", "text": system, **_CACHED}]
+    elif tools:
+        tools[-1] = {**tools[-1], **_CACHED}
+    if tools:
+        arguments["tools"] = tools
+    if len(messages) > 1:
+        # All but the last turn will stand unchanged at the beginning of the next request.
+        messages[-2]["content"][-1] = {**messages[-2]["content"][-1], **_CACHED}
+    if request.temperature is not None:
+        # The SDK has no argument for it any more; the protocol still takes it for the models that allow it.
+        arguments["extra_body"] = {"temperature": request.temperature}
+    if request.stop:
+        arguments["stop_sequences"] = list(request.stop)
+    return arguments
+
+
+def _object(schema: dict[str, Any]) -> dict[str, Any]:
+    """A tool's input is an object; any other reply travels inside one."""
+    if not _is_wrapped(schema):
+        return schema
+    return {"type": "object", "properties": {"value": schema}, "required": ["value"]}
+
+
+def _is_wrapped(schema: dict[str, Any]) -> bool:
+    return schema.get("type") != "object"
+
+
+def reply_through_tool(final: Final, *, wrapped: bool) -> tuple[str, Final]:
+    """The structured reply out of the call that carried it, and the end of the stream without that call."""
+    replies = [call for call in final.calls if call.name == REPLY_TOOL]
+    if not replies:
+        return "", final
+    reply = replies[-1]
+    value = reply.arguments.get("value") if wrapped else reply.arguments
+    text = reply.malformed or msgspec.json.encode(value).decode()
+    others = tuple(call for call in final.calls if call.name != REPLY_TOOL)
+    finish: Finish = "stop" if final.finish == "tool_calls" and not others else final.finish
+    return text, msgspec.structs.replace(final, calls=others, finish=finish)
+
+
+def _turns(messages: Sequence[Turn]) -> list[dict[str, Any]]:
+    """Alternating turns: neighbours of one role are joined, as the protocol wants a call's results in one turn."""
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        role = "assistant" if message.role == "assistant" else "user"
+        content = _content(message)
+        if not content:
+            continue
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"].extend(content)
+        else:
+            turns.append({"role": role, "content": content})
+    return turns
+
+
+def _content(message: Turn) -> list[dict[str, Any]]:
+    if message.role == "tool":
+        return [{"type": "tool_result", "tool_use_id": message.call_id, "content": message.text}]
+    # The protocol refuses empty texts and an assistant's text that ends in blanks.
+    text = message.text.rstrip() if message.role == "assistant" else message.text
+    content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text.strip() else []
+    for call in message.calls:
+        arguments = {"malformed": call.malformed} if call.malformed else call.arguments
+        content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": arguments})
+    return content
+
+
+class _Reading:
+    """What has been read of a stream so far."""
+
+    def __init__(self, *, through_tool: bool) -> None:
+        self.started = False
+        self.through_tool = through_tool
+        self._model = ""
+        self._finish: str | None = None
+        self._tools: dict[int, list[str]] = {}
+        """Id, name and arguments of each tool call, by its block's index."""
+        self._counts: dict[str, int] = {}
+
+    def take(self, event: Any) -> str:
+        self.started = True
+        if event.type == "message_start":
+            self._model = event.message.model
+            self._count(event.message.usage)
+        elif event.type == "message_delta":
+            self._finish = event.delta.stop_reason or self._finish
+            self._count(event.usage)
+        elif event.type == "content_block_start":
+            block = event.content_block
+            if block.type == "tool_use":
+                self._tools[event.index] = [block.id, block.name, ""]
+        elif event.type == "content_block_delta":
+            return self._delta(event.index, event.delta)
+        return ""
+
+    def _delta(self, index: int, delta: Any) -> str:
+        if delta.type == "text_delta":
+            # Before a forced call some models chat; that is not a part of the structured reply.
+            return "" if self.through_tool else str(delta.text)
+        if delta.type == "input_json_delta" and index in self._tools:
+            self._tools[index][2] += delta.partial_json
+        return ""
+
+    def _count(self, usage: Any) -> None:
+        names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        for name in names:
+            value = getattr(usage, name, None)
+            if value is not None:
+                self._counts[name] = value
+        thinking = getattr(getattr(usage, "output_tokens_details", None), "thinking_tokens", None)
+        if thinking is not None:
+            self._counts["thinking"] = thinking
+
+    def final(self, provider: str) -> Final:
+        if self._finish is None:
+            raise ModelError("dropped", f"{provider} ended the stream before the reply was complete.")
+        calls = tuple(call_of(*parts) for _, parts in sorted(self._tools.items()))
+        return Final(_FINISH.get(self._finish, "stop"), self._tokens(), calls, self._model)
+
+    def _tokens(self) -> Tokens | None:
+        counts = self._counts
+        if "input_tokens" not in counts:
+            return None
+        read = counts.get("cache_read_input_tokens", 0)
+        written = counts.get("cache_creation_input_tokens", 0)
+        return Tokens(
+            input=counts["input_tokens"] + read + written,
+            output=counts.get("output_tokens", 0),
+            cached=read,
+            written=written,
+            reasoning=counts.get("thinking", 0),
+        )

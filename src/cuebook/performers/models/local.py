@@ -1,0 +1,332 @@
+"""The embedded model: a small real language model, run in this process through llama.cpp.
+
+It knows the weights and the engine that runs them. One instance serves the whole process, one request at a time,
+in a thread of its own, so that the event loop never waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import http.client
+import json
+import os
+import queue
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cuebook.performers.models.local_tools import Choice, choice_of, with_choice
+from cuebook.performers.models.port import Chunk, Final, Finish, ModelError, Request, TextDelta, Tokens, Turn
+from cuebook.performers.models.weights import WeightsMissing, require_weights
+
+NAME = "smollm2-135m"
+WINDOW = 8_192
+
+_BATCH = 64
+"""Tokens of a prompt between two chances to stop; the engine reads about a hundred in a second."""
+
+_SIGN_OF_LIFE = 5.0
+"""Seconds after which a request that waits for its turn says so."""
+
+_SEED = 1
+
+
+class LocalModel:
+    """SmolLM2-135M-Instruct. It answers anything, and is wrong often: 135 million parameters are few."""
+
+    def __init__(
+        self, weights: Path | None = None, *, reuse_prompt: bool = True, engine: Callable[[Path], Engine] | None = None
+    ) -> None:
+        self._weights = weights
+        self._reuse_prompt = reuse_prompt
+        """Keeps what the last prompt had in common with the next. Without it, a reply is the same to the last
+        token whatever was asked before; with it, rounding may differ."""
+        self._engine = engine or shared_engine
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        choice = choice_of(request)
+        engine = await asyncio.to_thread(self._loaded)
+        job = _Job(_body(request, choice, reuse_prompt=self._reuse_prompt), asyncio.get_running_loop())
+        engine.submit(job)
+        reading = _Reading()
+        try:
+            while (item := await job.next()) is not None:
+                text = reading.take(item)
+                # A choice between tools and an answer is one JSON value, which means nothing until it is whole.
+                yield TextDelta("" if choice else text)
+        finally:
+            job.stop()
+        if reading.finish is None:
+            raise ModelError("dropped", "The embedded model was closed before its reply was complete.")
+        text, calls = choice.read(reading.text) if choice else ("", ())
+        if text:
+            yield TextDelta(text)
+        yield Final("tool_calls" if calls else reading.finish, reading.tokens, calls, NAME, cost=0.0)
+
+    async def count(self, request: Request) -> int:
+        body = _body(request, choice_of(request), reuse_prompt=True)
+        return await asyncio.to_thread(lambda: self._loaded().count(body["messages"]))
+
+    async def count_text(self, text: str) -> int:
+        return await asyncio.to_thread(lambda: self._loaded().count_text(text))
+
+    def _loaded(self) -> Engine:
+        try:
+            return self._engine(self._weights or require_weights())
+        except WeightsMissing as error:
+            raise ModelError("not_installed", error.message, fix=error.fix) from None
+
+
+def _body(request: Request, choice: Choice | None, *, reuse_prompt: bool) -> dict[str, Any]:
+    messages = with_choice(request.messages, choice) if choice else request.messages
+    body: dict[str, Any] = {
+        "messages": [_turn(message) for message in messages],
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature or 0.0,
+        "seed": _SEED,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "return_progress": True,
+        "cache_prompt": reuse_prompt,
+    }
+    schema = choice.schema if choice else request.schema
+    if schema is not None:
+        body["response_format"] = {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}}
+    if request.stop:
+        body["stop"] = list(request.stop)
+    return body
+
+
+def _turn(message: Turn) -> dict[str, str]:
+    """A turn in plain words, because the model's template knows nothing of calls and their results."""
+    if message.role == "tool":
+        return {"role": "user", "content": f"The tool gave: {message.text}"}
+    calls = [msgspec.json.encode({"tool": c.name, "arguments": c.arguments}).decode() for c in message.calls]
+    return {"role": message.role, "content": "\n".join([message.text, *calls]).strip() if calls else message.text}
+
+
+class _Reading:
+    """What has been read of a reply so far, in the engine's own chunks."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.finish: Finish | None = None
+        self.tokens: Tokens | None = None
+
+    def take(self, item: dict[str, Any]) -> str:
+        if "error" in item:
+            raise _refused(item["error"])
+        usage = item.get("usage")
+        if usage:
+            cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+            self.tokens = Tokens(usage["prompt_tokens"], usage["completion_tokens"], cached)
+        choices = item.get("choices")
+        if not choices:
+            return ""
+        reason = choices[0].get("finish_reason")
+        if reason is not None:
+            self.finish = "length" if reason == "length" else "stop"
+        text = choices[0].get("delta", {}).get("content") or ""
+        self.text += text
+        return text
+
+
+def _refused(error: dict[str, Any]) -> ModelError:
+    message = str(error.get("message", "no reason given"))
+    if error.get("type") == "exceed_context_size_error":
+        return ModelError("context_length", f"The embedded model refused the request: {message}")
+    return ModelError("bad_request", f"The embedded model refused the request: {message}")
+
+
+class _Job:
+    """One request on its way through the engine's thread, and what comes back from there."""
+
+    def __init__(self, body: dict[str, Any], loop: asyncio.AbstractEventLoop) -> None:
+        self.body = body
+        self.stopped = threading.Event()
+        self._loop = loop
+        self._items: asyncio.Queue[dict[str, Any] | BaseException | None] = asyncio.Queue()
+
+    def put(self, item: dict[str, Any] | BaseException | None) -> None:
+        """Called in the engine's thread. A loop that is gone wants nothing more."""
+        try:
+            self._loop.call_soon_threadsafe(self._items.put_nowait, item)
+        except RuntimeError:
+            self.stop()
+
+    async def next(self) -> dict[str, Any] | None:
+        """The next chunk, None at the end, and an empty one after a while in which nothing came."""
+        try:
+            item = await asyncio.wait_for(self._items.get(), _SIGN_OF_LIFE)
+        except TimeoutError:
+            return {}
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+class Engine:
+    """llama.cpp with the weights loaded, and the one thread that talks to it."""
+
+    def __init__(self, weights: Path) -> None:
+        self.weights = weights
+        self._key = secrets.token_urlsafe(32)
+        self._folder = Path(tempfile.mkdtemp(prefix="cuebook-"))
+        self._server = self._start(weights)
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._current: _Job | None = None
+        self._thread = threading.Thread(target=self._work, name="cuebook-local-model", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    def _start(self, weights: Path) -> Any:
+        try:
+            import xllamacpp
+        except ImportError as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise ModelError(
+                "not_installed",
+                f"The embedded model needs the Python package xllamacpp, which cannot be imported ({error}).",
+                fix="Install it with `pip install 'cuebook[local]'`.",
+            ) from None
+        params = xllamacpp.CommonParams()
+        params.model.path = str(weights)
+        params.n_ctx = WINDOW
+        params.n_parallel = 1
+        params.n_batch = params.n_ubatch = _BATCH
+        # On a busy machine with few cores one thread is the fastest, and leaves the others to the program.
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+        params.n_gpu_layers = 0
+        params.warmup = False
+        params.cache_ram_mib = 0
+        params.verbosity = -1
+        # The engine insists on serving HTTP. A socket in a private folder and a key keep others out of it.
+        params.api_keys = [self._key]
+        params.cors_origins = ""
+        params.ui = False
+        params.endpoint_slots = params.endpoint_props = False
+        params.n_threads_http = 1
+        # It takes a name that ends in .sock for a socket, and any other for a host.
+        path = str(self._folder / "m.sock")
+        if sys.platform != "win32" and len(path) < 100:
+            params.hostnames = [path]
+        try:
+            return xllamacpp.Server(params)
+        except (RuntimeError, ValueError) as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise ModelError(
+                "not_installed",
+                f"The weights in {weights} could not be loaded ({error}).",
+                fix="Run `cuebook models install local` to fetch them again.",
+            ) from None
+
+    def submit(self, job: _Job) -> None:
+        self._jobs.put(job)
+
+    def close(self) -> None:
+        """Stops what is being generated. Called when the process ends, while threads can still finish."""
+        atexit.unregister(self.close)
+        if self._current is not None:
+            self._current.stop()
+        self._jobs.put(None)
+        self._thread.join(timeout=10)
+        self._server = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            if job.stopped.is_set():
+                continue
+            self._current = job
+            job.put(self._generate(job))
+            self._current = None
+            # Without this the last request would be kept alive until the next one comes.
+            del job
+        while not self._jobs.empty():
+            left = self._jobs.get()
+            if left is not None:
+                left.put(None)
+
+    def _generate(self, job: _Job) -> BaseException | None:
+        def take(item: dict[str, Any]) -> bool:
+            # The engine stops as soon as this says True.
+            if job.stopped.is_set():
+                return True
+            job.put(item)
+            return False
+
+        try:
+            self._server.handle_chat_completions(job.body, take)
+        except (ValueError, RuntimeError) as error:
+            return ModelError("bad_request", f"The embedded model refused the request: {error}")
+        return None
+
+    def count(self, messages: list[dict[str, str]]) -> int:
+        return int(self._post("/v1/chat/completions/input_tokens", {"messages": messages})["input_tokens"])
+
+    def count_text(self, text: str) -> int:
+        return len(self._post("/tokenize", {"content": text})["tokens"])
+
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        connection = _connection(self._server.listening_address)
+        headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
+        try:
+            connection.request("POST", path, json.dumps(body), headers)
+            response = connection.getresponse()
+            answer: dict[str, Any] = json.loads(response.read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise ModelError("server", f"The embedded model's tokenizer did not answer ({error}).") from None
+        finally:
+            connection.close()
+        if response.status != 200:
+            raise _refused(answer.get("error") or {})
+        return answer
+
+
+class _SocketConnection(http.client.HTTPConnection):
+    """HTTP over a socket in the file system."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=60)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _connection(address: str) -> http.client.HTTPConnection:
+    scheme, _, rest = address.partition("://")
+    if scheme == "unix":
+        return _SocketConnection(rest)
+    return http.client.HTTPConnection(rest, timeout=60)
+
+
+_loading = threading.Lock()
+_engine: Engine | None = None
+_engine_process = 0
+
+
+def shared_engine(weights: Path) -> Engine:
+    """The process's one engine, loaded on first use. A forked child loads its own: threads do not survive a fork."""
+    global _engine, _engine_process
+    with _loading:
+        if _engine is None or _engine_process != os.getpid() or _engine.weights != weights:
+            if _engine is not None and _engine_process == os.getpid():
+                _engine.close()
+            _engine = None
+            _engine, _engine_process = Engine(weights), os.getpid()
+        return _engine

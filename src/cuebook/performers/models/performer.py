@@ -1,0 +1,305 @@
+"""Performs `AskModel`: finds the model, sees that the request fits, streams, tries again, counts the cost.
+
+It knows no provider's protocol and no dialect. What goes wrong in the world becomes a `Failed` with a stable code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+
+import msgspec
+
+from cuebook.kernel.context import INLINE_LIMIT, Text
+from cuebook.kernel.effects import AskModel, Failed, Reply, Usage
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import Call, Estimate
+from cuebook.kernel.run import Settings
+from cuebook.performers.models.checking import mismatch
+from cuebook.performers.models.masking import masked
+from cuebook.performers.models.port import (
+    Counts,
+    ErrorKind,
+    Final,
+    ModelError,
+    Request,
+    TextDelta,
+    Tokens,
+    messages_of,
+)
+from cuebook.performers.models.prices import Facts, Prices
+from cuebook.performers.models.providers import Providers, Resolved
+from cuebook.performers.models.timing import DEFAULT_RETRIES, Retries
+from cuebook.performers.models.tokens import TokenEstimate, estimate_request, estimate_text
+
+MAX_TOKENS = 16_384
+
+_ROOM = 1_024
+"""Tokens of output worth keeping free; with less left by the cautious estimate of the input, the likely one is used."""
+
+_CODES: dict[ErrorKind, str] = {
+    "auth": "model_auth",
+    "permission": "model_permission",
+    "quota": "model_quota",
+    "not_found": "model_not_found",
+    "bad_request": "model_bad_request",
+    "context_length": "context_too_long",
+    "rate": "model_rate_limited",
+    "overloaded": "model_overloaded",
+    "server": "model_server_error",
+    "network": "model_network",
+    "timeout": "model_timeout",
+    "dropped": "model_dropped",
+    "tools_unsupported": "tools_unsupported",
+    "not_installed": "model_not_installed",
+}
+
+
+class _TooLong(Exception):
+    def __init__(self, needed: int, window: int, exact: bool) -> None:
+        self.needed, self.window, self.exact = needed, window, exact
+
+
+class _Heard(msgspec.Struct):
+    """What one attempt has brought so far."""
+
+    text: str = ""
+    final: Final | None = None
+    stopped: bool = False
+    """By the watch."""
+
+
+class ModelPerformer:
+    """Implements `kernel.ports.Performer` for `AskModel`, and `Estimator`."""
+
+    def __init__(
+        self,
+        providers: Providers,
+        *,
+        prices: Prices | None = None,
+        retries: Retries = DEFAULT_RETRIES,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        draw: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._providers = providers
+        self._prices = prices or Prices()
+        self._retries = retries
+        self._sleep = sleep
+        self._draw = draw
+        self._clock = clock
+
+    def estimate(self, effect: AskModel, settings: Settings) -> Estimate:
+        """What the call may use at most. Input is estimated from its characters; see `tokens`.
+
+        A call that will fail before it is made, for want of a key or a model, uses nothing.
+        """
+        try:
+            resolved, facts = self._found(effect, settings)
+        except BadInput:
+            return Estimate(0, 0, 0.0)
+        request = _request(effect, settings, resolved, _wanted(effect, settings))
+        size = estimate_request(request)
+        output = _clamped(request.max_tokens, size, facts)
+        return Estimate(size.upper, output, self._most(resolved, facts, size.upper, output))
+
+    async def perform(self, effect: AskModel, call: Call) -> Reply | Failed:
+        try:
+            resolved, facts = self._found(effect, call.settings)
+        except BadInput as error:
+            return Failed(error.code, error.message, error.fix)
+        try:
+            request = await self._fitted(effect, call.settings, resolved, facts)
+        except _TooLong as long:
+            return _too_long(resolved, long)
+        except ModelError as error:
+            return self._failed(error, resolved, 0)
+        return await self._answered(request, resolved, facts, call)
+
+    async def _answered(self, request: Request, resolved: Resolved, facts: Facts, call: Call) -> Reply | Failed:
+        began = self._clock()
+        waited = 0.0
+        retry = 0
+        while True:
+            heard = _Heard()
+            try:
+                await self._attempt(request, resolved, call, heard)
+                break
+            except ModelError as error:
+                wait = self._retries.wait(retry, error.retry_after, self._draw)
+                if not error.retryable or retry + 1 >= self._retries.attempts or waited + wait > self._retries.total:
+                    return self._failed(error, resolved, retry)
+                if heard.text:
+                    call.reset()
+                    call.warn(
+                        "reply_dropped",
+                        f"The reply of {resolved.name} broke off after {len(heard.text)} characters and was asked for"
+                        " again; what the lost part cost is not in the total.",
+                    )
+            await self._sleep(wait)
+            waited += wait
+            retry += 1
+        return await self._outcome(request, resolved, facts, call, heard, self._clock() - began, retry)
+
+    async def _attempt(self, request: Request, resolved: Resolved, call: Call, heard: _Heard) -> None:
+        timeouts = self._providers.timeouts
+        try:
+            async with asyncio.timeout(timeouts.total):
+                async with aclosing(resolved.answers.stream(request)) as chunks:
+                    while True:
+                        async with asyncio.timeout(timeouts.idle):
+                            chunk = await anext(chunks, None)
+                        if chunk is None:
+                            break
+                        if isinstance(chunk, Final):
+                            heard.final = chunk
+                            break
+                        if not _went_on(chunk, call, heard):
+                            return
+        except TimeoutError:
+            raise ModelError(
+                "timeout", f"{resolved.name} sent nothing for {timeouts.idle:g} s, or took over {timeouts.total:g} s."
+            ) from None
+        if heard.final is None:
+            raise ModelError("dropped", f"{resolved.name} ended the stream before the reply was complete.")
+
+    async def _outcome(
+        self,
+        request: Request,
+        resolved: Resolved,
+        facts: Facts,
+        call: Call,
+        heard: _Heard,
+        seconds: float,
+        retries: int,
+    ) -> Reply | Failed:
+        final = heard.final or Final()
+        tokens = final.tokens or await self._counted(request, resolved, heard.text)
+        usage = self._usage(resolved, facts, tokens, final.cost)
+        finish = "watch" if heard.stopped else final.finish
+        if finish == "length":
+            call.warn(
+                "reply_cut",
+                f"The reply of {resolved.name} was cut at {request.max_tokens} tokens."
+                " Raise the step's limit or ask for less.",
+            )
+        if request.schema is not None and finish != "watch" and not final.calls:
+            wrong = mismatch(heard.text, request.schema)
+            if wrong:
+                return _mismatched(resolved, wrong, heard.text, finish, usage)
+        model = f"{resolved.provider}/{final.model}" if final.model else resolved.name
+        return Reply(Text(heard.text), final.calls, model, finish, usage, seconds, retries)
+
+    async def _fitted(self, effect: AskModel, settings: Settings, resolved: Resolved, facts: Facts) -> Request:
+        """The request with as much output as there is room for. Raises where the input alone does not fit."""
+        request = _request(effect, settings, resolved, _wanted(effect, settings))
+        exact = isinstance(resolved.answers, Counts)
+        size = await self._size(request, resolved)
+        if facts.window is not None and size.likely >= facts.window:
+            raise _TooLong(size.likely, facts.window, exact)
+        return msgspec.structs.replace(request, max_tokens=_clamped(request.max_tokens, size, facts))
+
+    async def _size(self, request: Request, resolved: Resolved) -> TokenEstimate:
+        if isinstance(resolved.answers, Counts):
+            count = await resolved.answers.count(request)
+            return TokenEstimate(count, count)
+        return estimate_request(request)
+
+    async def _counted(self, request: Request, resolved: Resolved, text: str) -> Tokens:
+        """What was used where the provider did not say, or could not because it was stopped."""
+        size = await self._size(request, resolved)
+        if isinstance(resolved.answers, Counts):
+            return Tokens(size.likely, await resolved.answers.count_text(text))
+        return Tokens(size.likely, estimate_text(text).likely)
+
+    def _found(self, effect: AskModel, settings: Settings) -> tuple[Resolved, Facts]:
+        resolved = self._providers.resolve(effect.model or settings.model)
+        if _is_embedded(resolved):
+            return resolved, Facts(window=resolved.window)
+        return resolved, self._prices.facts(resolved.priced_as, resolved.model)
+
+    def _most(self, resolved: Resolved, facts: Facts, input_tokens: int, output_tokens: int) -> float | None:
+        if _is_embedded(resolved):
+            return 0.0
+        return None if facts.price is None else facts.price.most(input_tokens, output_tokens)
+
+    def _usage(self, resolved: Resolved, facts: Facts, tokens: Tokens, reported: float | None) -> Usage:
+        counts = (tokens.input, tokens.output, tokens.cached, tokens.reasoning)
+        if reported is not None:
+            return Usage(*counts, reported, "reported")
+        # The embedded model's stream was stopped before it could say that it is free.
+        if _is_embedded(resolved):
+            return Usage(*counts, 0.0, "reported")
+        if facts.price is not None:
+            return Usage(*counts, facts.price.cost(tokens), "estimated")
+        return Usage(*counts, None, "unknown")
+
+    def _failed(self, error: ModelError, resolved: Resolved, retries: int) -> Failed:
+        secrets = self._providers.secrets()
+        tried = f" (tried {retries + 1} times)" if retries else ""
+        details: dict[str, object] = {"kind": error.kind, "model": resolved.name, "retries": retries}
+        if error.status is not None:
+            details["status"] = error.status
+        return Failed(
+            _CODES[error.kind], masked(error.message, secrets) + tried, masked(error.fix), error.retryable, details
+        )
+
+
+def _request(effect: AskModel, settings: Settings, resolved: Resolved, max_tokens: int) -> Request:
+    temperature = effect.temperature if effect.temperature is not None else settings.temperature
+    return Request(
+        resolved.model, messages_of(effect), max_tokens, temperature, effect.schema, effect.tools, effect.stop
+    )
+
+
+def _wanted(effect: AskModel, settings: Settings) -> int:
+    return effect.max_tokens or settings.max_tokens or MAX_TOKENS
+
+
+def _clamped(wanted: int, size: TokenEstimate, facts: Facts) -> int:
+    limit = wanted if facts.output is None else min(wanted, facts.output)
+    if facts.window is None:
+        return limit
+    room = facts.window - size.upper
+    if room < _ROOM:
+        room = facts.window - size.likely
+    return max(1, min(limit, room))
+
+
+def _is_embedded(resolved: Resolved) -> bool:
+    return resolved.provider == "local" and resolved.window is not None
+
+
+def _went_on(chunk: TextDelta, call: Call, heard: _Heard) -> bool:
+    if not chunk.text:
+        return True
+    heard.text += chunk.text
+    if call.emit(chunk.text):
+        return True
+    heard.stopped = True
+    return False
+
+
+def _too_long(resolved: Resolved, long: _TooLong) -> Failed:
+    about = "" if long.exact else "about "
+    return Failed(
+        "context_too_long",
+        f"The input has {about}{long.needed:,} tokens, and {resolved.name} holds {long.window:,} with its reply.",
+        "Shorten what the step is given, or choose a model with a larger window.",
+        False,
+        {"input_tokens": long.needed, "window": long.window, "exact": long.exact, "model": resolved.name},
+    )
+
+
+def _mismatched(resolved: Resolved, wrong: str, text: str, finish: str, usage: Usage) -> Failed:
+    cut = " It was cut at its token limit." if finish == "length" else ""
+    return Failed(
+        "schema_mismatch",
+        f"The reply of {resolved.name} does not follow the step's schema: {wrong}.{cut}",
+        "Retry the step, loosen the schema, or choose a stronger model.",
+        True,
+        {"model": resolved.name, "reply": text[:INLINE_LIMIT], "usage": msgspec.to_builtins(usage)},
+    )

@@ -1,0 +1,186 @@
+"""The port to every model: a request, the chunks that stream back, and the ways it can go wrong.
+
+Nothing here knows a provider, a price or a retry; a model is one method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from cuebook.kernel.context import Role, ToolCall
+from cuebook.kernel.effects import AskModel, ToolSpec
+from cuebook.kernel.errors import CuebookError
+
+Finish = Literal["stop", "length", "tool_calls", "filter"]
+
+
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One turn as a provider is sent it."""
+
+    role: Role
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str = ""
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All that a model is asked. It holds no key and no address, so it can be stored and compared."""
+
+    model: str
+    """The model's name as its provider knows it, without the provider."""
+    messages: tuple[Turn, ...]
+    max_tokens: int
+    temperature: float | None = None
+    schema: dict[str, Any] | None = None
+    tools: tuple[ToolSpec, ...] = ()
+    stop: tuple[str, ...] = ()
+
+
+class TextDelta(msgspec.Struct, frozen=True, tag="text"):
+    """More of the reply. An empty one says that the model is still at work."""
+
+    text: str
+
+
+class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a provider counted. `cached` and `written` are parts of `input`, `reasoning` of `output`."""
+
+    input: int
+    output: int
+    cached: int = 0
+    """Input read from the provider's cache."""
+    written: int = 0
+    """Input written to the provider's cache, which some providers price higher."""
+    reasoning: int = 0
+
+
+class Final(msgspec.Struct, frozen=True, tag="final", omit_defaults=True):
+    """The last chunk of every stream that was not cut off."""
+
+    finish: Finish = "stop"
+    tokens: Tokens | None = None
+    """None where the provider did not count."""
+    calls: tuple[ToolCall, ...] = ()
+    model: str = ""
+    """The model that really answered, where the provider says so."""
+    cost: float | None = None
+    """US dollars, where the provider reports them."""
+
+
+Chunk: TypeAlias = TextDelta | Final
+
+
+class Model(Protocol):
+    """Anything that answers a request with a stream of chunks, ending in one `Final`.
+
+    `stream` raises `ModelError` for what can go wrong in the world. Closing the generator stops the generation.
+    """
+
+    def stream(self, request: Request) -> AsyncGenerator[Chunk, None]: ...
+
+
+@runtime_checkable
+class Counts(Protocol):
+    """A model that counts with its own tokenizer. Models without it are estimated; see `tokens`."""
+
+    async def count(self, request: Request) -> int: ...
+
+    async def count_text(self, text: str) -> int: ...
+
+
+ErrorKind = Literal[
+    "auth",
+    "permission",
+    "quota",
+    "not_found",
+    "bad_request",
+    "context_length",
+    "rate",
+    "overloaded",
+    "server",
+    "network",
+    "timeout",
+    "dropped",
+    "tools_unsupported",
+    "not_installed",
+]
+
+RETRYABLE: frozenset[ErrorKind] = frozenset({"rate", "overloaded", "server", "network", "timeout", "dropped"})
+
+FIXES: dict[ErrorKind, str] = {
+    "auth": "Check the provider's key and set it again.",
+    "permission": "Use a key that may use this model, or choose another model.",
+    "quota": "Add credit at the provider, or choose another model.",
+    "not_found": "Check the model's name against the provider's list.",
+    "bad_request": "Change the request as the provider says, or choose another model.",
+    "context_length": "Shorten what the step is given, or choose a model with a larger window.",
+    "rate": "Wait and retry the step, or run fewer steps at once.",
+    "overloaded": "Wait and retry the step, or choose another model.",
+    "server": "Retry the step; if it persists, look at the provider's status page.",
+    "network": "Check the connection and the provider's address, then retry the step.",
+    "timeout": "Retry the step, or raise the time-out.",
+    "dropped": "Retry the step.",
+    "tools_unsupported": "Choose a model that can call tools, or take the tools out of the step.",
+    "not_installed": "Install what is missing and retry the step.",
+}
+
+
+class ModelError(CuebookError):
+    """The model could not answer."""
+
+    code: ClassVar[str] = "model"
+
+    def __init__(
+        self,
+        kind: ErrorKind,
+        message: str,
+        *,
+        fix: str = "",
+        status: int | None = None,
+        retryable: bool | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, fix=fix or FIXES[kind])
+        self.kind: ErrorKind = kind
+        self.status = status
+        self.retryable = kind in RETRYABLE if retryable is None else retryable
+        self.retry_after = retry_after
+        """Seconds that the provider asked to wait."""
+
+
+def messages_of(effect: AskModel) -> tuple[Turn, ...]:
+    """The context's blocks and the prompt as turns; the system blocks at the beginning become one."""
+    blocks = list(effect.context)
+    leading = 0
+    while leading < len(blocks) and blocks[leading].role == "system":
+        leading += 1
+    messages: list[Turn] = []
+    if leading:
+        messages.append(Turn("system", "\n\n".join(str(block.text) for block in blocks[:leading])))
+    messages += [Turn(b.role, str(b.text), b.calls, b.call_id) for b in blocks[leading:]]
+    if effect.prompt:
+        messages.append(Turn("user", effect.prompt))
+    return tuple(messages)
+
+
+def call_of(call_id: str, name: str, raw: str) -> ToolCall:
+    """A tool call from the arguments' text; what is not a JSON object is kept as it came."""
+    if not raw.strip():
+        return ToolCall(call_id, name)
+    try:
+        arguments = msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        return ToolCall(call_id, name, malformed=raw)
+    if not isinstance(arguments, dict):
+        return ToolCall(call_id, name, malformed=raw)
+    return ToolCall(call_id, name, arguments)
+
+
+def system_and_turns(messages: Sequence[Turn]) -> tuple[str, Sequence[Turn]]:
+    """Parts the leading system message from the rest."""
+    if messages and messages[0].role == "system":
+        return messages[0].text, messages[1:]
+    return "", messages

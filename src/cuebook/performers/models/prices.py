@@ -1,0 +1,220 @@
+"""What models cost and how much they can hold, from a dated snapshot and a user's own file.
+
+The snapshot is made by `scripts/make_prices.py`. Nothing is fetched, and what is not listed is unknown, never free.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import tomllib
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from cuebook.kernel.errors import BadInput
+from cuebook.performers.models.port import Tokens
+
+Rate: TypeAlias = float | list[float | list[float]]
+"""Dollars for a million tokens; or such a price and then `[start, price]` of each tier.
+
+A tier is a cliff: where the input is larger than its start, its price is that of all tokens."""
+
+
+class Price(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Dollars for a million tokens of each kind."""
+
+    input: Rate
+    output: Rate
+    cached: Rate | None = None
+    """Input that the provider read from its cache; the price of input where none is given."""
+    written: Rate | None = None
+    """Input that the provider wrote to its cache; the price of input where none is given."""
+
+    def cost(self, tokens: Tokens) -> float:
+        plain = max(0, tokens.input - tokens.cached - tokens.written)
+        cached = self.input if self.cached is None else self.cached
+        written = self.input if self.written is None else self.written
+        parts = ((self.input, plain), (cached, tokens.cached), (written, tokens.written), (self.output, tokens.output))
+        return sum(_at(rate, tokens.input) * count for rate, count in parts) / 1_000_000
+
+    def most(self, input_tokens: int, output_tokens: int) -> float:
+        """The most that a call of this size can cost: nothing read from the cache, all of it written there."""
+        written = self.input if self.written is None else self.written
+        dearest = max(_at(self.input, input_tokens), _at(written, input_tokens))
+        return (dearest * input_tokens + _at(self.output, input_tokens) * output_tokens) / 1_000_000
+
+
+def _at(rate: Rate, input_tokens: int) -> float:
+    if isinstance(rate, int | float):
+        return float(rate)
+    price = 0.0
+    for step in rate:
+        if isinstance(step, list):
+            if input_tokens > step[0]:
+                price = float(step[1])
+        else:
+            price = float(step)
+    return price
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What is known of one model."""
+
+    price: Price | None = None
+    window: int | None = None
+    """Tokens of input and output together."""
+    output: int | None = None
+    """Tokens of output at most."""
+
+
+class _Entry(msgspec.Struct):
+    """A model in the snapshot. `m` is how its names look: exact names, and patterns as `kind|text`."""
+
+    m: list[str]
+    p: list[tuple[str, Price]] = []
+    """Prices with the day from which each is valid, oldest first; the first has no day."""
+    w: int | None = None
+    o: int | None = None
+
+
+class _Snapshot(msgspec.Struct):
+    date: str
+    source: str
+    providers: dict[str, list[_Entry]]
+
+
+class _Override(msgspec.Struct, forbid_unknown_fields=True):
+    input: Rate | None = None
+    output: Rate | None = None
+    cached: Rate | None = None
+    written: Rate | None = None
+    window: int | None = None
+    max_output: int | None = None
+
+
+class _Overrides(msgspec.Struct, forbid_unknown_fields=True):
+    models: dict[str, _Override] = {}
+
+
+_COMPACT_DATE = re.compile(r"-(20\d\d)(\d\d)(\d\d)(?=-|:|$)")
+
+
+class Prices:
+    """Looks a `provider/model` up: first in the user's file, then in the snapshot.
+
+    The user's file is TOML or JSON: a table `models` whose names are `provider/model`, `*` allowed, and whose
+    values give `input`, `output`, `cached`, `written` in dollars for a million tokens, `window` and `max_output`
+    in tokens. The first name that fits wins, field by field over the snapshot.
+    """
+
+    def __init__(self, override: Path | str | None = None) -> None:
+        self._path = Path(override) if override is not None else None
+
+    @property
+    def date(self) -> str:
+        """The day on which the snapshot was made."""
+        return self._snapshot.date
+
+    @property
+    def source(self) -> str:
+        return self._snapshot.source
+
+    def facts(self, provider: str, model: str, on: dt.date | None = None) -> Facts:
+        listed = self._listed(provider, model, on or dt.datetime.now(dt.UTC).date())
+        return self._overridden(f"{provider}/{model}", listed)
+
+    @cached_property
+    def _snapshot(self) -> _Snapshot:
+        raw = resources.files(__package__).joinpath("prices.json").read_bytes()
+        return msgspec.json.decode(raw, type=_Snapshot)
+
+    @cached_property
+    def _overrides(self) -> dict[str, _Override]:
+        if self._path is None:
+            return {}
+        try:
+            raw = self._path.read_bytes()
+            data: Any = msgspec.json.decode(raw) if self._path.suffix == ".json" else tomllib.loads(raw.decode())
+            return msgspec.convert(data, _Overrides).models
+        except OSError as error:
+            raise BadInput(
+                f"The file of prices {self._path} cannot be read: {error.strerror}.",
+                fix="Give the path of a readable TOML or JSON file.",
+            ) from None
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise BadInput(
+                f"The file of prices {self._path} is not understood: {error}.",
+                fix='Write one table for each model, as in [models."openai/gpt-x"] with input and output prices.',
+            ) from None
+
+    def _listed(self, provider: str, model: str, on: dt.date) -> Facts:
+        entries = self._snapshot.providers.get(provider, [])
+        for name in _spellings(model):
+            for entry in entries:
+                if _matches(entry.m, name):
+                    return Facts(_valid(entry.p, on), entry.w, entry.o)
+        return Facts()
+
+    def _overridden(self, name: str, listed: Facts) -> Facts:
+        for pattern, own in self._overrides.items():
+            if pattern == name or fnmatchcase(name, pattern):
+                return Facts(_merged(own, listed.price), own.window or listed.window, own.max_output or listed.output)
+        return listed
+
+
+def _merged(own: _Override, listed: Price | None) -> Price | None:
+    input_rate, output_rate = own.input, own.output
+    cached, written = own.cached, own.written
+    if listed is not None:
+        if input_rate is None:
+            # Only beside the snapshot's own price of input do its discounts mean anything.
+            cached = listed.cached if cached is None else cached
+            written = listed.written if written is None else written
+            input_rate = listed.input
+        output_rate = listed.output if output_rate is None else output_rate
+    if input_rate is None or output_rate is None:
+        return None
+    return Price(input_rate, output_rate, cached, written)
+
+
+def _spellings(model: str) -> Iterator[str]:
+    """The name as given, then with a date written as the snapshot writes it."""
+    name = model.lower()
+    yield name
+    dashed = _COMPACT_DATE.sub(r"-\1-\2-\3", name)
+    if dashed != name:
+        yield dashed
+
+
+def _valid(prices: list[tuple[str, Price]], on: dt.date) -> Price | None:
+    found: Price | None = None
+    for since, price in prices:
+        if not since or since <= on.isoformat():
+            found = price
+    return found or (prices[0][1] if prices else None)
+
+
+def _matches(patterns: list[str], name: str) -> bool:
+    return any(_matches_one(pattern, name) for pattern in patterns)
+
+
+def _matches_one(pattern: str, name: str) -> bool:
+    kind, separator, text = pattern.partition("|")
+    if not separator:
+        return name == pattern
+    if kind == "^":
+        return name.startswith(text)
+    if kind == "$":
+        return name.endswith(text)
+    if kind == "*":
+        return text in name
+    if kind == "~":
+        return re.search(text, name) is not None
+    # The one kind left is "&": several patterns, all of which must fit.
+    return all(_matches_one(part, name) for part in msgspec.json.decode(text, type=list[str]))

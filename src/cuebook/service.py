@@ -1,0 +1,454 @@
+"""What every surface calls: start, resume, answer, decide, cancel, retry, restart, fork, and look.
+
+It joins dialects, performers and a store into one thing, and knows no surface.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from cuebook.dialects import registry
+from cuebook.kernel.acts import outcome_from
+from cuebook.kernel.context import Text, digest_of
+from cuebook.kernel.effects import Effect, Program, Reply
+from cuebook.kernel.engine import Engine, Observer, WatchFunction
+from cuebook.kernel.errors import BadInput, Busy, NotFound, Refused
+from cuebook.kernel.events import (
+    ENDED,
+    WAITING,
+    ArtifactMade,
+    ModelAsked,
+    Performed,
+    Rewound,
+    TextChunk,
+    TextReset,
+    ValueSet,
+)
+from cuebook.kernel.journal import Entry, Verdict, without_void
+from cuebook.kernel.ports import Performer, Store
+from cuebook.kernel.rehearsal import Rehearsal
+from cuebook.kernel.run import RunRow, Settings, Signal, StepRow, WaitRow
+
+ID_LETTERS = "abcdefghjkmnpqrstvwxyz23456789"
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """On whose behalf something is done. On a laptop, the person at the terminal."""
+
+    name: str = "local"
+    tenant: str = "local"
+
+
+class RunView(msgspec.Struct, frozen=True):
+    """A run with everything a person looks at."""
+
+    run: RunRow
+    steps: list[StepRow]
+    waits: list[WaitRow]
+    values: dict[str, Any]
+    outputs: dict[str, Text]
+    """Each step's last text, by label."""
+    artifact: ArtifactMade | None
+    result: Any
+
+
+class Service:
+    """Cuebook without a surface."""
+
+    def __init__(
+        self,
+        store: Store,
+        performers: Mapping[type[Effect], Performer],
+        *,
+        watches: Mapping[str, Callable[..., WatchFunction]] | None = None,
+        key_file: Path | None = None,
+        programs: Callable[[RunRow, str, dict[str, Any]], Callable[[Any], Program[Any]]] | None = None,
+        **engine: Any,
+    ) -> None:
+        self.store = store
+        self.engine = Engine(store, programs or _program_of, performers, watches=watches, **engine)
+        self._key_file = key_file
+        self._live: dict[str, tuple[int, str, str]] = {}
+        """The text under way of each run: the attempt's record, the step, what has come so far."""
+        self.engine.observe(self._remember_text)
+
+    # --- beginning ---
+
+    async def start(
+        self,
+        text: str,
+        name: str,
+        inputs: Mapping[str, Any],
+        settings: Settings,
+        who: Principal = Principal(),
+    ) -> RunRow:
+        """Creates a run of a playbook's text; `drive` takes it from there. Bad input creates nothing."""
+        dialect = registry.detect(text, name)
+        document = dialect.parse(text, name)
+        accepted = dialect.accept(document, inputs)
+        row = self._row(dialect.name, dialect.interpreter, digest_of(text), name, who)
+        row.model = settings.model
+        await self.engine.start(row, text, accepted, settings)
+        return row
+
+    async def restart(self, run: str, step: str, *, visit: int | None = None, who: Principal = Principal()) -> RunRow:
+        """A new run that keeps what the old one did before this step, and does the rest again."""
+        return await self.fork(run, step, visit=visit, who=who)
+
+    async def fork(
+        self,
+        run: str,
+        step: str,
+        *,
+        visit: int | None = None,
+        path: str = "",
+        values: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        who: Principal = Principal(),
+    ) -> RunRow:
+        """A restart with edits: values and settings that hold from this step on."""
+        parent = await self.get(run)
+        known = [s for s in await self.store.steps(parent.id) if s.label == step and s.path == path and s.seq]
+        if visit is not None:
+            known = [s for s in known if s.visit == visit]
+        if not known:
+            reached = ", ".join(dict.fromkeys(s.label for s in await self.store.steps(parent.id) if s.seq)) or "none"
+            raise BadInput(f"Run {parent.id} has not reached step {step}.", fix=f"Steps it has reached: {reached}.")
+        row = self._row(parent.dialect, parent.interpreter, parent.playbook, parent.name, who)
+        row.parent = parent.id
+        await self.engine.fork(row, known[-1], dict(values or {}), dict(settings or {}))
+        return row
+
+    # --- driving ---
+
+    async def drive(self, run: str) -> RunRow:
+        """Goes on with a run until it waits for someone or ends. Where another process has it, follows that one."""
+        while True:
+            try:
+                row = await self.engine.drive(run)
+            except Busy:
+                row = await self.follow(run)
+            if row.status != "paused" or row.reason != "timer":
+                return row
+            expiry = await self.store.next_expiry()
+            await asyncio.sleep(max(0.0, (expiry or 0.0) - self.engine.clock()))
+            await self.store.expire(self.engine.clock())
+
+    async def follow(self, run: str) -> RunRow:
+        """Waits until a run that another process drives is let go."""
+        while await self.store.alive(run, self.engine.clock()):  # noqa: ASYNC110 - the driver is another process
+            await asyncio.sleep(0.1)
+        return await self.store.run(run)
+
+    # --- what people do ---
+
+    async def answer(self, wait: str, value: str, who: Principal = Principal(), *, token: str | None = None) -> WaitRow:
+        """Answers a question, once. A value that does not fit leaves it waiting."""
+        row = await self._wait(wait, token)
+        if row.kind != "question":
+            raise BadInput(f"{row.id} is no question but a {row.kind}.", fix=_how_to(row))
+        return await self._complete(row, {"value": _fitting(row, value)}, who)
+
+    async def resume(
+        self,
+        run: str,
+        who: Principal = Principal(),
+        *,
+        overrides: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> RunRow:
+        """Ends a pause (a breakpoint or a spent budget), with values and settings to change."""
+        row = await self.get(run)
+        pauses = [wait for wait in await self.store.waits(run=row.id) if wait.kind in ("breakpoint", "budget")]
+        for wait in pauses:
+            changed = dict(settings or {})
+            if wait.kind == "budget":
+                changed = _raised(wait, changed)
+            await self._complete(wait, {"overrides": dict(overrides or {}), "settings": changed}, who)
+        if not pauses and (row.status in WAITING or row.status in ENDED):
+            raise Refused(f"Run {row.id} is {row.status}: there is no pause to end.", fix=self._next(row))
+        return row
+
+    async def decide(
+        self,
+        wait: str,
+        decision: Literal["repeat", "stop", "done"],
+        who: Principal = Principal(),
+        *,
+        outcome: Mapping[str, Any] | None = None,
+        token: str | None = None,
+    ) -> WaitRow:
+        """Says what became of an effect that is in doubt. `done` needs its outcome."""
+        row = await self._wait(wait, token)
+        if row.kind != "in_doubt":
+            raise BadInput(f"{row.id} is not in doubt but a {row.kind}.", fix=_how_to(row))
+        answer: dict[str, Any] = {"decision": decision}
+        if decision == "done":
+            answer["outcome"] = _checked_outcome(row, outcome)
+        elif decision not in ("repeat", "stop"):
+            raise BadInput(f"'{decision}' is no decision.", fix="Say repeat, stop or done.")
+        return await self._complete(row, answer, who)
+
+    async def cancel(self, run: str, reason: str = "", who: Principal = Principal()) -> RunRow:
+        """Asks a run to stop and undo; a second time, at once."""
+        row = await self.get(run)
+        await self._signal(Signal(row.id, "cancel", {"reason": reason}, who.name))
+        return row
+
+    async def retry(self, run: str, *, whole_step: bool = False, who: Principal = Principal()) -> RunRow:
+        """Goes on with a failed run at the effect that failed, or at the beginning of its step."""
+        row = await self.get(run)
+        await self._signal(Signal(row.id, "retry", {"whole_step": whole_step}, who.name))
+        return row
+
+    async def send(self, run: str, channel: str, value: Any, who: Principal = Principal()) -> RunRow:
+        """Sends a message to a run that waits for one, or will."""
+        row = await self.get(run)
+        await self._signal(Signal(row.id, "message", {"channel": channel, "value": value}, who.name))
+        return row
+
+    def token(self, wait: str) -> str:
+        """What lets someone without an account decide this wait: only this one, and only once."""
+        return hmac.new(self._key(), wait.encode(), hashlib.sha256).hexdigest()
+
+    # --- looking ---
+
+    async def get(self, run: str) -> RunRow:
+        """A run by its id or the beginning of it."""
+        try:
+            return await self.store.run(run)
+        except NotFound:
+            alike = [row for row in await self.store.runs(limit=1000) if run and row.id.startswith(run)]
+            if len(alike) == 1:
+                return alike[0]
+            if alike:
+                raise BadInput(f"'{run}' fits {len(alike)} runs.", fix="Give more of its id.") from None
+            raise
+
+    async def runs(self, *, status: Sequence[str] = (), limit: int = 100) -> list[RunRow]:
+        return await self.store.runs(status=status, limit=limit)
+
+    async def view(self, run: str) -> RunView:
+        row = await self.get(run)
+        entries = without_void([entry async for entry in self.engine.entries(row.id)])
+        values: dict[str, Any] = {}
+        outputs: dict[str, Text] = {}
+        artifact: ArtifactMade | None = None
+        result: Any = None
+        for entry in entries:
+            event = entry.event
+            match event:
+                case ValueSet():
+                    values[event.name] = event.value
+                case ArtifactMade():
+                    artifact = event
+                case _:
+                    output = getattr(event, "output", None)
+                    if output is not None:
+                        outputs[entry.place.step] = output
+                    result = getattr(event, "result", result)
+        steps, waits = await self.store.steps(row.id), await self.store.waits(run=row.id)
+        return RunView(row, steps, waits, values, outputs, artifact, result)
+
+    async def inbox(self) -> list[WaitRow]:
+        """Everything that waits for a person."""
+        return [wait for wait in await self.store.waits() if wait.kind not in ("timer", "message")]
+
+    async def verify(self, run: str) -> Verdict:
+        return await self.engine.verify((await self.get(run)).id)
+
+    async def replay(self, run: str) -> Rehearsal:
+        return await self.engine.replay((await self.get(run)).id)
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        return self.engine.observe(observer)
+
+    async def events(
+        self, run: str, after: str = "0", *, follow: bool = True
+    ) -> AsyncIterator[Entry | TextChunk | TextReset]:
+        """Everything that happened after an event id, then what happens, until the run waits or ends.
+
+        An id is a record's number, or `number.offset` within the text that the record's call streams.
+        """
+        number, _, offset = after.partition(".")
+        seq = int(number)
+        live: asyncio.Queue[Entry | TextChunk | TextReset] = asyncio.Queue()
+        stop = self.engine.observe(lambda event: live.put_nowait(event) if event.run == run else None)
+        rest: TextChunk | None = None
+        try:
+            if offset:
+                rest = await self._rest_of_text(run, seq, int(offset))
+                if rest is not None:
+                    yield rest
+            shown = (seq, len(rest.text) + rest.offset) if rest is not None else (0, 0)
+            while True:
+                async for entry in self.engine.entries(run, seq):
+                    seq = entry.seq
+                    yield entry
+                    if isinstance(entry.event, ModelAsked) and (
+                        rest := await self._rest_of_text(run, seq, 0, live=True)
+                    ):
+                        shown = (seq, len(rest.text))
+                        yield rest
+                if not follow or await self._at_rest(run, seq):
+                    return
+                try:
+                    event = await asyncio.wait_for(live.get(), 0.2)
+                except TimeoutError:
+                    continue
+                if isinstance(event, TextChunk):
+                    if event.seq == shown[0] and event.offset < shown[1]:
+                        continue
+                    yield event
+                elif isinstance(event, TextReset):
+                    yield event
+        finally:
+            stop()
+
+    async def close(self) -> None:
+        await self.engine.close()
+        await self.store.close()
+
+    # --- inside ---
+
+    async def _at_rest(self, run: str, seq: int) -> bool:
+        row = await self.store.run(run)
+        if row.status not in ENDED and row.status not in WAITING:
+            return False
+        return not [1 async for _ in self.store.records(run, seq)]
+
+    async def _rest_of_text(self, run: str, seq: int, offset: int, *, live: bool = False) -> TextChunk | None:
+        attempt, step, text = self._live.get(run, (0, "", ""))
+        if attempt == seq:
+            return TextChunk(run, seq, step, offset, text[offset:]) if text[offset:] else None
+        if live:
+            return None
+        asked: Entry | None = None
+        async for entry in self.engine.entries(run, seq - 1):
+            if asked is None:
+                asked = entry
+            elif isinstance(entry.event, Performed) and entry.place == asked.place:
+                outcome = entry.event.outcome
+                shown = outcome.text[: outcome.released] if isinstance(outcome, Reply) else ""
+                return TextChunk(run, seq, entry.place.step, offset, shown[offset:]) if shown[offset:] else None
+        return None
+
+    def _remember_text(self, event: Entry | TextChunk | TextReset) -> None:
+        if isinstance(event, TextChunk):
+            attempt, _, text = self._live.get(event.run, (0, "", ""))
+            self._live[event.run] = (event.seq, event.step, text + event.text if attempt == event.seq else event.text)
+        elif isinstance(event, TextReset) or isinstance(event.event, Performed | Rewound):
+            self._live.pop(event.run, None)
+
+    def _row(self, dialect: str, interpreter: int, playbook: str, name: str, who: Principal) -> RunRow:
+        now = self.engine.clock()
+        return RunRow(
+            id="".join(secrets.choice(ID_LETTERS) for _ in range(10)),
+            tenant=who.tenant,
+            owner=who.name,
+            dialect=dialect,
+            interpreter=interpreter,
+            playbook=playbook,
+            name=name,
+            created=now,
+            updated=now,
+        )
+
+    async def _wait(self, wait: str, token: str | None) -> WaitRow:
+        if token is not None and not hmac.compare_digest(token, self.token(wait)):
+            raise Refused("This token does not belong to this question.")
+        return await self.store.wait(wait)
+
+    async def _complete(self, row: WaitRow, answer: dict[str, Any], who: Principal) -> WaitRow:
+        done = await self.store.complete_wait(row.id, answer, who.name, self.engine.clock())
+        await self.engine.hear(row.run)
+        return done
+
+    async def _signal(self, signal: Signal) -> None:
+        await self.store.signal(signal)
+        await self.engine.hear(signal.run)
+
+    def _key(self) -> bytes:
+        """This machine's key for tokens, made on first use."""
+        if self._key_file is None:
+            raise Refused("Tokens need a key file.", fix="Give the service a key_file.")
+        if not self._key_file.exists():
+            handle = os.open(self._key_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(secrets.token_bytes(32))
+        return self._key_file.read_bytes()
+
+    def _next(self, row: RunRow) -> str:
+        return {
+            "failed": f"`cuebook retry {row.id}` goes on where it failed.",
+            "awaiting_input": f"`cuebook answer {row.id} VALUE` answers it.",
+            "awaiting_approval": f"`cuebook decide {row.id} ...` decides it.",
+        }.get(row.status, "")
+
+
+def _program_of(row: RunRow, text: str, inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
+    dialect = registry.named(row.dialect)
+    return dialect.start(dialect.parse(text, row.name), inputs, row.interpreter)
+
+
+def _how_to(row: WaitRow) -> str:
+    return {
+        "question": f"`cuebook answer {row.run} VALUE` answers it.",
+        "breakpoint": f"`cuebook resume {row.run}` goes on.",
+        "budget": f"`cuebook resume {row.run}` with a larger budget goes on.",
+        "in_doubt": f"`cuebook decide {row.run} repeat|stop|done` decides it.",
+    }.get(row.kind, "")
+
+
+def _fitting(row: WaitRow, value: str) -> str:
+    """The answer in the words of the question, or a refusal that says what fits."""
+    if row.type == "confirm":
+        said = {"yes": "yes", "y": "yes", "true": "yes", "no": "no", "n": "no", "false": "no"}.get(
+            value.strip().lower()
+        )
+        if said is None:
+            raise BadInput(f"'{value}' is neither yes nor no.", fix="Answer yes or no.")
+        return said
+    if row.type == "select":
+        by_name = {option.lower(): option for option in reversed(row.options)}
+        chosen = value if value in row.options else by_name.get(value.strip().lower())
+        if chosen is None:
+            raise BadInput(f"'{value}' is not one of the options.", fix=f"Choose one of: {', '.join(row.options)}.")
+        return chosen
+    return value
+
+
+def _raised(wait: WaitRow, settings: dict[str, Any]) -> dict[str, Any]:
+    if wait.details.get("code") == "unknown_price":
+        return {"unknown_cost": True, **settings}
+    if "budget" not in settings:
+        raise BadInput(wait.prompt, fix="Resume with a larger budget.")
+    return settings
+
+
+def _checked_outcome(row: WaitRow, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The outcome of an effect that a person knows happened, in the form its kind gives."""
+    given = dict(outcome) if outcome is not None else row.details.get("late")
+    if given is None:
+        raise BadInput("'done' needs the outcome.", fix="Give it as JSON: what the effect gave back.")
+    wanted = _OUTCOME_OF.get(row.details.get("effect", {}).get("is", ""), "Done")
+    given = {"is": wanted, **given}
+    if given["is"] not in (wanted, "Failed"):
+        raise BadInput(f"This effect gives a {wanted}, not a {given['is']}.")
+    try:
+        outcome_from(given)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"This is no outcome of the effect: {error}.") from None
+    return given
+
+
+_OUTCOME_OF = {"CallTool": "ToolResult", "RunCommand": "CommandResult", "SendHttp": "HttpResponse"}

@@ -1,0 +1,261 @@
+"""The in-memory twin of the file: the same protocol and the same refusals, for tests and for trying things out."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from cuebook.kernel.errors import Busy, NotFound, StoreError
+from cuebook.kernel.events import ENDED
+from cuebook.kernel.journal import GENESIS, ROOT, Record, same_line
+from cuebook.kernel.ports import Batch, Claim, News
+from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
+from cuebook.stores.rules import attach_late, check_signal, fenced, in_order, no_run, no_wait, refusal, unfinished
+
+LEASE = 10.0
+_HEADS = ("RunStarted", "Forked", "WaitClosed", "CancelRequested")
+
+
+class _Run:
+    def __init__(self, row: RunRow) -> None:
+        self.row = row
+        self.records: list[Record] = []
+        self.steps: dict[tuple[str, str, int], StepRow] = {}
+        self.checkpoints: set[tuple[str, int]] = set()
+        self.signals: list[Signal] = []
+        self.news = False
+
+
+class MemoryStore:
+    """Keeps everything in dictionaries. One process, one event loop."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, _Run] = {}
+        self._waits: dict[str, WaitRow] = {}
+        self._texts: dict[str, str] = {}
+        self._playbooks: dict[str, str] = {}
+        self._drivers: dict[str, float] = {}
+        self._signals = 0
+        self._closed = False
+
+    # --- writing ---
+
+    async def create(self, row: RunRow, text: str, batch: Batch) -> None:
+        if row.id in self._runs:
+            raise StoreError(f"There is a run {row.id} already.")
+        if row.parent:
+            self._run(row.parent)
+        self._playbooks.setdefault(row.playbook, text)
+        run = self._runs[row.id] = _Run(copy.deepcopy(row))
+        self._put(run, batch)
+
+    async def claim(self, run: str, driver: str, now: float) -> Claim:
+        held = self._run(run)
+        if held.row.driver not in ("", driver) and self._drivers.get(held.row.driver, 0.0) > now:
+            raise Busy(f"Run {run} is being driven by another process.", fix="Follow it, or signal it.")
+        held.row.epoch += 1
+        held.row.driver, held.news = driver, False
+        records = self._for_replay(held)
+        return Claim(
+            row=copy.deepcopy(held.row),
+            text=self._playbooks[held.row.playbook],
+            records=records,
+            inherited=held.row.parent_seq if held.row.parent else 0,
+            steps=in_order(copy.deepcopy([s for s in held.steps.values() if unfinished(s)])),
+            waits=self._waits_of(run),
+            signals=list(held.signals),
+            head=(records[-1].seq, records[-1].chain) if records else (0, GENESIS),
+        )
+
+    def append(self, batch: Batch) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            self._append(batch)
+        except Exception as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+        return done
+
+    async def release(self, batch: Batch, *, unless_news: bool) -> bool:
+        await asyncio.sleep(0)  # as in a real store, those who wait for earlier writes hear of them first
+        held = self._run(batch.run)
+        if held.row.epoch != batch.epoch:
+            raise fenced(batch.run)
+        if unless_news and held.news:
+            return False
+        self._append(batch)
+        held.row.driver = ""
+        if held.row.status in ENDED:
+            held.news = False
+            for wait in self._waits.values():
+                if wait.run == batch.run:
+                    wait.state = "closed"
+        return True
+
+    async def news(self, run: str) -> News:
+        held = self._run(run)
+        held.news = False
+        return News(self._waits_of(run), list(held.signals))
+
+    async def complete_wait(self, wait: str, answer: dict[str, Any], by: str, now: float) -> WaitRow:
+        row = self._waits.get(wait)
+        if row is None or row.state != "open" or (row.expires is not None and row.expires <= now):
+            raise refusal(wait, row.state if row else None, row.by if row else "")
+        row.state, row.answer, row.by = "answered", answer, by
+        self._run(row.run).news = True
+        return copy.deepcopy(row)
+
+    async def signal(self, signal: Signal) -> None:
+        held = self._run(signal.run)
+        check_signal(signal, held.row.status, [waiting.kind for waiting in held.signals])
+        mine = [wait for wait in self._waits.values() if wait.run == signal.run and wait.state == "open"]
+        if signal.kind == "late" and any(attach_late(wait, signal.payload) for wait in mine):
+            return
+        self._signals += 1
+        held.signals.append(Signal(signal.run, signal.kind, signal.payload, signal.by, self._signals))
+        if signal.kind == "cancel":
+            for wait in mine:
+                wait.state = "cancelled"
+        held.news = True
+
+    async def expire(self, now: float) -> list[str]:
+        over = [w for w in self._waits.values() if w.state == "open" and w.expires is not None and w.expires <= now]
+        for wait in over:
+            wait.state = "expired"
+            self._run(wait.run).news = True
+        return sorted({wait.run for wait in over})
+
+    async def heartbeat(self, driver: str, now: float) -> None:
+        self._drivers[driver] = now + LEASE
+
+    async def retire(self, driver: str) -> None:
+        self._drivers.pop(driver, None)
+
+    # --- reading ---
+
+    async def ready(self, now: float, driver: str) -> list[str]:
+        return [
+            run.row.id
+            for run in self._runs.values()
+            if (run.news or run.row.status in ("pending", "running"))
+            and run.row.driver != driver
+            and self._drivers.get(run.row.driver, 0.0) <= now
+        ]
+
+    async def called(self, driver: str) -> list[str]:
+        return [run.row.id for run in self._runs.values() if run.news and run.row.driver == driver]
+
+    async def next_expiry(self) -> float | None:
+        return min(
+            (w.expires for w in self._waits.values() if w.state == "open" and w.expires is not None), default=None
+        )
+
+    async def alive(self, run: str, now: float) -> bool:
+        return run in self._runs and self._drivers.get(self._runs[run].row.driver, 0.0) > now
+
+    async def run(self, run: str) -> RunRow:
+        return copy.deepcopy(self._run(run).row)
+
+    async def runs(self, *, tenant: str | None = None, status: Sequence[str] = (), limit: int = 100) -> list[RunRow]:
+        found = [
+            run.row
+            for run in reversed(self._runs.values())
+            if tenant in (None, run.row.tenant) and (not status or run.row.status in status)
+        ]
+        return copy.deepcopy(sorted(found, key=lambda row: row.created, reverse=True)[:limit])
+
+    async def steps(self, run: str) -> list[StepRow]:
+        return in_order(copy.deepcopy(list(self._run(run).steps.values())))
+
+    async def waits(self, *, run: str | None = None, tenant: str | None = None, limit: int = 1000) -> list[WaitRow]:
+        found = [
+            wait
+            for wait in self._waits.values()
+            if wait.state == "open" and run in (None, wait.run) and tenant in (None, wait.tenant)
+        ]
+        return copy.deepcopy(sorted(found, key=lambda wait: wait.opened)[:limit])
+
+    async def wait(self, wait: str) -> WaitRow:
+        if wait not in self._waits:
+            raise no_wait(wait)
+        return copy.deepcopy(self._waits[wait])
+
+    async def records(self, run: str, after: int = 0) -> AsyncIterator[Record]:
+        for record in self._lineage(self._run(run)):
+            if record.seq > after:
+                yield record
+
+    async def playbook(self, digest: str) -> str:
+        return self._playbooks[digest]
+
+    def text(self, digest: str) -> str:
+        if digest not in self._texts:
+            raise NotFound(f"The text {digest} was purged.")
+        return self._texts[digest]
+
+    async def close(self) -> None:
+        self._closed = True
+
+    # --- inside ---
+
+    def _run(self, run: str) -> _Run:
+        if run not in self._runs:
+            raise no_run(run)
+        return self._runs[run]
+
+    def _append(self, batch: Batch) -> None:
+        if self._closed:
+            raise StoreError("The store is closed.")
+        held = self._run(batch.run)
+        if held.row.epoch != batch.epoch:
+            raise fenced(batch.run)
+        self._put(held, batch)
+
+    def _put(self, held: _Run, batch: Batch) -> None:
+        held.records.extend(batch.records)
+        if batch.row is not None:
+            row = copy.deepcopy(batch.row)
+            row.epoch, row.driver = held.row.epoch, held.row.driver
+            held.row = row
+        for seq, path in batch.dropped:
+            held.steps = {k: s for k, s in held.steps.items() if s.seq < seq or not same_line(k[0], path)}
+            held.checkpoints = {c for c in held.checkpoints if c[1] < seq or not same_line(c[0], path)}
+        for step in batch.steps:
+            held.steps[step.key] = copy.deepcopy(step)
+        self._texts.update(batch.texts or {})
+        for wait in batch.opened:
+            self._waits[wait.id] = copy.deepcopy(wait)
+        for closed in batch.closed:
+            self._waits[closed].state = "closed"
+        held.signals = [signal for signal in held.signals if signal.id not in batch.taken]
+        held.checkpoints.update(batch.checkpoints)
+
+    def _waits_of(self, run: str) -> list[WaitRow]:
+        return copy.deepcopy([wait for wait in self._waits.values() if wait.run == run and wait.state != "closed"])
+
+    def _lineage(self, held: _Run) -> list[Record]:
+        if not held.row.parent:
+            return held.records
+        parents = self._lineage(self._run(held.row.parent))
+        return [record for record in parents if record.seq < held.row.parent_seq] + held.records
+
+    def _checkpoints(self, held: _Run, before: float = float("inf")) -> list[tuple[str, int]]:
+        own = [checkpoint for checkpoint in held.checkpoints if checkpoint[1] < before]
+        if not held.row.parent:
+            return own
+        return own + self._checkpoints(self._run(held.row.parent), min(before, held.row.parent_seq))
+
+    def _for_replay(self, held: _Run) -> list[Record]:
+        last: dict[str, int] = {}
+        for path, seq in self._checkpoints(held):
+            last[path] = max(seq, last.get(path, 0))
+        start = last.get(ROOT, 0)
+        return [
+            record
+            for record in self._lineage(held)
+            if (record.seq < start and record.kind in _HEADS)
+            or (record.seq >= start and record.seq >= last.get(record.path, 0))
+        ]

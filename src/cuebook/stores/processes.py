@@ -1,0 +1,47 @@
+"""Which process this is, and whether another one still lives: what makes a crashed driver's lease end at once."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def this_host() -> str:
+    """Machine, boot and process namespace: process numbers mean the same only within one."""
+    parts = [platform.node()]
+    for source in ("/proc/sys/kernel/random/boot_id",):
+        try:
+            parts.append(Path(source).read_text().strip())
+        except OSError:
+            parts.append("")
+    try:
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    except OSError:
+        parts.append("")
+    return "|".join(parts)
+
+
+def birth_of(pid: int) -> str:
+    """When a process started, in the system's own words; '' where that cannot be told."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[19]
+
+
+def surely_dead(host: str, pid: int, born: str) -> bool:
+    """True only where it is certain; a lease decides everywhere else."""
+    if host != this_host() or sys.platform == "win32":
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return bool(born) and birth_of(pid) not in ("", born)

@@ -1,0 +1,65 @@
+"""What every store must refuse, and in which words: shared by the file and its in-memory twin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cuebook.kernel.errors import AlreadyAnswered, CuebookError, Fenced, NotFound, Refused, WaitClosed, WaitExpired
+from cuebook.kernel.events import ENDED
+from cuebook.kernel.run import Signal, StepRow, WaitRow
+
+
+def no_run(run: str) -> NotFound:
+    return NotFound(f"There is no run {run}.", fix="`cuebook runs` lists them.")
+
+
+def no_wait(wait: str) -> NotFound:
+    return NotFound(f"There is no question {wait}.", fix="`cuebook inbox` lists what waits.")
+
+
+def fenced(run: str) -> Fenced:
+    return Fenced(f"Run {run} was taken over by another process; nothing more was recorded from this one.")
+
+
+def check_signal(signal: Signal, status: str, waiting: list[str]) -> None:
+    """Refuses a signal that comes too late, or a second time."""
+    if signal.kind == "late":
+        return
+    if signal.kind == "retry":
+        if status not in ("failed", "cancelled", "expired"):
+            raise Refused(f"Run {signal.run} is {status}: only a failed, cancelled or expired run can be retried.")
+        if "retry" in waiting:
+            raise Refused(f"Run {signal.run} is being retried already.")
+    elif status in ENDED:
+        raise Refused(f"Run {signal.run} is {status} already: there is nothing to {signal.kind}.")
+
+
+def unfinished(step: StepRow) -> bool:
+    """Whether a driver must know the step: it is open or to come, or it was cut off and may be retried."""
+    return step.cut or (step.finished is None and step.status not in ("completed", "skipped"))
+
+
+def attach_late(wait: WaitRow, payload: dict[str, Any]) -> bool:
+    p = wait.place
+    if wait.kind != "in_doubt" or [p.path, p.step, p.visit, p.index] != payload["key"]:
+        return False
+    wait.details = {**wait.details, "late": payload["outcome"]}
+    return True
+
+
+def in_order(steps: list[StepRow]) -> list[StepRow]:
+    """As they began; those still to come as they were planned."""
+    return sorted(steps, key=lambda step: (step.seq == 0, step.seq, step.position))
+
+
+def refusal(wait: str, state: str | None, by: str) -> CuebookError:
+    who = f" by {by}" if by else ""
+    match state:
+        case None:
+            return no_wait(wait)
+        case "open" | "expired":
+            return WaitExpired(f"The question {wait} has expired.", fix="Restart the run from that step.")
+        case "cancelled":
+            return WaitClosed(f"The question {wait} is closed: its run was cancelled.")
+        case _:
+            return AlreadyAnswered(f"The question {wait} has been answered already{who}.")

@@ -1,0 +1,121 @@
+"""The tables of a SQLite store, as the list of steps that lead from an empty file to today's version.
+
+A step that has been released is never edited: a change is a new step at the end.
+"""
+
+from __future__ import annotations
+
+MIGRATIONS: tuple[str, ...] = (
+    # 1: the beginning.
+    """
+    CREATE TABLE runs (
+        key         INTEGER PRIMARY KEY,
+        id          TEXT NOT NULL UNIQUE,
+        tenant      TEXT NOT NULL,
+        owner       TEXT NOT NULL,
+        dialect     TEXT NOT NULL,
+        interpreter INTEGER NOT NULL,
+        playbook    TEXT NOT NULL,
+        name        TEXT NOT NULL,
+        created     REAL NOT NULL,
+        updated     REAL NOT NULL,
+        status      TEXT NOT NULL,
+        reason      TEXT NOT NULL,
+        step        TEXT NOT NULL,
+        model       TEXT NOT NULL,
+        totals      TEXT NOT NULL,               -- JSON
+        error       TEXT,                        -- JSON
+        parent      TEXT NOT NULL,               -- of a fork: whose records it inherits
+        parent_seq  INTEGER NOT NULL,            -- of a fork: where its own records begin
+        epoch       INTEGER NOT NULL,            -- raised by each claim; appends of an older one are refused
+        driver      TEXT NOT NULL,               -- who holds it, or ''
+        news        INTEGER NOT NULL DEFAULT 0   -- something came for it that its driver has not seen
+    );
+    CREATE INDEX runs_by_age ON runs (tenant, created DESC);
+    CREATE INDEX runs_by_driver ON runs (driver) WHERE driver <> '';
+    CREATE INDEX runs_to_do ON runs (key) WHERE news = 1 OR status IN ('pending', 'running');
+
+    -- The journal. The key is the run's key * 2^32 + sequence number: one tree, each run side by side.
+    CREATE TABLE records (
+        id     INTEGER PRIMARY KEY,
+        path   TEXT NOT NULL,                    -- the branch it belongs to
+        kind   TEXT NOT NULL,
+        head   BLOB NOT NULL,                    -- JSON: number, time, epoch, place, kind
+        body   BLOB NOT NULL,                    -- JSON: the event; empty where it was purged
+        digest BLOB NOT NULL,                    -- of the body
+        chain  BLOB NOT NULL                     -- of the previous chain value, the head and the digest
+    );
+
+    CREATE TABLE checkpoints (
+        run  INTEGER NOT NULL,
+        path TEXT NOT NULL,
+        seq  INTEGER NOT NULL,
+        PRIMARY KEY (run, path, seq)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE texts (
+        digest TEXT PRIMARY KEY,
+        body   TEXT NOT NULL
+    );
+
+    CREATE TABLE playbooks (
+        digest TEXT PRIMARY KEY,
+        body   TEXT NOT NULL
+    );
+
+    CREATE TABLE steps (
+        run    INTEGER NOT NULL,
+        path   TEXT NOT NULL,
+        label  TEXT NOT NULL,
+        visit  INTEGER NOT NULL,
+        seq    INTEGER NOT NULL,                 -- where the visit begins; 0 for one still to come
+        status TEXT NOT NULL,
+        body   TEXT NOT NULL,                    -- JSON
+        PRIMARY KEY (run, path, label, visit)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE waits (
+        id      TEXT PRIMARY KEY,
+        run     INTEGER NOT NULL,
+        tenant  TEXT NOT NULL,
+        owner   TEXT NOT NULL,
+        state   TEXT NOT NULL,                   -- open, then answered, expired or cancelled, then closed
+        expires REAL,
+        opened  REAL NOT NULL,
+        body    TEXT NOT NULL,                   -- JSON
+        answer  TEXT NOT NULL DEFAULT '{}',      -- JSON
+        decider TEXT NOT NULL DEFAULT ''
+    ) WITHOUT ROWID;
+    CREATE INDEX waits_by_run ON waits (run, state);
+    CREATE INDEX waits_open ON waits (tenant, opened) WHERE state = 'open';
+    CREATE INDEX waits_by_expiry ON waits (expires) WHERE state = 'open' AND expires IS NOT NULL;
+
+    CREATE TABLE signals (
+        id      INTEGER PRIMARY KEY AUTOINCREMENT,
+        run     INTEGER NOT NULL,
+        kind    TEXT NOT NULL,
+        payload TEXT NOT NULL,                   -- JSON
+        sender  TEXT NOT NULL,
+        taken   INTEGER NOT NULL DEFAULT 0
+    );
+    CREATE INDEX signals_waiting ON signals (run) WHERE taken = 0;
+
+    CREATE TABLE drivers (
+        id    TEXT PRIMARY KEY,
+        host  TEXT NOT NULL,                     -- machine, boot and process namespace
+        pid   INTEGER NOT NULL,
+        born  TEXT NOT NULL,                     -- tells a process from a later one with its number
+        lease REAL NOT NULL
+    ) WITHOUT ROWID;
+
+    -- Names of secrets and where their values are found; never the values.
+    CREATE TABLE secrets (
+        tenant  TEXT NOT NULL,
+        name    TEXT NOT NULL,
+        owner   TEXT NOT NULL,
+        handle  TEXT NOT NULL,
+        created REAL NOT NULL,
+        PRIMARY KEY (tenant, name)
+    ) WITHOUT ROWID;
+    """,
+)

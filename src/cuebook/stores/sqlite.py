@@ -1,0 +1,589 @@
+"""The SQLite store: one file in WAL mode, group commit, readers and signallers in other processes welcome.
+
+It keeps journals and knows nothing of what their records mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from cuebook.kernel.errors import (
+    Busy,
+    NotFound,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    StoreReadOnly,
+    StoreTooNew,
+)
+from cuebook.kernel.events import ENDED
+from cuebook.kernel.journal import GENESIS, ROOT, Record
+from cuebook.kernel.ports import Batch, Claim, News
+from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
+from cuebook.stores.processes import birth_of, surely_dead, this_host
+from cuebook.stores.rules import attach_late, check_signal, fenced, in_order, no_run, no_wait, refusal, unfinished
+from cuebook.stores.schema import MIGRATIONS
+from cuebook.stores.writer import Writer
+
+LEASE = 10.0
+"""Seconds after its last heartbeat for which a driver keeps its runs."""
+
+_RUN = (
+    "id, tenant, owner, dialect, interpreter, playbook, name, created, updated, status, reason, step, model,"
+    " totals, error, parent, parent_seq, epoch, driver"
+)
+_RECORD = "id & 4294967295, path, kind, head, body, digest, chain"
+_json = msgspec.json.encode
+
+
+class SqliteStore:
+    """Opens (and, unless told otherwise, creates) the store at `path`."""
+
+    def __init__(self, path: str | os.PathLike[str], *, synchronous: Literal["FULL", "NORMAL"] = "FULL") -> None:
+        self.path = Path(path)
+        self._synchronous = synchronous
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not self.path.exists():
+                os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))  # outputs are nobody else's business
+        except OSError as error:
+            raise StoreReadOnly(
+                f"The store {self.path} cannot be created: {error.strerror}.",
+                fix="Choose a folder you can write to with --store or CUEBOOK_STORE.",
+            ) from None
+        try:
+            connection = self._connect()
+            self._migrate(connection)
+            self._reader = self._connect()
+            self._reader.execute("PRAGMA query_only = ON")
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
+        self._connection = connection
+        self._keys: dict[str, int] = {}
+        self._writer: Writer[_Transaction] = Writer(connection, _Transaction(connection), self.translate)
+
+    # --- writing ---
+
+    async def create(self, row: RunRow, text: str, batch: Batch) -> None:
+        await self._writer.submit(_Transaction.create, row, text, batch)
+
+    async def claim(self, run: str, driver: str, now: float) -> Claim:
+        row = await self._writer.submit(_Transaction.claim, run, driver, now)
+        records = self._for_replay(row)
+        inherited = row.parent_seq if row.parent else 0
+        head = (records[-1].seq, records[-1].chain) if records else (0, GENESIS)
+        return Claim(
+            row=row,
+            text=await self.playbook(row.playbook),
+            records=records,
+            inherited=inherited,
+            steps=[s for s in self._steps(run, "AND status <> 'completed'") if unfinished(s)],
+            waits=self._waits_of(run),
+            signals=self._signals_of(run),
+            head=head,
+        )
+
+    def append(self, batch: Batch) -> asyncio.Future[None]:
+        return self._writer.submit(_Transaction.append, batch)
+
+    async def release(self, batch: Batch, *, unless_news: bool) -> bool:
+        return await self._writer.submit(_Transaction.release, batch, unless_news)
+
+    async def news(self, run: str) -> News:
+        await self._writer.submit(_Transaction.news_seen, run)
+        return News(self._waits_of(run), self._signals_of(run))
+
+    async def complete_wait(self, wait: str, answer: dict[str, Any], by: str, now: float) -> WaitRow:
+        await self._writer.submit(_Transaction.complete_wait, wait, answer, by, now)
+        return await self.wait(wait)
+
+    async def signal(self, signal: Signal) -> None:
+        await self._writer.submit(_Transaction.signal, signal)
+
+    async def expire(self, now: float) -> list[str]:
+        if not self._all("SELECT 1 FROM waits WHERE state = 'open' AND expires <= ? LIMIT 1", (now,)):
+            return []
+        return await self._writer.submit(_Transaction.expire, now)
+
+    async def heartbeat(self, driver: str, now: float) -> None:
+        await self._writer.submit(_Transaction.heartbeat, driver, now)
+
+    async def retire(self, driver: str) -> None:
+        await self._writer.submit(_Transaction.retire, driver)
+
+    # --- reading ---
+
+    async def ready(self, now: float, driver: str) -> list[str]:
+        rows = self._all(
+            "SELECT r.id, r.driver, d.lease, d.host, d.pid, d.born FROM runs r LEFT JOIN drivers d ON d.id = r.driver"
+            " WHERE r.news = 1 OR r.status IN ('pending', 'running') ORDER BY r.key",
+            (),
+        )
+        return [row[0] for row in rows if row[1] != driver and not _lives(row[1:], now)]
+
+    async def called(self, driver: str) -> list[str]:
+        return [row[0] for row in self._all("SELECT id FROM runs WHERE news = 1 AND driver = ?", (driver,))]
+
+    async def next_expiry(self) -> float | None:
+        (row,) = self._all("SELECT min(expires) FROM waits WHERE state = 'open' AND expires IS NOT NULL", ())
+        return row[0]  # type: ignore[no-any-return]
+
+    async def alive(self, run: str, now: float) -> bool:
+        rows = self._all(
+            "SELECT r.driver, d.lease, d.host, d.pid, d.born FROM runs r LEFT JOIN drivers d ON d.id = r.driver"
+            " WHERE r.id = ?",
+            (run,),
+        )
+        return bool(rows) and _lives(rows[0], now)
+
+    async def run(self, run: str) -> RunRow:
+        rows = self._all(f"SELECT {_RUN} FROM runs WHERE id = ?", (run,))
+        if not rows:
+            raise no_run(run)
+        return _run_row(rows[0])
+
+    async def runs(self, *, tenant: str | None = None, status: Sequence[str] = (), limit: int = 100) -> list[RunRow]:
+        marks = ",".join("?" * len(status))
+        rows = self._all(
+            f"SELECT {_RUN} FROM runs WHERE (? IS NULL OR tenant = ?)"
+            + (f" AND status IN ({marks})" if status else "")
+            + " ORDER BY created DESC, key DESC LIMIT ?",
+            (tenant, tenant, *status, limit),
+        )
+        return [_run_row(row) for row in rows]
+
+    async def steps(self, run: str) -> list[StepRow]:
+        return self._steps(run, "")
+
+    async def waits(self, *, run: str | None = None, tenant: str | None = None, limit: int = 1000) -> list[WaitRow]:
+        rows = self._all(
+            "SELECT body, state, answer, decider FROM waits WHERE state = 'open'"
+            " AND (? IS NULL OR run = (SELECT key FROM runs WHERE id = ?)) AND (? IS NULL OR tenant = ?)"
+            " ORDER BY opened LIMIT ?",
+            (run, run, tenant, tenant, limit),
+        )
+        return [_wait_row(row) for row in rows]
+
+    async def wait(self, wait: str) -> WaitRow:
+        rows = self._all("SELECT body, state, answer, decider FROM waits WHERE id = ?", (wait,))
+        if not rows:
+            raise no_wait(wait)
+        return _wait_row(rows[0])
+
+    async def records(self, run: str, after: int = 0) -> AsyncIterator[Record]:
+        row = await self.run(run)
+        for ancestor, first, last in self._lineage(row):
+            seq = max(first, after + 1)
+            while seq < last:
+                rows = self._records(ancestor, seq, min(last, seq + 1000))
+                for record in rows:
+                    yield record
+                if not rows:
+                    break
+                seq = rows[-1].seq + 1
+
+    async def playbook(self, digest: str) -> str:
+        return str(self._all("SELECT body FROM playbooks WHERE digest = ?", (digest,))[0][0])
+
+    def text(self, digest: str) -> str:
+        rows = self._all("SELECT body FROM texts WHERE digest = ?", (digest,))
+        if not rows:
+            raise NotFound(f"The text {digest} was purged.")
+        return str(rows[0][0])
+
+    async def close(self) -> None:
+        self._writer.close()
+        self._reader.close()
+        self._connection.close()
+
+    # --- inside ---
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=10.0, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        connection.execute("PRAGMA cache_size = -8000")
+        return connection
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        version = _version(connection)
+        if version > len(MIGRATIONS):
+            connection.close()
+            raise StoreTooNew(
+                f"The store {self.path} has schema version {version}; this Cuebook knows {len(MIGRATIONS)}.",
+                fix="Upgrade Cuebook, or choose another store with --store.",
+            )
+        if version == len(MIGRATIONS):
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for number in range(_version(connection), len(MIGRATIONS)):
+                for statement in _statements(MIGRATIONS[number]):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {number + 1}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _all(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
+        try:
+            return self._reader.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
+
+    def _key(self, run: str) -> int:
+        key = self._keys.get(run)
+        if key is None:
+            rows = self._all("SELECT key FROM runs WHERE id = ?", (run,))
+            if not rows:
+                return -1
+            if len(self._keys) > 10_000:
+                self._keys.clear()
+            key = self._keys[run] = int(rows[0][0])
+        return key
+
+    def _lineage(self, row: RunRow) -> list[tuple[str, int, int]]:
+        """The runs whose records make up this one's journal, oldest first: id, first and last (exclusive) number."""
+        parts: list[tuple[str, int, int]] = []
+        last = 1 << 32
+        while True:
+            first = row.parent_seq if row.parent else 1
+            if first < last:
+                parts.append((row.id, first, last))
+            if not row.parent:
+                return parts[::-1]
+            last = min(last, first)
+            row = _run_row(self._all(f"SELECT {_RUN} FROM runs WHERE id = ?", (row.parent,))[0])
+
+    def _records(self, run: str, first: int, last: int, keep: str = "", values: tuple[Any, ...] = ()) -> list[Record]:
+        base = self._key(run) << 32
+        rows = self._all(
+            f"SELECT {_RECORD} FROM records r WHERE id >= ? AND id < ? {keep} ORDER BY id",
+            (base + first, base + last, *values),
+        )
+        return [Record(run, *row) for row in rows]
+
+    def _for_replay(self, row: RunRow) -> list[Record]:
+        """What a replay needs: the head of the journal, then each branch from its last checkpoint on."""
+        records: list[Record] = []
+        start = 0
+        for run, first, last in reversed(self._lineage(row)):
+            key = self._key(run)
+            (found,) = self._all(
+                "SELECT max(seq) FROM checkpoints WHERE run = ? AND path = ? AND seq < ?", (key, ROOT, last)
+            )
+            start = max(first, found[0] or 0)
+            keep = (
+                "AND NOT EXISTS (SELECT 1 FROM checkpoints c WHERE c.run = ? AND c.path = r.path AND c.path <> ''"
+                " AND c.seq > (r.id & 4294967295) AND c.seq < ?)"
+            )
+            records = self._records(run, start, last, keep, (key, last)) + records
+            if found[0]:
+                break
+        if start > 1:  # settings and inputs are in records that are not replayed
+            records = self._heads(row, start) + records
+        return records
+
+    def _heads(self, row: RunRow, before: int) -> list[Record]:
+        kinds = "AND kind IN ('RunStarted', 'Forked', 'WaitClosed', 'CancelRequested')"
+        found: list[Record] = []
+        for run, first, last in self._lineage(row):
+            found += self._records(run, first, min(last, before), kinds)
+        return found
+
+    def _steps(self, run: str, condition: str) -> list[StepRow]:
+        rows = self._all(f"SELECT body FROM steps WHERE run = ? {condition}", (self._key(run),))
+        return in_order([msgspec.json.decode(row[0], type=StepRow) for row in rows])
+
+    def _waits_of(self, run: str) -> list[WaitRow]:
+        rows = self._all(
+            "SELECT body, state, answer, decider FROM waits WHERE run = ? AND state <> 'closed'", (self._key(run),)
+        )
+        return [_wait_row(row) for row in rows]
+
+    def _signals_of(self, run: str) -> list[Signal]:
+        rows = self._all(
+            "SELECT kind, payload, sender, id FROM signals WHERE run = ? AND taken = 0 ORDER BY id", (self._key(run),)
+        )
+        return [Signal(run, row[0], msgspec.json.decode(row[1]), row[2], row[3]) for row in rows]
+
+    def translate(self, error: Exception) -> StoreError:
+        """SQLite's error as one that says what to do."""
+        name = getattr(error, "sqlite_errorname", "") or ""
+        if name == "SQLITE_FULL":
+            return StoreFull(
+                f"The disk with {self.path} is full; nothing unacknowledged was kept.",
+                fix="Free some space and resume the run.",
+            )
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            return StoreLocked(
+                f"Another process holds the write lock of {self.path}.", fix="Wait for it or end it, then try again."
+            )
+        if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+            return StoreReadOnly(
+                f"The store {self.path} cannot be opened for writing.",
+                fix="Check the permissions of the file and its folder, or choose another with --store.",
+            )
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            return StoreDamaged(
+                f"The store {self.path} is damaged or is not a Cuebook store.",
+                fix="Restore it from a backup, or choose another with --store.",
+            )
+        return StoreError(f"The store {self.path} failed: {error}.", fix="Check the disk, then resume the run.")
+
+
+class _Transaction:
+    """The operations of one commit, all on the writer's thread."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+        self._version = -1
+        self._runs: dict[str, tuple[int, int]] = {}
+        """Key and epoch by run id: right as long as no other process has written."""
+        self._records: list[tuple[Any, ...]] = []
+        self._steps: list[tuple[Any, ...]] = []
+        self._texts: list[tuple[str, str]] = []
+        self._rows: dict[int, tuple[Any, ...]] = {}
+
+    def begin(self) -> None:
+        self._records, self._steps, self._texts, self._rows = [], [], [], {}
+        (version,) = self._db.execute("PRAGMA data_version").fetchone()
+        if version != self._version or len(self._runs) > 50_000:
+            self._version = version
+            self._runs.clear()
+
+    def undo(self) -> None:
+        self._runs.clear()
+
+    def flush(self) -> None:
+        db = self._db
+        if self._records:
+            db.executemany("INSERT INTO records VALUES (?,?,?,?,?,?,?)", self._records)
+            self._records = []
+        if self._rows:
+            db.executemany(
+                "UPDATE runs SET updated=?, status=?, reason=?, step=?, model=?, totals=?, error=? WHERE key=?",
+                self._rows.values(),
+            )
+            self._rows = {}
+        if self._steps:
+            db.executemany("INSERT OR REPLACE INTO steps VALUES (?,?,?,?,?,?,?)", self._steps)
+            self._steps = []
+        if self._texts:
+            db.executemany("INSERT OR IGNORE INTO texts VALUES (?,?)", self._texts)
+            self._texts = []
+
+    def append(self, batch: Batch) -> None:
+        key, epoch = self._find(batch.run)
+        if epoch != batch.epoch:
+            raise fenced(batch.run)
+        self._put(key, batch)
+
+    def release(self, batch: Batch, unless_news: bool) -> bool:
+        key, epoch = self._find(batch.run)
+        if epoch != batch.epoch:
+            raise fenced(batch.run)
+        if unless_news:
+            (news,) = self._db.execute("SELECT news FROM runs WHERE key = ?", (key,)).fetchone()
+            if news:
+                return False
+        self._put(key, batch)
+        self.flush()
+        ended = batch.row is not None and batch.row.status in ENDED
+        self._db.execute("UPDATE runs SET driver = ''" + (", news = 0" if ended else "") + " WHERE key = ?", (key,))
+        if ended:
+            self._db.execute("UPDATE waits SET state = 'closed' WHERE run = ? AND state <> 'closed'", (key,))
+        return True
+
+    def create(self, row: RunRow, text: str, batch: Batch) -> None:
+        self.flush()
+        db = self._db
+        if row.parent and db.execute("SELECT 1 FROM runs WHERE id = ?", (row.parent,)).fetchone() is None:
+            raise no_run(row.parent)
+        db.execute("INSERT OR IGNORE INTO playbooks VALUES (?,?)", (row.playbook, text))
+        cursor = db.execute(
+            f"INSERT INTO runs ({_RUN}, news) VALUES ({','.join('?' * 19)}, 0)",
+            (
+                row.id, row.tenant, row.owner, row.dialect, row.interpreter, row.playbook, row.name, row.created,
+                row.updated, row.status, row.reason, row.step, row.model, _json(row.totals).decode(), None,
+                row.parent, row.parent_seq, row.epoch, "",
+            ),
+        )  # fmt: skip
+        key = cursor.lastrowid
+        assert key is not None
+        self._runs[row.id] = (key, row.epoch)
+        self._put(key, batch)
+
+    def claim(self, run: str, driver: str, now: float) -> RunRow:
+        self.flush()
+        found = self._db.execute(f"SELECT {_RUN}, key FROM runs WHERE id = ?", (run,)).fetchone()
+        if found is None:
+            raise no_run(run)
+        row, key = _run_row(found[:-1]), found[-1]
+        if row.driver and row.driver != driver:
+            holder = self._db.execute(
+                "SELECT id, lease, host, pid, born FROM drivers WHERE id = ?", (row.driver,)
+            ).fetchone()
+            if holder is not None and _lives(holder, now):
+                raise Busy(f"Run {run} is being driven by process {holder[3]}.", fix="Follow it, or signal it.")
+        self._db.execute("UPDATE runs SET epoch = epoch + 1, driver = ?, news = 0 WHERE key = ?", (driver, key))
+        row.epoch, row.driver = row.epoch + 1, driver
+        self._runs[run] = (key, row.epoch)
+        return row
+
+    def news_seen(self, run: str) -> None:
+        self._db.execute("UPDATE runs SET news = 0 WHERE id = ?", (run,))
+
+    def complete_wait(self, wait: str, answer: dict[str, Any], by: str, now: float) -> None:
+        self.flush()
+        done = self._db.execute(
+            "UPDATE waits SET state = 'answered', answer = ?, decider = ?"
+            " WHERE id = ? AND state = 'open' AND (expires IS NULL OR expires > ?)",
+            (_json(answer).decode(), by, wait, now),
+        )
+        if done.rowcount == 1:
+            self._db.execute("UPDATE runs SET news = 1 WHERE key = (SELECT run FROM waits WHERE id = ?)", (wait,))
+            return
+        found = self._db.execute("SELECT state, decider, body FROM waits WHERE id = ?", (wait,)).fetchone()
+        raise refusal(wait, None if found is None else found[0], "" if found is None else found[1])
+
+    def signal(self, signal: Signal) -> None:
+        self.flush()
+        found = self._db.execute("SELECT key, status FROM runs WHERE id = ?", (signal.run,)).fetchone()
+        if found is None:
+            raise no_run(signal.run)
+        key, status = found
+        waiting = [r[0] for r in self._db.execute("SELECT kind FROM signals WHERE run = ? AND taken = 0", (key,))]
+        check_signal(signal, status, waiting)
+        if signal.kind == "late" and self._attach_late(key, signal.payload):
+            return
+        self._db.execute(
+            "INSERT INTO signals (run, kind, payload, sender) VALUES (?,?,?,?)",
+            (key, signal.kind, _json(signal.payload).decode(), signal.by),
+        )
+        if signal.kind == "cancel":
+            self._db.execute("UPDATE waits SET state = 'cancelled' WHERE run = ? AND state = 'open'", (key,))
+        self._db.execute("UPDATE runs SET news = 1 WHERE key = ?", (key,))
+
+    def _attach_late(self, key: int, payload: dict[str, Any]) -> bool:
+        """Puts the outcome that a fenced driver came back with beside the question what became of it."""
+        for wait, body in self._db.execute("SELECT id, body FROM waits WHERE run = ? AND state = 'open'", (key,)):
+            row = msgspec.json.decode(body, type=WaitRow)
+            if attach_late(row, payload):
+                self._db.execute("UPDATE waits SET body = ? WHERE id = ?", (_json(row).decode(), wait))
+                return True
+        return False
+
+    def expire(self, now: float) -> list[str]:
+        self.flush()
+        runs = [
+            row[0]
+            for row in self._db.execute(
+                "SELECT DISTINCT r.id FROM waits w JOIN runs r ON r.key = w.run WHERE w.state = 'open' AND w.expires <= ?",
+                (now,),
+            )
+        ]
+        self._db.execute(
+            "UPDATE runs SET news = 1 WHERE key IN (SELECT run FROM waits WHERE state = 'open' AND expires <= ?)",
+            (now,),
+        )
+        self._db.execute("UPDATE waits SET state = 'expired' WHERE state = 'open' AND expires <= ?", (now,))
+        return runs
+
+    def heartbeat(self, driver: str, now: float) -> None:
+        self._db.execute(
+            "INSERT OR REPLACE INTO drivers VALUES (?,?,?,?,?)",
+            (driver, this_host(), os.getpid(), birth_of(os.getpid()), now + LEASE),
+        )
+
+    def retire(self, driver: str) -> None:
+        self.flush()
+        self._db.execute("DELETE FROM drivers WHERE id = ?", (driver,))
+
+    def _find(self, run: str) -> tuple[int, int]:
+        known = self._runs.get(run)
+        if known is None:
+            known = self._db.execute("SELECT key, epoch FROM runs WHERE id = ?", (run,)).fetchone()
+            if known is None:
+                raise no_run(run)
+            self._runs[run] = known
+        return known
+
+    def _put(self, key: int, batch: Batch) -> None:
+        base = key << 32
+        for r in batch.records:
+            self._records.append((base | r.seq, r.path, r.kind, r.head, r.body, r.digest, r.chain))
+        row = batch.row
+        if row is not None:
+            error = _json(row.error).decode() if row.error else None
+            self._rows[key] = (
+                row.updated, row.status, row.reason, row.step, row.model, _json(row.totals).decode(), error, key
+            )  # fmt: skip
+        for seq, path in batch.dropped:
+            self._drop(key, seq, path)
+        for s in batch.steps:
+            self._steps.append((key, s.path, s.label, s.visit, s.seq, s.status, _json(s).decode()))
+        if batch.texts:
+            self._texts.extend(batch.texts.items())
+        for wait in batch.opened:
+            self._db.execute(
+                "INSERT INTO waits (id, run, tenant, owner, state, expires, opened, body) VALUES (?,?,?,?,?,?,?,?)",
+                (wait.id, key, wait.tenant, wait.owner, "open", wait.expires, wait.opened, _json(wait).decode()),
+            )
+        for closed in batch.closed:
+            self._db.execute("UPDATE waits SET state = 'closed' WHERE id = ?", (closed,))
+        for taken in batch.taken:
+            self._db.execute("UPDATE signals SET taken = 1 WHERE id = ?", (taken,))
+        for path, seq in batch.checkpoints:
+            self._db.execute("INSERT INTO checkpoints VALUES (?,?,?)", (key, path, seq))
+
+    def _drop(self, key: int, seq: int, path: str) -> None:
+        self.flush()
+        for table in ("steps", "checkpoints"):
+            self._db.execute(
+                f"DELETE FROM {table} WHERE run = ? AND seq >= ?"
+                " AND (substr(path, 1, length(?)) = ? OR substr(?, 1, length(path)) = path)",
+                (key, seq, path, path, path),
+            )
+
+
+def _lives(driver: Sequence[Any], now: float) -> bool:
+    """Whether the driver (id, lease, host, pid, born) still holds its runs."""
+    name, lease, host, pid, born = driver
+    return bool(name) and lease is not None and lease > now and not surely_dead(host, pid, born)
+
+
+def _run_row(row: Sequence[Any]) -> RunRow:
+    return msgspec.convert(
+        {
+            **dict(zip(_RUN.split(", "), row, strict=True)),
+            "totals": msgspec.json.decode(row[13]),
+            "error": msgspec.json.decode(row[14]) if row[14] else None,
+        },
+        RunRow,
+    )
+
+
+def _wait_row(row: Sequence[Any]) -> WaitRow:
+    wait = msgspec.json.decode(row[0], type=WaitRow)
+    wait.state, wait.answer, wait.by = row[1], msgspec.json.decode(row[2]), row[3]
+    return wait
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _statements(script: str) -> list[str]:
+    lines = [line.partition("--")[0] for line in script.splitlines()]
+    return [statement for statement in "\n".join(lines).split(";") if statement.strip()]

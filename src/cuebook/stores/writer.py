@@ -1,0 +1,160 @@
+"""Group commit: the writes of all runs that come in together are committed together.
+
+A write is answered only after its commit. A commit takes a fraction of a millisecond on most disks and is
+then done right where the event loop is, which costs no hand-over between threads; while the disk is slow or
+another process holds the write lock, commits move to a thread, so that nothing else stands still. It knows
+transactions; what is written is the caller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Generic, Protocol, TypeVar
+
+from cuebook.kernel.errors import CuebookError, StoreError
+
+T = TypeVar("T")
+
+SLOW = 0.005
+"""Seconds: a commit that took longer sends the next one to the thread."""
+
+
+class Transaction(Protocol):
+    """What is prepared anew for each commit; `flush` puts out what it has collected, `undo` forgets it."""
+
+    def begin(self) -> None: ...
+    def flush(self) -> None: ...
+    def undo(self) -> None: ...
+
+
+X = TypeVar("X", bound=Transaction)
+
+
+class _Write(Generic[X]):
+    __slots__ = ("done", "error", "operation", "result", "values")
+
+    def __init__(self, operation: Callable[..., Any], values: tuple[Any, ...], done: asyncio.Future[Any]) -> None:
+        self.operation = operation
+        self.values = values
+        self.done = done
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class Writer(Generic[X]):
+    """Runs operations in transactions of its own connection, one commit at a time."""
+
+    def __init__(self, connection: sqlite3.Connection, transaction: X, translate: Callable[[Exception], StoreError]):
+        self._connection = connection
+        self._transaction = transaction
+        self._translate = translate
+        self._waiting: list[_Write[X]] = []
+        self._scheduled = False
+        self._slow = False
+        self._thread: ThreadPoolExecutor | None = None
+        self._under_way: Future[None] | None = None
+        self._closed = False
+
+    def submit(self, operation: Callable[..., T], *values: Any) -> asyncio.Future[T]:
+        """Calls `operation(transaction, *values)` in the next commit."""
+        if self._closed:
+            raise StoreError("The store is closed.")
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        self._waiting.append(_Write(operation, values, done))
+        if not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self._commit_waiting, loop)
+        return done
+
+    def close(self) -> None:
+        """Lets what was submitted finish."""
+        self._closed = True
+        if self._under_way is not None:
+            self._under_way.result()
+        if self._waiting:
+            self._commit(self._waiting)
+        if self._thread is not None:
+            self._thread.shutdown()
+
+    def _commit_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
+        writes, self._waiting = self._waiting, []
+        if not self._slow and self._begin_now():
+            self._commit(writes, begun=True)
+            self._delivered(loop, writes)
+            return
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "cuebook-writer")
+        self._under_way = self._thread.submit(self._commit, writes)
+        self._under_way.add_done_callback(lambda _: _call(loop, self._delivered, writes))
+
+    def _delivered(self, loop: asyncio.AbstractEventLoop, writes: list[_Write[X]]) -> None:
+        self._under_way = None
+        for write in writes:
+            if write.done.cancelled():
+                continue
+            if write.error is None:
+                write.done.set_result(write.result)
+            else:
+                write.done.set_exception(write.error)
+        self._scheduled = bool(self._waiting)
+        if self._scheduled:
+            loop.call_soon(self._commit_waiting, loop)
+
+    def _begin_now(self) -> bool:
+        """Begins a transaction if no other process holds the lock."""
+        try:
+            self._connection.execute("PRAGMA busy_timeout = 0")
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error:  # the thread will wait, or say what is wrong
+            return False
+        finally:
+            self._connection.execute("PRAGMA busy_timeout = 10000")
+        return True
+
+    def _commit(self, writes: list[_Write[X]], begun: bool = False) -> None:
+        started = time.perf_counter()
+        try:
+            self._attempt(writes, begun)
+        except StoreError as error:
+            for write in writes:
+                write.error = error
+        except Exception as error:
+            if len(writes) > 1:  # one write that cannot be stored must not take the others with it
+                for write in writes:
+                    write.result = write.error = None
+                    self._commit([write])
+            else:
+                writes[0].error = StoreError(f"A record could not be stored: {error}")
+        self._slow = time.perf_counter() - started > SLOW + len(writes) * 0.0001
+
+    def _attempt(self, writes: list[_Write[X]], begun: bool) -> None:
+        try:
+            if not begun:
+                self._connection.execute("BEGIN IMMEDIATE")
+            self._transaction.begin()
+            for write in writes:
+                try:
+                    write.result = write.operation(self._transaction, *write.values)
+                except CuebookError as refusal:
+                    write.error = refusal
+            self._transaction.flush()
+            self._connection.execute("COMMIT")
+        except BaseException as error:
+            self._transaction.undo()
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError:
+                raise self._translate(error) from error
+            raise
+
+
+def _call(loop: asyncio.AbstractEventLoop, deliver: Callable[..., None], writes: list[Any]) -> None:
+    try:
+        loop.call_soon_threadsafe(deliver, loop, writes)
+    except RuntimeError:  # the loop was closed while the commit was under way: it is stored, nobody waits
+        pass

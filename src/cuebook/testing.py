@@ -1,0 +1,38 @@
+"""What Cuebook's own tests are made with, shipped so that yours can be: scripted and recorded models.
+
+Nothing here reaches a network unless a model that does is handed in.
+"""
+
+from __future__ import annotations
+
+from cuebook.performers.models.performer import ModelPerformer
+from cuebook.performers.models.port import Final, Model, ModelError, Request, TextDelta, Tokens, Turn
+from cuebook.performers.models.providers import Providers
+from cuebook.performers.models.recorded import NotRecorded, RecordedModel
+from cuebook.performers.models.scripted import Line, Says, ScriptedModel, ScriptEnded
+
+__all__ = [
+    "Final",
+    "Line",
+    "Model",
+    "ModelError",
+    "NotRecorded",
+    "RecordedModel",
+    "Request",
+    "Says",
+    "ScriptEnded",
+    "ScriptedModel",
+    "TextDelta",
+    "Tokens",
+    "Turn",
+    "model_performer",
+]
+
+
+def model_performer(model: Model) -> ModelPerformer:
+    """A performer of `AskModel` that asks this model whatever name a playbook gives, and never waits to retry."""
+
+    async def at_once(seconds: float) -> None:
+        return None
+
+    return ModelPerformer(Providers.only(model), sleep=at_once, draw=lambda: 0.0)

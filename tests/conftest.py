@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cuebook.kernel.ports import Store
+from cuebook.stores.memory import MemoryStore
+from cuebook.stores.sqlite import SqliteStore
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    """Every test that takes a store runs on the file and on its in-memory twin."""
+    made: Store = SqliteStore(tmp_path / "store.db") if request.param == "sqlite" else MemoryStore()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def file_store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    made = SqliteStore(tmp_path / "store.db")
+    yield made
+    await made.close()

@@ -1,0 +1,105 @@
+"""What a run may be given, and how it is held."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cuebook.dialects.markdown.inputs import accept, unknown
+from cuebook.dialects.markdown.parse import parse
+from cuebook.kernel.errors import BadInput
+
+BOOK = parse(
+    """\
+# Tea
+
+## INPUTS
+
+- `kind` (string): Which
+- `cups` (number: 2): How many
+- `sweet` (boolean: no): With sugar
+- `size` (enum: small, large): Which size
+
+## STEP 1: Brew
+
+Brew.
+""",
+    "tea.md",
+)
+GIVEN = {"kind": "green", "size": "small"}
+
+
+def accepted(**given: Any) -> dict[str, Any]:
+    return accept(BOOK, {**GIVEN, **given})
+
+
+def refused(given: dict[str, Any]) -> BadInput:
+    with pytest.raises(BadInput) as caught:
+        accept(BOOK, given)
+    return caught.value
+
+
+def test_defaults_fill_what_is_not_given() -> None:
+    assert accepted() == {"kind": "green", "cups": "2", "sweet": "false", "size": "small"}
+
+
+def test_none_means_the_default() -> None:
+    assert accepted(cups=None)["cups"] == "2"
+
+
+def test_everything_missing_is_named_at_once() -> None:
+    error = refused({})
+    assert error.message == "Missing inputs: kind (string), size (one of small, large)."
+    assert error.fix == "Give --kind VALUE --size VALUE."
+
+
+def test_a_required_input_must_not_be_empty_and_an_optional_one_may() -> None:
+    assert "Missing input: kind" in refused({**GIVEN, "kind": ""}).message
+    book = parse("# T\n\n## INPUTS\n\n- `a` (string: x): A\n\n## STEP 1: B\n\nB\n", "t.md")
+    assert accept(book, {"a": ""}) == {"a": ""}
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [("5", "5"), (5, "5"), (5.0, "5.0"), (" 1e3 ", "1e3"), ("-.5", "-.5"), ("007", "007")]
+)
+def test_a_number_keeps_the_way_it_was_written(given: Any, kept: str) -> None:
+    assert accepted(cups=given)["cups"] == kept
+
+
+@pytest.mark.parametrize("given", ["five", "", "1_000", "nan", "inf", True, [1], "5 cups", "٣"])
+def test_what_is_no_number_is_refused(given: Any) -> None:
+    assert "cups must be a number" in refused({**GIVEN, "cups": given}).message
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [("YES", "true"), (True, "true"), ("on", "true"), (1, "true"), ("off", "false"), (0, "false")]
+)
+def test_a_boolean_is_held_as_true_or_false(given: Any, kept: str) -> None:
+    assert accepted(sweet=given)["sweet"] == kept
+
+
+def test_a_choice_must_be_one_of_its_options() -> None:
+    error = refused({"kind": "green", "size": "Small", "sweet": "perhaps"})
+    assert error.message == (
+        'Wrong inputs: sweet must be true or false, not "perhaps"; size must be one of small, large, not "Small".'
+    )
+
+
+def test_values_are_held_as_text() -> None:
+    assert accepted(kind={"a": [1, True, None]})["kind"] == '{"a": [1, true, null]}'
+    assert accepted(kind="ünï {{size}}")["kind"] == "ünï {{size}}"
+
+
+def test_text_that_cannot_be_written_is_refused() -> None:
+    assert "kind is not valid text" in str(refused({**GIVEN, "kind": "\udcff"}))
+    assert "kind is of type object" in str(refused({**GIVEN, "kind": object()}))
+
+
+def test_undeclared_names_are_kept_and_warned_of() -> None:
+    inputs = accepted(knd="x", other=1)
+    assert (inputs["knd"], inputs["other"]) == ("x", "1")
+    assert unknown(BOOK, inputs) == [
+        "The playbook declares no input 'knd'. Did you mean 'kind'?",
+        "The playbook declares no input 'other'.",
+    ]

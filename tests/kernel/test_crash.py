@@ -1,0 +1,141 @@
+"""The process is killed at every single write of a run; the run is resumed and ends as if nothing had happened.
+
+Counted by the effects themselves: each side effect appends a line to a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuebook.kernel.engine import Engine
+from cuebook.kernel.events import RunFinished
+from cuebook.kernel.ports import Store
+from cuebook.stores.sqlite import SqliteStore
+from tests.support import begin, engine_on, lines, new_row
+
+ROOT = Path(__file__).parents[2]
+
+
+async def settle(engine: Engine, folder: Path, run: str) -> tuple[str, int]:
+    """Drives a run to its end as a careful person would; gives its status and how often something was in doubt."""
+    doubts = 0
+    for _ in range(20):
+        row = await engine.drive(run)
+        if row.status not in ("awaiting_input", "awaiting_approval", "paused"):
+            return row.status, doubts
+        for wait in await engine.store.waits(run=run):
+            answer: dict[str, Any] = {"value": "yes"}
+            if wait.kind == "in_doubt":
+                doubts += 1
+                line = wait.details["effect"]["arguments"]["line"]
+                done = lines(folder).count(line) > (await planned_before(engine, run, line))
+                answer = {"decision": "done", "outcome": {"is": "ToolResult", "value": line}} if done else {
+                    "decision": "repeat"
+                }  # fmt: skip
+            await engine.store.complete_wait(wait.id, answer, "me", engine.clock())
+    raise AssertionError("it does not come to an end")
+
+
+async def planned_before(engine: Engine, run: str, line: str) -> int:
+    """How often the line was written by the run this one was forked from."""
+    row = await engine.store.run(run)
+    return 1 if row.parent and line in ("two", "three") else 0
+
+
+async def picture(store: Store, engine: Engine, run: str) -> dict[str, Any]:
+    """What must be equal however often the process died."""
+    row = await store.run(run)
+    entries = [entry async for entry in engine.entries(run)]
+    finished = [entry.event for entry in entries if isinstance(entry.event, RunFinished)]
+    assert len(finished) == 1
+    return {
+        "status": row.status,
+        "result": finished[0].result,
+        "steps": [(s.path, s.label, s.visit, s.status, s.totals.calls) for s in await store.steps(run)],
+        "done": row.totals.steps_done,
+        "calls": row.totals.calls,
+        "cost": round(row.totals.cost, 6),
+        "waits": await store.waits(run=run),
+    }
+
+
+async def prepare(folder: Path, shape: str) -> str:
+    """Begins the run in the test's own process and answers what it asks first, so that the child has work to do."""
+    store = SqliteStore(folder / "store.db")
+    engine = engine_on(store, folder)
+    run = await begin(engine, {"answered": "everything", "forked": "everything"}.get(shape, shape))
+    if shape in ("answered", "concurrent", "checkpointed"):
+        if shape != "concurrent":
+            await engine.drive(run)
+        for wait in await store.waits(run=run):
+            await store.complete_wait(wait.id, {"value": "yes"}, "me", engine.clock())
+    if shape == "forked":
+        await settle(engine, folder, run)
+        step = next(s for s in await store.steps(run) if s.label == "3")
+        child = new_row("everything", "child")
+        child.parent = run
+        await engine.fork(child, step, {}, {})
+        run = "child"
+    await engine.close()
+    await store.close()
+    return run
+
+
+async def undisturbed(folder: Path, shape: str) -> tuple[dict[str, Any], Counter[str]]:
+    run = await prepare(folder, shape)
+    store = SqliteStore(folder / "store.db")
+    engine = engine_on(store, folder)
+    status, doubts = await settle(engine, folder, run)
+    assert (status, doubts) == ("completed", 0)
+    seen = await picture(store, engine, run)
+    await engine.close()
+    await store.close()
+    return seen, Counter(lines(folder))
+
+
+def die(folder: Path, run: str, when: str, number: int) -> bool:
+    """Whether the child really died at that write; False once there are no more writes to die at."""
+    command = [sys.executable, "-m", "tests.kernel.crash_child", str(folder), run, when, str(number)]
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, timeout=60)
+    assert done.returncode in (0, -9), done.stderr.decode()
+    return done.returncode == -9
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("shape", ["everything", "answered", "concurrent", "checkpointed", "forked", "nested"])
+async def test_killed_at_every_write(shape: str, when: str, tmp_path: Path) -> None:
+    (tmp_path / "undisturbed").mkdir()
+    wanted, wanted_lines = await undisturbed(tmp_path / "undisturbed", shape)
+    number, doubted = 0, 0
+    while True:
+        number += 1
+        folder = tmp_path / f"at{number}"
+        folder.mkdir()
+        run = await prepare(folder, shape)
+        died = await asyncio.to_thread(die, folder, run, when, number)
+        store = SqliteStore(folder / "store.db")
+        engine = engine_on(store, folder)
+        kept = {record.seq async for record in store.records(run)}
+        assert {int(seq) for seq in lines(folder, "told")} <= kept, "an acknowledged record was lost"
+        _, doubts = await settle(engine, folder, run)
+        doubted += doubts
+        assert await picture(store, engine, run) == wanted
+        assert Counter(lines(folder)) == wanted_lines, f"killed {when} write {number}"
+        assert (await engine.verify(run)).broken_at is None
+        assert (await engine.replay(run)).complete
+        await engine.close()
+        await store.close()
+        if not died:
+            break
+    assert number > 5
+    assert doubted > 0, "some effect must have been caught half done"

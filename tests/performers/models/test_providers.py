@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cuebook.kernel.errors import BadInput
+from cuebook.performers.models import MissingKey, ProviderConfig, Providers, WeightsMissing
+from cuebook.performers.models.masking import masked
+from cuebook.performers.models.providers import UnknownModel
+from cuebook.testing import ScriptedModel
+
+
+def no_keys(name: str) -> str | None:
+    return None
+
+
+def all_keys(name: str) -> str | None:
+    return f"sk-{name.lower()}-0123456789"
+
+
+def test_a_model_with_its_key_passes_the_check() -> None:
+    providers = Providers(all_keys)
+    for name in ("openai/gpt-4o", "anthropic/claude-sonnet-5-5", "openrouter/meta/llama-4", "ollama/llama3:8b"):
+        providers.check(name)
+
+
+def test_a_missing_key_is_named() -> None:
+    with pytest.raises(MissingKey, match="ANTHROPIC_API_KEY is not set"):
+        Providers(no_keys).check("anthropic/claude-sonnet-5-5")
+
+
+@pytest.mark.parametrize("key", ["two words here", "line\nbreak-in-it", "schlüssel-schlüssel"])
+def test_a_value_that_cannot_be_a_key_is_refused_without_being_shown(key: str) -> None:
+    with pytest.raises(MissingKey) as caught:
+        Providers(lambda name: key).check("openai/gpt-4o")
+    assert key not in str(caught.value)
+
+
+def test_a_misspelt_provider_is_told_the_right_one() -> None:
+    with pytest.raises(UnknownModel, match="Did you mean `openai`"):
+        Providers(all_keys).check("openia/gpt-4o")
+
+
+@pytest.mark.parametrize("name", ["gpt-4o", "openai/", "/gpt"])
+def test_a_name_without_provider_or_model_is_refused(name: str) -> None:
+    with pytest.raises(UnknownModel, match="provider/model"):
+        Providers(all_keys).check(name)
+
+
+def test_a_server_of_the_user_needs_no_key_unless_it_says_so() -> None:
+    own = ProviderConfig(base_url="http://127.0.0.1:8000/v1")
+    keyed = ProviderConfig(base_url="https://models.example/v1", key="OWN_KEY", prices="openai")
+    providers = Providers(no_keys, {"own": own, "keyed": keyed})
+    providers.check("own/llama")
+    with pytest.raises(MissingKey, match="OWN_KEY"):
+        providers.check("keyed/llama")
+
+
+@pytest.mark.parametrize(("name", "url"), [("local", "http://x/v1"), ("A b", "http://x/v1"), ("own", "models.example")])
+def test_a_provider_that_cannot_be_is_refused_at_once(name: str, url: str) -> None:
+    with pytest.raises(BadInput):
+        Providers(no_keys, {name: ProviderConfig(base_url=url)})
+
+
+def test_a_missing_embedded_model_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUEBOOK_LOCAL_WEIGHTS", str(tmp_path / "none.gguf"))
+    with pytest.raises(WeightsMissing, match="cuebook models install local"):
+        Providers(no_keys).check("local")
+
+
+def test_no_other_embedded_model_is_made_up() -> None:
+    with pytest.raises(UnknownModel, match="no embedded model"):
+        Providers(no_keys).check("local/gpt-17")
+
+
+def test_what_is_available_is_listed_with_reasons(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUEBOOK_LOCAL_WEIGHTS", str(tmp_path / "none.gguf"))
+    scripted = ScriptedModel([])
+    statuses = {s.name: s for s in Providers(no_keys, models={"scripted": scripted}).available()}
+    assert set(statuses) == {"local", "openai", "anthropic", "openrouter", "ollama", "scripted"}
+    assert not statuses["openai"].usable
+    assert "OPENAI_API_KEY" in statuses["openai"].reason
+    assert "install local" in statuses["local"].reason
+    assert statuses["ollama"].usable
+    assert statuses["scripted"].usable
+
+
+def test_keys_do_not_appear_in_representations() -> None:
+    resolved = Providers(all_keys).resolve("openai/gpt-4o")
+    assert "0123456789" not in repr(resolved)
+    assert Providers(all_keys).secrets()
+
+
+def test_masking_takes_out_given_values_and_what_looks_like_a_key() -> None:
+    text = masked("a sk-proj-abcdef123456 b hunter2hunter2 c Bearer abc.def-ghi d", ["hunter2hunter2"])
+    assert text == "a [removed] b [removed] c Bearer [removed] d"
+    assert masked("a task-oriented, key-value risk-averse plan") == "a task-oriented, key-value risk-averse plan"
