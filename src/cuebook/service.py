@@ -139,8 +139,8 @@ class Service:
                 row = await self.follow(run)
             if row.status != "paused" or row.reason != "timer":
                 return row
-            expiry = await self.store.next_expiry()
-            await asyncio.sleep(max(0.0, (expiry or 0.0) - self.engine.clock()))
+            expiry = min((w.expires for w in await self.store.waits(run=run) if w.expires is not None), default=0.0)
+            await asyncio.sleep(max(0.0, expiry - self.engine.clock()))
             await self.store.expire(self.engine.clock())
 
     async def follow(self, run: str) -> RunRow:

@@ -228,13 +228,15 @@ def message_for(driver: Driver, wait: WaitRow) -> Signal | None:
 
 async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> Acted:
     asked = 0
-    while (why := over_budget(driver.engine, driver.row.totals, driver.settings, effect)) is not None:
+    estimate = driver.engine.estimate(effect, driver.settings)
+    while (why := over_budget(driver, effect, estimate)) is not None:
         asked += 1
         closed = await _wait(
             driver, line, key, "budget", why.message, purpose=f"budget:{asked}", details={"code": why.code}
         )
         if closed.how != "answered":
             return await driver.record(key, effect, Failed("cancelled", "Cancelled."))
+        estimate = driver.engine.estimate(effect, driver.settings)
     attempt = driver.recorded.asked.get(key, 0) + 1
     driver.scribe.keep_context(effect.context)
     model = effect.model or driver.settings.model
@@ -243,10 +245,15 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
     stream = _Stream(driver, key, seq, effect)
     if attempt > 1:
         stream.reset()
-    outcome = await _perform(driver, line, key, effect, attempt, stream)
-    if isinstance(outcome, Reply):
-        outcome = stream.close(outcome)
-    return await driver.record(key, effect, outcome, attempt)
+    if estimate is not None:
+        driver.under_way[key] = estimate
+    try:
+        outcome = await _perform(driver, line, key, effect, attempt, stream)
+        if isinstance(outcome, Reply):
+            outcome = stream.close(outcome)
+        return await driver.record(key, effect, outcome, attempt)
+    finally:
+        driver.under_way.pop(key, None)
 
 
 class _Stream:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cuebook.kernel.effects import AskModel
-from cuebook.kernel.run import Settings, Totals
+from cuebook.kernel.ports import Estimate
 
 if TYPE_CHECKING:
-    from cuebook.kernel.engine import Engine
+    from cuebook.kernel.driver import Driver
 
 
 class Over(msgspec.Struct, frozen=True):
@@ -20,28 +20,26 @@ class Over(msgspec.Struct, frozen=True):
     message: str
 
 
-def over_budget(engine: Engine, used: Totals, settings: Settings, effect: AskModel) -> Over | None:
-    budget = settings.budget
+def over_budget(driver: Driver, effect: AskModel, estimate: Estimate | None) -> Over | None:
+    """Why the call would break the run's budget, other calls under way included; None if it would not."""
+    used, settings, budget = driver.row.totals, driver.settings, driver.settings.budget
     if budget.steps is not None and used.steps_done >= budget.steps:
         return Over("steps", f"The budget of {budget.steps} steps is used up.")
-    if budget.seconds is not None and used.seconds >= budget.seconds:
-        return Over("seconds", f"The budget of {budget.seconds:g} s is used up ({used.seconds:.1f} s).")
-    if budget.tokens is None and budget.money is None:
+    if budget.seconds is not None and driver.seconds >= budget.seconds:
+        return Over("seconds", f"The budget of {budget.seconds:g} s is used up ({driver.seconds:.1f} s).")
+    if estimate is None or (budget.tokens is None and budget.money is None):
         return None
-    estimate = engine.estimate(effect, settings)
-    if estimate is None:
-        return None
-    tokens = used.tokens + estimate.input_tokens + estimate.output_tokens
+    calls = [*driver.under_way.values(), estimate]
+    tokens = used.tokens + sum(call.input_tokens + call.output_tokens for call in calls)
     if budget.tokens is not None and tokens > budget.tokens:
         return Over("tokens", f"The next call may bring the run to {tokens} tokens; its budget is {budget.tokens}.")
     if budget.money is None:
         return None
     if estimate.cost is None:
-        if settings.unknown_cost:
-            return None
         model = effect.model or settings.model
-        return Over("unknown_price", f"The price of {model} is not known, and the run has a budget of money.")
-    if used.cost + estimate.cost > budget.money:
-        most = used.cost + estimate.cost
+        message = f"The price of {model} is not known, and the run has a budget of money."
+        return None if settings.unknown_cost else Over("unknown_price", message)
+    most = used.cost + sum(call.cost or 0.0 for call in calls)
+    if most > budget.money:
         return Over("money", f"The next call may bring the run to ${most:.4f}; its budget is ${budget.money:.4f}.")
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cuebook.kernel import acts
@@ -29,7 +30,7 @@ from cuebook.kernel.events import (
     Suspended,
 )
 from cuebook.kernel.journal import ROOT, Key, Place, branch_path, plain
-from cuebook.kernel.ports import Claim, News
+from cuebook.kernel.ports import Claim, Estimate, News
 from cuebook.kernel.replay import Cursor, Recorded
 from cuebook.kernel.retry import rewinds
 from cuebook.kernel.run import STATUS_OF_WAIT, RunRow, WaitRow
@@ -71,12 +72,16 @@ class Driver:
         self.signals = list(claim.signals)
         self.parked: dict[str, tuple[WaitRow, asyncio.Future[WaitRow | None]]] = {}
         self.cancel: CancelRequested | None = None
-        self._lines: list[Line] = []
+        self._lines: set[Line] = set()
+        self._cancel_thrown = False
         self._active = 0
         self._wake = asyncio.Event()
         self._root: asyncio.Task[Any] | None = None
         self._began = time.monotonic()
+        self.under_way: dict[Key, Estimate] = {}
+        """Model calls that have begun, by what they may use at most."""
         self._hard = False
+        self._retried = False
         self.finishing = False
         """Whether everything is being dropped: what is interrupted now was not cancelled by anyone."""
 
@@ -93,13 +98,12 @@ class Driver:
             for rewound in rewinds(entries, retry.payload.get("whole_step", False), retry.by):
                 self.scribe.note(rewound, Place(rewound.path))
             await self.scribe.commit(Driven(self.engine.driver), Place(), taken=[retry.id])
+            self._retried = True
             self._claim = await self.engine.store.claim(self.run_id, self.engine.driver, self.clock())
             entries = [self.engine.codec.entry(record) for record in self._claim.records]
             self.scribe = Scribe(self.engine.store, self.engine.codec, self._claim, self.clock, self.engine)
             self.scribe.on_broken = self._broken
             self.row = self._claim.row
-        else:
-            self.scribe.note(Driven(self.engine.driver), Place())
         self.recorded = Recorded(entries, self._claim.inherited)
         self.settings = self.recorded.settings
         self.cancel = self.recorded.cancel
@@ -113,6 +117,8 @@ class Driver:
         self._active = 1
         self._root = asyncio.get_running_loop().create_task(self._run_root())
         self._root.add_done_callback(lambda _: self._wake.set())
+        if not self._retried:
+            self.scribe.note(Driven(self.engine.driver), Place())  # written with the program's first record
         self._hear(News([], self.signals))
         while True:
             await self._wake.wait()
@@ -149,7 +155,7 @@ class Driver:
             return await self._finish(Failed(error.code, error.message, error.fix), None)
         except Exception as error:
             return await self._finish(_defect(error), None)
-        if self.cancel is not None and self._was_cancelled():
+        if self._cancel_thrown:
             return await self._finish(Failed("cancelled", "Cancelled."), None)
         await self._release(RunFinished("completed", result, seconds=time.monotonic() - self._began))
         return self.row
@@ -184,17 +190,16 @@ class Driver:
     async def _drop(self) -> None:
         self.finishing = True
         tasks = [line.task for line in self._lines if line.task is not None and not line.task.done()]
-        if self._root is not None:
+        if self._root is not None and not self._root.done():
             tasks.append(self._root)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
         for line in self._lines:
             if line.program is not None:
-                try:
+                with suppress(RuntimeError, Cancelled):  # a program that yields in `finally` is dropped all the same
                     line.program.close()
-                except (RuntimeError, Cancelled):  # a program that yields in `finally` is dropped all the same
-                    pass
 
     def _broken(self, error: BaseException) -> None:
         self._wake.set()
@@ -228,7 +233,7 @@ class Driver:
             return
         for wait in list(self.parked):
             self._unpark(wait, None)
-        for line in self._lines:
+        for line in list(self._lines):
             if line.interruptible and not line.cancelled and line.task is not None:
                 line.task.cancel()
 
@@ -237,13 +242,14 @@ class Driver:
     async def _follow(self, line: Line, program: Program[Any]) -> Any:
         """Runs a program to its end: sends in what came of each thing it asks."""
         line.program = program
-        self._lines.append(line)
+        self._lines.add(line)
         send: Any = None
         throw: BaseException | None = None
         while True:
             try:
                 asked = program.send(send) if throw is None else program.throw(throw)
             except StopIteration as stop:
+                self._lines.discard(line)
                 return stop.value
             send = throw = None
             if isinstance(asked, Effect):
@@ -263,7 +269,7 @@ class Driver:
     def _thrown(self, line: Line, failed: Failed, seq: int | None) -> BaseException:
         if failed.code != "cancelled":
             return EffectFailed(failed, seq)
-        line.cancelled = True
+        line.cancelled = self._cancel_thrown = True
         return Cancelled(failed.message)
 
     async def _effect(self, line: Line, effect: Effect) -> tuple[int | None, Any]:
@@ -311,7 +317,7 @@ class Driver:
         path = line.cursor.path
         try:
             if isinstance(branch, Effect):
-                self._lines.append(line)
+                self._lines.add(line)
                 return (await self._effect(line, branch))[1]
             known = self.recorded.branches.get(path)
             if known is not None:
@@ -332,6 +338,7 @@ class Driver:
             self.scribe.note(BranchFinished(value, failed, seq), Place(path))
             return value if failed is None else failed
         finally:
+            self._lines.discard(line)
             left[0] -= 1
             if left[0] > 0:  # the last one hands its turn to the line that stood still
                 self._rest()
@@ -360,6 +367,11 @@ class Driver:
 
     # --- for `acts` ---
 
+    @property
+    def seconds(self) -> float:
+        """How long the run has been driven, this time included."""
+        return self.row.totals.seconds + time.monotonic() - self._began
+
     async def record(self, key: Key, effect: Effect | None, outcome: Any, attempt: int = 1) -> tuple[int, Any]:
         """Makes an outcome durable; only then may the program see it."""
         fingerprint = effect.fingerprint if effect is not None else "All"
@@ -383,9 +395,6 @@ class Driver:
         if future is not None and not future.done():
             self._active += 1
             future.set_result(decided)
-
-    def _was_cancelled(self) -> bool:
-        return any(line.cancelled for line in self._lines)
 
 
 def _defect(error: Exception) -> Failed:

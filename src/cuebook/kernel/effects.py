@@ -20,7 +20,7 @@ Program: TypeAlias = Generator[Any, Any, T]
 """Yields effects and events, receives outcomes, returns its result."""
 
 
-class Effect(msgspec.Struct, frozen=True, tag_field="is", tag=True, omit_defaults=True):
+class Effect(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, omit_defaults=True):
     """A request to the world."""
 
     @property
@@ -265,14 +265,14 @@ class All(msgspec.Struct, frozen=True):
 # --- outcomes -------------------------------------------------------------------------------------
 
 
-class Outcome(msgspec.Struct, frozen=True, tag_field="is", tag=True, omit_defaults=True):
+class Outcome(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, omit_defaults=True):
     """What came back from an effect."""
 
 
 CostOrigin = Literal["reported", "estimated", "unknown"]
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Tokens and money. Cached tokens are a part of the input, reasoning tokens of the output."""
 
     input: int = 0

@@ -255,6 +255,9 @@ class Engine:
         return factory(**arguments)
 
     def estimate(self, effect: AskModel, settings: Settings) -> Estimate | None:
-        performer = self.performers.get(AskModel)
-        estimate = getattr(performer, "estimate", None)
+        """What a call may use at most; None where nobody limits it, or nobody can tell."""
+        budget = settings.budget
+        if budget.tokens is None and budget.money is None:
+            return None
+        estimate = getattr(self.performers.get(AskModel), "estimate", None)
         return estimate(effect, settings) if estimate is not None else None

@@ -55,7 +55,7 @@ StepStatus = Literal[
 WaitKind = Literal["question", "approval", "breakpoint", "in_doubt", "budget", "timer", "message"]
 
 
-class Event(msgspec.Struct, frozen=True, tag_field="is", tag=True, omit_defaults=True):
+class Event(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, omit_defaults=True):
     """Something that happened."""
 
 

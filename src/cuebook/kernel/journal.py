@@ -21,7 +21,7 @@ ROOT = ""
 GENESIS = b"\0" * 32
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
+class Place(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Branch path below `All`, step label, visit of that step, index within the visit, attempt."""
 
     path: str = ROOT
@@ -59,7 +59,7 @@ def same_line(path: str, other: str) -> bool:
     return path.startswith(other) or other.startswith(path)
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(msgspec.Struct, frozen=True, gc=False):
     """One entry of a run's journal, as it is stored."""
 
     run: str
@@ -74,7 +74,7 @@ class Record(msgspec.Struct, frozen=True):
     chain: bytes
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """A record with its body decoded: what observers see."""
 
     run: str

@@ -61,7 +61,7 @@ class Estimator(Protocol):
 # --- store ------------------------------------------------------------------------------------------
 
 
-class Batch(msgspec.Struct):
+class Batch(msgspec.Struct, gc=False):
     """What one append writes, all of it or nothing."""
 
     run: str

@@ -32,7 +32,7 @@ from cuebook.kernel.journal import ROOT, Entry, Key, Place, without_void
 from cuebook.kernel.run import Settings
 
 
-class Frame(msgspec.Struct):
+class Frame(msgspec.Struct, gc=False):
     """A visit of a step: how many effects and events it has yielded."""
 
     label: str = ""
@@ -42,7 +42,7 @@ class Frame(msgspec.Struct):
     open: bool = True
 
 
-class Cursor(msgspec.Struct):
+class Cursor(msgspec.Struct, gc=False):
     """Where a branch is: the steps it stands in, and how often each was visited."""
 
     path: str = ROOT

@@ -60,7 +60,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.convert({**msgspec.to_builtins(self), **edits}, Settings) if edits else self
 
 
-class Totals(msgspec.Struct):
+class Totals(msgspec.Struct, gc=False):
     """What a run has used so far, whatever became of it: a voided call is paid all the same."""
 
     steps: int = 0
@@ -92,7 +92,7 @@ class Totals(msgspec.Struct):
         return self.input + self.output
 
 
-class RunRow(msgspec.Struct, kw_only=True):
+class RunRow(msgspec.Struct, kw_only=True, gc=False):
     """A run at a glance."""
 
     id: str
@@ -119,7 +119,7 @@ class RunRow(msgspec.Struct, kw_only=True):
     driver: str = ""
 
 
-class StepRow(msgspec.Struct):
+class StepRow(msgspec.Struct, gc=False):
     """One visit of a step."""
 
     path: str
@@ -299,25 +299,27 @@ class Tally:
     def _performed(self, entry: Entry, event: Performed) -> None:
         outcome = event.outcome
         if type(outcome) is Reply:
-            self._count(entry, outcome)
+            self._count(entry, outcome.usage)
+            step = self.step_at(entry.place)
+            if step is not None:
+                step.model, step.finish = outcome.model, outcome.finish
         elif type(outcome) is Failed:
             if outcome.details.get("in_doubt"):
                 self._set_step(entry, "in_doubt")
                 return
             if event.fingerprint.startswith("AskModel") and not outcome.details.get("unknown_cost"):
-                self._count(entry, None)
+                used = outcome.details.get("usage")
+                self._count(entry, msgspec.convert(used, Usage) if used else None)
         self._set_step(entry, "running")
 
-    def _count(self, entry: Entry, reply: Reply | None) -> None:
+    def _count(self, entry: Entry, usage: Usage | None) -> None:
         """Replaces the unknown cost of a model call by what its outcome says; a call that never began cost nothing."""
         step = self.step_at(entry.place)
         for totals in (self.row.totals, *([step.totals] if step else [])):
             totals.unknown_costs -= 1
-            if reply is not None:
-                totals.add(reply.usage)
+            if usage is not None:
+                totals.add(usage)
         if step is not None:
-            if reply is not None:
-                step.model, step.finish = reply.model, reply.finish
             self._steps_changed[step.key] = step
         self._touch(entry)
 

@@ -35,9 +35,10 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX runs_by_driver ON runs (driver) WHERE driver <> '';
     CREATE INDEX runs_to_do ON runs (key) WHERE news = 1 OR status IN ('pending', 'running');
 
-    -- The journal. The key is the run's key * 2^32 + sequence number: one tree, each run side by side.
+    -- The journals of all runs in one sequence, so that what many runs append together lies together on disk.
     CREATE TABLE records (
-        id     INTEGER PRIMARY KEY,
+        run    INTEGER NOT NULL,
+        seq    INTEGER NOT NULL,
         path   TEXT NOT NULL,                    -- the branch it belongs to
         kind   TEXT NOT NULL,
         head   BLOB NOT NULL,                    -- JSON: number, time, epoch, place, kind
@@ -45,6 +46,7 @@ MIGRATIONS: tuple[str, ...] = (
         digest BLOB NOT NULL,                    -- of the body
         chain  BLOB NOT NULL                     -- of the previous chain value, the head and the digest
     );
+    CREATE UNIQUE INDEX records_of_run ON records (run, seq);
 
     CREATE TABLE checkpoints (
         run  INTEGER NOT NULL,

@@ -40,7 +40,8 @@ _RUN = (
     "id, tenant, owner, dialect, interpreter, playbook, name, created, updated, status, reason, step, model,"
     " totals, error, parent, parent_seq, epoch, driver"
 )
-_RECORD = "id & 4294967295, path, kind, head, body, digest, chain"
+_RECORD = "seq, path, kind, head, body, digest, chain"
+_LET_GO = "UPDATE runs SET driver = '', news = news AND NOT ? WHERE key = ?"
 _json = msgspec.json.encode
 
 
@@ -68,6 +69,7 @@ class SqliteStore:
             raise self.translate(error) from error
         self._connection = connection
         self._keys: dict[str, int] = {}
+        self._playbooks: dict[str, str] = {}
         self._writer: Writer[_Transaction] = Writer(connection, _Transaction(connection), self.translate)
 
     # --- writing ---
@@ -76,8 +78,10 @@ class SqliteStore:
         await self._writer.submit(_Transaction.create, row, text, batch)
 
     async def claim(self, run: str, driver: str, now: float) -> Claim:
-        row = await self._writer.submit(_Transaction.claim, run, driver, now)
-        records = self._for_replay(row)
+        key, row, news = await self._writer.submit(_Transaction.claim, run, driver, now)
+        self._keys[run] = key
+        fresh = row.epoch == 1 and not row.parent  # nothing can have been left for it but a signal
+        records = self._records(run, 1, 1 << 32) if fresh else self._for_replay(row)
         inherited = row.parent_seq if row.parent else 0
         head = (records[-1].seq, records[-1].chain) if records else (0, GENESIS)
         return Claim(
@@ -85,9 +89,9 @@ class SqliteStore:
             text=await self.playbook(row.playbook),
             records=records,
             inherited=inherited,
-            steps=[s for s in self._steps(run, "AND status <> 'completed'") if unfinished(s)],
-            waits=self._waits_of(run),
-            signals=self._signals_of(run),
+            steps=[] if fresh else [s for s in self._steps(run, "AND status <> 'completed'") if unfinished(s)],
+            waits=[] if fresh else self._waits_of(run),
+            signals=[] if fresh and not news else self._signals_of(run),
             head=head,
         )
 
@@ -191,7 +195,13 @@ class SqliteStore:
                 seq = rows[-1].seq + 1
 
     async def playbook(self, digest: str) -> str:
-        return str(self._all("SELECT body FROM playbooks WHERE digest = ?", (digest,))[0][0])
+        text = self._playbooks.get(digest)
+        if text is None:
+            if len(self._playbooks) > 100:
+                self._playbooks.clear()
+            text = str(self._all("SELECT body FROM playbooks WHERE digest = ?", (digest,))[0][0])
+            self._playbooks[digest] = text
+        return text
 
     def text(self, digest: str) -> str:
         rows = self._all("SELECT body FROM texts WHERE digest = ?", (digest,))
@@ -266,10 +276,9 @@ class SqliteStore:
             row = _run_row(self._all(f"SELECT {_RUN} FROM runs WHERE id = ?", (row.parent,))[0])
 
     def _records(self, run: str, first: int, last: int, keep: str = "", values: tuple[Any, ...] = ()) -> list[Record]:
-        base = self._key(run) << 32
         rows = self._all(
-            f"SELECT {_RECORD} FROM records r WHERE id >= ? AND id < ? {keep} ORDER BY id",
-            (base + first, base + last, *values),
+            f"SELECT {_RECORD} FROM records r WHERE run = ? AND seq >= ? AND seq < ? {keep} ORDER BY seq",
+            (self._key(run), first, last, *values),
         )
         return [Record(run, *row) for row in rows]
 
@@ -285,7 +294,7 @@ class SqliteStore:
             start = max(first, found[0] or 0)
             keep = (
                 "AND NOT EXISTS (SELECT 1 FROM checkpoints c WHERE c.run = ? AND c.path = r.path AND c.path <> ''"
-                " AND c.seq > (r.id & 4294967295) AND c.seq < ?)"
+                " AND c.seq > r.seq AND c.seq < ?)"
             )
             records = self._records(run, start, last, keep, (key, last)) + records
             if found[0]:
@@ -368,7 +377,7 @@ class _Transaction:
     def flush(self) -> None:
         db = self._db
         if self._records:
-            db.executemany("INSERT INTO records VALUES (?,?,?,?,?,?,?)", self._records)
+            db.executemany("INSERT INTO records VALUES (?,?,?,?,?,?,?,?)", self._records)
             self._records = []
         if self._rows:
             db.executemany(
@@ -398,10 +407,8 @@ class _Transaction:
             if news:
                 return False
         self._put(key, batch)
-        self.flush()
-        ended = batch.row is not None and batch.row.status in ENDED
-        self._db.execute("UPDATE runs SET driver = ''" + (", news = 0" if ended else "") + " WHERE key = ?", (key,))
-        if ended:
+        self._db.execute(_LET_GO, (batch.row is not None and batch.row.status in ENDED, key))
+        if batch.row is not None and batch.row.status in ENDED:
             self._db.execute("UPDATE waits SET state = 'closed' WHERE run = ? AND state <> 'closed'", (key,))
         return True
 
@@ -424,12 +431,12 @@ class _Transaction:
         self._runs[row.id] = (key, row.epoch)
         self._put(key, batch)
 
-    def claim(self, run: str, driver: str, now: float) -> RunRow:
+    def claim(self, run: str, driver: str, now: float) -> tuple[int, RunRow, bool]:
         self.flush()
-        found = self._db.execute(f"SELECT {_RUN}, key FROM runs WHERE id = ?", (run,)).fetchone()
+        found = self._db.execute(f"SELECT {_RUN}, key, news FROM runs WHERE id = ?", (run,)).fetchone()
         if found is None:
             raise no_run(run)
-        row, key = _run_row(found[:-1]), found[-1]
+        row, key, news = _run_row(found[:-2]), found[-2], found[-1]
         if row.driver and row.driver != driver:
             holder = self._db.execute(
                 "SELECT id, lease, host, pid, born FROM drivers WHERE id = ?", (row.driver,)
@@ -439,7 +446,7 @@ class _Transaction:
         self._db.execute("UPDATE runs SET epoch = epoch + 1, driver = ?, news = 0 WHERE key = ?", (driver, key))
         row.epoch, row.driver = row.epoch + 1, driver
         self._runs[run] = (key, row.epoch)
-        return row
+        return key, row, bool(news)
 
     def news_seen(self, run: str) -> None:
         self._db.execute("UPDATE runs SET news = 0 WHERE id = ?", (run,))
@@ -520,9 +527,8 @@ class _Transaction:
         return known
 
     def _put(self, key: int, batch: Batch) -> None:
-        base = key << 32
         for r in batch.records:
-            self._records.append((base | r.seq, r.path, r.kind, r.head, r.body, r.digest, r.chain))
+            self._records.append((key, r.seq, r.path, r.kind, r.head, r.body, r.digest, r.chain))
         row = batch.row
         if row is not None:
             error = _json(row.error).decode() if row.error else None

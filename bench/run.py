@@ -1,0 +1,182 @@
+"""Runs every benchmark and prints a table; with `--json`, one JSON object as the last line.
+
+Everything that is compared is measured in the same run, in turns, and the median of the rounds counts: the
+machine's mood then falls on all alike. `--no-peers` leaves out the other engines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.floor import raw_commits
+from bench.peers import PEERS, measure
+
+ROOT = Path(__file__).resolve().parent.parent
+STEPS = (10, 100, 1000)
+RUNS, RUN_STEPS = 500, 10
+WAITING = 10_000
+
+
+class Table:
+    """Rows of (what, figure, target, met), printed at the end."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def add(self, what: str, figure: float, unit: str, target: str = "", met: bool | None = None) -> None:
+        self.rows.append({"what": what, "figure": figure, "unit": unit, "target": target, "met": met})
+
+    def show(self) -> None:
+        width = max(len(row["what"]) for row in self.rows)
+        for row in self.rows:
+            verdict = {True: "met", False: "MISSED", None: ""}[row["met"]]
+            figure = f"{row['figure']:,.2f} {row['unit']}"
+            print(f"{row['what']:<{width}}  {figure:>18}  {row['target']:<28} {verdict}".rstrip())
+
+
+def _ours(what: str, folder: Path, **options: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        command = [sys.executable, "-m", "bench.steps", what, "--db", str(Path(place, "store.db"))]
+        for name, value in options.items():
+            command += [f"--{name}", str(value)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def _floor(folder: Path, steps: int) -> float:
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        return raw_commits(Path(place, "floor.db"), steps)
+
+
+def _peers(folder: Path, steps: int, runs: int, wanted: bool) -> dict[str, float]:
+    """Milliseconds a step of each peer, at its best way."""
+    if not wanted:
+        return {}
+    return {peer: measure(peer, steps, runs, folder=folder)["ms_per_step"] for peer in PEERS}
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def alone(table: Table, folder: Path, rounds: int, peers: bool) -> None:
+    for steps in STEPS:
+        _say(f"one run of {steps} steps ...")
+        repeat = max(1, min(rounds, 3000 // steps))
+        ours, floors, flat = [], [], []
+        for _ in range(repeat):
+            floors.append(_floor(folder, steps))
+            result = _ours("one", folder, steps=steps)
+            ours.append(result["seconds"])
+            flat.append(result["late"] / result["early"])
+        mine, floor = median(ours) / steps * 1000, median(floors) / steps * 1000
+        table.add(f"SQLite floor, {steps} steps", floor, "ms/step")
+        table.add(f"Cuebook, {steps} steps", mine, "ms/step", "at most 3x the floor", mine <= 3 * floor)
+        if steps == STEPS[-1]:
+            ratio = median(flat)
+            table.add("Cuebook, last tenth against first", ratio, "x", "flat: at most 1.25x", ratio <= 1.25)
+        known = _peers(folder, steps, 1, peers)
+        for peer, figure in known.items():
+            table.add(f"{peer}, {steps} steps", figure, "ms/step")
+        if known:
+            best = min(known.values())
+            table.add(f"Cuebook against the best peer, {steps}", mine / best, "x", "at most 0.5x", mine <= best / 2)
+
+
+def together(table: Table, folder: Path, rounds: int, peers: bool) -> None:
+    _say(f"{RUNS} runs of {RUN_STEPS} steps together ...")
+    rates, floors = [], []
+    for _ in range(rounds):
+        floors.append(1000 / _floor(folder, 1000))
+        rates.append(RUNS * RUN_STEPS / _ours("together", folder, runs=RUNS, steps=RUN_STEPS)["seconds"])
+    rate, floor = median(rates), median(floors)
+    table.add("SQLite floor, one commit after the other", floor, "steps/s")
+    table.add(f"Cuebook, {RUNS} runs together", rate, "steps/s", "at least 8x the floor", rate >= 8 * floor)
+    known = _peers(folder, RUN_STEPS, RUNS, peers)
+    for peer, figure in known.items():
+        table.add(f"{peer}, {RUNS} runs together", 1000 / figure, "steps/s")
+    if known:
+        best = 1000 / min(known.values())
+        table.add("Cuebook against the best peer", rate / best, "x", "at least 50x", rate >= 50 * best)
+
+
+def waiting(table: Table, folder: Path) -> None:
+    _say(f"{WAITING} waiting runs ...")
+    result = _ours("waiting", folder, runs=WAITING)
+    table.add(f"{WAITING:,} waiting runs", result["megabytes"], "MB", "under 60 MB", result["megabytes"] < 60)
+    answer = result["answer"] * 1000
+    table.add("answering one of them, to its end", answer, "ms", "under 50 ms", answer < 50)
+
+
+def starting(table: Table, rounds: int) -> None:
+    _say("starting ...")
+    for what, command, most in (
+        ("import cuebook", ["-c", "import cuebook"], 150),
+        ("cuebook --version", ["-m", "cuebook", "--version"], 250),
+    ):
+        figure = median(_cpu([sys.executable, *command]) for _ in range(max(5, rounds))) * 1000
+        table.add(what, figure, "ms of CPU", f"under {most} ms", figure < most)
+
+
+def _cpu(command: list[str]) -> float:
+    """Seconds of CPU that a command takes."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def machine() -> dict[str, Any]:
+    name = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
+        if line.startswith("model name"):
+            name = line.partition(":")[2].strip()
+    return {
+        "processor": name,
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    options.add_argument("--no-peers", action="store_true", help="leave out the other engines")
+    options.add_argument("--only", choices=["starting", "alone", "together", "waiting"], help="a part of it")
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--folder", type=Path, default=None, help="where the databases lie; default: here")
+    chosen = options.parse_args()
+    table, here = Table(), machine()
+    print(", ".join(f"{name}: {value}" for name, value in here.items()))
+    with tempfile.TemporaryDirectory(dir=chosen.folder or ROOT, prefix=".bench-") as place:
+        folder = Path(place)
+        peers = not chosen.no_peers
+        if chosen.only in (None, "starting"):
+            starting(table, chosen.rounds)
+        if chosen.only in (None, "alone"):
+            alone(table, folder, chosen.rounds, peers)
+        if chosen.only in (None, "together"):
+            together(table, folder, chosen.rounds, peers)
+        if chosen.only in (None, "waiting"):
+            waiting(table, folder)
+    table.show()
+    missed = [row["what"] for row in table.rows if row["met"] is False]
+    print(f"{len(missed)} missed: {', '.join(missed)}" if missed else "every target met")
+    if chosen.json:
+        print(json.dumps({"machine": here, "rows": table.rows}))
+
+
+if __name__ == "__main__":
+    main()

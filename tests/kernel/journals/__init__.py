@@ -1,0 +1,121 @@
+"""Journals recorded by each release, kept for ever: what was written once must be replayed by every later version.
+
+`python -m tests.kernel.journals` records those of the version at hand into a folder of its name; a release
+runs it once, and nobody edits the files afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cuebook import __version__
+from cuebook.kernel.engine import Engine
+from cuebook.kernel.events import WaitOpened
+from cuebook.kernel.journal import Record
+from cuebook.kernel.ports import Batch, Store
+from cuebook.kernel.run import RunRow, Signal, StepRow, Tally, WaitRow
+from cuebook.stores.sqlite import SqliteStore
+from tests.support import begin, engine_on, new_row
+
+HERE = Path(__file__).parent
+
+
+class Kept(msgspec.Struct):
+    """One recorded run: its row, its playbook, its long texts and its records."""
+
+    row: RunRow
+    text: str
+    texts: dict[str, str]
+    records: list[tuple[int, str, str, str, str, str, str]]
+    """Number, path, kind, head and body as text, digest and chain in base64."""
+    result: Any = None
+
+    def journal(self) -> list[Record]:
+        return [
+            Record(self.row.id, seq, path, kind, head.encode(), body.encode(), _bytes(digest), _bytes(chain))
+            for seq, path, kind, head, body, digest, chain in self.records
+        ]
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text)
+
+
+def _ascii(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+async def put_into(store: Store, engine: Engine, kept: Kept) -> None:
+    """Gives a store the recorded run as if it had written it itself."""
+    records = kept.journal()
+    row = msgspec.structs.replace(kept.row, epoch=0, driver="")
+    tally, waits = Tally(row), {}
+    for entry in map(engine.codec.entry, records):
+        tally.apply(entry)
+        event = entry.event
+        if isinstance(event, WaitOpened):
+            waits[event.wait] = WaitRow(
+                id=event.wait, run=row.id, tenant=row.tenant, owner=row.owner, place=entry.place, kind=event.kind,
+                prompt=event.prompt, purpose=event.purpose, type=event.type, options=event.options, opened=entry.at,
+            )  # fmt: skip
+        waits.pop(getattr(event, "wait", "") if entry.event.__class__.__name__ == "WaitClosed" else "", None)
+    changed, steps, _ = tally.take_changes()
+    made: list[StepRow] = list(steps)
+    await store.create(
+        row, kept.text, Batch(row.id, 0, records, changed, made, kept.texts, opened=list(waits.values()))
+    )
+
+
+async def record(folder: Path) -> None:
+    for shape, waits in [
+        ("counting", False), ("everything", False), ("everything", True), ("concurrent", False), ("concurrent", True),
+        ("checkpointed", True), ("nested", False), ("failing", False), ("undoing", True),
+    ]:  # fmt: skip
+        with tempfile.TemporaryDirectory() as place:
+            store = SqliteStore(Path(place, "store.db"))
+            engine = engine_on(store, Path(place))
+            run = await begin(engine, shape)
+            row = await engine.drive(run)
+            if shape == "failing":
+                await store.signal(Signal(run, "retry", {}, "me"))
+                row = await engine.drive(run)
+            while not waits and row.status == "awaiting_input":
+                for wait in await store.waits(run=run):
+                    await store.complete_wait(wait.id, {"value": "yes"}, "me", engine.clock())
+                row = await engine.drive(run)
+            kept = await keep(store, engine, run)
+            name = f"{shape}-waiting" if waits else shape
+            (folder / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
+            await engine.close()
+            await store.close()
+
+
+async def keep(store: Store, engine: Engine, run: str) -> Kept:
+    records = [r async for r in store.records(run)]
+    result = None
+    async for entry in engine.entries(run):
+        result = getattr(entry.event, "result", result)
+    row = await store.run(run)
+    row.created = row.updated = new_row("x").created
+    return Kept(
+        row=row,
+        text=await store.playbook(row.playbook),
+        texts={},
+        records=[
+            (r.seq, r.path, r.kind, r.head.decode(), r.body.decode(), _ascii(r.digest), _ascii(r.chain))
+            for r in records
+        ],
+        result=result,
+    )
+
+
+def main() -> None:
+    folder = HERE / __version__
+    folder.mkdir(exist_ok=True)
+    asyncio.run(record(folder))

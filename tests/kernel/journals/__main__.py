@@ -1,0 +1,3 @@
+from tests.kernel.journals import main
+
+main()
