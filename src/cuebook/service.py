@@ -28,12 +28,13 @@ from cuebook.kernel.events import (
     ArtifactMade,
     ModelAsked,
     Performed,
-    Rewound,
+    RunFinished,
+    Suspended,
     TextChunk,
     TextReset,
     ValueSet,
 )
-from cuebook.kernel.journal import Entry, Verdict, without_void
+from cuebook.kernel.journal import Entry, Place, Verdict, without_void
 from cuebook.kernel.ports import Performer, Store
 from cuebook.kernel.rehearsal import Rehearsal
 from cuebook.kernel.run import RunRow, Settings, Signal, StepRow, WaitRow
@@ -77,8 +78,9 @@ class Service:
         self.store = store
         self.engine = Engine(store, programs or _program_of, performers, watches=watches, **engine)
         self._key_file = key_file
-        self._live: dict[str, tuple[int, str, str]] = {}
-        """The text under way of each run: the attempt's record, the step, what has come so far."""
+        self._live: dict[str, dict[int, tuple[str, list[str]]]] = {}
+        """The texts under way of each run, by the attempt's record: the step, and what has come so far."""
+        self._asked: dict[tuple[str, Place], int] = {}
         self.engine.observe(self._remember_text)
 
     # --- beginning ---
@@ -327,8 +329,9 @@ class Service:
         return not [1 async for _ in self.store.records(run, seq)]
 
     async def _rest_of_text(self, run: str, seq: int, offset: int, *, live: bool = False) -> TextChunk | None:
-        attempt, step, text = self._live.get(run, (0, "", ""))
-        if attempt == seq:
+        if seq in self._live.get(run, {}):
+            step, pieces = self._live[run][seq]
+            text = "".join(pieces)
             return TextChunk(run, seq, step, offset, text[offset:]) if text[offset:] else None
         if live:
             return None
@@ -344,9 +347,16 @@ class Service:
 
     def _remember_text(self, event: Entry | TextChunk | TextReset) -> None:
         if isinstance(event, TextChunk):
-            attempt, _, text = self._live.get(event.run, (0, "", ""))
-            self._live[event.run] = (event.seq, event.step, text + event.text if attempt == event.seq else event.text)
-        elif isinstance(event, TextReset) or isinstance(event.event, Performed | Rewound):
+            texts = self._live.setdefault(event.run, {})
+            texts.setdefault(event.seq, (event.step, []))[1].append(event.text)
+        elif isinstance(event, TextReset):
+            self._live.get(event.run, {}).pop(event.seq, None)
+        elif isinstance(event.event, ModelAsked):
+            self._asked[event.run, event.place] = event.seq
+        elif isinstance(event.event, Performed):  # from now on its text is in the journal
+            seq = self._asked.pop((event.run, event.place), 0)
+            self._live.get(event.run, {}).pop(seq, None)
+        elif isinstance(event.event, Suspended | RunFinished):
             self._live.pop(event.run, None)
 
     def _row(self, dialect: str, interpreter: int, playbook: str, name: str, who: Principal) -> RunRow:

@@ -197,7 +197,7 @@ async def _wait(
     while closed is None:
         message = message_for(driver, row) if kind == "message" else None
         if message is not None:
-            driver.signals.remove(message)
+            driver.take(message)
             taken = [message.id]
             closed = WaitClosed(row.id, "answered", kind, {"value": message.payload.get("value")}, message.by)
             break

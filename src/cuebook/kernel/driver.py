@@ -33,7 +33,7 @@ from cuebook.kernel.journal import ROOT, Key, Place, branch_path, plain
 from cuebook.kernel.ports import Claim, Estimate, News
 from cuebook.kernel.replay import Cursor, Recorded
 from cuebook.kernel.retry import rewinds
-from cuebook.kernel.run import STATUS_OF_WAIT, RunRow, WaitRow
+from cuebook.kernel.run import STATUS_OF_WAIT, RunRow, Signal, WaitRow
 from cuebook.kernel.scribe import Scribe
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class Driver:
         self.row = claim.row
         self.waits: dict[str, WaitRow] = {wait.id: wait for wait in claim.waits}
         self.signals = list(claim.signals)
+        self._taken: set[int] = set()
         self.parked: dict[str, tuple[WaitRow, asyncio.Future[WaitRow | None]]] = {}
         self.cancel: CancelRequested | None = None
         self._lines: set[Line] = set()
@@ -215,10 +216,10 @@ class Driver:
             self.waits[wait.id] = wait
             if wait.state != "open":
                 self._unpark(wait.id, wait)
-        for signal in news.signals:
-            if signal.kind == "cancel":
-                self._request_cancel(signal.by, str(signal.payload.get("reason", "")), signal.id)
-        self.signals = [signal for signal in news.signals if signal.kind != "cancel"]
+        self.signals = [signal for signal in news.signals if signal.id not in self._taken]
+        for signal in [signal for signal in self.signals if signal.kind == "cancel"]:
+            self.take(signal)
+            self._request_cancel(signal.by, str(signal.payload.get("reason", "")), signal.id)
         for wait_id, (wait, _) in list(self.parked.items()):
             if wait.kind == "message" and acts.message_for(self, wait) is not None:
                 self._unpark(wait_id, None)
@@ -366,6 +367,11 @@ class Driver:
         return reply
 
     # --- for `acts` ---
+
+    def take(self, signal: Signal) -> None:
+        """Marks a signal as used: the store may still show it until the record that says so is written."""
+        self.signals.remove(signal)
+        self._taken.add(signal.id)
 
     @property
     def seconds(self) -> float:

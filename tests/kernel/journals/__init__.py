@@ -54,7 +54,7 @@ def _ascii(value: bytes) -> str:
 async def put_into(store: Store, engine: Engine, kept: Kept) -> None:
     """Gives a store the recorded run as if it had written it itself."""
     records = kept.journal()
-    row = msgspec.structs.replace(kept.row, epoch=0, driver="")
+    row = msgspec.structs.replace(kept.row, driver="")
     tally, waits = Tally(row), {}
     for entry in map(engine.codec.entry, records):
         tally.apply(entry)

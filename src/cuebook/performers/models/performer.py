@@ -66,10 +66,14 @@ class _TooLong(Exception):
 class _Heard(msgspec.Struct):
     """What one attempt has brought so far."""
 
-    text: str = ""
+    pieces: list[str] = []
     final: Final | None = None
     stopped: bool = False
     """By the watch."""
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
 
 
 class ModelPerformer:
@@ -132,7 +136,7 @@ class ModelPerformer:
                 wait = self._retries.wait(retry, error.retry_after, self._draw)
                 if not error.retryable or retry + 1 >= self._retries.attempts or waited + wait > self._retries.total:
                     return self._failed(error, resolved, retry)
-                if heard.text:
+                if heard.pieces:
                     call.reset()
                     call.warn(
                         "reply_dropped",
@@ -276,7 +280,7 @@ def _is_embedded(resolved: Resolved) -> bool:
 def _went_on(chunk: TextDelta, call: Call, heard: _Heard) -> bool:
     if not chunk.text:
         return True
-    heard.text += chunk.text
+    heard.pieces.append(chunk.text)
     if call.emit(chunk.text):
         return True
     heard.stopped = True
