@@ -400,6 +400,8 @@ class Service:
     def _next(self, row: RunRow) -> str:
         return {
             "failed": f"`cuebook retry {row.id}` goes on where it failed.",
+            "cancelled": f"`cuebook retry {row.id}` goes on where it was cancelled.",
+            "expired": f"`cuebook retry {row.id}` waits once more.",
             "awaiting_input": f"`cuebook answer {row.id} VALUE` answers it.",
             "awaiting_approval": f"`cuebook decide {row.id} ...` decides it.",
         }.get(row.status, "")

@@ -405,9 +405,8 @@ def with_usage(driver: Driver, place: Place, event: StepFinished) -> StepFinishe
         return event
     totals = step.totals
     cost = None if totals.unknown_costs else totals.cost
-    usage = Usage(
-        totals.input, totals.output, totals.cached, totals.reasoning, cost, "estimated" if cost else "unknown"
-    )
+    origin = "unknown" if cost is None else step.origin
+    usage = Usage(totals.input, totals.output, totals.cached, totals.reasoning, cost, origin)
     seconds = max(0.0, driver.clock() - (step.started or driver.clock()))
     return msgspec.structs.replace(event, usage=usage if totals.calls else None, seconds=seconds)
 

@@ -163,19 +163,28 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def verify(records: Iterable[Record]) -> Verdict:
     """Checks the chain from its first record. A purged body is fine; a changed one is not."""
-    chain, count, expected = GENESIS, 0, 1
+    chain, count = GENESIS, 0
     for record in records:
-        if record.seq != expected:
-            return Verdict(count, chain.hex(), expected, "a record is missing")
-        if record.body and sha256(record.body).digest() != record.digest:
-            return Verdict(count, chain.hex(), record.seq, "its body was changed")
-        if _decode_head(record.head)[0] != record.seq:
-            return Verdict(count, chain.hex(), record.seq, "it was moved")
-        chain = sha256(chain + record.head + record.digest).digest()
-        if chain != record.chain:
-            return Verdict(count, record.chain.hex(), record.seq, "the chain does not fit")
-        count, expected = count + 1, expected + 1
+        problem = _problem(record, count + 1, chain)
+        if problem:
+            return Verdict(count, chain.hex(), record.seq, problem)
+        chain, count = record.chain, count + 1
     return Verdict(count, chain.hex())
+
+
+def _problem(record: Record, expected: int, chain: bytes) -> str:
+    if record.seq != expected:
+        return f"record {expected} is missing"
+    if not all(isinstance(part, bytes) for part in (record.head, record.body, record.digest, record.chain)):
+        return "it was changed"
+    if record.body and sha256(record.body).digest() != record.digest:
+        return "its body was changed"
+    if sha256(chain + record.head + record.digest).digest() != record.chain:
+        return "the chain does not fit: it or its number was changed"
+    seq, _, _, place, kind = _decode_head(record.head)
+    if (seq, place.path, kind) != (record.seq, record.path, record.kind):
+        return "it was moved"
+    return ""
 
 
 def without_void(entries: Iterable[Entry]) -> list[Entry]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from cuebook.kernel.effects import CallTool, Failed, Reply, Usage
+from cuebook.kernel.effects import CallTool, CostOrigin, Failed, Reply, Usage
 from cuebook.kernel.events import (
     AnyEvent,
     BranchFinished,
@@ -138,6 +138,8 @@ class StepRow(msgspec.Struct, gc=False):
     finished: float | None = None
     model: str = ""
     finish: str = ""
+    origin: CostOrigin = "reported"
+    """Where its cost comes from: the least certain of its calls counts."""
     totals: Totals = msgspec.field(default_factory=Totals)
 
     @property
@@ -177,6 +179,8 @@ class Signal(msgspec.Struct, frozen=True):
     id: int = 0
 
 
+_ORIGINS: tuple[CostOrigin, ...] = ("reported", "estimated", "unknown")
+
 STATUS_OF_WAIT: dict[str, tuple[RunStatus, StepStatus]] = {
     "approval": ("awaiting_approval", "awaiting_approval"),
     "in_doubt": ("awaiting_approval", "in_doubt"),
@@ -199,7 +203,9 @@ class Tally:
     def __init__(self, row: RunRow, open_steps: list[StepRow] | None = None) -> None:
         self.row = row
         self.open: dict[tuple[str, str, int], StepRow] = {}
-        self.planned: dict[str, StepRow] = {}
+        self.planned: dict[tuple[str, int], StepRow] = {}
+        self._calls: set[Place] = set()
+        """Model calls that have begun and not ended."""
         self.cut: list[StepRow] = []
         self._dropped: list[tuple[int, str]] = []
         self._row_changed = False
@@ -236,17 +242,16 @@ class Tally:
     def _planned(self, entry: Entry, event: Planned) -> None:
         self._touch(entry)
         for position, planned in enumerate(event.steps):
-            step = StepRow(entry.place.path, planned.label, 1, planned.title, position=position)
-            self.planned[planned.label] = step
+            visit = 1 + sum(other.label == planned.label for other in event.steps[:position])
+            step = StepRow(entry.place.path, planned.label, visit, planned.title, position=position)
+            self._remember(step)
             self._steps_changed[step.key] = step
         self.row.totals.steps = max(self.row.totals.steps, len(self.planned))
 
     def _step_started(self, entry: Entry, event: StepStarted) -> None:
         self._touch(entry)
         place = entry.place
-        step = self.planned.pop(event.label, None) or StepRow(place.path, event.label, place.visit)
-        if step.key != (place.path, event.label, place.visit):
-            step = StepRow(place.path, event.label, place.visit)
+        step = self._planned_or_new(place, event.label)
         step.title = event.title or step.title
         step.status, step.seq, step.started = "running", entry.seq, entry.at
         self.row.step = event.label
@@ -264,10 +269,14 @@ class Tally:
         self._steps_changed[step.key] = step
 
     def _step_skipped(self, entry: Entry, event: StepSkipped) -> None:
-        step = self.planned.pop(event.label, None) or StepRow(entry.place.path, event.label, entry.place.visit)
+        step = self._planned_or_new(entry.place, event.label)
         step.title, step.status, step.reason = event.title or step.title, "skipped", event.reason
         step.seq, step.finished = entry.seq, entry.at
         self._steps_changed[step.key] = step
+
+    def _planned_or_new(self, place: Place, label: str) -> StepRow:
+        step = self.planned.pop((label, place.visit), None) if place.path == ROOT else None
+        return step or StepRow(place.path, label, place.visit)
 
     def _started(self, entry: Entry, event: RunStarted) -> None:
         self._touch(entry)
@@ -286,6 +295,7 @@ class Tally:
     def _asked(self, entry: Entry, event: ModelAsked) -> None:
         self._touch(entry)
         self.row.totals.unknown_costs += 1  # until its outcome says what it cost
+        self._calls.add(entry.place)
         step = self.step_at(entry.place)
         if step is not None:
             step.totals.unknown_costs += 1
@@ -303,17 +313,23 @@ class Tally:
             step = self.step_at(entry.place)
             if step is not None:
                 step.model, step.finish = outcome.model, outcome.finish
+                step.origin = max(step.origin, outcome.usage.origin, key=_ORIGINS.index)
         elif type(outcome) is Failed:
             if outcome.details.get("in_doubt"):
                 self._set_step(entry, "in_doubt")
                 return
-            if event.fingerprint.startswith("AskModel") and not outcome.details.get("unknown_cost"):
-                used = outcome.details.get("usage")
-                self._count(entry, msgspec.convert(used, Usage) if used else None)
+            used = outcome.details.get("usage")
+            if used:
+                self._count(entry, msgspec.convert(used, Usage))
+            elif outcome.code != "cancelled":
+                self._count(entry, None)
         self._set_step(entry, "running")
 
     def _count(self, entry: Entry, usage: Usage | None) -> None:
-        """Replaces the unknown cost of a model call by what its outcome says; a call that never began cost nothing."""
+        """Replaces the unknown cost of a model call by what its outcome says; one that was refused cost nothing."""
+        if entry.place not in self._calls:
+            return
+        self._calls.remove(entry.place)
         step = self.step_at(entry.place)
         for totals in (self.row.totals, *([step.totals] if step else [])):
             totals.unknown_costs -= 1
@@ -398,7 +414,7 @@ class Tally:
         if step.cut:
             self.cut.append(step)
         elif step.status == "pending":
-            self.planned[step.label] = step
+            self.planned[step.label, step.visit] = step
         else:
             self.open[step.key] = step
 

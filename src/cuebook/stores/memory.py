@@ -15,7 +15,7 @@ from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
 from cuebook.stores.rules import attach_late, check_signal, fenced, in_order, no_run, no_wait, refusal, unfinished
 
 LEASE = 10.0
-_HEADS = ("RunStarted", "Forked", "WaitClosed", "CancelRequested")
+_HEADS = ("RunStarted", "Forked", "WaitClosed", "CancelRequested", "Rewound")
 
 
 class _Run:
@@ -102,8 +102,11 @@ class MemoryStore:
 
     async def complete_wait(self, wait: str, answer: dict[str, Any], by: str, now: float) -> WaitRow:
         row = self._waits.get(wait)
-        if row is None or row.state != "open" or (row.expires is not None and row.expires <= now):
-            raise refusal(wait, row.state if row else None, row.by if row else "")
+        if row is None:
+            raise no_wait(wait)
+        over = row.expires is not None and row.expires <= now
+        if row.state != "open" or over:
+            raise refusal(wait, row.state, row.by, over)
         row.state, row.answer, row.by = "answered", answer, by
         self._run(row.run).news = True
         return copy.deepcopy(row)
@@ -215,6 +218,8 @@ class MemoryStore:
         self._put(held, batch)
 
     def _put(self, held: _Run, batch: Batch) -> None:
+        if held.records and batch.records and batch.records[0].seq <= held.records[-1].seq:
+            raise StoreError(f"A record could not be stored: {batch.records[0].seq} is there already.")
         held.records.extend(batch.records)
         if batch.row is not None:
             row = copy.deepcopy(batch.row)

@@ -52,14 +52,17 @@ def in_order(steps: list[StepRow]) -> list[StepRow]:
     return sorted(steps, key=lambda step: (step.seq == 0, step.seq, step.position))
 
 
-def refusal(wait: str, state: str | None, by: str) -> CuebookError:
+def refusal(wait: str, state: str, by: str, over: bool) -> CuebookError:
+    """Why a wait cannot be decided; `over` says that its time is."""
     who = f" by {by}" if by else ""
     match state:
-        case None:
-            return no_wait(wait)
         case "open" | "expired":
+            return WaitExpired(f"The question {wait} has expired.", fix="Restart the run from that step.")
+        case "closed" if over and not by:
             return WaitExpired(f"The question {wait} has expired.", fix="Restart the run from that step.")
         case "cancelled":
             return WaitClosed(f"The question {wait} is closed: its run was cancelled.")
+        case "closed" if not by:
+            return WaitClosed(f"The question {wait} is closed: its run does not wait for it any more.")
         case _:
             return AlreadyAnswered(f"The question {wait} has been answered already{who}.")

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from cuebook.kernel.effects import Failed
 from cuebook.kernel.errors import (
     Busy,
     NotFound,
@@ -27,7 +28,7 @@ from cuebook.kernel.errors import (
 from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import GENESIS, ROOT, Record
 from cuebook.kernel.ports import Batch, Claim, News
-from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
+from cuebook.kernel.run import RunRow, Signal, StepRow, Totals, WaitRow
 from cuebook.stores.processes import birth_of, surely_dead, this_host
 from cuebook.stores.rules import attach_late, check_signal, fenced, in_order, no_run, no_wait, refusal, unfinished
 from cuebook.stores.schema import MIGRATIONS
@@ -41,6 +42,7 @@ _RUN = (
     " totals, error, parent, parent_seq, epoch, driver"
 )
 _RECORD = "seq, path, kind, head, body, digest, chain"
+_RUN_COLUMNS = _RUN.split(", ")
 _LET_GO = "UPDATE runs SET driver = '', news = news AND NOT ? WHERE key = ?"
 _json = msgspec.json.encode
 
@@ -165,6 +167,8 @@ class SqliteStore:
         return [_run_row(row) for row in rows]
 
     async def steps(self, run: str) -> list[StepRow]:
+        if self._key(run) < 0:
+            raise no_run(run)
         return self._steps(run, "")
 
     async def waits(self, *, run: str | None = None, tenant: str | None = None, limit: int = 1000) -> list[WaitRow]:
@@ -218,31 +222,43 @@ class SqliteStore:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=10.0, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        connection.execute("PRAGMA cache_size = -8000")
+        try:
+            self._recognise(connection)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            connection.execute("PRAGMA cache_size = -8000")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
-    def _migrate(self, connection: sqlite3.Connection) -> None:
-        version = _version(connection)
+    def _recognise(self, connection: sqlite3.Connection) -> None:
+        """Refuses, before anything is changed, a store of the future and a database of someone else."""
+        version, tables = connection.execute(
+            "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
+        ).fetchone()
         if version > len(MIGRATIONS):
-            connection.close()
             raise StoreTooNew(
                 f"The store {self.path} has schema version {version}; this Cuebook knows {len(MIGRATIONS)}.",
                 fix="Upgrade Cuebook, or choose another store with --store.",
             )
-        if version == len(MIGRATIONS):
+        if version == 0 and tables:
+            raise StoreDamaged(
+                f"{self.path} is a database, but not a Cuebook store.", fix="Choose another with --store."
+            )
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        if _version(connection) == len(MIGRATIONS):
             return
-        connection.execute("BEGIN IMMEDIATE")
         try:
+            connection.execute("BEGIN IMMEDIATE")
             for number in range(_version(connection), len(MIGRATIONS)):
                 for statement in _statements(MIGRATIONS[number]):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {number + 1}")
             connection.execute("COMMIT")
         except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            connection.close()  # and with it goes what was not committed
             raise
 
     def _all(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
@@ -304,7 +320,7 @@ class SqliteStore:
         return records
 
     def _heads(self, row: RunRow, before: int) -> list[Record]:
-        kinds = "AND kind IN ('RunStarted', 'Forked', 'WaitClosed', 'CancelRequested')"
+        kinds = "AND kind IN ('RunStarted', 'Forked', 'WaitClosed', 'CancelRequested', 'Rewound')"
         found: list[Record] = []
         for run, first, last in self._lineage(row):
             found += self._records(run, first, min(last, before), kinds)
@@ -341,7 +357,7 @@ class SqliteStore:
         if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
             return StoreReadOnly(
                 f"The store {self.path} cannot be opened for writing.",
-                fix="Check the permissions of the file and its folder, or choose another with --store.",
+                fix="Check the permissions of its folder, of the file and of its -wal and -shm, or choose another with --store.",
             )
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
             return StoreDamaged(
@@ -449,7 +465,8 @@ class _Transaction:
         return key, row, bool(news)
 
     def news_seen(self, run: str) -> None:
-        self._db.execute("UPDATE runs SET news = 0 WHERE id = ?", (run,))
+        if self._db.execute("UPDATE runs SET news = 0 WHERE id = ?", (run,)).rowcount == 0:
+            raise no_run(run)
 
     def complete_wait(self, wait: str, answer: dict[str, Any], by: str, now: float) -> None:
         self.flush()
@@ -461,8 +478,10 @@ class _Transaction:
         if done.rowcount == 1:
             self._db.execute("UPDATE runs SET news = 1 WHERE key = (SELECT run FROM waits WHERE id = ?)", (wait,))
             return
-        found = self._db.execute("SELECT state, decider, body FROM waits WHERE id = ?", (wait,)).fetchone()
-        raise refusal(wait, None if found is None else found[0], "" if found is None else found[1])
+        found = self._db.execute(
+            "SELECT state, decider, ifnull(expires <= ?, 0) FROM waits WHERE id = ?", (now, wait)
+        ).fetchone()
+        raise no_wait(wait) if found is None else refusal(wait, *found)
 
     def signal(self, signal: Signal) -> None:
         self.flush()
@@ -570,14 +589,10 @@ def _lives(driver: Sequence[Any], now: float) -> bool:
 
 
 def _run_row(row: Sequence[Any]) -> RunRow:
-    return msgspec.convert(
-        {
-            **dict(zip(_RUN.split(", "), row, strict=True)),
-            "totals": msgspec.json.decode(row[13]),
-            "error": msgspec.json.decode(row[14]) if row[14] else None,
-        },
-        RunRow,
-    )
+    named = dict(zip(_RUN_COLUMNS, row, strict=True))
+    named["totals"] = msgspec.json.decode(named["totals"], type=Totals)
+    named["error"] = msgspec.json.decode(named["error"], type=Failed) if named["error"] else None
+    return RunRow(**named)
 
 
 def _wait_row(row: Sequence[Any]) -> WaitRow:

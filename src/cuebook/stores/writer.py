@@ -76,13 +76,17 @@ class Writer(Generic[X]):
         self._closed = True
         if self._under_way is not None:
             self._under_way.result()
-        if self._waiting:
-            self._commit(self._waiting)
+        writes, self._waiting = self._waiting, []
+        if writes:
+            self._commit(writes)
+            _deliver(writes)
         if self._thread is not None:
             self._thread.shutdown()
 
     def _commit_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
         writes, self._waiting = self._waiting, []
+        if not writes:  # the store was closed meanwhile, and they were written then
+            return
         if not self._slow and self._begin_now():
             self._commit(writes, begun=True)
             self._delivered(loop, writes)
@@ -94,13 +98,7 @@ class Writer(Generic[X]):
 
     def _delivered(self, loop: asyncio.AbstractEventLoop, writes: list[_Write[X]]) -> None:
         self._under_way = None
-        for write in writes:
-            if write.done.cancelled():
-                continue
-            if write.error is None:
-                write.done.set_result(write.result)
-            else:
-                write.done.set_exception(write.error)
+        _deliver(writes)
         self._scheduled = bool(self._waiting)
         if self._scheduled:
             loop.call_soon(self._commit_waiting, loop)
@@ -151,6 +149,16 @@ class Writer(Generic[X]):
             if isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError:
                 raise self._translate(error) from error
             raise
+
+
+def _deliver(writes: list[Any]) -> None:
+    for write in writes:
+        if write.done.cancelled():
+            continue
+        if write.error is None:
+            write.done.set_result(write.result)
+        else:
+            write.done.set_exception(write.error)
 
 
 def _call(loop: asyncio.AbstractEventLoop, deliver: Callable[..., None], writes: list[Any]) -> None:

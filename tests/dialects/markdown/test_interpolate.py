@@ -49,7 +49,7 @@ def test_the_same_is_found_as_by_the_published_pattern(text: str) -> None:
 @given(TEXTS, st.dictionaries(st.sampled_from(["a", "b1", "_"]), TEXTS))
 def test_rendering_is_a_single_pass_and_never_fails(text: str, values: dict[str, str]) -> None:
     def fill(found: re.Match[str]) -> str:
-        value = values.get(found[1], found[3])
+        value: str | None = values.get(found[1], found[3])
         return found[0] if value is None else value
 
     assert render(text, values)[0] == PUBLISHED.sub(fill, text)

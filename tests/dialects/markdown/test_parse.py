@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cuebook.dialects.markdown import MARKDOWN
 from cuebook.dialects.markdown.model import Book
@@ -35,6 +37,13 @@ Serve it.
 
 def book(text: str) -> Book:
     return parse(text, "tea.md")
+
+
+def book_or_problems(text: str) -> Book | tuple[Problem, ...]:
+    try:
+        return book(text)
+    except InvalidPlaybook as invalid:
+        return invalid.problems
 
 
 def problems(text: str) -> tuple[Problem, ...]:
@@ -220,6 +229,27 @@ def test_malformed_input_lines_give_a_warning_and_other_lines_none() -> None:
 def test_several_input_sections_are_one() -> None:
     text = "# Tea\n\n## INPUTS\n\n- `a` (string): x\n\n## INPUTS\n\n- `b` (string): y\n\n## STEP 1: Brew\n"
     assert [declared.name for declared in book(text).inputs] == ["a", "b"]
+
+
+# --- anything at all ----------------------------------------------------------------------------------
+
+PIECES = [
+    "# Title\n", "## STEP 1: A\n", "## STEP 2: B\n", "## SYSTEM\n", "## INPUTS\n", "## Step 3\n", "### STEP 1a: C\n",
+    "- `a` (string): x\n", "- `b` (enum: x, y)\n", "* c\n", "```\n", "```if a == \"b\"```\n", "@output(x)\n", "\ufeff", "\r",
+    "{{a}}", "text\n", "\n",
+]  # fmt: skip
+
+
+@given(st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join)))
+def test_any_text_is_read_or_refused_and_nothing_else(text: str) -> None:
+    read = book_or_problems(text)
+    if not isinstance(read, Book):
+        assert read
+        return
+    assert read.title
+    assert read.steps
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    assert all("STEP" in lines[step.line - 1] for step in read.steps)
 
 
 # --- recognition --------------------------------------------------------------------------------------

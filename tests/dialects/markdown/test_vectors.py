@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from cuebook.dialects.markdown.model import Book
 from cuebook.dialects.markdown.parse import parse
 from cuebook.dialects.registry import InvalidPlaybook, Problem
+from tests.dialects.markdown.test_parse import book_or_problems
 
 VECTORS = Path(__file__).resolve().parents[3].parent / "shared/data/markdown/vectors"
 FOUND = sorted(VECTORS.rglob("*.playbook.md")) if VECTORS.is_dir() else []
+GALLERY = sorted((VECTORS.parent / "gallery").rglob("*.md")) if FOUND else []
 UNSUPPORTED = ("@output(", "@elicit(", "@prompt(", "@tool(", "```if ", "### STEP", "## ARTIFACTS", "## OUTPUT")
 
 pytestmark = pytest.mark.skipif(not FOUND, reason="the conformance vectors are not beside the project")
@@ -55,6 +58,15 @@ def test_every_other_vector_is_refused_and_says_where(path: Path) -> None:
     with pytest.raises(InvalidPlaybook) as caught:
         parse(path.read_bytes().decode(), path.name)
     assert all(problem.line and problem.code == "unsupported" for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize("path", GALLERY, ids=name_of)
+def test_a_playbook_that_people_use_is_read_or_refused_with_lines(path: Path) -> None:
+    book = book_or_problems(path.read_bytes().decode())
+    if isinstance(book, Book):
+        assert book.steps
+    else:
+        assert all(problem.line and problem.code == "unsupported" for problem in book)
 
 
 def expected_file(path: Path) -> Path:

@@ -1,0 +1,406 @@
+"""Configuration: `cuebook.toml` of the user, then of the project, then the environment, then flags, in rising order.
+
+Every value remembers where it came from. It knows no provider, opens no store, and never holds a key.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.run import Budget
+
+FILE = "cuebook.toml"
+PAUSE_EXPIRY = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value was found."""
+
+    place: str
+    """A file, an environment variable, a flag, or `default`."""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.place}:{self.line}" if self.line else self.place
+
+
+@dataclass(frozen=True)
+class Value:
+    value: Any
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A provider as a file describes it; what is not said stays as it is built in."""
+
+    name: str
+    origin: Origin
+    base_url: str | None = None
+    key_env: str | None = None
+    protocol: str | None = None
+
+
+DEFAULT = Origin("default")
+
+
+@dataclass(frozen=True)
+class Config:
+    """What was configured, each value with its origin."""
+
+    values: Mapping[str, Value]
+    providers: Mapping[str, Provider] = field(default_factory=dict)
+    user_file: Path | None = None
+    project_file: Path | None = None
+    """None where there is none up from the working folder."""
+
+    def get(self, name: str) -> Any:
+        return self.values[name].value
+
+    def origin(self, name: str) -> Origin:
+        return self.values[name].origin
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(*(self.get(f"budget.{part}") for part in ("money", "tokens", "seconds", "steps")))
+
+
+# --- folders ------------------------------------------------------------------------------------------
+
+
+def config_folder(environ: Mapping[str, str]) -> Path:
+    """The user's configuration, by the custom of the platform."""
+    if sys.platform == "darwin":
+        return _home(environ) / "Library" / "Application Support" / "cuebook"
+    return _xdg(environ, "XDG_CONFIG_HOME", ".config") / "cuebook"
+
+
+def data_folder(environ: Mapping[str, str]) -> Path:
+    """The user's data, by the custom of the platform."""
+    if sys.platform == "darwin":
+        return _home(environ) / "Library" / "Application Support" / "cuebook"
+    return _xdg(environ, "XDG_DATA_HOME", ".local/share") / "cuebook"
+
+
+def _xdg(environ: Mapping[str, str], name: str, otherwise: str) -> Path:
+    given = environ.get(name, "")
+    # The convention says that a relative path is to be ignored.
+    return Path(given) if given and Path(given).is_absolute() else _home(environ) / otherwise
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    if environ.get("HOME"):
+        return Path(environ["HOME"])
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise BadInput("Your home folder is not known.", fix="Set HOME.") from None
+
+
+def project_file(folder: Path) -> Path | None:
+    """The nearest `cuebook.toml`, from this folder upwards."""
+    for place in (folder, *folder.parents):
+        if (place / FILE).is_file():
+            return place / FILE
+    return None
+
+
+# --- what a value may be ------------------------------------------------------------------------------
+
+
+class _Unfit(Exception):
+    """Its text says what the value must be."""
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise _Unfit("must be a text")
+    return value.strip()
+
+
+def _model(value: Any) -> str:
+    name = _text(value)
+    if name != "local" and not all(name.partition("/")[::2]):
+        raise _Unfit("must be the name of a model, as in openai/gpt-5 or local")
+    return name
+
+
+def _path(value: Any) -> Path:
+    return Path(_text(value)).expanduser()
+
+
+def _whole(value: Any) -> int:
+    number = _number(value)
+    if number != int(number) or number < 1:
+        raise _Unfit("must be a whole number of at least 1")
+    return int(number)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            raise _Unfit("must be a number") from None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) == float("inf"):
+        raise _Unfit("must be a number")
+    return value
+
+
+def _amount(value: Any) -> float:
+    number = _number(value)
+    if number < 0:
+        raise _Unfit("must not be negative")
+    return float(number)
+
+
+def _temperature(value: Any) -> float:
+    number = _number(value)
+    if not 0 <= number <= 2:
+        raise _Unfit("must be between 0 and 2")
+    return float(number)
+
+
+def _synchronous(value: Any) -> str:
+    name = value.strip().upper() if isinstance(value, str) else ""
+    if name not in ("FULL", "NORMAL"):
+        raise _Unfit('must be "FULL" or "NORMAL"')
+    return name
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _duration(value: Any) -> float | None:
+    if isinstance(value, str):
+        text = value.strip().lower()
+        if text == "never":
+            return None
+        if text[-1:] in _UNITS:
+            return _amount(text[:-1]) * _UNITS[text[-1]]
+    try:
+        return _amount(value)
+    except _Unfit:
+        raise _Unfit('must be seconds, a time as in "24h" or "7d", or "never"') from None
+
+
+_KINDS: dict[str, Callable[[Any], Any]] = {
+    "model": _model,
+    "store": _path,
+    "synchronous": _synchronous,
+    "max_tokens": _whole,
+    "temperature": _temperature,
+    "pause_expiry": _duration,
+    "prices": _path,
+    "budget.money": _amount,
+    "budget.tokens": _whole,
+    "budget.seconds": _amount,
+    "budget.steps": _whole,
+}
+"""Every value that can be configured, and what it may be."""
+
+ENVIRONMENT = {name: f"CUEBOOK_{name.replace('.', '_').upper()}" for name in _KINDS}
+
+_PROVIDER_FIELDS = ("base_url", "key_env", "protocol")
+_NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_KEYLIKE = re.compile(r"(.*[_-])?(api[_-]?key|key|token|secret|password|credentials?)", re.IGNORECASE)
+
+
+# --- loading ------------------------------------------------------------------------------------------
+
+
+def load(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Config:
+    """Reads everything there is. A flag whose value is None was not given. Creates nothing."""
+    environ = os.environ if environ is None else environ
+    folder = _working_folder() if folder is None else folder
+    values = {name: Value(None, DEFAULT) for name in _KINDS}
+    values["store"] = Value(data_folder(environ) / "cuebook.db", DEFAULT)
+    values["synchronous"] = Value("FULL", DEFAULT)
+    values["pause_expiry"] = Value(PAUSE_EXPIRY, DEFAULT)
+    providers: dict[str, Provider] = {}
+
+    users = config_folder(environ) / FILE
+    projects = project_file(folder)
+    if users.is_file():
+        _File(users, shared=False).into(values, providers)
+    if projects is not None and projects != users:
+        _File(projects, shared=True).into(values, providers)
+    for name, variable in ENVIRONMENT.items():
+        given = environ.get(variable, "")
+        if given.strip():
+            values[name] = Value(_checked(name, given, variable), Origin(variable))
+    for name, given in (flags or {}).items():
+        if given is not None:
+            flag = "--" + name.replace(".", "-").replace("_", "-")
+            values[name] = Value(_checked(name, given, flag), Origin(flag))
+    return Config(values, providers, users, projects)
+
+
+def _working_folder() -> Path:
+    try:
+        return Path.cwd()
+    except OSError:
+        raise BadInput("The working folder does not exist any more.", fix="Change to one that does.") from None
+
+
+def _checked(name: str, given: Any, where: str) -> Any:
+    try:
+        return _KINDS[name](given)
+    except _Unfit as why:
+        raise BadInput(f"{where}: {name} {why}, not {_shown(given)}.", fix="Correct or remove it.") from None
+
+
+def _shown(given: Any) -> str:
+    return repr(given) if len(repr(given)) <= 60 else f"a {type(given).__name__}"
+
+
+class _File:
+    """One `cuebook.toml`. A shared one lies in a project, where others may have written it."""
+
+    def __init__(self, path: Path, *, shared: bool) -> None:
+        self.path = path
+        self.shared = shared
+        try:
+            self.text = path.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError:
+            raise BadInput(f"{path}: the file is not UTF-8.", fix="Save it as UTF-8.") from None
+        except OSError as error:
+            raise BadInput(f"{path}: the file cannot be read: {error.strerror}.", fix="Check it.") from None
+        try:
+            self.tables = tomllib.loads(self.text)
+        except tomllib.TOMLDecodeError as error:
+            raise BadInput(f"{self._where_of(error)}: this is not TOML: {_said(error)}.", fix="Correct it.") from None
+
+    def into(self, values: dict[str, Value], providers: dict[str, Provider]) -> None:
+        for name, given in self.tables.items():
+            if name == "providers":
+                self._providers(given, providers)
+            elif name == "budget":
+                for part, amount in self._table(name, given).items():
+                    self._value(f"budget.{part}", amount, values)
+            else:
+                self._value(name, given, values)
+
+    def _value(self, name: str, given: Any, values: dict[str, Value]) -> None:
+        if name not in _KINDS:
+            raise self._unknown(name, [*_KINDS, "providers"])
+        origin = self._origin(name)
+        value = _checked(name, given, str(origin))
+        if isinstance(value, Path):
+            value = self.path.parent / value
+        values[name] = Value(value, origin)
+
+    def _providers(self, given: Any, providers: dict[str, Provider]) -> None:
+        for name, table in self._table("providers", given).items():
+            dotted = f"providers.{name}"
+            origin = self._origin(dotted)
+            if not _NAME.fullmatch(name) or name == "local":
+                raise BadInput(
+                    f"{origin}: '{name}' cannot be the name of a provider.",
+                    fix="Choose small letters, digits, - and _, beginning with a letter; 'local' is taken.",
+                )
+            texts: dict[str, str] = {}
+            for part, value in self._table(dotted, table).items():
+                texts[part] = self._provider_field(dotted, part, value)
+            if self.shared:
+                self._check_shared(name, texts, origin, providers)
+            providers[name] = Provider(name, origin, **texts)
+
+    def _provider_field(self, dotted: str, part: str, value: Any) -> str:
+        name = f"{dotted}.{part}"
+        if part not in _PROVIDER_FIELDS:
+            raise self._unknown(name, [f"{dotted}.{known}" for known in _PROVIDER_FIELDS])
+        where = self._origin(name)
+        if not isinstance(value, str) or not value:
+            raise BadInput(f"{where}: {name} must be a text.", fix="Put it in quotes.")
+        if part == "key_env" and not _VARIABLE.fullmatch(value):
+            raise BadInput(
+                f"{where}: {name} must be the name of an environment variable, not a key.",
+                fix='Write it as in key_env = "MY_SERVER_KEY".',
+            )
+        if part == "protocol" and value not in ("openai", "anthropic"):
+            raise BadInput(f'{where}: {name} must be "openai" or "anthropic".', fix="Correct or remove it.")
+        if part == "base_url":
+            self._check_address(name, value, where)
+        return value
+
+    def _check_address(self, name: str, value: str, where: Origin) -> None:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            fix = 'Write it as in base_url = "http://127.0.0.1:8000/v1".'
+            raise BadInput(f"{where}: {name} must be an address.", fix=fix)
+        if parts.username or parts.password:
+            raise BadInput(f"{where}: {name} holds a password.", fix="Take it out and use key_env.")
+
+    def _check_shared(
+        self, name: str, texts: Mapping[str, str], origin: Origin, providers: Mapping[str, Provider]
+    ) -> None:
+        """A project's file may come with a clone: it must not lead a key of the user's to an address of its own."""
+        if name in ("openai", "anthropic", "openrouter") or name in providers or "key_env" in texts:
+            raise BadInput(
+                f"{origin}: a project's file may not say where keys are sent, so it cannot set provider '{name}'.",
+                fix=f"Move the table to the {FILE} of your user; `cuebook doctor` shows where that is.",
+            )
+
+    def _table(self, name: str, given: Any) -> dict[str, Any]:
+        if not isinstance(given, dict):
+            raise BadInput(f"{self._origin(name)}: {name} must be a table.", fix=f"Write it as [{name}].")
+        return given
+
+    def _unknown(self, name: str, known: list[str]) -> BadInput:
+        where, last = self._origin(name), name.rpartition(".")[2]
+        if _KEYLIKE.fullmatch(last):
+            provider = name.split(".")[1] if name.startswith("providers.") else "PROVIDER"
+            return BadInput(
+                f"{where}: '{name}' looks like a key, and keys are never read from a file.",
+                fix=f"Remove it, then use `cuebook keys set {provider}` or the provider's environment variable.",
+            )
+        close = get_close_matches(name, known, n=1)
+        hint = f"Did you mean '{close[0]}'?" if close else f"Known are: {', '.join(known)}."
+        return BadInput(f"{where}: there is no setting '{name}'.", fix=hint)
+
+    def _origin(self, name: str) -> Origin:
+        return Origin(str(self.path), self._line_of(name))
+
+    def _line_of(self, name: str) -> int | None:
+        """The line that sets a dotted name, or begins its table. TOML's reader keeps no positions."""
+        table = ""
+        for number, line in enumerate(self.text.split("\n"), start=1):
+            header = re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line)
+            if header:
+                table = re.sub(r"[\s\"']", "", header[1])
+                if table == name or table.startswith(f"{name}."):
+                    return number
+                continue
+            key = re.match(r"\s*([\w\"'.-]+(?:\s*\.\s*[\w\"'.-]+)*)\s*=", line)
+            if key:
+                dotted = re.sub(r"[\s\"']", "", key[1])
+                dotted = f"{table}.{dotted}" if table else dotted
+                if dotted == name or dotted.startswith(f"{name}."):
+                    return number
+        return None
+
+    def _where_of(self, error: Exception) -> Origin:
+        found = re.search(r"line (\d+)", str(error))
+        return Origin(str(self.path), int(found[1]) if found else self.text.count("\n") + 1)
+
+
+def _said(error: Exception) -> str:
+    return re.sub(r"\s*\(at [^)]*\)", "", str(error)).strip().rstrip(".")

@@ -1,0 +1,135 @@
+"""The command line. This module is loaded by every call, so it imports click and nothing else; a command's own module
+is imported when that command is called.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+from cuebook import __version__
+
+COMMANDS = {
+    "run": ("running", "Run a playbook."),
+    "resume": ("continuing", "Go on with a run that is paused or was interrupted."),
+    "answer": ("continuing", "Answer the question a run waits for."),
+    "decide": ("continuing", "Say what became of an effect that is in doubt."),
+    "cancel": ("continuing", "Stop a run; a second time, at once."),
+    "retry": ("continuing", "Go on with a failed run where it failed."),
+    "restart": ("branching", "Start a new run that keeps what an old one did before a step."),
+    "fork": ("branching", "Restart with changed values or settings."),
+    "replay": ("looking", "Run a program again on its journal alone, performing nothing."),
+    "verify": ("looking", "Check that a run's journal was not changed."),
+    "runs": ("looking", "List runs, newest first."),
+    "show": ("looking", "Show a run: its steps, outputs and what it waits for."),
+    "events": ("looking", "Show what happened in a run, and what happens."),
+    "inbox": ("looking", "List everything that waits for a person."),
+    "models": ("models", "List the models there are, or install the embedded one."),
+    "keys": ("keys", "Keep the keys of providers in the system's keyring."),
+    "doctor": ("doctor", "Say what was found, where, and what is missing."),
+}
+"""Each command: its module, and its line in the list."""
+
+
+class Commands(click.Group):
+    """Imports a command's module when the command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"cuebook.surfaces.cli.{COMMANDS[name][0]}")
+        command: click.Command = getattr(module, f"{name}_command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            close = get_close_matches(name, COMMANDS, n=1)
+            hint = f"Did you mean '{close[0]}'?" if close else "`cuebook --help` lists them."
+            if os.path.exists(name):
+                hint = f"To run the playbook, say `cuebook run {name}`."
+            raise click.UsageError(f"There is no command '{name}'. {hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 completed, 1 failed, 2 bad input, 3 waits for a person, 4 paused by a budget,"
+    " 5 cancelled or expired, 130 interrupted.",
+)
+@click.version_option(__version__, prog_name="cuebook", message="%(prog)s %(version)s")
+@click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Runs AI playbooks durably: a run survives a crash and goes on where it stopped."""
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    given = list(sys.argv[1:] if args is None else args)
+    sys.exit(call(given))
+
+
+def call(args: list[str]) -> int:
+    """Runs a command and gives its exit code. Every expected error is one line on stderr."""
+    from cuebook.kernel.errors import CuebookError
+
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a letter that the terminal's encoding lacks is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
+    if not args:
+        complain(cli.get_help(click.Context(cli, info_name="cuebook", max_content_width=100)))
+        return 2
+    try:
+        code = cli.main(args, prog_name="cuebook", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        complain(f"cuebook: {_one_line(error.format_message())}{_how(error)}")
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        complain("cuebook: interrupted.")
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except CuebookError as error:
+        complain("\n".join(f"cuebook: {line}" for line in str(error).split("\n")))
+        return error.exit_code
+    except Exception as error:
+        if "--debug" in args:
+            raise
+        complain(
+            f"cuebook: unexpected {type(error).__name__}: {_one_line(str(error))}"
+            " This is a defect of Cuebook; `cuebook --debug ...` shows where."
+        )
+        return 1
+
+
+def complain(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _how(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    if context is None or context.parent is None:
+        return ""
+    return f" `{context.command_path} --help` shows how."
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,43 @@
+"""Commands that make a new run from an old one: restart and fork."""
+
+from __future__ import annotations
+
+import click
+
+from cuebook.kernel.run import RunRow
+from cuebook.service import Service
+from cuebook.surfaces.cli import options, session
+from cuebook.surfaces.cli.continuing import RUN, changes_for, check_model
+from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.wiring import Wiring
+
+STEP = click.Argument(["step"])
+
+
+@command("restart", [RUN, STEP, options.STORE, *options.LIVE])
+def restart_command(given: Given) -> int:
+    """Start a new run that keeps what an old one did before a step.
+
+    The old run stays as it is. The steps before STEP are not done again.
+    """
+
+    async def act(service: Service, wiring: Wiring) -> RunRow:
+        row = await service.get(given["run"])
+        await check_model(wiring, row, {})
+        return await service.get((await service.restart(row.id, given["step"])).id)
+
+    return session.in_foreground(given, act)
+
+
+@command("fork", [RUN, STEP, options.SET, *options.SETTINGS, options.BREAK, options.STORE, *options.LIVE])
+def fork_command(given: Given) -> int:
+    """Restart with changed values or settings, which hold from STEP on."""
+
+    async def act(service: Service, wiring: Wiring) -> RunRow:
+        row = await service.get(given["run"])
+        values, settings = await changes_for(service, wiring, row, given)
+        await check_model(wiring, row, settings)
+        fork = await service.fork(row.id, given["step"], values=values, settings=settings)
+        return await service.get(fork.id)
+
+    return session.in_foreground(given, act)

@@ -1,0 +1,153 @@
+"""Commands that go on with a run: resume, answer, decide, cancel, retry. Each drives it in the foreground."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.events import ENDED, WAITING
+from cuebook.kernel.run import RunRow
+from cuebook.service import Service
+from cuebook.surfaces.cli import options, session
+from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.wiring import Wiring
+
+RUN = click.Argument(["run"])
+
+
+@command("resume", [RUN, options.SET, *options.SETTINGS, options.BREAK, options.STORE, *options.LIVE])
+def resume_command(given: Given) -> int:
+    """Go on with a run that is paused or was interrupted.
+
+    RUN is a run's id, or enough of its beginning. Values and settings that are given hold from here on.
+    """
+
+    async def act(service: Service, wiring: Wiring) -> RunRow:
+        row = await service.get(given["run"])
+        values, settings = await changes_for(service, wiring, row, given)
+        await check_model(wiring, row, settings)
+        waiting = await service.store.waits(run=row.id)
+        if row.status in WAITING and not waiting:
+            return row  # what it waited for has been decided or has expired: driving it says which
+        pausing = any(wait.kind in ("breakpoint", "budget") for wait in waiting)
+        if (values or settings) and not pausing and row.status not in ENDED:
+            raise BadInput(
+                f"Run {row.id} is not at a pause, so nothing can be changed now.",
+                fix=f"Resume it as it is, or `cuebook fork {row.id} STEP` with the changes.",
+            )
+        return await service.resume(row.id, overrides=values, settings=settings)
+
+    return session.in_foreground(given, act)
+
+
+@command("answer", [click.Argument(["run_or_wait"]), click.Argument(["value"]), options.STORE, *options.LIVE])
+def answer_command(given: Given) -> int:
+    """Answer the question a run waits for.
+
+    VALUE may be @FILE for a file's text, or - for stdin's.
+    """
+
+    async def act(service: Service, wiring: Wiring) -> RunRow:
+        wait = await session.wait_of(service, given["run_or_wait"], "question")
+        row = await service.get(wait.run)
+        await check_model(wiring, row, {})
+        await service.answer(wait.id, options.value_of("VALUE", given["value"]))
+        return row
+
+    return session.in_foreground(given, act)
+
+
+@command(
+    "decide",
+    [
+        click.Argument(["run_or_wait"]),
+        click.Argument(["decision"], type=click.Choice(["repeat", "stop", "done"])),
+        click.Option(["--outcome"], metavar="JSON", help="With 'done': what the effect gave back."),
+        options.STORE,
+        *options.LIVE,
+    ],
+)
+def decide_command(given: Given) -> int:
+    """Say what became of an effect that is in doubt.
+
+    An effect is in doubt if the process ended while it was under way: nobody knows whether it happened. 'repeat' does
+    it again, 'stop' fails the run, and 'done' goes on with the outcome you give.
+    """
+
+    async def act(service: Service, wiring: Wiring) -> RunRow:
+        outcome = _outcome(given["outcome"])
+        wait = await session.wait_of(service, given["run_or_wait"], "in_doubt")
+        row = await service.get(wait.run)
+        await service.decide(wait.id, given["decision"], outcome=outcome)
+        return row
+
+    return session.in_foreground(given, act)
+
+
+@command(
+    "cancel",
+    [RUN, click.Option(["--reason"], metavar="TEXT", help="Why, for the record."), options.STORE, *options.LIVE],
+)
+def cancel_command(given: Given) -> int:
+    """Stop a run; a second time, at once.
+
+    The run may undo what it did. Its exit code is that of a cancelled run, 5.
+    """
+
+    async def act(service: Service, wiring: Wiring) -> RunRow:
+        return await service.cancel(given["run"], given["reason"] or "")
+
+    return session.in_foreground(given, act)
+
+
+@command(
+    "retry",
+    [
+        RUN,
+        click.Option(["--whole-step"], is_flag=True, help="From the beginning of the step that failed."),
+        options.STORE,
+        *options.LIVE,
+    ],
+)
+def retry_command(given: Given) -> int:
+    """Go on with a failed, cancelled or expired run where it stopped."""
+
+    async def act(service: Service, wiring: Wiring) -> RunRow:
+        row = await service.get(given["run"])
+        await check_model(wiring, row, {})
+        return await service.retry(row.id, whole_step=given["whole_step"])
+
+    return session.in_foreground(given, act)
+
+
+async def changes_for(
+    service: Service, wiring: Wiring, row: RunRow, given: Given
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values and settings that the call changes, checked before anything is written."""
+    values = options.changed_values(given["values"])
+    settings = await session.merged_settings(service, row.id, options.edits(wiring.config))
+    if given["breakpoints"] is not None:
+        steps = options.steps_named(given["breakpoints"])
+        options.check_steps(steps, [step.label for step in await service.store.steps(row.id)])
+        settings["breakpoints"] = list(steps)
+    return await session.accepted_values(service, row, values) if values else {}, settings
+
+
+async def check_model(wiring: Wiring, row: RunRow, settings: dict[str, Any]) -> None:
+    """A run whose model cannot be asked would only fail: better to say so while nothing is changed."""
+    wiring.providers.check(settings.get("model") or row.model)
+
+
+def _outcome(given: str | None) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    try:
+        outcome = json.loads(given)
+    except ValueError as error:
+        raise BadInput(f"--outcome: this is not JSON ({error}).", fix="Write it as in '{\"value\": 1}'.") from None
+    if not isinstance(outcome, dict):
+        raise BadInput("--outcome: this is no JSON object.", fix="Write it as in '{\"value\": 1}'.")
+    return outcome

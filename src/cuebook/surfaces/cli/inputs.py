@@ -1,0 +1,118 @@
+"""Inputs on the command line: an option for each input that the playbook declares, a file of them, and `--input`."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+from cuebook.dialects.registry import Document, Input
+from cuebook.kernel.errors import BadInput
+from cuebook.surfaces.cli.options import read_text, value_of
+
+PREFIX = "input_of_"
+"""Keeps what an input is called apart from the names of other options."""
+
+
+class InputOption(click.Option):
+    """An option that stands for an input of the playbook."""
+
+
+def input_options(document: Document, taken: set[str]) -> list[click.Option]:
+    """One option for each input. An input with the name of another option is given by `--input` only."""
+    options: list[click.Option] = []
+    for declared in document.inputs:
+        spellings = [f"--{declared.name}"]
+        if "_" in declared.name:
+            spellings.append(f"--{declared.name.replace('_', '-')}")
+        free = [spelling for spelling in spellings if spelling not in taken]
+        if not free:
+            continue
+        taken.update(free)
+        metavar = "|".join(declared.options) if declared.options else declared.type.upper()
+        options.append(InputOption([*free, f"{PREFIX}{declared.name}"], metavar=metavar, help=_help(declared)))
+    return options
+
+
+def _help(declared: Input) -> str:
+    words = declared.description
+    note = "required" if declared.required else f"default: {declared.default}"
+    return f"{words} [{note}]".strip()
+
+
+def gathered(given: dict[str, Any], document: Document) -> dict[str, Any]:
+    """All inputs: the file's, then `--input`, then the options, the later ones winning."""
+    values: dict[str, Any] = {}
+    if given.get("inputs"):
+        values.update(read_inputs(given["inputs"]))
+    names = [declared.name for declared in document.inputs]
+    for one in given.get("input") or ():
+        name, equals, value = one.partition("=")
+        if not equals:
+            raise BadInput(f"--input {one}: this is no NAME=VALUE.", fix="Write it as in --input topic=tea.")
+        if name not in names:
+            raise BadInput(f"--input: the playbook declares no input '{name}'.", fix=_did_you_mean(name, names))
+        values[name] = value_of(f"--input {name}", value)
+    for name, value in given.items():
+        if name.startswith(PREFIX) and value is not None:
+            real = name.removeprefix(PREFIX)
+            values[real] = value_of(f"--{real}", value)
+    return values
+
+
+def _did_you_mean(name: str, names: Sequence[str]) -> str:
+    close = get_close_matches(name, names, n=1)
+    if close:
+        return f"Did you mean '{close[0]}'?"
+    return f"It declares: {', '.join(names)}." if names else "It declares none."
+
+
+def read_inputs(path: str) -> dict[str, Any]:
+    """A YAML or JSON file with one value for each input."""
+    text = read_text(path, "--inputs")
+    values = _json(text, path) if path.endswith(".json") else _yaml(text, path)
+    if values is None:
+        return {}
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+        raise BadInput(f"--inputs: {path} is no table of names and values.", fix="Write one 'name: value' a line.")
+    return {name: _plain(value) for name, value in values.items()}
+
+
+def _json(text: str, path: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        line = getattr(error, "lineno", 1)
+        raise BadInput(f"--inputs: {path}:{line}: this is not JSON.", fix="Correct it.") from None
+    except RecursionError:
+        raise BadInput(f"--inputs: {path}: it is nested too deeply.", fix="Flatten it.") from None
+
+
+def _yaml(text: str, path: str) -> Any:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark is not None else ""
+        why = " ".join(str(getattr(error, "problem", None) or "this is not YAML").split())
+        raise BadInput(f"--inputs: {path}{line}: {why}.", fix="Correct it.") from None
+    except (RecursionError, ValueError):
+        raise BadInput(f"--inputs: {path}: this is not YAML that can be read.", fix="Correct it.") from None
+
+
+def _plain(value: Any) -> Any:
+    """YAML knows dates; a placeholder shows them as they are written."""
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value

@@ -1,0 +1,73 @@
+"""`cuebook keys`: keys go into the system's keyring and are never shown, nor taken from the command line."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from cuebook.kernel.errors import BadInput
+from cuebook.surfaces.cli import live, options, session
+from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.keys import backend
+
+PROVIDER = click.Argument(["provider"])
+
+
+@click.group("keys", help="Keep the keys of providers in the system's keyring.")
+def keys_command() -> None:
+    pass
+
+
+@command("set", [PROVIDER])
+def _set(given: Given) -> int:
+    """Keep the key of PROVIDER: asked for without showing it, or read from stdin."""
+    wiring = session.wiring_of({})
+    name = wiring.key_name(given["provider"])
+    if not backend()[1]:
+        wiring.keys.set(name, "")  # refuses, in words, before anyone types a key in vain
+    if sys.stdin.isatty():
+        key = click.prompt(f"Key of {given['provider']}", hide_input=True, err=True).strip()
+    else:
+        key = sys.stdin.readline().strip()
+    if not key:
+        raise BadInput("No key was given.", fix=f"Type it, or pipe it into `cuebook keys set {given['provider']}`.")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise BadInput("This is not a key: it has blanks or characters that no key has.", fix="Copy it again.")
+    wiring.keys.set(name, key)
+    sys.stdout.write(f"The key of {given['provider']} is in the keyring, as {name}.\n")
+    return 0
+
+
+@command("remove", [PROVIDER])
+def _remove(given: Given) -> int:
+    """Remove the key of PROVIDER from the keyring."""
+    wiring = session.wiring_of({})
+    name = wiring.key_name(given["provider"])
+    if wiring.keys.remove(name):
+        sys.stdout.write(f"The key of {given['provider']} is removed from the keyring.\n")
+    else:
+        sys.stdout.write(f"The keyring has no key of {given['provider']}.\n")
+    return 0
+
+
+@command("list", [options.AS_JSON])
+def _list(given: Given) -> int:
+    """Show for which providers there is a key, and where; never the key."""
+    wiring = session.wiring_of({})
+    found = {
+        provider: (config.key, wiring.keys.source(config.key))
+        for provider, config in wiring.provider_configs.items()
+        if config.key
+    }
+    if given["as_json"]:
+        listed = [{"provider": name, "key": key, "source": source} for name, (key, source) in found.items()]
+        sys.stdout.write(live.json_line(listed))
+        return 0
+    for provider, (key, source) in found.items():
+        sys.stdout.write(f"{provider:<14}{key:<24}{source or 'none'}\n")
+    return 0
+
+
+for _command in (_set, _remove, _list):
+    keys_command.add_command(_command)

@@ -1,0 +1,259 @@
+"""Commands that look and change nothing: runs, show, events, inbox, verify, replay."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import click
+
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.events import ENDED
+from cuebook.kernel.journal import Entry
+from cuebook.kernel.run import RunRow, StepRow
+from cuebook.service import RunView, Service
+from cuebook.surfaces.cli import complain, live, options, session, wording
+from cuebook.surfaces.cli.continuing import RUN
+from cuebook.surfaces.cli.options import Given, command
+
+_EVENT_ID = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
+
+
+def _looking(given: Given, look: Callable[[Service], Awaitable[int]]) -> int:
+    async def work() -> int:
+        async with session.opened(session.wiring_of(given)) as service:
+            return await look(service)
+
+    return session.perform(work())
+
+
+def _nothing(given: Given, words: str) -> int:
+    sys.stdout.write("[]\n" if given["as_json"] else f"{words}\n")
+    return 0
+
+
+@command(
+    "runs",
+    [
+        click.Option(["--status"], metavar="STATUS", multiple=True, help="Only those in this state; repeatable."),
+        click.Option(["--limit"], type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most."),
+        options.STORE,
+        options.AS_JSON,
+    ],
+)
+def runs_command(given: Given) -> int:
+    """List runs, newest first."""
+    if not session.wiring_of(given).has_store():
+        return _nothing(given, f"{session.NO_RUNS} {session.HOW_TO_START}")
+
+    async def look(service: Service) -> int:
+        rows = await service.runs(status=given["status"], limit=given["limit"])
+        if not rows and not given["as_json"]:
+            return _nothing(given, "There are no such runs." if given["status"] else session.NO_RUNS)
+        if given["as_json"]:
+            sys.stdout.write(live.json_line([_row_object(row) for row in rows]))
+            return 0
+        lines = [("RUN", "STARTED", "STATUS", "STEPS", "TOKENS", "COST", "PLAYBOOK")]
+        for row in rows:
+            totals = row.totals
+            status = wording.status_of(row, await _alive(service, row))
+            steps = f"{totals.steps_done}/{max(totals.steps, totals.steps_done)}"
+            cost = wording.cost_of(totals)
+            lines.append((row.id, wording.moment(row.created), status, steps, f"{totals.tokens:,}", cost, row.name))
+        _print_table(lines)
+        return 0
+
+    return _looking(given, look)
+
+
+@command(
+    "show",
+    [
+        RUN,
+        click.Option(["--output"], is_flag=True, help="Print the last output and nothing else."),
+        options.STORE,
+        options.AS_JSON,
+    ],
+)
+def show_command(given: Given) -> int:
+    """Show a run: its steps, outputs and what it waits for."""
+
+    async def look(service: Service) -> int:
+        row = await service.get(given["run"])
+        view, alive = await service.view(row.id), await _alive(service, row)
+        output = wording.final_output(view)
+        if given["as_json"]:
+            sys.stdout.write(live.json_line(wording.as_object(view, alive)))
+        elif given["output"]:
+            sys.stdout.write(f"{output}\n" if output is not None else "")
+        else:
+            sys.stdout.write(_in_words(view, await session.title_of(service, row), alive))
+        return 0
+
+    return _looking(given, look)
+
+
+def _in_words(view: RunView, title: str, alive: bool) -> str:
+    row = view.run
+    parts = [f"{title}\n{row.name}, started {wording.moment(row.created)}"]
+    if row.parent:
+        parts.append(f"forked from run {row.parent}")
+    for step in view.steps:
+        head = f"step {step.label}: {step.title}\n  {_step_line(step)}"
+        output = view.outputs.get(step.label)
+        parts.append(f"{head}\n\n{str(output).rstrip()}" if output is not None and step.seq else head)
+    lines = dict(live.summary(view))
+    lines["status"] = wording.status_of(row, alive)
+    lines.pop("again", None)
+    lines["next"] = wording.what_next(row, view.waits, alive) if row.status != "completed" else ""
+    parts.append("\n".join(f"{name + ':':<12}{words}" for name, words in lines.items() if words))
+    return "\n\n".join(parts) + "\n"
+
+
+def _step_line(step: StepRow) -> str:
+    words = [step.status.replace("_", " ") + (f": {step.reason}" if step.reason else "")]
+    if step.started and step.finished:
+        words.append(wording.duration(step.finished - step.started))
+    if step.totals.calls:
+        words += [wording.tokens_of(step.totals) + " tokens", wording.cost_of(step.totals), step.model]
+    if step.finish == "length":
+        words.append("cut at the token limit")
+    return ", ".join(words)
+
+
+@command(
+    "events",
+    [
+        RUN,
+        click.Option(["--follow"], is_flag=True, help="Go on until the run waits or ends."),
+        click.Option(["--after"], metavar="ID", default="0", help="Only what came after this event."),
+        options.STORE,
+        click.Option(["--json", "as_json"], is_flag=True, help="Print every event as a line of JSON."),
+    ],
+)
+def events_command(given: Given) -> int:
+    """Show what happened in a run, and what happens."""
+    if not _EVENT_ID.fullmatch(given["after"]):
+        raise BadInput(f"--after: '{given['after']}' is no event id.", fix="Give one as `cuebook events` shows it.")
+
+    async def look(service: Service) -> int:
+        row = await service.get(given["run"])
+        async for event in service.events(row.id, given["after"], follow=given["follow"]):
+            shown = live.event_object(event)
+            sys.stdout.write(live.json_line(shown) if given["as_json"] else _event_line(event, shown))
+            sys.stdout.flush()
+        return 0
+
+    return _looking(given, look)
+
+
+def _event_line(event: live.Seen, shown: dict[str, Any]) -> str:
+    step = event.place.step if isinstance(event, Entry) else event.step
+    data = ", ".join(f"{name}={_short(value)}" for name, value in shown["data"].items() if value not in ("", None, {}))
+    return f"{shown['id']:>6}  {step:<4} {shown['event']:<14} {data}"[:200].rstrip() + "\n"
+
+
+def _short(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+@command("inbox", [options.STORE, options.AS_JSON])
+def inbox_command(given: Given) -> int:
+    """List everything that waits for a person."""
+    if not session.wiring_of(given).has_store():
+        return _nothing(given, f"Nothing waits. {session.NO_RUNS}")
+
+    async def look(service: Service) -> int:
+        waits = await service.inbox()
+        if given["as_json"]:
+            sys.stdout.write(live.json_line([wording.wait_object(wait) for wait in waits]))
+            return 0
+        if not waits:
+            return _nothing(given, "Nothing waits.")
+        lines = [("WAIT", "RUN", "SINCE", "KIND", "STEP", "PROMPT")]
+        for wait in waits:
+            kind = wait.kind.replace("_", " ")
+            lines.append((wait.id, wait.run, wording.moment(wait.opened), kind, wait.place.step, _short(wait.prompt)))
+        _print_table(lines)
+        return 0
+
+    return _looking(given, look)
+
+
+@command("verify", [RUN, options.STORE, options.AS_JSON])
+def verify_command(given: Given) -> int:
+    """Check that a run's journal was not changed.
+
+    Prints the head of the chain: keep it elsewhere, and a rewrite of the whole journal shows too. Exit code 1 means
+    that the journal is broken.
+    """
+
+    async def look(service: Service) -> int:
+        row = await service.get(given["run"])
+        verdict = await service.verify(row.id)
+        broken = verdict.broken_at is not None
+        if given["as_json"]:
+            found = {"run": row.id, "records": verdict.records, "head": verdict.head, "broken_at": verdict.broken_at}
+            sys.stdout.write(live.json_line({**found, "problem": verdict.problem}))
+        elif broken:
+            complain(f"cuebook: run {row.id} is broken at record {verdict.broken_at}: {verdict.problem}.")
+        else:
+            sys.stdout.write(f"run {row.id}: {wording.counted(verdict.records, 'record')}, head {verdict.head}\n")
+        return 1 if broken else 0
+
+    return _looking(given, look)
+
+
+@command("replay", [RUN, options.STORE, options.AS_JSON])
+def replay_command(given: Given) -> int:
+    """Run a program again on its journal alone, performing nothing.
+
+    It tells whether this version of Cuebook would still take the run the way it went.
+    """
+
+    async def look(service: Service) -> int:
+        row = await service.get(given["run"])
+        shown = await service.replay(row.id)
+        if given["as_json"]:
+            failed = None if shown.failed is None else str(shown.failed)
+            found = {"run": row.id, "complete": shown.complete, "effects": shown.effects, "failed": failed}
+            sys.stdout.write(live.json_line({**found, "result": shown.result}))
+            return 0
+        end = "its end" if shown.complete else "where its journal ends"
+        words = f"{wording.counted(shown.effects, 'outcome')} from the journal, up to {end}; nothing was performed."
+        sys.stdout.write(f"run {row.id}: {words}\n")
+        if shown.failed is not None:
+            sys.stdout.write(f"it fails as it did: {shown.failed}\n")
+        return 0
+
+    return _looking(given, look)
+
+
+async def _alive(service: Service, row: RunRow) -> bool:
+    return row.status not in ENDED and await service.store.alive(row.id, service.engine.clock())
+
+
+def _row_object(row: RunRow) -> dict[str, Any]:
+    return {
+        "run": row.id,
+        "playbook": row.name,
+        "status": row.status,
+        "reason": row.reason,
+        "model": row.model,
+        "created": row.created,
+        "updated": row.updated,
+        "parent": row.parent or None,
+        "steps": row.totals.steps,
+        "steps_done": row.totals.steps_done,
+        "tokens": row.totals.tokens,
+        "cost": wording.known_cost(row.totals),
+    }
+
+
+def _print_table(lines: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    for line in lines:
+        sys.stdout.write("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip() + "\n")

@@ -1,0 +1,74 @@
+"""`cuebook models`: which models there are, and the embedded one's installation."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from cuebook.performers.models import DEFAULT, find_weights, install_weights
+from cuebook.surfaces.cli import live, options, session
+from cuebook.surfaces.cli.options import Given, command
+
+
+class _Progress:
+    """One line that changes on a terminal, nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._shown = ""
+
+    def __call__(self, what: str, done: int, of: int) -> None:
+        words = f"{what} {100 * done // of} %" if of else what
+        if words != self._shown and sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{words}")
+            sys.stderr.flush()
+        self._shown = words
+
+    def close(self) -> None:
+        if self._shown and sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")
+
+
+@click.group(
+    "models",
+    invoke_without_command=True,
+    params=[options.AS_JSON],
+    help="List the models there are, or install the embedded one.",
+)
+@click.pass_context
+def models_command(ctx: click.Context, as_json: bool) -> int:
+    if ctx.invoked_subcommand is not None:
+        return 0
+    wiring = session.wiring_of({})
+    statuses = wiring.providers.available()
+    if as_json:
+        listed = [{"provider": one.name, "usable": one.usable, "reason": one.reason} for one in statuses]
+        origin = str(wiring.config.origin("model"))
+        sys.stdout.write(live.json_line({"model": wiring.model, "origin": origin, "providers": listed}))
+        return 0
+    sys.stdout.write(f"model: {wiring.model} ({wiring.config.origin('model')})\n\n")
+    for one in statuses:
+        name = DEFAULT if one.name == "local" else f"{one.name}/MODEL"
+        config = wiring.provider_configs.get(one.name)
+        ready = "wants no key" if config is not None and config.key is None else "ready"
+        sys.stdout.write(f"{name:<20}  {ready if one.usable else one.reason}\n")
+    return 0
+
+
+@command("install", [click.Argument(["name"], type=click.Choice(["local"]))])
+def _install(given: Given) -> int:
+    """Install the weights of the embedded model, 98 MB, for this user."""
+    there = find_weights()
+    if there is not None:
+        sys.stdout.write(f"The embedded model is installed already: {there}\n")
+        return 0
+    progress = _Progress()
+    try:
+        path = install_weights(progress=progress)
+    finally:
+        progress.close()
+    sys.stdout.write(f"The embedded model is installed: {path}\n")
+    return 0
+
+
+models_command.add_command(_install)

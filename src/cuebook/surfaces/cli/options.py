@@ -1,0 +1,124 @@
+"""Options that several commands share, and the configuration they lead to."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from cuebook.config import Config, load
+from cuebook.kernel.errors import BadInput
+
+STORE = click.Option(["--store"], metavar="PATH", help="The file that holds the runs.")
+AS_JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object on stdout.")
+AS_EVENTS = click.Option(["--events", "as_events"], is_flag=True, help="Print every event as a line of JSON on stdout.")
+NO_COLOR = click.Option(["--no-color"], is_flag=True, help="No colours, as with NO_COLOR in the environment.")
+
+SETTINGS: list[click.Parameter] = [
+    click.Option(["--model"], metavar="NAME", help="provider/model, or 'local' for the embedded one."),
+    click.Option(["--max-tokens"], metavar="N", help="The most tokens that a reply may have."),
+    click.Option(["--temperature"], metavar="T", help="From 0 to 2."),
+    click.Option(["--budget-money"], metavar="USD", help="Pause before spending more than this."),
+    click.Option(["--budget-tokens"], metavar="N", help="Pause before using more tokens than this."),
+    click.Option(["--budget-seconds"], metavar="S", help="Pause after this much time at work."),
+    click.Option(["--budget-steps"], metavar="N", help="Pause after this many steps."),
+]
+BREAK = click.Option(["--break", "breakpoints"], metavar="STEPS", help="Pause after these steps, as in 2,3.")
+SET = click.Option(["--set", "values"], metavar="NAME=VALUE", multiple=True, help="Change a value; repeatable.")
+
+LIVE: list[click.Parameter] = [AS_JSON, AS_EVENTS, NO_COLOR]
+
+
+Given = dict[str, Any]
+"""What a command was given: every option and argument by name."""
+
+
+def command(
+    name: str, params: Sequence[click.Parameter], **more: Any
+) -> Callable[[Callable[[Given], int]], click.Command]:
+    """A click command whose function gets one dictionary, because options come from several lists."""
+
+    def made(function: Callable[[Given], int]) -> click.Command:
+        help = inspect.cleandoc(function.__doc__ or "")
+        return click.Command(name, params=list(params), callback=lambda **given: function(given), help=help, **more)
+
+    return made
+
+
+_SETTINGS = (
+    "model",
+    "max_tokens",
+    "temperature",
+    "budget.money",
+    "budget.tokens",
+    "budget.seconds",
+    "budget.steps",
+)
+
+
+def configuration(given: Given) -> Config:
+    return load({name: given.get(name.replace(".", "_")) for name in ("store", *_SETTINGS)})
+
+
+def edits(config: Config) -> dict[str, Any]:
+    """The settings that were given as flags of this very call."""
+    return {name: config.get(name) for name in _SETTINGS if config.origin(name).place.startswith("--")}
+
+
+def changed_values(given: tuple[str, ...]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals or not name:
+            raise BadInput(f"--set {one}: this is no NAME=VALUE.", fix="Write it as in --set topic=tea.")
+        values[name] = value_of(f"--set {name}", value)
+    return values
+
+
+def value_of(flag: str, value: str) -> str:
+    """A value as it was written, or what it refers to: `@file`, or `-` for stdin. `@@` stands for one `@`."""
+    if value == "-":
+        return _decoded(flag, "stdin", sys.stdin.buffer.read())
+    if value.startswith("@@"):
+        return value[1:]
+    if not value.startswith("@"):
+        return value
+    return read_text(value[1:], flag)
+
+
+def read_text(path: str, flag: str = "") -> str:
+    """A text file, or one clear line about why it cannot be read."""
+    prefix = f"{flag}: " if flag else ""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        raise BadInput(f"{prefix}There is no file {path}.", fix="Check the path.") from None
+    except IsADirectoryError:
+        raise BadInput(f"{prefix}{path} is a folder.", fix="Give the path of a file.") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise BadInput(f"{prefix}{path} cannot be read: {why}.", fix="Check the path and its permissions.") from None
+    return _decoded(flag, path, data)
+
+
+def _decoded(flag: str, path: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        prefix = f"{flag}: " if flag else ""
+        raise BadInput(f"{prefix}{path}:{line}: this is not UTF-8 text.", fix="Save it as UTF-8.") from None
+
+
+def steps_named(given: str | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part for word in (given or "").split(",") if (part := word.strip())))
+
+
+def check_steps(wanted: tuple[str, ...], known: list[str]) -> None:
+    missing = [step for step in wanted if step not in known]
+    if missing:
+        raise BadInput(f"--break: there is no step {', '.join(missing)}.", fix=f"The steps are {', '.join(known)}.")

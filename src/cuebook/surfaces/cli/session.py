@@ -1,0 +1,175 @@
+"""One call of the command line: opens the service, drives a run in the foreground, and survives Ctrl-C politely."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from cuebook.dialects import registry
+from cuebook.kernel.errors import BadInput, CuebookError, NotFound, StoreError
+from cuebook.kernel.journal import without_void
+from cuebook.kernel.replay import Recorded
+from cuebook.kernel.run import RunRow, Settings, WaitRow
+from cuebook.service import Service
+from cuebook.surfaces.cli import complain, wording
+from cuebook.surfaces.cli.live import View, view_for
+from cuebook.surfaces.cli.options import Given, configuration
+from cuebook.surfaces.wiring import Wiring
+
+NO_RUNS = "There are no runs yet."
+HOW_TO_START = "`cuebook run FILE` starts one."
+
+
+class Interrupted(Exception):
+    """Ctrl-C while this run was driven."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(run)
+        self.run = run
+
+
+def wiring_of(given: Given) -> Wiring:
+    return Wiring(configuration(given))
+
+
+@asynccontextmanager
+async def opened(wiring: Wiring, *, create: bool = False) -> AsyncIterator[Service]:
+    """The service, closed again at the end. Unless something is started, a store that is not there stays so."""
+    if not create and not wiring.has_store():
+        raise NotFound(NO_RUNS, fix=HOW_TO_START)
+    try:
+        service = wiring.service()
+    except StoreError as error:
+        # No run has failed: what was given as the store cannot be used.
+        raise BadInput(error.message, fix=error.fix) from None
+    try:
+        yield service
+    finally:
+        await service.close()
+
+
+def perform(work: Coroutine[Any, Any, int]) -> int:
+    """Runs a command's coroutine; an interrupted run is left as it can be resumed, and says so."""
+    try:
+        return asyncio.run(work)
+    except Interrupted as interrupted:
+        start = "\n" if sys.stderr.isatty() else ""
+        complain(f"{start}cuebook: interrupted. `cuebook resume {interrupted.run}` goes on where it stopped.")
+        return 130
+
+
+def in_foreground(
+    given: Given,
+    act: Callable[[Service, Wiring], Awaitable[RunRow]],
+    *,
+    create: bool = False,
+    wiring: Wiring | None = None,
+) -> int:
+    """Does something to a run, then drives it and shows what happens."""
+    wires = wiring or wiring_of(given)
+
+    async def work() -> int:
+        async with opened(wires, create=create) as service:
+            await service.store.expire(service.engine.clock())
+            row = await act(service, wires)
+            return await shown(service, row, view_for(given))
+
+    return perform(work())
+
+
+async def shown(service: Service, row: RunRow, view: View) -> int:
+    """Drives a run to where it waits or ends, and gives the exit code of that."""
+    view.begin(await title_of(service, row), row, await service.store.steps(row.id))
+    stop = service.observe(lambda event: view.see(event) if event.run == row.id else None)
+    try:
+        row = await _driven(service, row, view)
+    except asyncio.CancelledError:
+        raise Interrupted(row.id) from None
+    finally:
+        stop()
+    view.end(await service.view(row.id))
+    return wording.exit_code(row)
+
+
+async def _driven(service: Service, row: RunRow, view: View) -> RunRow:
+    while True:
+        if await service.store.alive(row.id, service.engine.clock()):
+            row = await _followed(service, row, view)
+        else:
+            row = await service.drive(row.id)
+        if row.status not in ("pending", "running"):
+            return row
+
+
+async def _followed(service: Service, row: RunRow, view: View) -> RunRow:
+    """Another process drives the run: shows what it writes, until it lets go."""
+    last = 0
+    async for record in service.store.records(row.id):
+        last = record.seq
+
+    async def watch() -> None:
+        async for event in service.events(row.id, str(last)):
+            view.see(event)
+
+    watching = asyncio.create_task(watch())
+    try:
+        row = await service.follow(row.id)
+        await asyncio.wait([watching], timeout=1.0)
+        return row
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def title_of(service: Service, row: RunRow) -> str:
+    try:
+        document = registry.named(row.dialect).parse(await service.store.playbook(row.playbook), row.name)
+        return str(document.title)
+    except CuebookError:
+        return row.name
+
+
+async def settings_of(service: Service, run: str) -> Settings:
+    """The settings a run has by now, edits included."""
+    entries = without_void([entry async for entry in service.engine.entries(run)])
+    return Recorded(entries, 0).settings
+
+
+async def merged_settings(service: Service, run: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """Flags as a run's settings take them: a part of the budget leaves its other parts as they are."""
+    edited = {name: value for name, value in changes.items() if not name.startswith("budget.")}
+    parts = {name.partition(".")[2]: value for name, value in changes.items() if name.startswith("budget.")}
+    if parts:
+        budget = (await settings_of(service, run)).budget
+        kept = {part: getattr(budget, part) for part in ("money", "tokens", "seconds", "steps")}
+        edited["budget"] = {part: value for part, value in (kept | parts).items() if value is not None}
+    return edited
+
+
+async def accepted_values(service: Service, row: RunRow, values: dict[str, str]) -> dict[str, Any]:
+    """Values that change inputs must fit what the playbook declares, as they had to at the start."""
+    dialect = registry.named(row.dialect)
+    document = dialect.parse(await service.store.playbook(row.playbook), row.name)
+    entries = without_void([entry async for entry in service.engine.entries(row.id)])
+    accepted = dialect.accept(document, {**Recorded(entries, 0).inputs, **values})
+    return {name: accepted[name] for name in values}
+
+
+async def wait_of(service: Service, name: str, kind: str) -> WaitRow:
+    """The wait with this id, or the only one of its kind that this run has."""
+    try:
+        return await service.store.wait(name)
+    except NotFound:
+        row = await service.get(name)
+    waits = await service.store.waits(run=row.id)
+    fitting = [wait for wait in waits if wait.kind == kind] or waits
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        listed = ", ".join(wait.id for wait in fitting)
+        raise NotFound(f"Run {row.id} waits for {len(fitting)} things: {listed}.", fix="Name one of them.")
+    what = wording.status_of(row, await service.store.alive(row.id, service.engine.clock()))
+    raise NotFound(f"Run {row.id} is {what}: it waits for nothing.", fix=f"Try `{wording.what_next(row, [])}`.")

@@ -1,0 +1,182 @@
+"""How runs are put into words: statuses, amounts, times, what to do next. Pure."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from cuebook.kernel.context import Text
+from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
+from cuebook.service import RunView
+
+EXIT_CODES = {
+    "completed": 0,
+    "failed": 1,
+    "paused": 3,
+    "awaiting_input": 3,
+    "awaiting_approval": 3,
+    "cancelled": 5,
+    "expired": 5,
+}
+
+
+def exit_code(row: RunRow) -> int:
+    if row.status == "paused" and row.reason == "budget":
+        return 4
+    return EXIT_CODES.get(row.status, 1)
+
+
+def money(cost: float) -> str:
+    if cost == 0:
+        return "$0"
+    return f"${cost:.6f}" if cost < 0.01 else f"${cost:.4f}"
+
+
+def cost_of(totals: Totals) -> str:
+    if totals.unknown_costs > 0 and not totals.cost:
+        return "unknown"
+    if totals.unknown_costs > 0:
+        return f"{money(totals.cost)} and {counted(totals.unknown_costs, 'call')} of unknown cost"
+    return money(totals.cost)
+
+
+def known_cost(totals: Totals) -> float | None:
+    """What is known to have been spent; none where nothing is."""
+    return None if totals.unknown_costs > 0 and not totals.cost else totals.cost
+
+
+def counted(number: int, word: str) -> str:
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+def tokens_of(totals: Totals) -> str:
+    parts = [f"{totals.input:,} in", f"{totals.output:,} out"]
+    if totals.cached:
+        parts.append(f"{totals.cached:,} cached")
+    return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def status_of(row: RunRow, alive: bool = True) -> str:
+    """A run whose driver is gone is `running` in its journal; a person wants to know that nobody is at it."""
+    if row.status in ("running", "pending") and not alive:
+        return "interrupted"
+    if row.status == "paused" and row.reason:
+        return f"paused ({row.reason})"
+    return row.status.replace("_", " ")
+
+
+def what_next(row: RunRow, waits: list[WaitRow], alive: bool = False) -> str:
+    """The command a person would give now."""
+    match row.status:
+        case "completed":
+            return f"cuebook show {row.id}"
+        case "failed" | "expired":
+            return f"cuebook retry {row.id}"
+        case "cancelled":
+            return f"cuebook show {row.id}"
+        case "awaiting_input":
+            return f"cuebook answer {row.id} VALUE"
+        case "awaiting_approval":
+            return f"cuebook decide {row.id} repeat|stop|done"
+        case "paused" if row.reason == "budget":
+            return f"cuebook resume {row.id} {_larger(waits)}"
+        case "paused":
+            return f"cuebook resume {row.id}"
+        case _:
+            return f"cuebook events {row.id} --follow" if alive else f"cuebook resume {row.id}"
+
+
+def _larger(waits: list[WaitRow]) -> str:
+    code = next((str(wait.details.get("code")) for wait in waits if wait.kind == "budget"), "")
+    return f"--budget-{code} MORE" if code in ("money", "tokens", "seconds", "steps") else ""
+
+
+def steps_done(steps: list[StepRow]) -> str:
+    done = sum(step.status == "completed" for step in steps)
+    return f"{done} of {len(steps)}"
+
+
+def final_output(view: RunView) -> Text | None:
+    """The artifact, or the last output there is."""
+    if view.artifact is not None:
+        return view.artifact.content
+    return list(view.outputs.values())[-1] if view.outputs else None
+
+
+def as_object(view: RunView, alive: bool = False) -> dict[str, Any]:
+    """A run as `--json` prints it."""
+    row, totals = view.run, view.run.totals
+    output = final_output(view)
+    return {
+        "run": row.id,
+        "playbook": row.name,
+        "status": row.status,
+        "reason": row.reason,
+        "model": row.model,
+        "created": row.created,
+        "updated": row.updated,
+        "parent": row.parent or None,
+        "steps": [_step_object(step) for step in view.steps],
+        "outputs": {label: str(text) for label, text in view.outputs.items()},
+        "output": str(output) if output is not None else None,
+        "values": view.values,
+        "totals": _totals_object(totals),
+        "error": None if row.error is None else {"code": row.error.code, "message": str(row.error)},
+        "waits": [wait_object(wait) for wait in view.waits],
+        "next": what_next(row, view.waits, alive),
+    }
+
+
+def wait_object(wait: WaitRow) -> dict[str, Any]:
+    return {
+        "wait": wait.id,
+        "run": wait.run,
+        "step": wait.place.step,
+        "kind": wait.kind,
+        "prompt": wait.prompt,
+        "type": wait.type,
+        "options": list(wait.options),
+        "default": wait.default,
+        "opened": wait.opened,
+        "expires": wait.expires,
+    }
+
+
+def _step_object(step: StepRow) -> dict[str, Any]:
+    return {
+        "label": step.label,
+        "title": step.title,
+        "visit": step.visit,
+        "status": step.status,
+        "reason": step.reason,
+        "started": step.started,
+        "finished": step.finished,
+        "model": step.model,
+        "finish": step.finish,
+        "totals": _totals_object(step.totals),
+    }
+
+
+def _totals_object(totals: Totals) -> dict[str, Any]:
+    return {
+        "calls": totals.calls,
+        "input_tokens": totals.input,
+        "output_tokens": totals.output,
+        "cached_tokens": totals.cached,
+        "reasoning_tokens": totals.reasoning,
+        "cost": known_cost(totals),
+        "unknown_costs": totals.unknown_costs,
+        "seconds": totals.seconds,
+    }

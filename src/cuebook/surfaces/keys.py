@@ -1,0 +1,93 @@
+"""Where the keys of providers come from: the environment first, then the system's keyring. A key is never shown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from cuebook.kernel.errors import BadInput
+
+SERVICE = "cuebook"
+
+
+class NoKeyring(BadInput):
+    """This system has no keyring that Cuebook can use."""
+
+    code = "no_keyring"
+
+
+class Keys:
+    """Finds keys by name, such as `OPENAI_API_KEY`. The keyring is touched only when the environment has none."""
+
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        self._environ = os.environ if environ is None else environ
+        self._kept: dict[str, str | None] = {}
+
+    def __call__(self, name: str) -> str | None:
+        return self._environ.get(name, "").strip() or self._in_keyring(name)
+
+    def source(self, name: str) -> Literal["environment", "keyring"] | None:
+        if self._environ.get(name, "").strip():
+            return "environment"
+        return "keyring" if self._in_keyring(name) else None
+
+    def set(self, name: str, key: str) -> None:
+        with _Words(name):
+            _keyring().set_password(SERVICE, name, key)
+        self._kept.pop(name, None)
+
+    def remove(self, name: str) -> bool:
+        """Whether there was one."""
+        with _Words(name):
+            keyring = _keyring()
+            if keyring.get_password(SERVICE, name) is None:
+                return False
+            keyring.delete_password(SERVICE, name)
+        self._kept.pop(name, None)
+        return True
+
+    def _in_keyring(self, name: str) -> str | None:
+        if name not in self._kept:
+            try:
+                found = _keyring().get_password(SERVICE, name)
+            except Exception:  # a locked or missing keyring has no keys to give; `doctor` tells which it is
+                found = None
+            self._kept[name] = found.strip() if found and found.strip() else None
+        return self._kept[name]
+
+
+def backend() -> tuple[str, bool]:
+    """The keyring's name, and whether it can keep anything."""
+    try:
+        keyring = _keyring().get_keyring()
+    except Exception as error:
+        return f"none ({type(error).__name__})", False
+    module = type(keyring).__module__
+    if module.endswith((".fail", ".null")):
+        return "none", False
+    return f"{module}.{type(keyring).__name__}", True
+
+
+def _keyring() -> Any:
+    import keyring
+
+    return keyring
+
+
+class _Words:
+    """Says in a user's words what the keyring says in its own."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        if not backend()[1]:
+            raise NoKeyring(fix=f"Set {self._name} in the environment instead.")
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception):
+            raise NoKeyring(
+                f"The system's keyring refused ({type(error).__name__}).",
+                fix=f"Unlock it and try again, or set {self._name} in the environment.",
+            ) from None

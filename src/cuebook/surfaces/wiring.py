@@ -1,0 +1,100 @@
+"""Joins configuration, keys, models and the store into a service. The one place that knows all of them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cuebook.config import Config, Provider
+from cuebook.kernel.effects import AskModel
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.run import Settings
+from cuebook.performers.models import DEFAULT, ModelPerformer, Prices, ProviderConfig, Providers
+from cuebook.performers.models.providers import BUILT_IN
+from cuebook.service import Service
+from cuebook.stores.sqlite import SqliteStore
+from cuebook.surfaces.keys import Keys
+
+EMBEDDED_MAX_TOKENS = 512
+"""The embedded model does not always know when to stop, and takes its time."""
+
+
+class Wiring:
+    """What a surface needs, made from one configuration. Nothing is created before `service`."""
+
+    def __init__(self, config: Config, keys: Keys | None = None) -> None:
+        self.config = config
+        self.keys = keys or Keys()
+        custom = {name: _merged(provider) for name, provider in config.providers.items()}
+        self.provider_configs: dict[str, ProviderConfig] = {**BUILT_IN, **custom}
+        self.providers = Providers(self.keys, custom)
+
+    @property
+    def model(self) -> str:
+        return self.config.get("model") or DEFAULT
+
+    def settings(self, breakpoints: tuple[str, ...] = ()) -> Settings:
+        """What a run is started with. Raises `BadInput` for a model that could not be asked."""
+        self.providers.check(self.model)
+        return Settings(
+            model=self.model,
+            max_tokens=self.max_tokens,
+            temperature=self.config.get("temperature"),
+            breakpoints=breakpoints,
+            budget=self.config.budget,
+            pause_expiry=self.config.get("pause_expiry"),
+        )
+
+    @property
+    def max_tokens(self) -> int | None:
+        limit: int | None = self.config.get("max_tokens")
+        return EMBEDDED_MAX_TOKENS if limit is None and _is_embedded(self.model) else limit
+
+    def performer(self) -> ModelPerformer:
+        prices = self.config.get("prices")
+        if prices is not None and not prices.is_file():
+            where = self.config.origin("prices")
+            raise BadInput(f"{where}: there is no file {prices}.", fix="Correct or remove 'prices'.")
+        listed = Prices(prices)
+        if prices is not None:
+            listed.facts("", "")  # reads the file, so that a mistake in it is told before a run begins
+        return ModelPerformer(self.providers, prices=listed)
+
+    def has_store(self) -> bool:
+        return bool(self.config.get("store").exists())
+
+    def service(self) -> Service:
+        """The service over the configured store, which is created if it is not there."""
+        path = self.config.get("store")
+        performer = self.performer()
+        if path.is_dir():
+            raise BadInput(f"The store {path} is a folder.", fix="Give the path of a file.")
+        store = SqliteStore(path, synchronous=self.config.get("synchronous"))
+        return Service(store, {AskModel: performer}, key_file=path.with_name(f"{path.name}.key"))
+
+    def key_name(self, provider: str) -> str:
+        """The name under which a provider's key is found."""
+        config = self.provider_configs.get(provider)
+        if config is None:
+            known = ", ".join(sorted(name for name, one in self.provider_configs.items() if one.key))
+            raise BadInput(f"There is no provider '{provider}'.", fix=f"Those with keys are: {known}.")
+        if config.key is None:
+            raise BadInput(f"The provider '{provider}' wants no key.", fix="Give it a key_env if it does.")
+        return config.key
+
+
+def _is_embedded(model: str) -> bool:
+    return model.partition("/")[0] == "local"
+
+
+def _merged(provider: Provider) -> ProviderConfig:
+    """The provider as configured, over what is built in under its name."""
+    built_in = BUILT_IN.get(provider.name)
+    if built_in is None:
+        if provider.base_url is None:
+            raise BadInput(
+                f"{provider.origin}: provider '{provider.name}' has no base_url.",
+                fix='Add one, as in base_url = "http://127.0.0.1:8000/v1".',
+            )
+        built_in = ProviderConfig(base_url=provider.base_url)
+    changes = {"base_url": provider.base_url, "key": provider.key_env, "protocol": provider.protocol}
+    return msgspec.structs.replace(built_in, **{name: value for name, value in changes.items() if value is not None})

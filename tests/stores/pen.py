@@ -1,0 +1,92 @@
+"""Writes a run's records by hand, chained as a scribe would: what the tests of stores give to a store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cuebook.kernel.context import Text
+from cuebook.kernel.events import AnyEvent, Driven, Forked, RunStarted
+from cuebook.kernel.journal import GENESIS, ROOT, Codec, Place, Record, seal
+from cuebook.kernel.ports import Batch, Claim, Store
+from cuebook.kernel.run import RunRow, WaitRow
+from tests.support import new_row
+
+
+def no_text(digest: str) -> str:
+    raise AssertionError(f"nothing here loads {digest}")
+
+
+class Pen:
+    """Makes the batches of one run, one after the other."""
+
+    def __init__(self, run: str = "run", epoch: int = 0, head: tuple[int, bytes] = (0, GENESIS)) -> None:
+        self.run, self.epoch = run, epoch
+        self.seq, self.chain = head
+        self.codec = Codec(no_text)
+
+    @classmethod
+    def after(cls, claim: Claim) -> Pen:
+        return cls(claim.row.id, claim.row.epoch, claim.head)
+
+    def batch(self, *events: AnyEvent, path: str = ROOT, **also: Any) -> Batch:
+        texts: dict[str, str] = {}
+        records: list[Record] = []
+        for event in events:
+            self.seq += 1
+            body = self.codec.encode(event, texts)
+            kind = type(event).__name__
+            records.append(seal(self.run, self.seq, 1.0, self.epoch, Place(path), kind, body, self.chain))
+            self.chain = records[-1].chain
+        return Batch(self.run, self.epoch, records, texts=texts or None, **also)
+
+
+async def create(store: Store, run: str = "run", row: RunRow | None = None) -> Pen:
+    """A run with its first record, and the pen that wrote it."""
+    pen = Pen(run)
+    await store.create(row or new_row("hand", run), f"playbook of {run}", pen.batch(RunStarted({})))
+    return pen
+
+
+async def fork(store: Store, parent: str, run: str, seq: int) -> Pen:
+    """A run that begins after the records of `parent` before `seq`."""
+    chain = [record.chain async for record in store.records(parent) if record.seq < seq][-1]
+    row = new_row("hand", run)
+    row.parent, row.parent_seq = parent, seq
+    pen = Pen(run, 0, (seq - 1, chain))
+    await store.create(row, "text", pen.batch(Forked(parent, chain.hex(), ROOT, "", 0)))
+    return pen
+
+
+async def claim(store: Store, run: str = "run", driver: str = "d1", now: float = 0.0) -> Pen:
+    """The pen of a driver that has just claimed the run, with a lease of its own."""
+    await store.heartbeat(driver, now)
+    return Pen.after(await store.claim(run, driver, now))
+
+
+def driven(number: int = 1) -> list[Driven]:
+    return [Driven(f"driver {n}") for n in range(number)]
+
+
+def wait_row(wait: str = "w", run: str = "run", expires: float | None = None, **fields: Any) -> WaitRow:
+    defaults: dict[str, Any] = {"tenant": "here", "owner": "me", "kind": "question", "opened": 1.0}
+    return WaitRow(
+        id=wait, run=run, place=Place("", "1", 1, 0), prompt="Well?", purpose="question", expires=expires,
+        **{**defaults, **fields},
+    )  # fmt: skip
+
+
+async def kinds(store: Store, run: str = "run") -> list[str]:
+    return [record.kind async for record in store.records(run)]
+
+
+async def numbers(store: Store, run: str = "run", after: int = 0) -> list[int]:
+    return [record.seq async for record in store.records(run, after)]
+
+
+def long(letter: str = "x") -> Text:
+    return Text(letter * 5000)
+
+
+def ids(rows: Sequence[Any]) -> list[str]:
+    return [row.id for row in rows]

@@ -1,0 +1,374 @@
+"""Whatever the disk does, the error says which file and what to do, and afterwards the run goes on to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuebook.kernel.engine import Engine
+from cuebook.kernel.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
+from cuebook.stores.sqlite import SqliteStore
+from cuebook.stores.writer import Writer
+from tests.stores.children import child, hear, tell
+from tests.stores.disk_child import NOBODY
+from tests.stores.pen import create, numbers
+from tests.support import begin, engine_on, lines
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals, mounts and users as on Linux")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount, and become somebody else")
+
+
+async def finish(path: Path, run: str = "run", folder: Path | None = None) -> None:
+    """Opens the store anew and takes the run to its end, as a careful person would."""
+    store = SqliteStore(path)
+    engine = engine_on(store, folder or path.parent)
+    for _ in range(10):
+        row = await engine.drive(run)
+        for wait in await store.waits(run=run):
+            reply = {"decision": "repeat"} if wait.kind == "in_doubt" else {"value": "yes"}
+            await store.complete_wait(wait.id, reply, "me", engine.clock())
+        if row.status == "completed":
+            break
+    assert row.status == "completed"
+    assert (await engine.verify(run)).broken_at is None
+    assert (await engine.replay(run)).complete
+    await engine.close()
+    await store.close()
+
+
+def says(error: Exception, path: Path) -> None:
+    """It names the file, and goes on to say what to do."""
+    assert str(path) in str(error)
+    assert isinstance(error, StoreError)
+    assert error.fix
+
+
+# --- a full disk ------------------------------------------------------------------------------------------
+
+
+async def fill(store: SqliteStore, engine: Engine) -> StoreError:
+    with pytest.raises(StoreError) as caught:
+        for number in range(10_000):
+            await engine.drive(await begin(engine, "counting", f"filler{number}", n=20, ballast="x" * 5000))
+    return caught.value
+
+
+async def test_a_store_that_may_not_grow_says_so_and_goes_on_when_it_may(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    engine = engine_on(store, tmp_path)
+    await begin(engine, "everything")
+    (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
+    store._connection.execute(f"PRAGMA max_page_count = {pages + 5}")
+    error = await fill(store, engine)
+    assert isinstance(error, StoreFull)
+    says(error, store.path)
+    with pytest.raises(StoreFull):
+        for _ in range(20):
+            await engine.drive("run")
+            raise AssertionError("there was room for it")
+    assert (await engine.verify("run")).broken_at is None
+    store._connection.execute("PRAGMA max_page_count = 100000")
+    assert (await engine.drive("run")).status == "awaiting_input", "in the same process, as soon as there is room"
+    await engine.close()
+    await store.close()
+    await finish(tmp_path / "store.db")
+    assert lines(tmp_path) == ["one", "two", "three"]
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True)
+    if done.returncode:
+        pytest.skip("nothing can be mounted here")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+@as_root
+async def test_a_full_disk_loses_nothing_that_was_acknowledged(tiny_disk: Path, tmp_path: Path) -> None:
+    path = tiny_disk / "store.db"
+    store = SqliteStore(path)
+    engine = engine_on(store, tmp_path)
+    await engine.drive(await begin(engine, "everything"))
+    told = await numbers(store)
+    filler = tiny_disk / "filler"
+    with filler.open("wb", buffering=0) as file, pytest.raises(OSError):
+        while True:
+            file.write(b"x" * 4096)
+    error = await fill(store, engine)
+    says(error, path)
+    assert isinstance(error, StoreFull)
+    assert await numbers(store) == told, "what is there can be read"
+    await store.close()
+    filler.unlink()
+    await finish(path, folder=tmp_path)
+    assert lines(tmp_path) == ["one", "two", "three"]
+
+
+@as_root
+async def test_a_new_store_on_a_full_disk_is_refused_in_words(tiny_disk: Path) -> None:
+    with (tiny_disk / "filler").open("wb", buffering=0) as file, pytest.raises(OSError):
+        while True:
+            file.write(b"x" * 4096)
+    with pytest.raises(StoreError) as caught:
+        SqliteStore(tiny_disk / "store.db")
+    says(caught.value, tiny_disk / "store.db")
+    (tiny_disk / "filler").unlink()
+    store = SqliteStore(tiny_disk / "store.db")
+    await create(store)
+    await store.close()
+
+
+# --- a locked file ------------------------------------------------------------------------------------------
+
+
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the store wait a moment for the lock, not ten seconds."""
+    begin_now = Writer._begin_now
+
+    def hurried(self: Writer[Any]) -> bool:
+        begun = begin_now(self)
+        self._connection.execute("PRAGMA busy_timeout = 50")
+        return begun
+
+    monkeypatch.setattr(Writer, "_begin_now", hurried)
+
+
+async def test_a_lock_that_another_process_keeps_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hurry(monkeypatch)
+    store = SqliteStore(tmp_path / "store.db")
+    engine = engine_on(store, tmp_path)
+    await begin(engine, "everything")
+    with child("disk_child", "hold", store.path) as holder:
+        assert hear(holder) == "held"
+        with pytest.raises(StoreLocked) as caught:
+            await engine.drive("run")
+        says(caught.value, store.path)
+        assert (await store.run("run")).status == "pending", "reading needs no lock"
+        opened = SqliteStore(store.path)
+        assert await numbers(opened) == [1]
+        await opened.close()
+        tell(holder)
+        holder.wait()
+    await engine.drive("run")
+    await engine.close()
+    await store.close()
+    await finish(tmp_path / "store.db")
+    assert lines(tmp_path) == ["one", "two", "three"]
+
+
+async def test_a_lock_that_is_given_up_in_time_is_waited_for(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    with child("disk_child", "hold", store.path) as holder:
+        hear(holder)
+        creating = asyncio.create_task(create(store))
+        await asyncio.sleep(0.05)
+        assert not creating.done()
+        assert await store.runs() == [], "the event loop does not stand still meanwhile"
+        tell(holder)
+        await creating
+    assert (await store.run("run")).status == "pending"
+    await store.close()
+
+
+# --- torn pages -----------------------------------------------------------------------------------------------
+
+FRAME = 24 + 4096
+"""A page in the write-ahead log and the header before it; the log's own header takes 32 bytes."""
+
+
+def leave_wal(folder: Path, run: str = "run") -> tuple[Path, int]:
+    """A store whose writer was killed, with its write-ahead log; and how many records it acknowledged."""
+    path = folder / "store.db"
+    with child("disk_child", "die", path, run) as process:
+        told = int(hear(process))
+        process.kill()
+        process.wait()
+    wal = path.with_name("store.db-wal")
+    assert wal.stat().st_size > 32 + FRAME
+    return path, told
+
+
+@pytest.mark.parametrize("tear", ["half a frame more", "garbage more", "last frame cut", "last frame garbled"])
+async def test_a_torn_tail_costs_the_tail_and_nothing_before_it(tear: str, tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    await begin(engine_on(store, tmp_path), "everything")
+    await store.close()
+    path, told = leave_wal(tmp_path)
+    wal = path.with_name("store.db-wal")
+    data = bytearray(wal.read_bytes())
+    end = 32 + (len(data) - 32) // FRAME * FRAME
+    match tear:
+        case "half a frame more":
+            data = data[:end] + data[end - FRAME : end - FRAME // 2]
+        case "garbage more":
+            data = data[:end] + os.urandom(FRAME)
+        case "last frame cut":
+            data = data[: end - FRAME // 2]
+        case "last frame garbled":
+            data[end - 100 : end] = os.urandom(100)
+    wal.write_bytes(data)
+    store = SqliteStore(path)
+    kept = await numbers(store)
+    assert kept == list(range(1, len(kept) + 1))
+    if tear.endswith("more"):
+        assert len(kept) == told, "everything that was acknowledged is there"
+    else:
+        assert len(kept) < told, "the last commit was torn, and only it is gone"
+    assert (await engine_on(store, tmp_path).verify("run")).broken_at is None
+    await store.close()
+    await finish(path)
+    assert lines(tmp_path)[:1] == ["one"]
+
+
+async def test_a_page_changed_on_disk_is_noticed_by_verify(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    engine = engine_on(store, tmp_path)
+    await engine.drive(await begin(engine, "everything"))
+    await engine.close()
+    await store.close()
+    data = path.read_bytes()
+    assert data.count(b"echo draft")
+    path.write_bytes(data.replace(b"echo draft", b"echo graft"))
+    store = SqliteStore(path)
+    verdict = await engine_on(store, tmp_path).verify("run")
+    assert verdict.problem == "its body was changed"
+    assert verdict.broken_at is not None
+    await store.close()
+
+
+# --- what is no store, or may not be written ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [b"This is a shopping list, not a database. " * 100, b"SQLite format 3\0" + b"\xff" * 5000])
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "list.db"
+    path.write_bytes(content)
+    with pytest.raises(StoreDamaged) as caught:
+        SqliteStore(path)
+    says(caught.value, path)
+    assert path.read_bytes() == content
+
+
+async def test_a_store_with_ruined_pages_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    engine = engine_on(store, tmp_path)
+    for number in range(30):
+        await engine.drive(await begin(engine, "counting", f"run{number}", n=20))
+    await engine.close()
+    await store.close()
+    backup = tmp_path / "backup.db"
+    shutil.copy(path, backup)
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * (path.stat().st_size - 4096))
+    with pytest.raises(StoreDamaged) as caught:
+        ruined = SqliteStore(path)
+        try:
+            await ruined.runs()
+            await numbers(ruined, "run1")
+        finally:
+            await ruined.close()
+    says(caught.value, path)
+    shutil.copy(backup, path)
+    await finish(path, "run1")
+
+
+async def test_a_folder_in_the_files_place_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(StoreReadOnly) as caught:
+        SqliteStore(tmp_path)
+    says(caught.value, tmp_path)
+
+
+def tried(path: Path) -> str:
+    with child("disk_child", "try", path) as process:
+        said, wrong = process.communicate(timeout=20)
+        assert process.returncode == 0, wrong
+        return said.strip()
+
+
+@pytest.fixture
+def open_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder that somebody else can reach, with a store that is theirs."""
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    opened = []
+    for above in [folder, *folder.parents][:-2]:
+        if not above.stat().st_mode & 0o001:
+            opened.append((above, above.stat().st_mode))
+            above.chmod(above.stat().st_mode | 0o011)
+    yield folder
+    folder.chmod(0o700)
+    for above, mode in opened:
+        above.chmod(mode)
+
+
+@as_root
+@pytest.mark.parametrize("what", ["folder", "file", "both"])
+async def test_what_may_not_be_written_is_refused_in_words(what: str, open_folder: Path) -> None:
+    path = open_folder / "store.db"
+    store = SqliteStore(path)
+    await begin(engine_on(store, open_folder), "counting")
+    await store.close()
+    os.chown(open_folder, NOBODY, NOBODY)
+    os.chown(path, NOBODY, NOBODY)
+    open_folder.chmod(0o500 if what != "file" else 0o700)
+    path.chmod(0o400 if what != "folder" else 0o600)
+    said = tried(path)
+    assert said.startswith("store_read_only:"), said
+    assert str(path) in said
+    assert "Check the permissions" in said
+    open_folder.chmod(0o700)
+    for file in open_folder.iterdir():  # a store that was opened for reading leaves files that can only be read
+        file.chmod(0o600)
+    assert tried(path) == "fine"
+    await finish(path)
+
+
+@as_root
+async def test_a_store_that_may_not_be_created_is_refused_in_words(open_folder: Path) -> None:
+    open_folder.chmod(0o555)
+    said = tried(open_folder / "new" / "store.db")
+    assert said.startswith("store_read_only:")
+    assert str(open_folder / "new" / "store.db") in said
+    assert "--store" in said
+
+
+@as_root
+async def test_a_disk_that_turned_read_only_is_named_and_the_run_goes_on_later(tiny_disk: Path, tmp_path: Path) -> None:
+    path = tiny_disk / "store.db"
+    store = SqliteStore(path)
+    engine = engine_on(store, tmp_path)
+    await begin(engine, "everything")
+    await engine.close()
+    await store.close()
+    subprocess.run(["mount", "-o", "remount,ro", tiny_disk], check=True)
+    try:
+        with pytest.raises(StoreReadOnly) as caught:
+            await create(SqliteStore(path), "other")
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", tiny_disk], check=True)
+    says(caught.value, path)
+    await finish(path, folder=tmp_path)
+
+
+def test_an_error_nobody_foresaw_still_names_the_file(tmp_path: Path) -> None:
+    store = SqliteStore.__new__(SqliteStore)
+    store.path = tmp_path / "store.db"
+    says(store.translate(sqlite3.OperationalError("the moon is full")), store.path)
+
+

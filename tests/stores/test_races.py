@@ -1,0 +1,232 @@
+"""Two processes on one file, at the same moment: one wins, the other is told, and the journal holds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cuebook.kernel.errors import Busy
+from cuebook.kernel.events import Performed, Performing
+from cuebook.kernel.run import Settings, Signal
+from cuebook.stores.sqlite import SqliteStore
+from tests.stores.children import child, hear, tell
+from tests.stores.pen import claim, create, driven, wait_row
+from tests.stores.race_child import LEASE
+from tests.support import begin, engine_on, eventually, lines
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are stopped and continued by signals")
+ROUNDS = 40
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    with child("race_child", tmp_path) as process:
+        assert hear(process) == "ready"
+        yield process
+
+
+@pytest.fixture
+def third(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    with child("race_child", tmp_path) as process:
+        assert hear(process) == "ready"
+        yield process
+
+
+Process = subprocess.Popen[str]
+
+
+def together(one: Process, first: str, two: Process, second: str) -> tuple[str, str]:
+    """Has both processes do something at one moment; gives what each says of it."""
+    moment = time.time() + 0.01
+    tell(one, f"{first} {moment}")
+    tell(two, f"{second} {moment}")
+    return hear(one), hear(two)
+
+
+async def open_waits(store: SqliteStore, expires: float | None = None) -> None:
+    await create(store)
+    pen = await claim(store)
+    await store.append(pen.batch(*driven(), opened=[wait_row(f"w{n}", expires=expires) for n in range(ROUNDS)]))
+
+
+async def test_of_two_processes_that_answer_at_once_one_wins(
+    file_store: SqliteStore, other: Process, third: Process
+) -> None:
+    await open_waits(file_store)
+    winners: Counter[str] = Counter()
+    for number in range(ROUNDS):
+        said = together(other, f"answer w{number} yes one", third, f"answer w{number} no two")
+        won = [line for line in said if line.startswith("won")]
+        (refused,) = [line for line in said if not line.startswith("won")]
+        assert len(won) == 1
+        assert refused.startswith("AlreadyAnswered")
+        name = won[0].removeprefix("won ")
+        decided = await file_store.wait(f"w{number}")
+        assert (decided.by, decided.answer) == (name, {"value": {"one": "yes", "two": "no"}[name]})
+        winners[name] += 1
+    assert sum(winners.values()) == ROUNDS
+
+
+async def test_an_answer_and_the_expiry_never_both_hold(
+    file_store: SqliteStore, other: Process, third: Process
+) -> None:
+    for number in range(ROUNDS // 2):
+        run = f"run{number}"
+        await create(file_store, run)
+        pen = await claim(file_store, run)
+        await file_store.append(pen.batch(*driven(), opened=[wait_row(f"w{number}", run, expires=2000.0)]))
+        answered, expired = together(other, f"answer w{number} yes one", third, "expire")
+        state = (await file_store.wait(f"w{number}")).state
+        if answered.startswith("won"):
+            assert (state, expired) == ("answered", "expired")
+        else:
+            assert (state, expired) == ("expired", f"expired {run}")
+            assert answered.startswith("WaitExpired")
+
+
+async def test_an_answer_never_comes_after_a_cancel(file_store: SqliteStore, other: Process, third: Process) -> None:
+    for number in range(ROUNDS // 2):
+        run = f"run{number}"
+        await create(file_store, run)
+        pen = await claim(file_store, run)
+        await file_store.append(pen.batch(*driven(), opened=[wait_row(f"w{number}", run)]))
+        answered, cancelled = together(other, f"answer w{number} yes one", third, f"cancel {run}")
+        assert cancelled == "cancelled", "a cancel is always taken"
+        state = (await file_store.wait(f"w{number}")).state
+        assert state == ("answered" if answered.startswith("won") else "cancelled")
+        assert answered.startswith(("won", "WaitClosed"))
+
+
+async def test_two_processes_never_drive_one_run(
+    file_store: SqliteStore, tmp_path: Path, other: Process, third: Process
+) -> None:
+    engine = engine_on(file_store, tmp_path)
+    await begin(engine, "undoing", hold=True)
+    tell(other, "drive run")
+    assert hear(other) == "holding"
+    tell(third, "drive run")
+    assert hear(third).startswith("Busy")
+    with pytest.raises(Busy, match=str(other.pid)):
+        await engine.drive("run")
+    (tmp_path / "go").touch()
+    assert hear(other) == "completed"
+    assert lines(tmp_path) == ["do", "held"]
+    await engine.close()
+
+
+async def test_of_two_processes_that_begin_to_drive_at_once_one_does(
+    file_store: SqliteStore, tmp_path: Path, other: Process, third: Process
+) -> None:
+    engine = engine_on(file_store, tmp_path)
+    for number in range(10):
+        await begin(engine, "failing", f"run{number}", tool="append")
+        tell(other, f"drive run{number}")
+        tell(third, f"drive run{number}")
+        said = sorted([hear(other), hear(third)])
+        assert "completed" in said
+        assert said[0] == "completed" or said[0].startswith("Busy")
+        assert (await engine.verify(f"run{number}")).broken_at is None
+    assert Counter(lines(tmp_path)) == {"step 1": 10, "step 2": 10, "fragile": 10, "step 3": 10}
+
+
+async def test_a_driver_that_was_stopped_too_long_is_fenced_and_its_outcome_is_shown(
+    file_store: SqliteStore, tmp_path: Path, other: Process
+) -> None:
+    engine = engine_on(file_store, tmp_path)
+    await begin(engine, "undoing", hold=True)
+    tell(other, "drive run")
+    assert hear(other) == "holding"
+    os.kill(other.pid, signal.SIGSTOP)
+    await eventually(lambda: _gone(file_store, "run"), LEASE * 20)
+    row = await engine.drive("run")
+    assert row.status == "awaiting_approval", "nobody knows what became of the effect"
+    before = [record.seq async for record in file_store.records("run")]
+    (tmp_path / "go").touch()
+    os.kill(other.pid, signal.SIGCONT)
+    assert (await asyncio.to_thread(hear, other)).startswith("Fenced")
+    assert [record.seq async for record in file_store.records("run")] == before, "it recorded nothing more"
+    (wait,) = await file_store.waits(run="run")
+    assert wait.details["late"] == {"is": "ToolResult", "value": "from the first"}
+    await file_store.complete_wait(
+        wait.id, {"decision": "done", "outcome": wait.details["late"]}, "me", engine.clock()
+    )
+    assert (await engine.drive("run")).status == "completed"
+    assert lines(tmp_path) == ["do", "held"]
+    entries = [entry.event async for entry in engine.entries("run")]
+    assert sum(isinstance(event, Performing) and event.effect.fingerprint == "CallTool hold" for event in entries) == 1
+    assert sum(isinstance(event, Performed) and event.fingerprint == "CallTool hold" for event in entries) == 1
+    assert (await engine.verify("run")).broken_at is None
+    assert (await engine.replay("run")).complete
+    await engine.close()
+
+
+async def _gone(store: SqliteStore, run: str) -> bool:
+    return not await store.alive(run, time.time())
+
+
+async def test_a_driver_that_was_killed_is_succeeded_at_once(
+    file_store: SqliteStore, tmp_path: Path, other: Process
+) -> None:
+    engine = engine_on(file_store, tmp_path)
+    await begin(engine, "undoing", hold=True)
+    tell(other, "drive run")
+    assert hear(other) == "holding"
+    assert await file_store.alive("run", 0.0)
+    other.kill()
+    other.wait()
+    assert not await file_store.alive("run", 0.0), "its lease is not waited for"
+    assert await file_store.ready(0.0, engine.driver) == ["run"]
+    assert (await engine.drive("run")).status == "awaiting_approval"
+    await engine.close()
+
+
+async def test_a_second_process_cancels_what_the_first_drives(
+    file_store: SqliteStore, tmp_path: Path, other: Process
+) -> None:
+    engine = engine_on(file_store, tmp_path)
+    await begin(engine, "undoing", hold=True)
+    tell(other, "drive run")
+    assert hear(other) == "holding"
+    await file_store.signal(Signal("run", "cancel", {"reason": "Enough."}, "me"))
+    assert await asyncio.to_thread(hear, other) == "cancelled"
+    assert lines(tmp_path) == ["do", "undo"]
+    assert [step.status for step in await file_store.steps("run")] == ["in_doubt"]
+
+
+async def test_a_second_process_reads_everything_while_the_first_drives(
+    file_store: SqliteStore, tmp_path: Path, other: Process, third: Process
+) -> None:
+    engine = engine_on(file_store, tmp_path)
+    await begin(engine, "undoing", hold=True)
+    tell(other, "drive run")
+    assert hear(other) == "holding"
+    tell(third, "look run")
+    status, steps, waits, records, broken, text = hear(third).split()
+    assert (status, steps, waits, broken, text) == ("running", "1", "0", "None", "text")
+    assert int(records) >= 5
+    (tmp_path / "go").touch()
+    assert hear(other) == "completed"
+
+
+async def test_an_answer_from_a_second_process_is_heard_by_the_first(
+    file_store: SqliteStore, tmp_path: Path, other: Process
+) -> None:
+    engine = engine_on(file_store, tmp_path)
+    await begin(engine, "concurrent", settings=Settings())
+    driving = asyncio.create_task(engine.drive("run"))
+    row = await driving
+    assert row.status == "awaiting_input"
+    for wait in await file_store.waits(run="run"):
+        tell(other, f"answer {wait.id} fine two 0")
+        assert hear(other) == "won two"
+    assert (await engine.drive("run")).status == "completed"
+    await engine.close()

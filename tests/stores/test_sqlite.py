@@ -1,0 +1,161 @@
+"""The file: how it is kept, who may read it, and which versions it may have."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cuebook.kernel.errors import StoreDamaged, StoreError, StoreTooNew
+from cuebook.kernel.events import ArtifactMade
+from cuebook.stores import sqlite
+from cuebook.stores.schema import MIGRATIONS
+from cuebook.stores.sqlite import SqliteStore
+from tests.stores.pen import claim, create, driven, long, numbers
+
+
+def raw(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None)
+
+
+def version_of(path: Path) -> int:
+    connection = raw(path)
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    connection.close()
+    return int(version)
+
+
+@pytest.mark.parametrize(("setting", "number"), [(None, 2), ("FULL", 2), ("NORMAL", 1)])
+async def test_it_is_in_wal_mode_and_flushes_as_it_was_told(setting: str | None, number: int, tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    store = SqliteStore(path, synchronous=setting) if setting else SqliteStore(path)  # type: ignore[arg-type]
+    for connection in (store._connection, store._reader):
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert store._connection.execute("PRAGMA synchronous").fetchone() == (number,)
+    await store.close()
+
+
+async def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "deep" / "down" / "store.db")
+    await create(store)
+    files = sorted((tmp_path / "deep" / "down").iterdir())
+    assert [file.name for file in files] == ["store.db", "store.db-shm", "store.db-wal"]
+    assert [file.stat().st_mode & 0o777 for file in files] == [0o600] * 3
+    await store.close()
+
+
+async def test_a_long_text_takes_one_row(file_store: SqliteStore) -> None:
+    await create(file_store)
+    pen = await claim(file_store)
+    for _ in range(3):
+        await file_store.append(pen.batch(ArtifactMade(long())))
+    connection = raw(file_store.path)
+    assert connection.execute("SELECT count(*) FROM texts").fetchone() == (1,)
+    connection.close()
+
+
+# --- versions ---------------------------------------------------------------------------------------------
+
+
+async def test_an_older_store_is_brought_up_to_date_and_keeps_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    await create(store)
+    await store.append((await claim(store)).batch(*driven(3)))
+    await store.close()
+    newer = (*MIGRATIONS, "CREATE TABLE extra (name TEXT); -- with a comment; and a semicolon in it\nCREATE TABLE more (x);")
+    monkeypatch.setattr(sqlite, "MIGRATIONS", newer)
+    store = SqliteStore(path)
+    assert await numbers(store) == [1, 2, 3, 4]
+    assert (await store.run("run")).name == "hand"
+    await store.close()
+    assert version_of(path) == len(MIGRATIONS) + 1
+    connection = raw(path)
+    assert connection.execute("SELECT * FROM extra").fetchall() == []
+    connection.close()
+
+
+@pytest.mark.parametrize("mode", ["WAL", "DELETE"])
+async def test_a_newer_store_is_refused_and_not_touched(mode: str, tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    await SqliteStore(path).close()
+    connection = raw(path)
+    connection.execute(f"PRAGMA journal_mode = {mode}")
+    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreTooNew, match=r"store\.db.*version.*Upgrade"):
+        SqliteStore(path)
+    assert path.read_bytes() == before
+
+
+async def test_a_migration_that_fails_leaves_the_store_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    await create(store)
+    await store.close()
+    broken = (*MIGRATIONS, "CREATE TABLE extra (name TEXT); INSERT INTO nowhere VALUES (1);")
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite, "MIGRATIONS", broken)
+        with pytest.raises(StoreError, match="store.db"):
+            SqliteStore(path)
+    assert version_of(path) == len(MIGRATIONS)
+    store = SqliteStore(path)
+    assert (await store.run("run")).status == "pending"
+    await store.close()
+    connection = raw(path)
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        connection.execute("SELECT * FROM extra")
+    connection.close()
+
+
+async def test_someone_elses_database_is_refused_and_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "photos.db"
+    connection = raw(path)
+    connection.execute("CREATE TABLE photos (name TEXT)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreDamaged, match=r"photos\.db.*not a Cuebook store"):
+        SqliteStore(path)
+    assert path.read_bytes() == before
+
+
+async def test_many_processes_may_open_a_new_store_at_once(tmp_path: Path) -> None:
+    code = "import sys; from cuebook.stores.sqlite import SqliteStore; sys.stdin.read(1); SqliteStore(sys.argv[1])"
+    for round_ in range(2):
+        path = tmp_path / f"store{round_}.db"
+        children = [
+            subprocess.Popen([sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+            for _ in range(6)
+        ]
+        said = []
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.write(b"x")
+            child.stdin.flush()
+        for child in children:
+            said.append(child.communicate(timeout=20)[1].decode())
+        assert said == [""] * 6
+        assert version_of(path) == len(MIGRATIONS)
+
+
+async def test_two_stores_in_one_process_see_each_others_claims(file_store: SqliteStore) -> None:
+    from cuebook.kernel.errors import Fenced
+
+    other = SqliteStore(file_store.path)
+    await create(file_store)
+    mine = await claim(file_store, driver="d1", now=0.0)
+    await file_store.append(mine.batch(*driven()))
+    theirs = await claim(other, driver="d2", now=20.0)
+    with pytest.raises(Fenced):
+        await file_store.append(mine.batch(*driven()))
+    await other.append(theirs.batch(*driven()))
+    assert await numbers(file_store) == [1, 2, 3]
+    await other.close()

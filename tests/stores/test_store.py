@@ -1,0 +1,492 @@
+"""What every store promises: each sentence holds for the file and for its in-memory twin."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cuebook.kernel.errors import (
+    AlreadyAnswered,
+    Busy,
+    CuebookError,
+    Fenced,
+    NotFound,
+    Refused,
+    StoreError,
+    WaitClosed,
+    WaitExpired,
+)
+from cuebook.kernel.events import ArtifactMade, Checkpointed, Driven, RunFinished, RunStatus, StepStarted
+from cuebook.kernel.journal import verify
+from cuebook.kernel.ports import Batch, Store
+from cuebook.kernel.run import RunRow, Signal, StepRow
+from tests.stores.pen import Pen, claim, create, driven, fork, ids, kinds, long, numbers, wait_row
+from tests.support import new_row
+
+
+def as_row(status: RunStatus, run: str = "run") -> RunRow:
+    row = new_row("hand", run)
+    row.status = status
+    return row
+
+
+# --- creating and claiming ------------------------------------------------------------------------------
+
+
+async def test_a_created_run_is_there_with_its_text_and_first_record(store: Store) -> None:
+    await create(store)
+    row = await store.run("run")
+    assert (row.status, row.tenant, row.owner, row.epoch, row.driver) == ("pending", "here", "me", 0, "")
+    assert await store.playbook(row.playbook) == "playbook of run"
+    assert await kinds(store) == ["RunStarted"]
+
+
+async def test_a_run_is_created_once(store: Store) -> None:
+    await create(store)
+    with pytest.raises(StoreError):
+        await create(store)
+    assert await kinds(store) == ["RunStarted"]
+
+
+async def test_a_fork_needs_its_parent(store: Store) -> None:
+    row = new_row("hand", "child")
+    row.parent, row.parent_seq = "nobody", 2
+    with pytest.raises(NotFound):
+        await store.create(row, "text", Pen("child").batch(*driven()))
+    with pytest.raises(NotFound):
+        await store.run("child")
+
+
+async def test_a_claim_gives_everything_needed_to_go_on(store: Store) -> None:
+    await create(store)
+    await store.signal(Signal("run", "message", {"channel": "c", "value": 1}, "you"))
+    pen = await claim(store)
+    step = StepRow("", "1", 1, status="running", seq=2)
+    await store.append(pen.batch(StepStarted("1"), opened=[wait_row()], steps=[step], row=as_row("running")))
+    taken = await store.claim("run", "d1", 1.0)
+    assert (taken.row.epoch, taken.row.driver, taken.row.status) == (2, "d1", "running")
+    assert taken.text == "playbook of run"
+    assert [record.kind for record in taken.records] == ["RunStarted", "StepStarted"]
+    assert taken.head == (pen.seq, pen.chain)
+    assert taken.steps == [step]
+    assert ids(taken.waits) == ["w"]
+    assert [(s.kind, s.payload, s.by) for s in taken.signals] == [("message", {"channel": "c", "value": 1}, "you")]
+
+
+async def test_a_run_is_busy_while_its_drivers_lease_lives(store: Store) -> None:
+    await create(store)
+    await claim(store, driver="d1", now=100.0)
+    with pytest.raises(Busy):
+        await store.claim("run", "d2", 109.0)
+    assert (await store.run("run")).driver == "d1"
+    assert await store.alive("run", 109.0)
+    await store.heartbeat("d1", 105.0)
+    with pytest.raises(Busy):
+        await store.claim("run", "d2", 114.0)
+    assert (await store.claim("run", "d2", 116.0)).row.epoch == 2
+
+
+async def test_a_retired_driver_holds_nothing(store: Store) -> None:
+    await create(store)
+    await claim(store, driver="d1", now=100.0)
+    await store.retire("d1")
+    assert not await store.alive("run", 100.0)
+    assert (await store.claim("run", "d2", 100.0)).row.driver == "d2"
+
+
+async def test_a_driver_may_claim_again_what_it_holds(store: Store) -> None:
+    await create(store)
+    await claim(store)
+    assert (await store.claim("run", "d1", 1.0)).row.epoch == 2
+
+
+@pytest.mark.parametrize("ask", ["claim", "run", "steps", "records", "news", "append", "release", "signal"])
+async def test_an_unknown_run_is_not_found(ask: str, store: Store) -> None:
+    async def records() -> None:
+        await numbers(store, "nobody")
+
+    async def append() -> None:
+        await store.append(Batch("nobody", 1, []))
+
+    asked = {
+        "claim": lambda: store.claim("nobody", "d1", 0.0),
+        "run": lambda: store.run("nobody"),
+        "steps": lambda: store.steps("nobody"),
+        "records": records,
+        "news": lambda: store.news("nobody"),
+        "append": append,
+        "release": lambda: store.release(Batch("nobody", 1, []), unless_news=False),
+        "signal": lambda: store.signal(Signal("nobody", "cancel")),
+    }
+    with pytest.raises(NotFound, match="nobody"):
+        await asked[ask]()
+    assert not await store.alive("nobody", 0.0)
+    assert await store.waits(run="nobody") == []
+
+
+# --- appending ------------------------------------------------------------------------------------------
+
+
+async def test_what_is_appended_together_is_there_together(store: Store) -> None:
+    await create(store)
+    pen = await claim(store)
+    steps = [StepRow("", "1", 1, status="running", seq=3), StepRow("", "2", 1, position=1), StepRow("", "3", 1)]
+    await store.append(pen.batch(*driven(3), steps=steps, row=as_row("running"), opened=[wait_row()]))
+    assert await numbers(store) == [1, 2, 3, 4]
+    assert [step.label for step in await store.steps("run")] == ["1", "3", "2"], "begun ones first, then as planned"
+    assert (await store.run("run")).status == "running"
+    assert ids(await store.waits(run="run")) == ["w"]
+    assert verify([r async for r in store.records("run")]).broken_at is None
+
+
+async def test_a_stale_epoch_is_refused_and_changes_nothing(store: Store) -> None:
+    await create(store)
+    await store.signal(Signal("run", "message", {"channel": "c"}))
+    late = await claim(store, driver="d1", now=0.0)
+    await claim(store, driver="d2", now=20.0)
+    before = (await kinds(store), await store.run("run"), await store.steps("run"))
+    batch = late.batch(
+        ArtifactMade(long()),
+        row=as_row("completed"),
+        steps=[StepRow("", "1", 1, seq=2)],
+        opened=[wait_row()],
+        taken=[1],
+        checkpoints=[("", 2)],
+    )
+    with pytest.raises(Fenced):
+        await store.append(batch)
+    with pytest.raises(Fenced):
+        await store.release(batch, unless_news=False)
+    with pytest.raises(Fenced):
+        await store.release(batch, unless_news=True)
+    assert (await kinds(store), await store.run("run"), await store.steps("run")) == before
+    assert await store.waits() == []
+    assert [signal.kind for signal in (await store.news("run")).signals] == ["message"]
+    with pytest.raises(NotFound):
+        store.text(long().digest)
+
+
+async def test_the_first_write_of_a_number_wins(store: Store) -> None:
+    await create(store)
+    pen = await claim(store)
+    await store.append(pen.batch(Driven("first")))
+    again = Pen("run", pen.epoch, (1, b""))
+    with pytest.raises(StoreError):
+        await store.append(again.batch(Driven("second"), opened=[wait_row()]))
+    assert [record.chain async for record in store.records("run")][-1] == pen.chain
+    assert await store.waits() == []
+    await store.append(pen.batch(*driven()))
+    assert await numbers(store) == [1, 2, 3]
+
+
+async def test_appends_of_one_run_stay_in_order_and_those_of_others_do_not_mix(store: Store) -> None:
+    await create(store, "a")
+    await create(store, "b")
+    pens = [await claim(store, "a"), await claim(store, "b")]
+    await asyncio.gather(*(store.append(pen.batch(*driven())) for _ in range(50) for pen in pens))
+    assert await numbers(store, "a") == await numbers(store, "b") == list(range(1, 52))
+
+
+async def test_records_can_be_read_from_any_number_on(store: Store) -> None:
+    await create(store)
+    pen = await claim(store)
+    await store.append(pen.batch(*driven(2500)))
+    assert await numbers(store, after=2499) == [2500, 2501]
+    assert await numbers(store, after=2501) == []
+    assert len(await numbers(store)) == 2501
+
+
+async def test_a_long_text_is_stored_once_by_its_digest(store: Store) -> None:
+    await create(store)
+    pen = await claim(store)
+    await store.append(pen.batch(ArtifactMade(long()), ArtifactMade(long())))
+    await store.append(pen.batch(ArtifactMade(long())))
+    records = [r async for r in store.records("run")]
+    assert all(len(record.body) < 200 for record in records)
+    assert store.text(long().digest) == str(long())
+    with pytest.raises(NotFound):
+        store.text("0" * 64)
+
+
+async def test_a_playbook_is_stored_once(store: Store) -> None:
+    await create(store, "a")
+    await create(store, "b")
+    assert await store.playbook("digest") == "playbook of a"
+
+
+# --- lineage --------------------------------------------------------------------------------------------
+
+
+async def test_a_fork_of_a_fork_reads_as_one_chain(store: Store) -> None:
+    await create(store)
+    await store.append((await claim(store)).batch(*driven(8)))
+    await fork(store, "run", "child", 6)
+    await store.append((await claim(store, "child")).batch(*driven(4)))
+    await fork(store, "child", "grandchild", 8)
+    await fork(store, "child", "early", 3)
+    await store.append((await claim(store, "early")).batch(*driven(1)))
+    assert [(r.run, r.seq) async for r in store.records("grandchild")] == [
+        *[("run", n) for n in range(1, 6)],
+        *[("child", n) for n in range(6, 8)],
+        ("grandchild", 8),
+    ]
+    assert [(r.run, r.seq) async for r in store.records("early")] == [
+        ("run", 1), ("run", 2), ("early", 3), ("early", 4),
+    ]  # fmt: skip
+    assert await numbers(store, "grandchild", after=6) == [7, 8]
+    for run in ("run", "child", "grandchild", "early"):
+        assert verify([r async for r in store.records(run)]).broken_at is None
+    taken = await store.claim("grandchild", "d9", 0.0)
+    assert (taken.inherited, [r.seq for r in taken.records]) == (8, list(range(1, 9)))
+
+
+async def test_a_claim_starts_each_branch_at_its_last_checkpoint(store: Store) -> None:
+    await create(store)
+    pen = await claim(store)
+    await store.append(pen.batch(*driven(2)))
+    await store.append(pen.batch(Checkpointed(1, {}), checkpoints=[("", pen.seq + 1)]))
+    await store.append(pen.batch(*driven(2), path="#0.0[0]/"))
+    branch = pen.batch(Checkpointed(2, {}), path="#0.0[0]/", checkpoints=[("#0.0[0]/", pen.seq + 1)])
+    await store.append(branch)
+    await store.append(pen.batch(*driven(1), path="#0.0[1]/"))
+    await store.append(pen.batch(*driven(1), path="#0.0[0]/"))
+    assert [r.seq for r in (await store.claim("run", "d1", 0.0)).records] == [1, 4, 7, 8, 9]
+
+
+async def test_a_rewind_drops_steps_and_checkpoints_of_its_line_only(store: Store) -> None:
+    await create(store)
+    pen = await claim(store)
+    one, other = "#0.0[0]/", "#0.0[1]/"
+    steps = [StepRow(path, label, 1, seq=seq) for path, label, seq in (("", "a", 2), (one, "b", 3), (other, "c", 4))]
+    await store.append(pen.batch(*driven(3), steps=steps, checkpoints=[(one, 3), (other, 4)]))
+    await store.append(pen.batch(*driven(1), dropped=[(3, one)]))
+    assert [step.label for step in await store.steps("run")] == ["a", "c"]
+    await store.append(pen.batch(*driven(1), dropped=[(3, "")]))
+    assert [step.label for step in await store.steps("run")] == ["a"], "the root's line holds every branch"
+
+
+# --- letting go -----------------------------------------------------------------------------------------
+
+
+async def test_release_gives_the_run_up(store: Store) -> None:
+    await create(store)
+    pen = await claim(store)
+    assert await store.release(pen.batch(*driven(), row=as_row("paused")), unless_news=True)
+    row = await store.run("run")
+    assert (row.driver, row.status) == ("", "paused")
+    assert (await store.claim("run", "d2", 0.0)).row.epoch == 2
+
+
+async def test_release_is_undone_when_something_came(store: Store) -> None:
+    await create(store)
+    pen = await claim(store)
+    await store.append(pen.batch(*driven(), opened=[wait_row()], row=as_row("running")))
+    await store.complete_wait("w", {"value": "yes"}, "you", 2.0)
+    before = await kinds(store)
+    last = Pen("run", pen.epoch, (pen.seq, pen.chain))
+    assert not await store.release(last.batch(*driven(), row=as_row("paused")), unless_news=True)
+    row = await store.run("run")
+    assert (await kinds(store), row.driver, row.status) == (before, "d1", "running")
+    assert [(w.id, w.state, w.answer) for w in (await store.news("run")).waits] == [("w", "answered", {"value": "yes"})]
+    assert await store.release(pen.batch(*driven(), row=as_row("paused")), unless_news=True), "the news were taken"
+
+
+async def test_an_ended_run_has_no_open_waits_and_no_news(store: Store) -> None:
+    await create(store)
+    pen = await claim(store)
+    await store.append(pen.batch(*driven(), opened=[wait_row()]))
+    await store.signal(Signal("run", "message", {"channel": "c"}))
+    assert await store.release(pen.batch(RunFinished("failed"), row=as_row("failed")), unless_news=False)
+    assert await store.waits() == []
+    assert await store.ready(0.0, "d2") == []
+
+
+# --- waits ----------------------------------------------------------------------------------------------
+
+
+async def test_waits_belong_to_a_tenant_and_an_owner(store: Store) -> None:
+    await create(store)
+    pen = await claim(store)
+    opened = [
+        wait_row("late", opened=3.0, tenant="there", owner="her"),
+        wait_row("early", opened=1.0),
+        wait_row("next", opened=2.0),
+    ]
+    await store.append(pen.batch(*driven(), opened=opened))
+    assert ids(await store.waits()) == ["early", "next", "late"], "oldest first"
+    assert ids(await store.waits(tenant="here")) == ["early", "next"]
+    assert ids(await store.waits(limit=1)) == ["early"]
+    assert (await store.wait("late")).owner == "her"
+    with pytest.raises(NotFound):
+        await store.wait("nothing")
+
+
+async def test_runs_are_listed_newest_first_by_tenant_and_status(store: Store) -> None:
+    for number, tenant in enumerate(["here", "there", "here"]):
+        row = new_row("hand", f"run{number}")
+        row.created, row.tenant = float(number), tenant
+        await create(store, row.id, row)
+    running = await store.run("run2")
+    running.status = "running"
+    await store.append((await claim(store, "run2")).batch(*driven(), row=running))
+    assert ids(await store.runs()) == ["run2", "run1", "run0"]
+    assert ids(await store.runs(tenant="there")) == ["run1"]
+    assert ids(await store.runs(status=["running", "failed"])) == ["run2"]
+    assert len(await store.runs(limit=2)) == 2
+
+
+async def test_a_wait_is_decided_once(store: Store) -> None:
+    await create(store)
+    await store.append((await claim(store)).batch(*driven(), opened=[wait_row()]))
+    decided = await store.complete_wait("w", {"value": "yes"}, "you", 2.0)
+    assert (decided.state, decided.answer, decided.by) == ("answered", {"value": "yes"}, "you")
+    with pytest.raises(AlreadyAnswered, match="by you"):
+        await store.complete_wait("w", {"value": "no"}, "me", 3.0)
+    assert (await store.wait("w")).answer == {"value": "yes"}
+    assert await store.waits() == []
+    with pytest.raises(NotFound):
+        await store.complete_wait("nothing", {}, "me", 0.0)
+
+
+async def test_an_answer_marks_the_run_for_its_driver_or_for_whoever_comes(store: Store) -> None:
+    await create(store)
+    pen = await claim(store)
+    await store.append(pen.batch(*driven(), opened=[wait_row(), wait_row("w2")], row=as_row("running")))
+    await store.complete_wait("w", {}, "you", 2.0)
+    assert await store.called("d1") == ["run"]
+    assert await store.ready(2.0, "d2") == [], "its driver lives"
+    await store.news("run")
+    assert await store.called("d1") == []
+    assert await store.release(pen.batch(*driven(), row=as_row("paused")), unless_news=True)
+    assert await store.ready(2.0, "d2") == []
+    await store.complete_wait("w2", {}, "you", 2.0)
+    assert await store.ready(2.0, "d2") == ["run"]
+
+
+@pytest.mark.parametrize("closed", [False, True])
+async def test_each_refusal_of_an_answer_says_why(closed: bool, store: Store) -> None:
+    """Whether or not the run has noticed meanwhile."""
+    await create(store)
+    pen = await claim(store)
+    waits = [wait_row("expired", expires=10.0), wait_row("answered"), wait_row("cancelled")]
+    await store.append(pen.batch(*driven(), opened=waits))
+    await store.complete_wait("answered", {}, "you", 2.0)
+    with pytest.raises(WaitExpired):
+        await store.complete_wait("expired", {}, "you", 10.0)
+    await store.expire(10.0)
+    await store.signal(Signal("run", "cancel"))
+    if closed:
+        await store.append(pen.batch(*driven(), closed=["expired", "answered", "cancelled"]))
+    refusals: dict[str, type[CuebookError]] = {
+        "expired": WaitExpired, "answered": AlreadyAnswered, "cancelled": WaitClosed,
+    }  # fmt: skip
+    for wait, refusal in refusals.items():
+        with pytest.raises(refusal):
+            await store.complete_wait(wait, {}, "me", 11.0)
+
+
+async def test_expiry_marks_what_is_over_and_nothing_else(store: Store) -> None:
+    await create(store)
+    opened = [wait_row("soon", expires=10.0), wait_row("later", expires=20.0), wait_row("never")]
+    await store.append((await claim(store)).batch(*driven(), opened=opened))
+    assert await store.next_expiry() == 10.0
+    assert await store.expire(9.0) == []
+    assert await store.expire(10.0) == ["run"]
+    assert await store.expire(10.0) == [], "once"
+    assert [(w.id, w.state) for w in (await store.news("run")).waits if w.state != "open"] == [("soon", "expired")]
+    assert await store.next_expiry() == 20.0
+    await store.complete_wait("later", {}, "me", 11.0)
+    assert await store.next_expiry() is None
+
+
+# --- signals --------------------------------------------------------------------------------------------
+
+
+async def test_signals_wait_in_order_until_they_are_taken(store: Store) -> None:
+    await create(store)
+    for number in range(3):
+        await store.signal(Signal("run", "message", {"value": number}, "you"))
+    pen = await claim(store)
+    first, *rest = (await store.news("run")).signals
+    await store.append(pen.batch(*driven(), taken=[first.id]))
+    assert [signal.payload["value"] for signal in (await store.news("run")).signals] == [1, 2]
+    assert (await store.claim("run", "d1", 1.0)).signals == rest
+
+
+async def test_a_cancel_closes_what_is_open(store: Store) -> None:
+    await create(store)
+    await store.append((await claim(store)).batch(*driven(), opened=[wait_row()]))
+    await store.signal(Signal("run", "cancel", {"reason": "enough"}, "you"))
+    assert await store.waits() == []
+    assert (await store.wait("w")).state == "cancelled"
+    assert await store.called("d1") == ["run"]
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "cancelled", "expired"])
+async def test_an_ended_run_takes_no_signal_but_a_retry(status: RunStatus, store: Store) -> None:
+    await create(store)
+    pen = await claim(store)
+    await store.release(pen.batch(RunFinished(status), row=as_row(status)), unless_news=False)
+    for kind in ("cancel", "message"):
+        with pytest.raises(Refused, match=status):
+            await store.signal(Signal("run", kind))  # type: ignore[arg-type]
+    if status == "completed":
+        with pytest.raises(Refused):
+            await store.signal(Signal("run", "retry"))
+        return
+    await store.signal(Signal("run", "retry"))
+    with pytest.raises(Refused):
+        await store.signal(Signal("run", "retry"))
+    assert await store.ready(0.0, "d2") == ["run"]
+
+
+async def test_a_late_outcome_lies_beside_its_question(store: Store) -> None:
+    await create(store)
+    pen = await claim(store)
+    doubt = wait_row("w", kind="in_doubt", details={"attempt": 1})
+    await store.append(pen.batch(*driven(), opened=[doubt]))
+    outcome = {"is": "Done", "value": 1}
+    await store.signal(Signal("run", "late", {"key": ["", "1", 1, 0], "outcome": outcome}))
+    assert (await store.wait("w")).details == {"attempt": 1, "late": outcome}
+    await store.signal(Signal("run", "late", {"key": ["", "2", 1, 0], "outcome": outcome}))
+    assert (await store.wait("w")).details == {"attempt": 1, "late": outcome}
+    assert [s.payload["key"][1] for s in (await store.news("run")).signals] == ["2"], "one without a question waits"
+
+
+# --- what is to be done ---------------------------------------------------------------------------------
+
+
+async def test_ready_are_new_runs_and_those_whose_driver_is_gone(store: Store) -> None:
+    for run in ("new", "held", "paused"):
+        await create(store, run)
+    await store.append((await claim(store, "held", "d1", 0.0)).batch(*driven(), row=as_row("running", "held")))
+    paused = await claim(store, "paused", "d1", 0.0)
+    await store.release(paused.batch(*driven(), row=as_row("paused", "paused")), unless_news=True)
+    assert await store.ready(1.0, "d2") == ["new"]
+    assert await store.ready(11.0, "d2") == ["new", "held"]
+    assert await store.ready(11.0, "d1") == ["new"], "not what it holds itself"
+    await store.retire("d1")
+    assert await store.ready(1.0, "d2") == ["new", "held"]
+
+
+async def test_what_a_store_gives_out_is_nobodys_to_change(store: Store) -> None:
+    await create(store)
+    pen = await claim(store)
+    await store.append(pen.batch(*driven(), opened=[wait_row(details={"a": 1})], steps=[StepRow("", "1", 1, seq=2)]))
+    (await store.run("run")).status = "failed"
+    (await store.wait("w")).details["a"] = 2
+    (await store.steps("run"))[0].label = "changed"
+    assert (await store.run("run")).status == "pending"
+    assert (await store.wait("w")).details == {"a": 1}
+    assert (await store.steps("run"))[0].label == "1"
+
+
+async def test_a_closed_store_says_so(store: Store) -> None:
+    await create(store)
+    pen = await claim(store)
+    await store.close()
+    with pytest.raises(StoreError, match="closed"):
+        await store.append(pen.batch(*driven()))
+
+

@@ -1,0 +1,107 @@
+"""A desk to work at: a home, a working folder and a real `cuebook` process for every call."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+
+TEA = """\
+# Tea
+
+## SYSTEM
+
+Be brief.
+
+## INPUTS
+
+- `kind` (string: green): Which tea
+
+## STEP 1: Choose
+
+Choose a {{kind}} tea.
+
+## STEP 2: Brew
+
+Brew the {{kind}} tea.
+
+## STEP 3: Serve
+
+Serve it.
+"""
+
+
+@dataclass
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def object(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Desk:
+    def __init__(self, folder: Path, url: str = "") -> None:
+        self.home, self.work = folder / "home", folder / "work"
+        self.home.mkdir()
+        self.work.mkdir()
+        self.store = self.home / "data" / "cuebook" / "cuebook.db"
+        self.config = self.home / "config" / "cuebook" / "cuebook.toml"
+        self.environ = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "XDG_CONFIG_HOME": str(self.home / "config"),
+            "XDG_DATA_HOME": str(self.home / "data"),
+            "CUEBOOK_STORE": str(self.store),
+            "CUEBOOK_SYNCHRONOUS": "NORMAL",
+            "PYTHONPATH": str(SRC),
+            "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
+            "PYTHONWARNINGS": "error",
+            "NO_PROXY": "*",
+        }
+        self.tea = self.write("tea.md", TEA)
+        if url:
+            self.config.parent.mkdir(parents=True)
+            self.config.write_text(f'model = "test/echo-1"\n\n[providers.test]\nbase_url = "{url}"\n')
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.work / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def begin(self, *args: str | Path, stdin: Any = subprocess.DEVNULL, **more: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "cuebook", *map(str, args)],
+            cwd=self.work,
+            env=self.environ,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            **more,
+        )
+
+    def call(self, *args: str | Path, stdin: str | None = None) -> Ran:
+        process = self.begin(*args, stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL)
+        return finished(process, stdin)
+
+    def files(self) -> list[str]:
+        return sorted(str(path.relative_to(self.home.parent)) for path in self.home.parent.rglob("*"))
+
+
+def finished(process: subprocess.Popen[str], stdin: str | None = None) -> Ran:
+    out, err = process.communicate(stdin, timeout=60)
+    return Ran(process.returncode, out, err)

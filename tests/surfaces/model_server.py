@@ -1,0 +1,103 @@
+"""A small HTTP server on this machine that speaks the OpenAI protocol, and counts what it is asked."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class ModelServer:
+    """Answers every request with `reply`, or with the next of `replies`; holds back where it is told to."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+        self.replies: list[str | int] = []
+        """Texts, or a status to refuse with."""
+        self.hold_at: int | None = None
+        """The request, counted from 1, whose reply stops after its first word until it is released."""
+        self.holding = threading.Event()
+        self._release = threading.Event()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                outer._answer(self)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    @property
+    def prompts(self) -> list[str]:
+        return [str(request["messages"][-1]["content"]) for request in self.requests]
+
+    def release(self) -> None:
+        self.hold_at = None
+        self._release.set()
+
+    def close(self) -> None:
+        self.release()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
+        length = int(handler.headers["content-length"])
+        self.requests.append(json.loads(handler.rfile.read(length)))
+        self.keys.append(handler.headers.get("authorization"))
+        number = len(self.requests)
+        reply = self.replies.pop(0) if self.replies else f"Reply number {number}."
+        try:
+            if isinstance(reply, int):
+                self._refuse(handler, reply)
+            else:
+                self._stream(handler, reply, hold=number == self.hold_at)
+        except OSError:
+            pass  # the client went away, which some tests are about
+
+    def _refuse(self, handler: BaseHTTPRequestHandler, status: int) -> None:
+        body = json.dumps({"error": {"message": "refused by the test", "code": "x"}}).encode()
+        handler.send_response(status)
+        handler.send_header("content-type", "application/json")
+        handler.send_header("content-length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    def _stream(self, handler: BaseHTTPRequestHandler, reply: str, *, hold: bool) -> None:
+        handler.send_response(200)
+        handler.send_header("content-type", "text/event-stream")
+        handler.send_header("connection", "close")
+        handler.end_headers()
+        first, _, rest = reply.partition(" ")
+        self._send(handler, _delta(content=first))
+        if hold:
+            self.holding.set()
+            self._release.wait(30)
+        if rest:
+            self._send(handler, _delta(content=f" {rest}"))
+        self._send(handler, _delta(finish="stop"))
+        counts = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+        self._send(handler, {**_delta(), "choices": [], "usage": counts})
+        handler.wfile.write(b"data: [DONE]\n\n")
+
+    def _send(self, handler: BaseHTTPRequestHandler, data: dict[str, Any]) -> None:
+        handler.wfile.write(f"data: {json.dumps(data)}\n\n".encode())
+        handler.wfile.flush()
+
+
+def _delta(finish: str | None = None, **fields: Any) -> dict[str, Any]:
+    choice = {"index": 0, "delta": fields, "finish_reason": finish}
+    return {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "echo-1", "choices": [choice]}

@@ -1,0 +1,156 @@
+"""What cannot be used is told in one line with a way out, exit code 2, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.surfaces.desk import TEA, Desk
+
+
+def refused(desk: Desk, *args: str | Path, stdin: str | None = None) -> str:
+    before = desk.files()
+    ran = desk.call(*args, stdin=stdin)
+    assert (ran.code, ran.out) == (2, ""), ran
+    assert ran.err.count("\n") == 1, ran.err
+    assert ran.err.startswith("cuebook: ")
+    assert "Traceback" not in ran.err
+    assert desk.files() == before
+    return ran.err
+
+
+def not_utf8(desk: Desk) -> None:
+    (desk.work / "latin.md").write_bytes(b"# Tea\n\ncaf\xe9\n")
+
+
+def a_folder(desk: Desk) -> None:
+    (desk.work / "folder.md").mkdir()
+
+
+def empty(desk: Desk) -> None:
+    desk.write("empty.md", "\n")
+
+
+def no_title(desk: Desk) -> None:
+    desk.write("untitled.md", "## STEP 1: A\n\nB\n")
+
+
+def directive(desk: Desk) -> None:
+    desk.write("later.md", "# A\n\n## STEP 1: A\n\n@output(b)\n")
+
+
+def required(desk: Desk) -> None:
+    desk.write("needy.md", TEA.replace("(string: green)", "(string)"))
+
+
+def broken_config(desk: Desk) -> None:
+    desk.write("cuebook.toml", "model = \n")
+
+
+def misspelt_config(desk: Desk) -> None:
+    desk.write("cuebook.toml", '\nmodell = "a/b"\n')
+
+
+def key_in_config(desk: Desk) -> None:
+    desk.write("cuebook.toml", 'api_key = "sk-very-secret"\n')
+
+
+def yaml_twice(desk: Desk) -> None:
+    desk.write("twice.yaml", "kind: a\nkind: b\n")
+
+
+def nothing(desk: Desk) -> None:
+    pass
+
+
+CASES: list[tuple[Callable[[Desk], None], str, str]] = [
+    (nothing, "run nowhere.md", "There is no file nowhere.md. Check the path."),
+    (a_folder, "run folder.md", "folder.md is a folder. Give the path of a file."),
+    (not_utf8, "run latin.md", "latin.md:3: this is not UTF-8 text. Save it as UTF-8."),
+    (empty, "run empty.md", "empty.md: Document is empty"),
+    (no_title, "run untitled.md", "No title found: document must contain a level-1 heading (# Title)"),
+    (directive, "run later.md", "later.md:5: @output is not supported yet."),
+    (required, "run needy.md", "Missing input: kind (string). Give --kind VALUE."),
+    (nothing, "run", "Missing argument 'FILE'"),
+    (a_folder, "runs --store folder.md", "The store folder.md is a folder."),
+    (nothing, "run tea.md --kidn x", "No such option '--kidn'."),
+    (nothing, "run tea.md --kind", "requires an argument"),
+    (nothing, "run tea.md --kind @nowhere.txt", "--kind: There is no file nowhere.txt."),
+    (nothing, "run tea.md --input kidn=x", "declares no input 'kidn'. Did you mean 'kind'?"),
+    (nothing, "run tea.md --input kind", "this is no NAME=VALUE"),
+    (nothing, "run tea.md --inputs nowhere.yaml", "--inputs: There is no file nowhere.yaml."),
+    (yaml_twice, "run tea.md --inputs twice.yaml", "--inputs: twice.yaml:2: found duplicate key"),
+    (nothing, "run tea.md --break 9", "--break: there is no step 9. The steps are 1, 2, 3."),
+    (nothing, "run tea.md --max-tokens many", "--max-tokens: max_tokens must be a number, not 'many'."),
+    (nothing, "run tea.md --budget-money -1", "--budget-money: budget.money must not be negative"),
+    (nothing, "run tea.md --model gpt", "--model: model must be the name of a model"),
+    (nothing, "run tea.md --model opnai/x", "There is no provider `opnai`. Did you mean `openai`?"),
+    (nothing, "run tea.md --model openai/gpt-5", "needs a key, and OPENAI_API_KEY is not set."),
+    (nothing, "run tea.md --model local/other", "There is no embedded model `other`."),
+    (nothing, "run tea.md", "The weights of the embedded model are not on this machine."),
+    (broken_config, "run tea.md", "cuebook.toml:1: this is not TOML"),
+    (misspelt_config, "run tea.md", "cuebook.toml:2: there is no setting 'modell'. Did you mean 'model'?"),
+    (key_in_config, "runs", "'api_key' looks like a key, and keys are never read from a file."),
+    (nothing, "rnu tea.md", "There is no command 'rnu'. Did you mean 'run'?"),
+    (nothing, "tea.md", "To run the playbook, say `cuebook run tea.md`."),
+    (nothing, "show abc", "There are no runs yet. `cuebook run FILE` starts one."),
+    (nothing, "resume abc", "There are no runs yet."),
+    (nothing, "cancel abc", "There are no runs yet."),
+    (nothing, "events abc --after x", "--after: 'x' is no event id."),
+    (nothing, "decide abc maybe", "Invalid value for '{repeat|stop|done}'"),
+    (nothing, "keys set nobody", "There is no provider 'nobody'."),
+    (nothing, "keys set ollama", "The provider 'ollama' wants no key."),
+    (nothing, "keys set openai", "This system has no keyring that Cuebook can use. Set OPENAI_API_KEY"),
+]
+
+
+@pytest.mark.parametrize(("prepare", "line", "words"), CASES, ids=[f"{f.__name__}: {line}" for f, line, _ in CASES])
+def test_one_line_says_what_is_wrong(bare_desk: Desk, prepare: Callable[[Desk], None], line: str, words: str) -> None:
+    prepare(bare_desk)
+    said = refused(bare_desk, *line.split())
+    assert words in said
+    assert "sk-very-secret" not in said
+
+
+def test_several_problems_of_a_playbook_are_a_line_each(bare_desk: Desk) -> None:
+    bare_desk.write("two.md", "# A\n\n## STEP 1: A\n\n@output(b)\n@tool(a, b)\n")
+    ran = bare_desk.call("run", "two.md")
+    assert ran.code == 2
+    assert [line.split(": ")[1] for line in ran.err.splitlines()] == ["two.md:5", "two.md:6"]
+
+
+def test_without_a_command_the_help_is_shown(bare_desk: Desk) -> None:
+    ran = bare_desk.call()
+    assert ran.code == 2
+    assert "Commands:" in ran.err
+
+
+@pytest.mark.parametrize("command", ["runs", "inbox"])
+def test_lists_of_nothing_are_no_error(bare_desk: Desk, command: str) -> None:
+    before = bare_desk.files()
+    ran = bare_desk.call(command)
+    assert ran.code == 0
+    assert "There are no runs yet." in ran.out
+    assert bare_desk.call(command, "--json").object == []
+    assert bare_desk.files() == before
+
+
+def test_a_store_that_is_none_is_refused(bare_desk: Desk) -> None:
+    store = bare_desk.write("notes.db", "This is no store. " * 100)
+    ran = bare_desk.call("runs", "--store", store)
+    assert ran.code == 2
+    assert "is not a Cuebook store" in ran.err
+    assert ran.err.count("\n") == 1
+    assert store.read_text().startswith("This is no store.")
+
+
+def test_an_unexpected_error_is_short_and_debug_shows_more(bare_desk: Desk) -> None:
+    bare_desk.write("sitecustomize.py", "import cuebook.config\ncuebook.config.load = None\n")
+    bare_desk.environ["PYTHONPATH"] = f"{bare_desk.work}:{bare_desk.environ['PYTHONPATH']}"
+    short = bare_desk.call("doctor")
+    assert short.code == 1
+    assert short.err.count("\n") == 1
+    assert "cuebook --debug" in short.err
+    assert "Traceback" in bare_desk.call("--debug", "doctor").err

@@ -1,0 +1,133 @@
+"""Going on with runs from the command line: resume, cancel, retry, restart, fork, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.surfaces.desk import Desk
+from tests.surfaces.model_server import ModelServer
+
+
+def paused(desk: Desk) -> str:
+    ran = desk.call("run", "tea.md", "--break", "1", "--json")
+    assert ran.code == 3
+    return str(ran.object["run"])
+
+
+def test_a_paused_run_goes_on_with_changed_values(desk: Desk, server: ModelServer) -> None:
+    run = paused(desk)
+    inbox = desk.call("inbox")
+    assert "Paused after step 1." in inbox.out
+    ran = desk.call("resume", run[:5], "--set", "kind=black", "--break", "2", "--json")
+    assert (ran.code, ran.object["values"]) == (3, {"kind": "black"})
+    ran = desk.call("resume", run)
+    assert (ran.code, ran.out) == (0, "Reply number 3.\n")
+    assert server.prompts == ["Choose a green tea.", "Brew the black tea.", "Serve it."]
+    again = desk.call("resume", run)
+    assert again.code == 2
+    assert f"Run {run} is completed: there is no pause to end." in again.err
+
+
+def test_a_resumed_run_takes_another_model(desk: Desk, server: ModelServer) -> None:
+    run = paused(desk)
+    assert desk.call("resume", run, "--model", "test/other", "--max-tokens", "9").code == 0
+    assert [(one["model"], one.get("max_tokens")) for one in server.requests] == [
+        ("echo-1", 16_384),
+        ("other", 9),
+        ("other", 9),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--set", "kind"], "this is no NAME=VALUE"),
+        (["--model", "nobody/x"], "There is no provider `nobody`"),
+        (["--break", "7"], "there is no step 7"),
+    ],
+)
+def test_a_resume_that_cannot_be_leaves_the_run_as_it_is(desk: Desk, args: list[str], words: str) -> None:
+    run = paused(desk)
+    before = desk.call("events", run).out
+    ran = desk.call("resume", run, *args)
+    assert ran.code == 2
+    assert words in ran.err
+    assert desk.call("events", run).out == before
+
+
+def test_a_value_that_does_not_fit_its_input_is_refused(desk: Desk) -> None:
+    desk.write("n.md", "# N\n\n## INPUTS\n\n- `n` (number: 1): x\n\n## STEP 1: A\n\n{{n}}\n\n## STEP 2: B\n\n{{n}}\n")
+    run = desk.call("run", "n.md", "--break", "1", "--json").object["run"]
+    ran = desk.call("resume", run, "--set", "n=many")
+    assert (ran.code, "n must be a number" in ran.err) == (2, True)
+    assert desk.call("resume", run, "--set", "n=2").code == 0
+
+
+def test_a_failed_run_is_retried_where_it_failed(desk: Desk, server: ModelServer) -> None:
+    server.replies = ["Sencha.", 401, "Hot.", "Served."]
+    run = desk.call("run", "tea.md", "--json").object["run"]
+    refused = desk.call("resume", run)
+    assert (refused.code, f"`cuebook retry {run}`" in refused.err) == (2, True)
+    ran = desk.call("retry", run)
+    assert (ran.code, ran.out) == (0, "Served.\n")
+    assert len(server.requests) == 4
+    assert desk.call("retry", run).code == 2
+
+
+def test_a_waiting_run_is_cancelled(desk: Desk) -> None:
+    run = paused(desk)
+    ran = desk.call("cancel", run, "--reason", "no more tea", "--json")
+    assert (ran.code, ran.object["status"]) == (5, "cancelled")
+    assert "no more tea" in ran.object["error"]["message"]
+    assert [step["status"] for step in ran.object["steps"]] == ["completed", "skipped", "skipped"]
+    assert desk.call("cancel", run).code == 2
+
+
+def test_a_pause_that_nobody_ended_expires(desk: Desk) -> None:
+    desk.environ["CUEBOOK_PAUSE_EXPIRY"] = "0"
+    ran = desk.call("run", "tea.md", "--break", "1", "--json")
+    if ran.code == 3:  # it ended before its own expiry was noticed
+        ran = desk.call("resume", ran.object["run"], "--json")
+    assert (ran.code, ran.object["status"]) == (5, "expired")
+    assert [step["status"] for step in ran.object["steps"]] == ["completed", "skipped", "skipped"]
+    refused = desk.call("resume", ran.object["run"])
+    assert (refused.code, f"`cuebook retry {ran.object['run']}`" in refused.err) == (2, True)
+
+
+def test_a_restart_is_a_new_run_that_keeps_earlier_steps(desk: Desk, server: ModelServer) -> None:
+    run = desk.call("run", "tea.md", "--json").object["run"]
+    ran = desk.call("restart", run, "3", "--json")
+    assert (ran.code, ran.object["parent"]) == (0, run)
+    assert ran.object["outputs"] == {"1": "Reply number 1.", "2": "Reply number 2.", "3": "Reply number 4."}
+    assert len(server.requests) == 4
+    missing = desk.call("restart", run, "7")
+    assert (missing.code, "Steps it has reached: 1, 2, 3." in missing.err) == (2, True)
+
+
+def test_a_fork_takes_values_and_settings(desk: Desk, server: ModelServer) -> None:
+    run = desk.call("run", "tea.md", "--json").object["run"]
+    ran = desk.call("fork", run, "2", "--set", "kind=white", "--model", "test/other", "--json")
+    assert ran.code == 0
+    assert ran.object["model"] == "test/other"
+    assert server.prompts[3:] == ["Brew the white tea.", "Serve it."]
+    assert [one["model"] for one in server.requests[3:]] == ["other", "other"]
+
+
+def test_questions_that_do_not_wait_are_refused(desk: Desk) -> None:
+    run = paused(desk)
+    answer = desk.call("answer", run, "yes")
+    assert (answer.code, f"`cuebook resume {run}` goes on." in answer.err) == (2, True)
+    decide = desk.call("decide", run, "repeat")
+    assert (decide.code, f"`cuebook resume {run}` goes on." in decide.err) == (2, True)
+    broken = desk.call("decide", run, "done", "--outcome", "{")
+    assert (broken.code, "--outcome: this is not JSON" in broken.err) == (2, True)
+    desk.call("resume", run)
+    ended = desk.call("answer", run, "yes")
+    assert (ended.code, "it waits for nothing" in ended.err) == (2, True)
+
+
+def test_a_run_is_named_by_enough_of_its_id(desk: Desk) -> None:
+    run = paused(desk)
+    assert desk.call("show", run[:4]).code == 0
+    unknown = desk.call("show", "0000")
+    assert (unknown.code, unknown.err) == (2, "cuebook: There is no run 0000. `cuebook runs` lists them.\n")

@@ -1,0 +1,29 @@
+"""The first run with nothing configured: the embedded model, the shipped example, the real command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cuebook.performers.models import find_weights
+from tests.surfaces.desk import Desk
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+WEIGHTS = find_weights()
+
+pytestmark = [
+    pytest.mark.embedded,
+    pytest.mark.skipif(WEIGHTS is None, reason="the weights of the embedded model are not installed"),
+]
+
+
+def test_the_example_of_the_demo_runs(bare_desk: Desk) -> None:
+    bare_desk.environ["CUEBOOK_LOCAL_WEIGHTS"] = str(WEIGHTS)
+    ran = bare_desk.call("run", EXAMPLES / "launch-note.playbook.md", "--max-tokens", "24", "--json")
+    shown = ran.object
+    assert (ran.code, shown["status"], shown["model"]) == (0, "completed", "local/smollm2-135m")
+    assert all(text.strip() for text in shown["outputs"].values())
+    assert len(shown["outputs"]) == 3
+    assert shown["totals"]["cost"] == 0
+    assert shown["totals"]["output_tokens"] <= 72

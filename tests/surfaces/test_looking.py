@@ -1,0 +1,88 @@
+"""Looking at runs changes nothing and always says something."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from tests.surfaces.desk import Desk
+
+
+@pytest.fixture
+def run(desk: Desk) -> str:
+    return str(desk.call("run", "tea.md", "--json").object["run"])
+
+
+def test_runs_are_listed(desk: Desk, run: str) -> None:
+    ran = desk.call("runs")
+    assert ran.code == 0
+    assert ran.out.splitlines()[1].split()[0] == run
+    assert "completed" in ran.out
+    assert "3/3" in ran.out
+    assert [one["run"] for one in desk.call("runs", "--json", "--limit", "5").object] == [run]
+    assert "There are no such runs." in desk.call("runs", "--status", "failed").out
+
+
+def test_a_run_is_shown_with_its_outputs(desk: Desk, run: str) -> None:
+    shown = desk.call("show", run).out
+    assert shown.startswith("Tea\ntea.md, started ")
+    assert "step 2: Brew\n  completed, " in shown
+    assert "Reply number 2." in shown
+    assert "status:     completed" in shown
+    assert desk.call("show", run, "--output").out == "Reply number 3.\n"
+    assert desk.call("show", run, "--json").object["status"] == "completed"
+
+
+def test_events_are_shown_from_where_a_reader_left(desk: Desk, run: str) -> None:
+    every = desk.call("events", run, "--json").events
+    assert [event["id"] for event in every] == [str(number) for number in range(1, len(every) + 1)]
+    rest = desk.call("events", run, "--json", "--after", "5", "--follow").events
+    assert rest == every[5:]
+    lines = desk.call("events", run).out.splitlines()
+    assert len(lines) == len(every)
+    assert "RunStarted" in lines[0]
+
+
+def test_a_journal_is_verified_and_a_changed_one_found_out(desk: Desk, run: str) -> None:
+    ran = desk.call("verify", run)
+    assert ran.code == 0
+    assert "head " in ran.out
+    head = desk.call("verify", run, "--json").object
+    assert head["broken_at"] is None
+    assert head["head"] in ran.out
+    with sqlite3.connect(desk.store) as connection:
+        changed = connection.execute(
+            "UPDATE records SET body = CAST(replace(CAST(body AS TEXT), 'number 1', 'number 9') AS BLOB)"
+        )
+        assert changed.rowcount
+    connection.close()
+    broken = desk.call("verify", run)
+    assert (broken.code, "its body was changed" in broken.err) == (1, True)
+
+
+def test_a_replay_performs_nothing(desk: Desk, run: str) -> None:
+    before = desk.call("events", run).out
+    ran = desk.call("replay", run)
+    assert (ran.code, "3 outcomes from the journal, up to its end; nothing was performed." in ran.out) == (0, True)
+    assert desk.call("replay", run, "--json").object["complete"] is True
+    assert desk.call("events", run).out == before
+
+
+def test_the_store_is_private_and_models_are_listed(desk: Desk, run: str) -> None:
+    assert desk.store.stat().st_mode & 0o077 == 0
+    ran = desk.call("models")
+    assert ran.out.startswith(f"model: test/echo-1 ({desk.config}:1)\n")
+    assert "test/MODEL" in ran.out
+    assert desk.call("models", "--json").object["model"] == "test/echo-1"
+
+
+def test_a_reader_who_leaves_early_gets_no_complaint(desk: Desk, run: str) -> None:
+    process = desk.begin("events", run, "--json")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    process.wait(30)
+    assert process.stderr.read() == ""
+    process.stderr.close()

@@ -1,0 +1,144 @@
+"""Runs and processes: interrupted, killed, and touched by another process while the first one drives."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+from typing import Any
+
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import All, AskHuman, AskModel, Branch, Program, Reply
+from cuebook.kernel.events import StepFinished, StepStarted
+from cuebook.kernel.ports import Call
+from cuebook.kernel.run import Settings
+from cuebook.service import Service
+from cuebook.stores.sqlite import SqliteStore
+from tests.surfaces.desk import TEA, Desk, finished
+from tests.surfaces.model_server import ModelServer
+
+
+def the_run(desk: Desk) -> str:
+    with sqlite3.connect(desk.store) as connection:
+        (run,) = connection.execute("SELECT id FROM runs").fetchone()
+    connection.close()
+    return str(run)
+
+
+def test_an_interrupted_run_says_how_to_go_on(desk: Desk, server: ModelServer) -> None:
+    server.hold_at = 2
+    process = desk.begin("run", "tea.md", "--events")
+    assert server.holding.wait(30)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if '"TextChunk"' in line and '"step":"2"' in line:
+            break
+    process.send_signal(signal.SIGINT)
+    ran = finished(process)
+    run = the_run(desk)
+    assert ran.code == 130
+    assert f"interrupted. `cuebook resume {run}` goes on where it stopped." in ran.err
+    assert "Traceback" not in ran.err
+    assert "interrupted" in desk.call("runs").out
+    server.release()
+    resumed = desk.call("resume", run)
+    assert (resumed.code, resumed.out) == (0, "Reply number 4.\n")
+    assert server.prompts == ["Choose a green tea.", "Brew the green tea.", "Brew the green tea.", "Serve it."]
+
+
+def test_a_killed_run_is_resumed_without_asking_finished_steps_again(desk: Desk, server: ModelServer) -> None:
+    server.hold_at = 3
+    process = desk.begin("run", "tea.md")
+    assert server.holding.wait(30)
+    process.kill()
+    finished(process)
+    server.release()
+    run = the_run(desk)
+    ran = desk.call("resume", run, "--json")
+    assert (ran.code, ran.object["status"]) == (0, "completed")
+    assert server.prompts == ["Choose a green tea.", "Brew the green tea.", "Serve it.", "Serve it."]
+    assert ran.object["outputs"] == {"1": "Reply number 1.", "2": "Reply number 2.", "3": "Reply number 4."}
+    assert desk.call("verify", run).code == 0
+    assert desk.call("replay", run).code == 0
+
+
+def test_changes_to_a_run_that_was_interrupted_are_refused(desk: Desk, server: ModelServer) -> None:
+    server.hold_at = 1
+    process = desk.begin("run", "tea.md")
+    assert server.holding.wait(30)
+    process.kill()
+    finished(process)
+    server.release()
+    run = the_run(desk)
+    ran = desk.call("resume", run, "--set", "kind=black")
+    assert (ran.code, f"Run {run} is not at a pause" in ran.err) == (2, True)
+
+
+def test_another_process_cancels_a_run_that_is_driven(desk: Desk, server: ModelServer) -> None:
+    server.hold_at = 2
+    first = desk.begin("run", "tea.md", "--json")
+    assert server.holding.wait(30)
+    second = desk.call("cancel", the_run(desk), "--reason", "enough", "--json")
+    ran = finished(first)
+    assert (second.code, second.object["status"]) == (5, "cancelled")
+    assert (ran.code, ran.object["status"]) == (5, "cancelled")
+    assert [step["status"] for step in ran.object["steps"]] == ["completed", "failed", "skipped"]
+
+
+def test_another_process_follows_a_run_that_is_driven(desk: Desk, server: ModelServer) -> None:
+    server.hold_at = 2
+    first = desk.begin("run", "tea.md")
+    assert server.holding.wait(30)
+    run = the_run(desk)
+    follower = desk.begin("events", run, "--follow", "--json")
+    second = desk.begin("resume", run)
+    assert second.stderr is not None
+    assert second.stderr.readline().startswith("Tea (run ")
+    server.release()
+    assert finished(first).out == "Reply number 3.\n"
+    assert finished(second).out == "Reply number 3.\n"
+    followed = finished(follower)
+    assert followed.code == 0
+    assert '"RunFinished"' in followed.out
+    assert len(server.requests) == 3
+
+
+async def test_another_process_answers_while_the_first_one_drives(bare_desk: Desk) -> None:
+    go_on = asyncio.Event()
+
+    class Slow:
+        async def perform(self, effect: AskModel, call: Call) -> Reply:
+            await go_on.wait()
+            return Reply(Text("slow"), model="local/x")
+
+    def asking(state: Any) -> Program[Any]:
+        yield StepStarted("1", "Choose")
+        answer = yield AskHuman("Which one?", "select", ("Green", "Black"))
+        yield StepFinished("1", output=Text(answer.value))
+        go_on.set()
+        return answer.value
+
+    def working(state: Any) -> Program[Any]:
+        return (yield AskModel("work")).text
+
+    def program(state: Any) -> Program[Any]:
+        return (yield All((Branch(asking), Branch(working))))
+
+    bare_desk.environ["CUEBOOK_LOCAL_WEIGHTS"] = str(bare_desk.tea)  # any file: it is looked for, not opened
+    store = SqliteStore(bare_desk.store, synchronous="NORMAL")
+    service = Service(store, {AskModel: Slow()}, programs=lambda row, text, inputs: program)
+    row = await service.start(TEA, "tea.md", {}, Settings(model="local"))
+    driving = asyncio.create_task(service.drive(row.id))
+    while not await service.inbox():
+        await asyncio.sleep(0.02)
+
+    wrong = await asyncio.to_thread(bare_desk.call, "answer", row.id, "red")
+    assert (wrong.code, "Choose one of: Green, Black." in wrong.err) == (2, True)
+    ran = await asyncio.to_thread(bare_desk.call, "answer", row.id, "green", "--json")
+    done = await asyncio.wait_for(driving, 30)
+    assert (ran.code, ran.object["status"]) == (0, "completed")
+    assert done.status == "completed"
+    assert (await service.view(row.id)).result == ["Green", "slow"]
+    late = await asyncio.to_thread(bare_desk.call, "answer", row.id, "black")
+    assert (late.code, "it waits for nothing" in late.err) == (2, True)
+    await service.close()
