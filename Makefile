@@ -16,7 +16,8 @@ help: ## Show this list
 
 demo: environment ## Install what is needed and run an example playbook with the embedded model
 	$(heading) 'cuebook run $(EXAMPLE) $(ARGS)'
-	@$(BIN)/cuebook run $(EXAMPLE) $(ARGS)
+	@$(BIN)/cuebook run --live $(EXAMPLE) $(ARGS)
+	@printf '\nThe command is %s: put it on your path with ". .venv/bin/activate", then try "cuebook --help".\n' $(BIN)/cuebook
 
 test: check ## Everything CI runs: the checks below, then the tests (ARGS go to pytest)
 	$(heading) 'Tests (pytest)'

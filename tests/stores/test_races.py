@@ -11,17 +11,20 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cuebook.kernel.effects import All, Answer, AskHuman, CallTool, Program
+from cuebook.kernel.engine import Engine
 from cuebook.kernel.errors import Busy
 from cuebook.kernel.events import Performed, Performing
-from cuebook.kernel.run import Settings, Signal
+from cuebook.kernel.run import Signal
 from cuebook.stores.sqlite import SqliteStore
 from tests.stores.children import child, hear, tell
 from tests.stores.pen import claim, create, driven, wait_row
 from tests.stores.race_child import LEASE
-from tests.support import begin, engine_on, eventually, lines
+from tests.support import PROGRAMS, Held, begin, engine_on, eventually, lines
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are stopped and continued by signals")
 ROUNDS = 40
@@ -217,16 +220,26 @@ async def test_a_second_process_reads_everything_while_the_first_drives(
     assert hear(other) == "completed"
 
 
-async def test_an_answer_from_a_second_process_is_heard_by_the_first(
+async def test_an_answer_from_a_second_process_is_heard_while_the_first_is_busy(
     file_store: SqliteStore, tmp_path: Path, other: Process
 ) -> None:
-    engine = engine_on(file_store, tmp_path)
-    await begin(engine, "concurrent", settings=Settings())
-    driving = asyncio.create_task(engine.drive("run"))
-    row = await driving
-    assert row.status == "awaiting_input"
-    for wait in await file_store.waits(run="run"):
-        tell(other, f"answer {wait.id} fine two 0")
-        assert hear(other) == "won two"
-    assert (await engine.drive("run")).status == "completed"
+    def start(state: Any) -> Program[Any]:
+        outcomes = yield All((CallTool("hold"), AskHuman("Well?")))
+        return outcomes[1].value
+
+    held = Held()
+    PROGRAMS["asking while busy"] = lambda inputs: start
+    engine = engine_on(file_store, tmp_path, hold=held)
+    driving = asyncio.create_task(engine.drive(await begin(engine, "asking while busy")))
+    (wait,) = await eventually(lambda: file_store.waits(run="run"))
+    tell(other, f"answer {wait.id} fine two 0")
+    assert await asyncio.to_thread(hear, other) == "won two"
+    await eventually(lambda: _answered(engine))
+    held.go.set()
+    assert (await driving).status == "completed"
     await engine.close()
+
+
+async def _answered(engine: Engine) -> bool:
+    outcomes = [e.event.outcome async for e in engine.entries("run") if isinstance(e.event, Performed)]
+    return Answer("fine", "two") in outcomes

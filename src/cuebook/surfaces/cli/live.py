@@ -45,7 +45,7 @@ def view_for(given: Given) -> View:
         return Events(sys.stdout)
     if given.get("as_json"):
         return Plain(sys.stderr, sys.stdout, as_json=True)
-    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+    if given.get("as_live") or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb"):
         from cuebook.surfaces.cli.terminal import Terminal
 
         return Terminal(color=not given.get("no_color"))

@@ -15,6 +15,7 @@ from cuebook.kernel.errors import BadInput
 STORE = click.Option(["--store"], metavar="PATH", help="The file that holds the runs.")
 AS_JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object on stdout.")
 AS_EVENTS = click.Option(["--events", "as_events"], is_flag=True, help="Print every event as a line of JSON on stdout.")
+AS_LIVE = click.Option(["--live", "as_live"], is_flag=True, help="Stream as on a terminal, wherever it goes.")
 NO_COLOR = click.Option(["--no-color"], is_flag=True, help="No colours, as with NO_COLOR in the environment.")
 
 SETTINGS: list[click.Parameter] = [
@@ -29,7 +30,7 @@ SETTINGS: list[click.Parameter] = [
 BREAK = click.Option(["--break", "breakpoints"], metavar="STEPS", help="Pause after these steps, as in 2,3.")
 SET = click.Option(["--set", "values"], metavar="NAME=VALUE", multiple=True, help="Change a value; repeatable.")
 
-LIVE: list[click.Parameter] = [AS_JSON, AS_EVENTS, NO_COLOR]
+LIVE: list[click.Parameter] = [AS_JSON, AS_EVENTS, AS_LIVE, NO_COLOR]
 
 
 Given = dict[str, Any]
