@@ -170,7 +170,7 @@ def concurrent(inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
             yield StepFinished(f"w{name}", output=reply.content)
             return [name, said]
 
-        return Branch(start, name)
+        return Branch(start)
 
     def start(state: Any) -> Program[Any]:
         yield StepStarted("1", "Together")

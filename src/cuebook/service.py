@@ -11,13 +11,13 @@ import hmac
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from cuebook.dialects import registry
-from cuebook.kernel.acts import outcome_from
 from cuebook.kernel.context import Text, digest_of
 from cuebook.kernel.effects import Effect, Program, Reply
 from cuebook.kernel.engine import Engine, Observer, WatchFunction
@@ -34,7 +34,7 @@ from cuebook.kernel.events import (
     TextReset,
     ValueSet,
 )
-from cuebook.kernel.journal import Entry, Place, Verdict, without_void
+from cuebook.kernel.journal import Entry, Place, Verdict, outcome_from, without_void
 from cuebook.kernel.ports import Performer, Store
 from cuebook.kernel.rehearsal import Rehearsal
 from cuebook.kernel.run import RunRow, Settings, Signal, StepRow, WaitRow
@@ -127,7 +127,7 @@ class Service:
             raise BadInput(f"Run {parent.id} has not reached step {step}.", fix=f"Steps it has reached: {reached}.")
         row = self._row(parent.dialect, parent.interpreter, parent.playbook, parent.name, who)
         row.parent = parent.id
-        await self.engine.fork(row, known[-1], dict(values or {}), dict(settings or {}))
+        await self.engine.fork(row, known[-1], dict(values or {}), _checked_settings(settings))
         return row
 
     # --- driving ---
@@ -171,12 +171,13 @@ class Service:
         """Ends a pause (a breakpoint or a spent budget), with values and settings to change."""
         row = await self.get(run)
         pauses = [wait for wait in await self.store.waits(run=row.id) if wait.kind in ("breakpoint", "budget")]
+        checked = _checked_settings(settings)
         for wait in pauses:
-            changed = dict(settings or {})
+            changed = dict(checked)
             if wait.kind == "budget":
                 changed = _raised(wait, changed)
             await self._complete(wait, {"overrides": dict(overrides or {}), "settings": changed}, who)
-        if not pauses and (row.status in WAITING or row.status in ENDED):
+        if not pauses and (row.status in WAITING or row.status in ENDED) and row.reason != "non_determinism":
             raise Refused(f"Run {row.id} is {row.status}: there is no pause to end.", fix=self._next(row))
         return row
 
@@ -283,36 +284,35 @@ class Service:
         """
         number, _, offset = after.partition(".")
         seq = int(number)
+        texts = _Shown()
         live: asyncio.Queue[Entry | TextChunk | TextReset] = asyncio.Queue()
         stop = self.engine.observe(lambda event: live.put_nowait(event) if event.run == run else None)
-        rest: TextChunk | None = None
         try:
-            if offset:
-                rest = await self._rest_of_text(run, seq, int(offset))
-                if rest is not None:
-                    yield rest
-            shown = (seq, len(rest.text) + rest.offset) if rest is not None else (0, 0)
+            rest = await self._rest_of_text(run, seq, int(offset)) if offset else None
+            if rest is not None:
+                yield texts.showing(rest)
             while True:
                 async for entry in self.engine.entries(run, seq):
                     seq = entry.seq
-                    yield entry
-                    if isinstance(entry.event, ModelAsked) and (
-                        rest := await self._rest_of_text(run, seq, 0, live=True)
-                    ):
-                        shown = (seq, len(rest.text))
+                    rest = texts.rest_before(entry)
+                    if rest is not None:
                         yield rest
+                    yield entry
+                    if isinstance(entry.event, ModelAsked):
+                        rest = await self._rest_of_text(run, seq, 0, live=True)
+                        if rest is not None:
+                            yield texts.showing(rest)
                 if not follow or await self._at_rest(run, seq):
                     return
                 try:
                     event = await asyncio.wait_for(live.get(), 0.2)
                 except TimeoutError:
                     continue
-                if isinstance(event, TextChunk):
-                    if event.seq == shown[0] and event.offset < shown[1]:
-                        continue
-                    yield event
-                elif isinstance(event, TextReset):
-                    yield event
+                # A chunk whose call is not read from the journal yet comes with it, in the next round.
+                if isinstance(event, TextReset) or (
+                    isinstance(event, TextChunk) and event.seq <= seq and texts.lacks(event)
+                ):
+                    yield texts.showing(event)
         finally:
             stop()
 
@@ -374,7 +374,7 @@ class Service:
         )
 
     async def _wait(self, wait: str, token: str | None) -> WaitRow:
-        if token is not None and not hmac.compare_digest(token, self.token(wait)):
+        if token is not None and not hmac.compare_digest(token.encode(), self.token(wait).encode()):
             raise Refused("This token does not belong to this question.")
         return await self.store.wait(wait)
 
@@ -392,9 +392,12 @@ class Service:
         if self._key_file is None:
             raise Refused("Tokens need a key file.", fix="Give the service a key_file.")
         if not self._key_file.exists():
-            handle = os.open(self._key_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            with os.fdopen(handle, "wb") as file:
+            made = self._key_file.with_name(f"{self._key_file.name}.{secrets.token_hex(4)}")
+            with os.fdopen(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
                 file.write(secrets.token_bytes(32))
+            with suppress(FileExistsError):  # another process was faster: its key counts
+                os.link(made, self._key_file)
+            made.unlink()
         return self._key_file.read_bytes()
 
     def _next(self, row: RunRow) -> str:
@@ -405,6 +408,36 @@ class Service:
             "awaiting_input": f"`cuebook answer {row.id} VALUE` answers it.",
             "awaiting_approval": f"`cuebook decide {row.id} ...` decides it.",
         }.get(row.status, "")
+
+
+class _Shown:
+    """What one reader of a run's events has seen of the texts under way."""
+
+    def __init__(self) -> None:
+        self._until: dict[int, int] = {}
+        self._asked: dict[Place, int] = {}
+
+    def showing(self, event: TextChunk | TextReset) -> TextChunk | TextReset:
+        self._until[event.seq] = event.offset + len(event.text) if isinstance(event, TextChunk) else 0
+        return event
+
+    def lacks(self, chunk: TextChunk) -> bool:
+        return chunk.offset >= self._until.get(chunk.seq, 0)
+
+    def rest_before(self, entry: Entry) -> TextChunk | None:
+        """The end of a text that the reader has begun to see: it comes before the outcome, however slow the reader."""
+        event = entry.event
+        if isinstance(event, ModelAsked):
+            self._asked[entry.place] = entry.seq
+        if not isinstance(event, Performed):
+            return None
+        seq = self._asked.pop(entry.place, 0)
+        until = self._until.pop(seq, None)
+        self._until[seq] = 1 << 62  # what is still in the queue of it was seen
+        if until is None or not isinstance(event.outcome, Reply):
+            return None
+        text = event.outcome.text[: event.outcome.released][until:]
+        return TextChunk(entry.run, seq, entry.place.step, until, text) if text else None
 
 
 def _program_of(row: RunRow, text: str, inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
@@ -437,6 +470,15 @@ def _fitting(row: WaitRow, value: str) -> str:
             raise BadInput(f"'{value}' is not one of the options.", fix=f"Choose one of: {', '.join(row.options)}.")
         return chosen
     return value
+
+
+def _checked_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    edits = msgspec.to_builtins(dict(settings or {}))
+    try:
+        Settings().edited(edits)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"These settings do not fit: {error}.") from None
+    return dict(edits)
 
 
 def _raised(wait: WaitRow, settings: dict[str, Any]) -> dict[str, Any]:

@@ -76,9 +76,7 @@ async def main(folder: Path) -> None:
     sqlite.LEASE = LEASE
     store = SqliteStore(folder / "store.db")
     holding: dict[str, Any] = {"hold": Holding(folder)}
-    engine = Engine(
-        store, program_of, performers(folder, **holding), heartbeat_every=0.1, listen_every=0.02
-    )
+    engine = Engine(store, program_of, performers(folder, **holding), heartbeat_every=0.1, listen_every=0.02)
     engine.observe(lambda event: None)
     print("ready", flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):

@@ -16,12 +16,14 @@ import pytest
 
 from cuebook.kernel.engine import Engine
 from cuebook.kernel.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
+from cuebook.kernel.events import WAITING
+from cuebook.kernel.run import Settings
 from cuebook.stores.sqlite import SqliteStore
 from cuebook.stores.writer import Writer
 from tests.stores.children import child, hear, tell
 from tests.stores.disk_child import NOBODY
 from tests.stores.pen import create, numbers
-from tests.support import begin, engine_on, lines
+from tests.support import begin, engine_on, eventually, lines
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals, mounts and users as on Linux")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount, and become somebody else")
@@ -31,13 +33,10 @@ async def finish(path: Path, run: str = "run", folder: Path | None = None) -> No
     """Opens the store anew and takes the run to its end, as a careful person would."""
     store = SqliteStore(path)
     engine = engine_on(store, folder or path.parent)
-    for _ in range(10):
-        row = await engine.drive(run)
+    while (row := await engine.drive(run)).status in WAITING:
         for wait in await store.waits(run=run):
             reply = {"decision": "repeat"} if wait.kind == "in_doubt" else {"value": "yes"}
             await store.complete_wait(wait.id, reply, "me", engine.clock())
-        if row.status == "completed":
-            break
     assert row.status == "completed"
     assert (await engine.verify(run)).broken_at is None
     assert (await engine.replay(run)).complete
@@ -56,10 +55,13 @@ def says(error: Exception, path: Path) -> None:
 
 
 async def fill(store: SqliteStore, engine: Engine) -> StoreError:
-    with pytest.raises(StoreError) as caught:
+    """Starts runs until there is no more room; gives the refusal."""
+    try:
         for number in range(10_000):
             await engine.drive(await begin(engine, "counting", f"filler{number}", n=20, ballast="x" * 5000))
-    return caught.value
+    except StoreError as error:
+        return error
+    raise AssertionError("there is always room")
 
 
 async def test_a_store_that_may_not_grow_says_so_and_goes_on_when_it_may(tmp_path: Path) -> None:
@@ -72,9 +74,7 @@ async def test_a_store_that_may_not_grow_says_so_and_goes_on_when_it_may(tmp_pat
     assert isinstance(error, StoreFull)
     says(error, store.path)
     with pytest.raises(StoreFull):
-        for _ in range(20):
-            await engine.drive("run")
-            raise AssertionError("there was room for it")
+        await engine.drive("run")
     assert (await engine.verify("run")).broken_at is None
     store._connection.execute("PRAGMA max_page_count = 100000")
     assert (await engine.drive("run")).status == "awaiting_input", "in the same process, as soon as there is room"
@@ -96,6 +96,15 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
+def fill_up(filler: Path) -> None:
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            return
+
+
 @as_root
 async def test_a_full_disk_loses_nothing_that_was_acknowledged(tiny_disk: Path, tmp_path: Path) -> None:
     path = tiny_disk / "store.db"
@@ -104,9 +113,7 @@ async def test_a_full_disk_loses_nothing_that_was_acknowledged(tiny_disk: Path, 
     await engine.drive(await begin(engine, "everything"))
     told = await numbers(store)
     filler = tiny_disk / "filler"
-    with filler.open("wb", buffering=0) as file, pytest.raises(OSError):
-        while True:
-            file.write(b"x" * 4096)
+    fill_up(filler)
     error = await fill(store, engine)
     says(error, path)
     assert isinstance(error, StoreFull)
@@ -119,9 +126,7 @@ async def test_a_full_disk_loses_nothing_that_was_acknowledged(tiny_disk: Path, 
 
 @as_root
 async def test_a_new_store_on_a_full_disk_is_refused_in_words(tiny_disk: Path) -> None:
-    with (tiny_disk / "filler").open("wb", buffering=0) as file, pytest.raises(OSError):
-        while True:
-            file.write(b"x" * 4096)
+    fill_up(tiny_disk / "filler")
     with pytest.raises(StoreError) as caught:
         SqliteStore(tiny_disk / "store.db")
     says(caught.value, tiny_disk / "store.db")
@@ -181,6 +186,30 @@ async def test_a_lock_that_is_given_up_in_time_is_waited_for(tmp_path: Path) -> 
         await creating
     assert (await store.run("run")).status == "pending"
     await store.close()
+
+
+async def test_serving_goes_on_when_the_lock_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hurry(monkeypatch)
+    store = SqliteStore(tmp_path / "store.db")
+    engine = engine_on(store, tmp_path)
+    await engine.drive(await begin(engine, "everything", settings=Settings(pause_expiry=0.01)))
+    with child("disk_child", "hold", store.path) as holder:
+        hear(holder)
+        serving = asyncio.create_task(engine.serve(every=0.01))
+        await asyncio.sleep(0.2)
+        tell(holder)
+        holder.wait()
+        try:
+            await eventually(lambda: has_status(store, "expired"), 10)
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+    await engine.close()
+    await store.close()
+
+
+async def has_status(store: SqliteStore, status: str) -> bool:
+    return (await store.run("run")).status == status
 
 
 # --- torn pages -----------------------------------------------------------------------------------------------
@@ -253,7 +282,9 @@ async def test_a_page_changed_on_disk_is_noticed_by_verify(tmp_path: Path) -> No
 # --- what is no store, or may not be written ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("content", [b"This is a shopping list, not a database. " * 100, b"SQLite format 3\0" + b"\xff" * 5000])
+@pytest.mark.parametrize(
+    "content", [b"This is a shopping list, not a database. " * 100, b"SQLite format 3\0" + b"\xff" * 5000]
+)
 async def test_a_file_that_is_no_database_is_refused_and_left_alone(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "list.db"
     path.write_bytes(content)
@@ -261,6 +292,15 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(content: byt
         SqliteStore(path)
     says(caught.value, path)
     assert path.read_bytes() == content
+
+
+async def read_all(path: Path) -> None:
+    store = SqliteStore(path)
+    try:
+        for row in await store.runs():
+            await numbers(store, row.id)
+    finally:
+        await store.close()
 
 
 async def test_a_store_with_ruined_pages_is_damaged(tmp_path: Path) -> None:
@@ -277,12 +317,7 @@ async def test_a_store_with_ruined_pages_is_damaged(tmp_path: Path) -> None:
         file.seek(4096)
         file.write(b"\xa5" * (path.stat().st_size - 4096))
     with pytest.raises(StoreDamaged) as caught:
-        ruined = SqliteStore(path)
-        try:
-            await ruined.runs()
-            await numbers(ruined, "run1")
-        finally:
-            await ruined.close()
+        await read_all(path)
     says(caught.value, path)
     shutil.copy(backup, path)
     await finish(path, "run1")
@@ -317,6 +352,19 @@ def open_folder(tmp_path: Path) -> Iterator[Path]:
         above.chmod(mode)
 
 
+def protect(path: Path, what: str) -> None:
+    os.chown(path.parent, NOBODY, NOBODY)
+    os.chown(path, NOBODY, NOBODY)
+    path.parent.chmod(0o500 if what != "file" else 0o700)
+    path.chmod(0o400 if what != "folder" else 0o600)
+
+
+def open_again(path: Path) -> None:
+    path.parent.chmod(0o700)
+    for file in path.parent.iterdir():  # a store that was opened for reading leaves files that can only be read
+        file.chmod(0o600)
+
+
 @as_root
 @pytest.mark.parametrize("what", ["folder", "file", "both"])
 async def test_what_may_not_be_written_is_refused_in_words(what: str, open_folder: Path) -> None:
@@ -324,28 +372,27 @@ async def test_what_may_not_be_written_is_refused_in_words(what: str, open_folde
     store = SqliteStore(path)
     await begin(engine_on(store, open_folder), "counting")
     await store.close()
-    os.chown(open_folder, NOBODY, NOBODY)
-    os.chown(path, NOBODY, NOBODY)
-    open_folder.chmod(0o500 if what != "file" else 0o700)
-    path.chmod(0o400 if what != "folder" else 0o600)
+    protect(path, what)
     said = tried(path)
     assert said.startswith("store_read_only:"), said
     assert str(path) in said
     assert "Check the permissions" in said
-    open_folder.chmod(0o700)
-    for file in open_folder.iterdir():  # a store that was opened for reading leaves files that can only be read
-        file.chmod(0o600)
+    open_again(path)
     assert tried(path) == "fine"
     await finish(path)
 
 
 @as_root
-async def test_a_store_that_may_not_be_created_is_refused_in_words(open_folder: Path) -> None:
+def test_a_store_that_may_not_be_created_is_refused_in_words(open_folder: Path) -> None:
     open_folder.chmod(0o555)
     said = tried(open_folder / "new" / "store.db")
     assert said.startswith("store_read_only:")
     assert str(open_folder / "new" / "store.db") in said
     assert "--store" in said
+
+
+def remount(folder: Path, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", folder], check=True)
 
 
 @as_root
@@ -356,12 +403,12 @@ async def test_a_disk_that_turned_read_only_is_named_and_the_run_goes_on_later(t
     await begin(engine, "everything")
     await engine.close()
     await store.close()
-    subprocess.run(["mount", "-o", "remount,ro", tiny_disk], check=True)
+    remount(tiny_disk, "ro")
     try:
         with pytest.raises(StoreReadOnly) as caught:
             await create(SqliteStore(path), "other")
     finally:
-        subprocess.run(["mount", "-o", "remount,rw", tiny_disk], check=True)
+        remount(tiny_disk, "rw")
     says(caught.value, path)
     await finish(path, folder=tmp_path)
 
@@ -370,5 +417,3 @@ def test_an_error_nobody_foresaw_still_names_the_file(tmp_path: Path) -> None:
     store = SqliteStore.__new__(SqliteStore)
     store.path = tmp_path / "store.db"
     says(store.translate(sqlite3.OperationalError("the moon is full")), store.path)
-
-

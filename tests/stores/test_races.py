@@ -159,9 +159,7 @@ async def test_a_driver_that_was_stopped_too_long_is_fenced_and_its_outcome_is_s
     assert [record.seq async for record in file_store.records("run")] == before, "it recorded nothing more"
     (wait,) = await file_store.waits(run="run")
     assert wait.details["late"] == {"is": "ToolResult", "value": "from the first"}
-    await file_store.complete_wait(
-        wait.id, {"decision": "done", "outcome": wait.details["late"]}, "me", engine.clock()
-    )
+    await file_store.complete_wait(wait.id, {"decision": "done", "outcome": wait.details["late"]}, "me", engine.clock())
     assert (await engine.drive("run")).status == "completed"
     assert lines(tmp_path) == ["do", "held"]
     entries = [entry.event async for entry in engine.entries("run")]

@@ -68,7 +68,10 @@ async def test_an_older_store_is_brought_up_to_date_and_keeps_its_runs(
     await create(store)
     await store.append((await claim(store)).batch(*driven(3)))
     await store.close()
-    newer = (*MIGRATIONS, "CREATE TABLE extra (name TEXT); -- with a comment; and a semicolon in it\nCREATE TABLE more (x);")
+    newer = (
+        *MIGRATIONS,
+        "CREATE TABLE extra (name TEXT); -- with a comment; and a semicolon in it\nCREATE TABLE more (x);",
+    )
     monkeypatch.setattr(sqlite, "MIGRATIONS", newer)
     store = SqliteStore(path)
     assert await numbers(store) == [1, 2, 3, 4]
@@ -104,7 +107,7 @@ async def test_a_migration_that_fails_leaves_the_store_as_it_was(
     broken = (*MIGRATIONS, "CREATE TABLE extra (name TEXT); INSERT INTO nowhere VALUES (1);")
     with monkeypatch.context() as patch:
         patch.setattr(sqlite, "MIGRATIONS", broken)
-        with pytest.raises(StoreError, match="store.db"):
+        with pytest.raises(StoreError, match=r"store\.db"):
             SqliteStore(path)
     assert version_of(path) == len(MIGRATIONS)
     store = SqliteStore(path)
@@ -127,7 +130,7 @@ async def test_someone_elses_database_is_refused_and_not_touched(tmp_path: Path)
     assert path.read_bytes() == before
 
 
-async def test_many_processes_may_open_a_new_store_at_once(tmp_path: Path) -> None:
+def test_many_processes_may_open_a_new_store_at_once(tmp_path: Path) -> None:
     code = "import sys; from cuebook.stores.sqlite import SqliteStore; sys.stdin.read(1); SqliteStore(sys.argv[1])"
     for round_ in range(2):
         path = tmp_path / f"store{round_}.db"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -109,7 +111,7 @@ async def test_an_unknown_run_is_not_found(ask: str, store: Store) -> None:
     async def append() -> None:
         await store.append(Batch("nobody", 1, []))
 
-    asked = {
+    asked: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
         "claim": lambda: store.claim("nobody", "d1", 0.0),
         "run": lambda: store.run("nobody"),
         "steps": lambda: store.steps("nobody"),
@@ -178,6 +180,15 @@ async def test_the_first_write_of_a_number_wins(store: Store) -> None:
     assert await store.waits() == []
     await store.append(pen.batch(*driven()))
     assert await numbers(store) == [1, 2, 3]
+
+
+async def test_a_journal_has_no_gaps(store: Store) -> None:
+    await create(store)
+    pen = await claim(store)
+    pen.batch(*driven())
+    with pytest.raises(StoreError):
+        await store.append(pen.batch(*driven()))
+    assert await numbers(store) == [1]
 
 
 async def test_appends_of_one_run_stay_in_order_and_those_of_others_do_not_mix(store: Store) -> None:
@@ -275,7 +286,9 @@ async def test_release_gives_the_run_up(store: Store) -> None:
     assert await store.release(pen.batch(*driven(), row=as_row("paused")), unless_news=True)
     row = await store.run("run")
     assert (row.driver, row.status) == ("", "paused")
-    assert (await store.claim("run", "d2", 0.0)).row.epoch == 2
+    with pytest.raises(Fenced):
+        await store.append(pen.batch(*driven()))
+    assert (await store.claim("run", "d2", 0.0)).row.epoch > pen.epoch
 
 
 async def test_release_is_undone_when_something_came(store: Store) -> None:
@@ -428,9 +441,9 @@ async def test_an_ended_run_takes_no_signal_but_a_retry(status: RunStatus, store
     await create(store)
     pen = await claim(store)
     await store.release(pen.batch(RunFinished(status), row=as_row(status)), unless_news=False)
-    for kind in ("cancel", "message"):
+    for late in (Signal("run", "cancel"), Signal("run", "message")):
         with pytest.raises(Refused, match=status):
-            await store.signal(Signal("run", kind))  # type: ignore[arg-type]
+            await store.signal(late)
     if status == "completed":
         with pytest.raises(Refused):
             await store.signal(Signal("run", "retry"))
@@ -465,7 +478,7 @@ async def test_ready_are_new_runs_and_those_whose_driver_is_gone(store: Store) -
     await store.release(paused.batch(*driven(), row=as_row("paused", "paused")), unless_news=True)
     assert await store.ready(1.0, "d2") == ["new"]
     assert await store.ready(11.0, "d2") == ["new", "held"]
-    assert await store.ready(11.0, "d1") == ["new"], "not what it holds itself"
+    assert await store.ready(1.0, "d1") == ["new", "held"], "who holds it knows whether it is being driven"
     await store.retire("d1")
     assert await store.ready(1.0, "d2") == ["new", "held"]
 
@@ -488,5 +501,3 @@ async def test_a_closed_store_says_so(store: Store) -> None:
     await store.close()
     with pytest.raises(StoreError, match="closed"):
         await store.append(pen.batch(*driven()))
-
-

@@ -21,19 +21,28 @@ from cuebook.stores.sqlite import SqliteStore
 from tests.stores.pen import Pen, create, fork, long, wait_row
 from tests.support import new_row
 
-RUNS = ("a", "b", "c")
+RUNS = ("a", "a", "b", "c")
 DRIVERS = ("d1", "d2")
 BRANCH = "#0.0[0]/"
+KINDS = ("plain", "open", "open", "close", "take", "checkpoint", "rewind")
+BEGINNING: tuple[tuple[Any, ...], ...] = (
+    ("create", "a"),
+    ("heartbeat", "d1"),
+    ("claim", "a", "d1"),
+    ("append", "a", "d1", "open"),
+    ("append", "a", "d1", "open"),
+)
+"""A run with two questions, so that every sequence has something to act on."""
 
-run, driver = st.sampled_from(RUNS), st.sampled_from(DRIVERS)
+run, driver = st.sampled_from(RUNS), st.sampled_from(("d1", *DRIVERS))
 operation = st.one_of(
     st.tuples(st.just("create"), run),
     st.tuples(st.just("fork"), run, run, st.integers(2, 6)),
     st.tuples(st.just("claim"), run, driver),
-    st.tuples(st.just("append"), run, driver, st.sampled_from(["plain", "open", "close", "take", "checkpoint", "rewind"])),
+    st.tuples(st.just("append"), run, driver, st.sampled_from(KINDS)),
     st.tuples(st.just("release"), run, driver, st.booleans(), st.sampled_from(["paused", "failed", "completed"])),
     st.tuples(st.just("news"), run),
-    st.tuples(st.just("answer"), st.integers(0, 4)),
+    st.tuples(st.just("answer"), st.integers(0, 3)),
     st.tuples(st.just("signal"), run, st.sampled_from(["cancel", "retry", "message", "late"])),
     st.tuples(st.just("expire")),
     st.tuples(st.just("heartbeat"), driver),
@@ -50,7 +59,9 @@ class Script:
         self.now = 100.0
         self.pens: dict[tuple[str, str], Pen] = {}
         self.rows: dict[str, RunRow] = {}
+        self.signals: dict[str, list[int]] = {}
         self.waits = 0
+        self.opened: list[str] = []
 
     async def play(self, said: tuple[Any, ...]) -> Any:
         try:
@@ -93,6 +104,7 @@ class Script:
         claim = await self.store.claim(name, driver, self.now)
         self.pens[name, driver] = Pen.after(claim)
         self.rows[name] = claim.row
+        self.signals[name] = [signal.id for signal in claim.signals]
         return (
             claim.row.epoch, claim.text, claim.inherited, claim.head[0], claim.steps,
             sorted((w.id, w.state, w.by) for w in claim.waits), [(s.kind, s.payload) for s in claim.signals],
@@ -112,9 +124,9 @@ class Script:
                     Driven("x"), opened=[wait_row(f"w{self.waits - 1}", name, expires, opened=self.now, kind=kind)]
                 )
             case "close":
-                return pen.batch(Driven("x"), closed=[f"w{self.waits - 1}"] if self.waits else [])
+                return pen.batch(Driven("x"), closed=self.opened[-1:])
             case "take":
-                return pen.batch(Driven("x"), taken=[1, 2])
+                return pen.batch(Driven("x"), taken=self.signals.pop(name, []))
             case "checkpoint":
                 return pen.batch(Checkpointed(1, {}), checkpoints=[("", seq)])
             case "rewind":
@@ -130,6 +142,7 @@ class Script:
         batch = self._batch(name, driver, what)
         if batch is not None:
             await self.store.append(batch)
+            self.opened += [wait.id for wait in batch.opened]
 
     async def _release(self, name: str, driver: str, unless_news: bool, status: Any) -> Any:
         pen = self.pens.get((name, driver))
@@ -143,11 +156,15 @@ class Script:
         return done
 
     async def _news(self, name: str) -> Any:
+        if not any((name, driver) in self.pens for driver in DRIVERS):
+            return None  # only who holds a run asks for its news
         news = await self.store.news(name)
+        self.signals[name] = [signal.id for signal in news.signals]
         return sorted((w.id, w.state, w.by) for w in news.waits), [(s.kind, s.payload) for s in news.signals]
 
     async def _answer(self, number: int) -> Any:
-        done = await self.store.complete_wait(f"w{number}", {"value": "yes"}, "me", self.now)
+        wait = f"w{self.waits - number}"
+        done = await self.store.complete_wait(wait, {"value": "yes"}, "me", self.now)
         return done.id, done.state, done.answer, done.by
 
     async def _signal(self, name: str, kind: Any) -> None:
@@ -170,7 +187,7 @@ class Script:
 async def play_on_both(path: Path, operations: list[tuple[Any, ...]]) -> None:
     file, memory = Script(SqliteStore(path, synchronous="NORMAL")), Script(MemoryStore())
     try:
-        for number, said in enumerate([("create", "a"), ("heartbeat", "d1"), ("claim", "a", "d1"), *operations]):
+        for number, said in enumerate([*BEGINNING, *operations]):
             assert await file.play(said) == await memory.play(said), f"{number}: {said}"
     finally:
         await file.store.close()

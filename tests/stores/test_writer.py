@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from tests.stores.pen import Pen, claim, create, driven, numbers, wait_row
 
 
 @pytest.fixture
-def commits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def commits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many writes each commit held."""
     counted: list[int] = []
     attempt = Writer._attempt
@@ -29,7 +28,7 @@ def commits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         attempt(self, writes, begun)
 
     monkeypatch.setattr(Writer, "_attempt", counting)
-    yield counted
+    return counted
 
 
 async def pens_of(store: SqliteStore, number: int) -> list[Pen]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import secrets
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -23,23 +23,20 @@ from cuebook.kernel.effects import (
     AskModel,
     Breakpoint,
     Checkpoint,
-    CommandResult,
     Drawn,
     Effect,
     Elapsed,
     Failed,
-    HttpResponse,
     Message,
     Moment,
     Now,
     Random,
     Reply,
     Resumed,
-    Source,
     Usage,
     Wait,
 )
-from cuebook.kernel.errors import Fenced
+from cuebook.kernel.errors import CuebookError, Fenced
 from cuebook.kernel.events import (
     Checkpointed,
     ModelAsked,
@@ -49,14 +46,11 @@ from cuebook.kernel.events import (
     TextChunk,
     TextReset,
     WaitClosed,
-    WaitKind,
-    WaitOpened,
     Warned,
 )
-from cuebook.kernel.journal import Key, Place, plain
+from cuebook.kernel.journal import Key, Place, outcome_from, plain
 from cuebook.kernel.ports import Call
-from cuebook.kernel.run import Signal, WaitRow
-from cuebook.kernel.scribe import storable
+from cuebook.kernel.run import Signal
 
 if TYPE_CHECKING:
     from cuebook.kernel.driver import Driver, Line
@@ -64,6 +58,7 @@ if TYPE_CHECKING:
 Acted = tuple[int | None, Any]
 Handler = Callable[["Driver", "Line", Key, Any], Awaitable[Acted]]
 
+CANCELLED = Failed("cancelled", "Cancelled.")
 PASSED = Resumed()
 """What a breakpoint that does not pause, and a checkpoint, give back."""
 
@@ -72,7 +67,7 @@ def handler(effect: Effect) -> Handler:
     return _HANDLERS.get(type(effect), _act_on_world)
 
 
-def lies_behind(effect: Effect) -> bool:
+def may_lie_behind(effect: Effect) -> bool:
     """Whether it may have been passed without a record: a breakpoint that did not pause, an earlier checkpoint."""
     return isinstance(effect, Breakpoint | Checkpoint)
 
@@ -81,18 +76,17 @@ def lies_behind(effect: Effect) -> bool:
 
 
 async def _now(driver: Driver, line: Line, key: Key, effect: Now) -> Acted:
-    return await driver.record(key, effect, Moment(driver.clock()))
+    return await driver.record(key, effect.fingerprint, Moment(driver.clock()))
 
 
 async def _random(driver: Driver, line: Line, key: Key, effect: Random) -> Acted:
-    return await driver.record(key, effect, Drawn(random.random()))
+    return await driver.record(key, effect.fingerprint, Drawn(random.random()))
 
 
 async def _checkpoint(driver: Driver, line: Line, key: Key, effect: Checkpoint) -> Acted:
     cursor = line.cursor
     event = Checkpointed(plain(effect.state), msgspec.to_builtins(cursor))
-    seq = driver.scribe.seq + 1
-    await driver.scribe.commit(event, cursor.place(), checkpoints=[(cursor.path, seq)])
+    await driver.scribe.commit(event, cursor.place(), checkpoints=[(cursor.path, driver.scribe.seq + 1)])
     return None, PASSED
 
 
@@ -101,8 +95,7 @@ async def _checkpoint(driver: Driver, line: Line, key: Key, effect: Checkpoint) 
 
 async def _ask_human(driver: Driver, line: Line, key: Key, effect: AskHuman) -> Acted:
     expiry = effect.expires_after if effect.expires_after is not None else driver.settings.pause_expiry
-    closed = await _wait(
-        driver,
+    closed = await driver.waits.wait(
         line,
         key,
         "question",
@@ -113,114 +106,40 @@ async def _ask_human(driver: Driver, line: Line, key: Key, effect: AskHuman) -> 
         expires_after=expiry,
     )
     if closed.how == "answered":
-        return await driver.record(key, effect, Answer(str(closed.answer.get("value", "")), closed.by))
-    return await driver.record(key, effect, _unanswered(closed, "The question was not answered in time."))
+        return await driver.record(key, effect.fingerprint, Answer(str(closed.answer.get("value", "")), closed.by))
+    return await driver.record(key, effect.fingerprint, _unanswered(closed, "The question was not answered in time."))
 
 
 async def _breakpoint(driver: Driver, line: Line, key: Key, effect: Breakpoint) -> Acted:
     if effect.step not in driver.settings.breakpoints and (key, "breakpoint") not in driver.recorded.opened:
         return None, PASSED
     prompt = f"Paused after step {effect.step}."
-    closed = await _wait(driver, line, key, "breakpoint", prompt, expires_after=driver.settings.pause_expiry)
+    closed = await driver.waits.wait(line, key, "breakpoint", prompt, expires_after=driver.settings.pause_expiry)
     if closed.how == "answered":
-        return await driver.record(key, effect, Resumed(closed.answer.get("overrides", {}), closed.by))
-    return await driver.record(key, effect, _unanswered(closed, "The pause was not ended in time."))
+        return await driver.record(key, effect.fingerprint, Resumed(closed.answer.get("overrides", {}), closed.by))
+    return await driver.record(key, effect.fingerprint, _unanswered(closed, "The pause was not ended in time."))
 
 
 async def _wait_for(driver: Driver, line: Line, key: Key, effect: Wait) -> Acted:
     if effect.channel is None:
-        closed = await _wait(driver, line, key, "timer", "Waiting for time to pass.", expires_after=effect.seconds or 0)
+        closed = await driver.waits.wait(
+            line, key, "timer", "Waiting for time to pass.", expires_after=effect.seconds or 0
+        )
     else:
         prompt = f"Waiting for a message on '{effect.channel}'."
         details = {"channel": effect.channel}
-        closed = await _wait(driver, line, key, "message", prompt, expires_after=effect.seconds, details=details)
+        closed = await driver.waits.wait(line, key, "message", prompt, expires_after=effect.seconds, details=details)
     if closed.how == "answered":
-        return await driver.record(key, effect, Message(closed.answer.get("value"), closed.by))
+        return await driver.record(key, effect.fingerprint, Message(closed.answer.get("value"), closed.by))
     if closed.how == "expired":
-        return await driver.record(key, effect, Elapsed())
-    return await driver.record(key, effect, _unanswered(closed, ""))
+        return await driver.record(key, effect.fingerprint, Elapsed())
+    return await driver.record(key, effect.fingerprint, _unanswered(closed, ""))
 
 
 def _unanswered(closed: WaitClosed, expired: str) -> Failed:
     if closed.how == "expired":
         return Failed("expired", expired, fix="Restart the run from that step.")
-    return Failed("cancelled", "Cancelled.")
-
-
-async def _wait(
-    driver: Driver,
-    line: Line,
-    key: Key,
-    kind: WaitKind,
-    prompt: str,
-    *,
-    purpose: str = "",
-    type: str = "",
-    options: tuple[str, ...] = (),
-    default: str | None = None,
-    expires_after: float | None = None,
-    details: dict[str, Any] | None = None,
-) -> WaitClosed:
-    """Opens a wait (or finds it opened before a crash), stands still until it is decided, and records that."""
-    purpose = purpose or kind
-    known = driver.recorded.opened.get((key, purpose))
-    if known is not None and known.wait in driver.recorded.closed:
-        return driver.recorded.closed[known.wait]
-    place = Place(*key)
-    if known is None:
-        now = driver.clock()
-        row = WaitRow(
-            id=f"w{secrets.token_hex(8)}",
-            run=driver.run_id,
-            tenant=driver.row.tenant,
-            owner=driver.row.owner,
-            place=place,
-            kind=kind,
-            prompt=prompt,
-            purpose=purpose,
-            type=type,
-            options=options,
-            default=default,
-            details=details or {},
-            opened=now,
-            expires=None if expires_after is None else now + expires_after,
-        )
-        driver.scribe.note(
-            WaitOpened(row.id, kind, prompt, purpose, type, options, default, row.expires, row.details),
-            place,
-            opened=[row],
-        )
-    else:
-        row = driver.waits[known.wait]
-    closed: WaitClosed | None = None
-    taken: list[int] = []
-    while closed is None:
-        message = message_for(driver, row) if kind == "message" else None
-        if message is not None:
-            driver.take(message)
-            taken = [message.id]
-            closed = WaitClosed(row.id, "answered", kind, {"value": message.payload.get("value")}, message.by)
-            break
-        decided = await driver.park(row)
-        if decided is not None:
-            closed = WaitClosed(row.id, _HOW.get(decided.state, "cancelled"), kind, decided.answer, decided.by)
-        elif driver.cancel is not None and not line.cancelled:
-            closed = WaitClosed(row.id, "cancelled", kind)
-    driver.scribe.note(closed, place, closed=[row.id], taken=taken)
-    driver.settings = driver.settings.edited(closed.answer.get("settings", {}))
-    return closed
-
-
-_HOW: dict[str, Literal["answered", "expired"]] = {"answered": "answered", "expired": "expired"}
-
-
-def message_for(driver: Driver, wait: WaitRow) -> Signal | None:
-    """The oldest message on the wait's channel that no one has taken."""
-    channel = wait.details.get("channel")
-    for signal in driver.signals:
-        if signal.kind == "message" and signal.payload.get("channel") == channel:
-            return signal
-    return None
+    return CANCELLED
 
 
 # --- by asking a model --------------------------------------------------------------------------------
@@ -231,14 +150,18 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
     estimate = driver.engine.estimate(effect, driver.settings)
     while (why := over_budget(driver, effect, estimate)) is not None:
         asked += 1
-        closed = await _wait(
-            driver, line, key, "budget", why.message, purpose=f"budget:{asked}", details={"code": why.code}
+        closed = await driver.waits.wait(
+            line, key, "budget", why.message, purpose=f"budget:{asked}", details={"code": why.code}
         )
         if closed.how != "answered":
-            return await driver.record(key, effect, Failed("cancelled", "Cancelled."))
+            return await driver.record(key, effect.fingerprint, Failed("cancelled", "Cancelled."))
         estimate = driver.engine.estimate(effect, driver.settings)
     attempt = driver.recorded.asked.get(key, 0) + 1
-    driver.scribe.keep_context(effect.context)
+    try:
+        effect.prompt.encode()
+        driver.scribe.keep_context(effect.context)
+    except UnicodeError as error:
+        return await driver.record(key, effect.fingerprint, Failed("not_storable", f"The prompt is no text: {error}."))
     model = effect.model or driver.settings.model
     event = ModelAsked(model, effect.context.digest, Text(effect.prompt), effect.fingerprint)
     seq = driver.scribe.note(event, Place(*key, attempt))
@@ -249,11 +172,11 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
         driver.under_way[key] = estimate
     try:
         outcome = await _perform(driver, line, key, effect, attempt, stream)
-        if isinstance(outcome, Reply):
-            outcome = stream.close(outcome)
-        return await driver.record(key, effect, outcome, attempt)
     finally:
-        driver.under_way.pop(key, None)
+        driver.under_way.pop(key, None)  # from here on its real usage counts
+    if isinstance(outcome, Reply):
+        outcome = stream.close(outcome)
+    return await driver.record(key, effect.fingerprint, outcome, attempt)
 
 
 class _Stream:
@@ -302,31 +225,30 @@ async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) ->
     if attempt and not effect.repeatable:
         decision = await _settle_doubt(driver, line, key, effect, attempt)
         if decision is not None:
-            return await driver.record(key, effect, decision, attempt)
+            return await driver.record(key, effect.fingerprint, decision, attempt)
     attempt += 1
     seq = driver.scribe.seq
     if effect.changes:
-        intent = Performing(effect, effect.fingerprint)  # type: ignore[arg-type]
-        done = driver.scribe.commit(intent, Place(*key, attempt))
-        seq = driver.scribe.seq
-        await done
+        seq = await driver.scribe.commit(Performing(effect, effect.fingerprint), Place(*key, attempt))  # type: ignore[arg-type]
+        driver.acting[key] = (effect, attempt)
     outcome = await _perform(driver, line, key, effect, attempt, _Stream(driver, key, seq, effect))
     try:
-        return await driver.record(key, effect, outcome, attempt)
+        recorded = await driver.record(key, effect.fingerprint, outcome, attempt)
     except Fenced:
         if effect.changes and not (isinstance(outcome, Failed) and outcome.code == "cancelled"):
             await _send_late(driver, key, outcome)
         raise
+    driver.acting.pop(key, None)
+    return recorded
 
 
 async def _settle_doubt(driver: Driver, line: Line, key: Key, effect: Effect, attempt: int) -> AnyOutcome | None:
     """A person says what became of an effect that was begun and never answered. None: perform it again."""
-    late = next((s for s in driver.signals if s.kind == "late" and tuple(s.payload["key"]) == key), None)
     details = {"effect": msgspec.to_builtins(effect), "attempt": attempt}
+    late = driver.waits.late_outcome(key)
     if late is not None:
-        details["late"] = late.payload["outcome"]
-    closed = await _wait(
-        driver,
+        details["late"] = late
+    closed = await driver.waits.wait(
         line,
         key,
         "in_doubt",
@@ -347,37 +269,39 @@ async def _settle_doubt(driver: Driver, line: Line, key: Key, effect: Effect, at
             return Failed("in_doubt", f"Stopped: nobody knows whether '{effect.fingerprint}' happened.", details=doubt)
 
 
-def outcome_from(value: Any) -> AnyOutcome:
-    """An outcome from its plain form; `msgspec.ValidationError` if it is none."""
-    made: AnyOutcome = msgspec.convert(value, AnyOutcome, dec_hook=lambda _, text: Text(text))
-    return made
-
-
 async def _send_late(driver: Driver, key: Key, outcome: AnyOutcome) -> None:
     payload = {"key": list(key), "outcome": msgspec.to_builtins(outcome, enc_hook=str)}
     await driver.engine.store.signal(Signal(driver.run_id, "late", payload, driver.engine.driver))
+
+
+# --- performing ---------------------------------------------------------------------------------------
 
 
 async def _perform(driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, stream: _Stream) -> AnyOutcome:
     performer = driver.engine.performers.get(type(effect))
     if performer is None:
         return Failed("no_performer", f"Nothing here can perform '{effect.kind}'.", fix="Configure it first.")
-    place = Place(*key, attempt)
+
+    def warn(code: str, message: str) -> None:
+        driver.scribe.note(Warned(code, message), Place(*key, attempt))
+
     call = Call(
         run=driver.run_id,
-        key=f"{driver.run_id}/{key[0]}{key[1]}#{key[2]}.{key[3]}~{driver.recorded.rewinds}",
+        key=f"{driver.run_id}/{key[0]}{quote(key[1], safe='')}#{key[2]}.{key[3]}~{driver.recorded.rewinds}",
         attempt=attempt,
         settings=driver.settings,
         emit=stream.emit,
         reset=stream.reset,
-        warn=lambda code, message: void(driver.scribe.note(Warned(code, message), place)),
+        warn=warn,
     )
     line.interruptible = True
     try:
         outcome = await performer.perform(effect, call)
     except asyncio.CancelledError:
         task = asyncio.current_task()
-        if driver.cancel is None or line.cancelled or driver.finishing or task is None:
+        if task is None or task.cancelling() == 0:
+            return Failed("performer_error", f"'{effect.fingerprint}' was cancelled by its own performer.")
+        if driver.cancel is None or line.cursor.cancelled or driver.finishing:
             raise
         task.uncancel()
         doubt = {"in_doubt": True} if effect.changes and not effect.repeatable else {}
@@ -386,16 +310,27 @@ async def _perform(driver: Driver, line: Line, key: Key, effect: Effect, attempt
         return Failed("performer_error", f"'{effect.fingerprint}' failed: {type(error).__name__}: {error}")
     finally:
         line.interruptible = False
-    problem = storable(driver.engine.codec, Performed(outcome, effect.fingerprint))
-    if problem:
-        return Failed("not_storable", f"What '{effect.fingerprint}' gave back cannot be stored at {place}: {problem}")
-    if isinstance(outcome, Reply | CommandResult | HttpResponse | Source | Failed):
-        return outcome
-    return outcome_from(plain(outcome))
+    return _as_journaled(driver, effect, outcome)
 
 
-def void(_: Any) -> None:
-    return None
+_RESERVED = ("cancelled", "expired", "in_doubt")
+"""Failures that only the engine may speak of, because they decide how a run ends."""
+
+
+def _as_journaled(driver: Driver, effect: Effect, outcome: AnyOutcome) -> AnyOutcome:
+    """The outcome as the journal will give it back, so that a program sees the same before and after a crash."""
+    codec = driver.engine.codec
+    try:
+        event = codec.decode(codec.encode(Performed(outcome, effect.fingerprint), {}))
+    except (TypeError, ValueError, RecursionError, CuebookError) as error:
+        problem = str(error) or type(error).__name__
+        return Failed("not_storable", f"What '{effect.fingerprint}' gave back cannot be stored: {problem}")
+    kept: AnyOutcome = event.outcome  # type: ignore[union-attr]
+    if isinstance(kept, Failed) and kept.code in _RESERVED:
+        return msgspec.structs.replace(kept, code=f"effect_{kept.code}", details={})
+    if isinstance(kept, Reply) and isinstance(outcome, Reply) and isinstance(outcome.content, Text):
+        return msgspec.structs.replace(kept, content=outcome.content)  # in memory already: no need to load it again
+    return kept
 
 
 def with_usage(driver: Driver, place: Place, event: StepFinished) -> StepFinished:

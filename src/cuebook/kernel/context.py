@@ -60,8 +60,6 @@ class Text:
         return self._value
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, str):
-            return str(self) == other
         return isinstance(other, Text) and len(self) == len(other) and self.digest == other.digest
 
     def __hash__(self) -> int:

@@ -1,18 +1,19 @@
 """The driver takes one run from where its journal ends to where it waits or ends.
 
 It owns the run's generators: it sends outcomes in, follows branches below `All`, delivers cancellation, and
-drops everything when the run waits. How each kind of effect is handled is in `acts`.
+drops everything when the run waits. How each kind of effect is handled is in `acts`, how waits are in `waits`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cuebook.kernel import acts
+from cuebook.kernel.acts import CANCELLED
 from cuebook.kernel.effects import All, Branch, Cancelled, Effect, EffectFailed, Failed, Program
 from cuebook.kernel.errors import CuebookError, Fenced, NonDeterminism, StoreError
 from cuebook.kernel.events import (
@@ -26,26 +27,33 @@ from cuebook.kernel.events import (
     RunFinished,
     RunStatus,
     StepFinished,
+    StepSkipped,
     StepStarted,
     Suspended,
 )
-from cuebook.kernel.journal import ROOT, Key, Place, branch_path, plain
+from cuebook.kernel.journal import ROOT, Entry, Key, Place, branch_path, plain
 from cuebook.kernel.ports import Claim, Estimate, News
-from cuebook.kernel.replay import Cursor, Recorded
+from cuebook.kernel.replay import ALL, Cursor, Recorded
 from cuebook.kernel.retry import rewinds
-from cuebook.kernel.run import STATUS_OF_WAIT, RunRow, Signal, WaitRow
+from cuebook.kernel.run import RunRow, Settings, Signal
 from cuebook.kernel.scribe import Scribe
+from cuebook.kernel.waits import Waits
 
 if TYPE_CHECKING:
     from cuebook.kernel.engine import Engine
+
+log = logging.getLogger("cuebook")
+
+PATIENCE = 5.0
+"""Seconds for which a performer that was interrupted may take to stop."""
 
 
 class Line:
     """A branch of the program while it is in memory: the root, or one below `All`."""
 
-    __slots__ = ("cancelled", "cursor", "interruptible", "live", "program", "task")
+    __slots__ = ("cursor", "interruptible", "live", "program", "task")
 
-    def __init__(self, cursor: Cursor, cancelled: bool = False) -> None:
+    def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
         self.program: Program[Any] | None = None
         self.task: asyncio.Task[Any] | None = None
@@ -53,80 +61,97 @@ class Line:
         """Whether it has passed everything that its journal holds."""
         self.interruptible = False
         """Whether it is inside a performer, where a cancellation may cut in."""
-        self.cancelled = cancelled
-        """Whether it has received its cancellation: what it yields from then on is rollback."""
 
 
 class Driver:
     """Drives one claimed run, once."""
 
+    recorded: Recorded
+    settings: Settings
+
     def __init__(self, engine: Engine, claim: Claim) -> None:
         self.engine = engine
         self.clock = engine.clock
-        self._claim = claim
-        self.scribe = Scribe(engine.store, engine.codec, claim, engine.clock, engine)
-        self.scribe.on_broken = self._broken
         self.run_id = claim.row.id
-        self.row = claim.row
-        self.waits: dict[str, WaitRow] = {wait.id: wait for wait in claim.waits}
-        self.signals = list(claim.signals)
-        self._taken: set[int] = set()
-        self.parked: dict[str, tuple[WaitRow, asyncio.Future[WaitRow | None]]] = {}
+        self.waits = Waits(self, claim)
+        self.under_way: dict[Key, Estimate] = {}
+        """Model calls that have begun, by what they may use at most."""
+        self.acting: dict[Key, tuple[Effect, int]] = {}
+        """Effects whose intent is written and whose outcome is not, with their attempt."""
         self.cancel: CancelRequested | None = None
+        self.finishing = False
+        """Whether everything is being dropped: what is interrupted now was not cancelled by anyone."""
+        self._take_up(claim)
         self._lines: set[Line] = set()
-        self._cancel_thrown = False
-        self._active = 0
+        self._active = 1
         self._wake = asyncio.Event()
         self._root: asyncio.Task[Any] | None = None
         self._began = time.monotonic()
-        self.under_way: dict[Key, Estimate] = {}
-        """Model calls that have begun, by what they may use at most."""
-        self._hard = False
-        self._retried = False
-        self.finishing = False
-        """Whether everything is being dropped: what is interrupted now was not cancelled by anyone."""
+        self._cancel_thrown = False
+        self._seq_of: dict[int, tuple[Failed, int]] = {}
+        """By identity: failures that a program got as values, and where they are recorded."""
+
+    def _take_up(self, claim: Claim) -> None:
+        self._claim = claim
+        self.scribe = Scribe(self.engine.store, self.engine.codec, claim, self.clock, self.engine)
+        self.scribe.on_broken = self._wake_up
+
+    @property
+    def row(self) -> RunRow:
+        return self.scribe.tally.row
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has been driven, this time included."""
+        return self.row.totals.seconds + time.monotonic() - self._began
 
     # --- the life of a drive ---
 
     async def drive(self) -> RunRow:
-        entries = [self.engine.codec.entry(record) for record in self._claim.records]
+        entries = self._entries()
+        retry = self.waits.signal("retry") if self.row.status in ENDED else None
         if self.row.status in ENDED:
-            retry = next((signal for signal in self.signals if signal.kind == "retry"), None)
             if retry is None:
                 await self.scribe.give_up()
                 return self.row
-            self.signals.remove(retry)
-            for rewound in rewinds(entries, retry.payload.get("whole_step", False), retry.by):
-                self.scribe.note(rewound, Place(rewound.path))
-            await self.scribe.commit(Driven(self.engine.driver), Place(), taken=[retry.id])
-            self._retried = True
-            self._claim = await self.engine.store.claim(self.run_id, self.engine.driver, self.clock())
-            entries = [self.engine.codec.entry(record) for record in self._claim.records]
-            self.scribe = Scribe(self.engine.store, self.engine.codec, self._claim, self.clock, self.engine)
-            self.scribe.on_broken = self._broken
-            self.row = self._claim.row
+            entries = await self._rewind(retry)
         self.recorded = Recorded(entries, self._claim.inherited)
         self.settings = self.recorded.settings
         self.cancel = self.recorded.cancel
-        self._hard = self.cancel is not None and self.cancel.hard
+        self._root = asyncio.get_running_loop().create_task(self._run_root())
+        self._root.add_done_callback(lambda _: self._wake_up())
+        if retry is None:
+            self.scribe.note(Driven(self.engine.driver), Place())  # written with the program's first record
+        self._heed(self.waits.hear(News(self._claim.waits, self._claim.signals)))
         try:
-            return await self._drive()
+            return await self._until_rest()
         finally:
             await self._drop()
 
-    async def _drive(self) -> RunRow:
-        self._active = 1
-        self._root = asyncio.get_running_loop().create_task(self._run_root())
-        self._root.add_done_callback(lambda _: self._wake.set())
-        if not self._retried:
-            self.scribe.note(Driven(self.engine.driver), Place())  # written with the program's first record
-        self._hear(News([], self.signals))
+    def _entries(self) -> list[Entry]:
+        return [self.engine.codec.entry(record) for record in self._claim.records]
+
+    async def _rewind(self, retry: Signal) -> list[Entry]:
+        """Takes back what failed; the journal is read anew, because it may begin at another checkpoint now."""
+        self.waits.take(retry)
+        entries = [entry async for entry in self.engine.entries(self.run_id)]
+        for rewound in rewinds(entries, retry.payload.get("whole_step", False), retry.by, self._claim.inherited):
+            self.scribe.note(rewound, Place(rewound.path))
+        await self.scribe.commit(Driven(self.engine.driver), Place(), taken=[retry.id])
+        self._take_up(await self.engine.store.claim(self.run_id, self.engine.driver, self.clock()))
+        steps = await self.engine.store.steps(self.run_id)
+        self.row.totals.steps_done = sum(step.status == "completed" for step in steps)
+        return self._entries()
+
+    async def _until_rest(self) -> RunRow:
+        assert self._root is not None
         while True:
             await self._wake.wait()
             self._wake.clear()
             if self.scribe.broken is not None:
                 raise self.scribe.broken
-            if self._hard:
+            if self.cancel is not None and self.cancel.hard:
+                self._leave_in_doubt()
                 return await self._finish(Failed("cancelled", "Cancelled at once, on a second request."), None)
             if self._root.done():
                 return await self._ended(self._root)
@@ -143,50 +168,54 @@ class Driver:
         try:
             result = plain(root.result())
         except EffectFailed as error:
-            return await self._finish(error.failed, error.seq)
+            return await self._finish(error.failed, self._where(error))
         except Cancelled:
-            return await self._finish(Failed("cancelled", "Cancelled."), None)
+            return await self._finish(CANCELLED, None)
         except NonDeterminism as error:
-            seconds = time.monotonic() - self._began
-            await self.scribe.release(Suspended("paused", error.code, seconds), Place(), unless_news=False)
+            await self.scribe.release(Suspended("paused", error.code, self._lasted()), Place(), unless_news=False)
             raise
         except (Fenced, StoreError):
             raise
         except CuebookError as error:
             return await self._finish(Failed(error.code, error.message, error.fix), None)
-        except Exception as error:
+        except (Exception, GeneratorExit) as error:
             return await self._finish(_defect(error), None)
         if self._cancel_thrown:
-            return await self._finish(Failed("cancelled", "Cancelled."), None)
-        await self._release(RunFinished("completed", result, seconds=time.monotonic() - self._began))
+            return await self._finish(CANCELLED, None)
+        await self.scribe.release(RunFinished("completed", result, seconds=self._lasted()), Place(), unless_news=False)
         return self.row
 
     async def _finish(self, failed: Failed, seq: int | None) -> RunRow:
-        status: RunStatus = {"cancelled": "cancelled", "expired": "expired"}.get(failed.code, "failed")  # type: ignore[assignment]
-        if status == "cancelled" and self.cancel is not None and self.cancel.reason:
-            failed = Failed(failed.code, f"{failed.message} {self.cancel.reason}")
-        seconds = time.monotonic() - self._began
-        await self._release(RunFinished(status, error=failed, step=self.row.step, failed_seq=seq, seconds=seconds))
-        return self.row
-
-    async def _release(self, event: RunFinished) -> None:
+        status: RunStatus = "failed"
+        if failed.code == "expired":
+            status = "expired"
+        elif failed.code == "cancelled":
+            status = "cancelled"
+            reason = self.cancel.reason if self.cancel is not None else ""
+            failed = Failed(failed.code, f"{failed.message} {reason}".strip())
+        event = RunFinished(status, error=failed, step=self.row.step, failed_seq=seq, seconds=self._lasted())
         await self.scribe.release(event, Place(), unless_news=False)
-        self.row.driver = ""
+        return self.row
 
     async def _suspended(self) -> bool:
         """Gives the run up if nothing came meanwhile; nothing of it stays in memory then."""
-        kinds = {wait.kind for wait, _ in self.parked.values()}
-        kind = next(kind for kind in STATUS_OF_WAIT if kind in kinds)
-        status = STATUS_OF_WAIT[kind][0]
-        reason = "" if kind in ("question", "approval", "breakpoint") else kind
-        event = Suspended(status, reason, time.monotonic() - self._began)
-        if await self.scribe.release(event, Place(), unless_news=True):
-            self.row.driver = ""
-            return True
+        async with self.waits.lock:
+            if self._active > 0:
+                return False
+            event = Suspended(*self.waits.status(), self._lasted())
+            if await self.scribe.release(event, Place(), unless_news=True):
+                return True
         await self.hear()
         if self._active == 0:
-            self._wake.set()
+            self._wake_up()
         return False
+
+    def _leave_in_doubt(self) -> None:
+        """Whatever acts on the world right now may or may not have happened."""
+        for key, (effect, attempt) in self.acting.items():
+            if not effect.repeatable:
+                doubt = Failed("cancelled", "Cancelled while it was under way.", details={"in_doubt": True})
+                self.scribe.note(Performed(doubt, effect.fingerprint), Place(*key, attempt))
 
     async def _drop(self) -> None:
         self.finishing = True
@@ -196,47 +225,54 @@ class Driver:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.gather(*tasks, return_exceptions=True)
+            _, stubborn = await asyncio.wait(tasks, timeout=PATIENCE)
+            if stubborn:
+                log.warning("Run %s: %d performers do not stop; they are left alone.", self.run_id, len(stubborn))
         for line in self._lines:
             if line.program is not None:
-                with suppress(RuntimeError, Cancelled):  # a program that yields in `finally` is dropped all the same
+                with suppress(Exception, Cancelled):  # a program that yields in `finally` is dropped all the same
                     line.program.close()
 
-    def _broken(self, error: BaseException) -> None:
-        self._wake.set()
+    def _lasted(self) -> float:
+        return time.monotonic() - self._began
 
     # --- what reaches the run from outside ---
 
     async def hear(self) -> None:
         """Takes up the answers and signals that came for the run."""
-        self._hear(await self.engine.store.news(self.run_id))
+        async with self.waits.lock:
+            if self.finishing:
+                return
+            self._heed(self.waits.hear(await self.engine.store.news(self.run_id)))
+            for late in self.waits.late_for_parked():
+                self.waits.take(late)
+                await self.engine.store.signal(late)  # its question is open now: the store puts it there
 
-    def _hear(self, news: News) -> None:
-        for wait in news.waits:
-            self.waits[wait.id] = wait
-            if wait.state != "open":
-                self._unpark(wait.id, wait)
-        self.signals = [signal for signal in news.signals if signal.id not in self._taken]
-        for signal in [signal for signal in self.signals if signal.kind == "cancel"]:
-            self.take(signal)
-            self._request_cancel(signal.by, str(signal.payload.get("reason", "")), signal.id)
-        for wait_id, (wait, _) in list(self.parked.items()):
-            if wait.kind == "message" and acts.message_for(self, wait) is not None:
-                self._unpark(wait_id, None)
+    def _heed(self, cancels: list[Signal]) -> None:
+        for signal in cancels:
+            hard = self.cancel is not None
+            self.cancel = CancelRequested(signal.by, str(signal.payload.get("reason", "")), hard)
+            self.scribe.note(self.cancel, Place(), taken=[signal.id])
+            if hard:
+                self._wake_up()
+                return
+            self.waits.interrupt()
+            for line in list(self._lines):
+                if line.interruptible and not line.cursor.cancelled and line.task is not None:
+                    line.task.cancel()
 
-    def _request_cancel(self, by: str, reason: str, signal: int) -> None:
-        hard = self.cancel is not None
-        self.cancel = CancelRequested(by, reason, hard)
-        self.scribe.note(self.cancel, Place(), taken=[signal])
-        if hard:
-            self._hard = True
-            self._wake.set()
-            return
-        for wait in list(self.parked):
-            self._unpark(wait, None)
-        for line in list(self._lines):
-            if line.interruptible and not line.cancelled and line.task is not None:
-                line.task.cancel()
+    # --- how many branches move: at none, the run waits ---
+
+    def rest(self) -> None:
+        self._active -= 1
+        if self._active == 0:
+            self._wake_up()
+
+    def move(self) -> None:
+        self._active += 1
+
+    def _wake_up(self) -> None:
+        self._wake.set()
 
     # --- branches ---
 
@@ -251,6 +287,8 @@ class Driver:
                 asked = program.send(send) if throw is None else program.throw(throw)
             except StopIteration as stop:
                 self._lines.discard(line)
+                if not line.live:
+                    self.recorded.require_spent(line.cursor.path, "ends")
                 return stop.value
             send = throw = None
             if isinstance(asked, Effect):
@@ -262,97 +300,110 @@ class Driver:
                 seq, outcome = await self._all(line, asked)
             else:
                 raise CuebookError(f"A program yielded a {type(asked).__name__}, which is neither effect nor event.")
-            if type(outcome) is Failed:
-                throw = self._thrown(line, outcome, seq)
-            else:
+            if type(outcome) is not Failed:
                 send = outcome
-
-    def _thrown(self, line: Line, failed: Failed, seq: int | None) -> BaseException:
-        if failed.code != "cancelled":
-            return EffectFailed(failed, seq)
-        line.cancelled = self._cancel_thrown = True
-        return Cancelled(failed.message)
+            elif outcome.code == "cancelled":
+                line.cursor.cancelled = self._cancel_thrown = True
+                throw = Cancelled(outcome.message)
+            else:
+                throw = EffectFailed(outcome, seq)
 
     async def _effect(self, line: Line, effect: Effect) -> tuple[int | None, Any]:
         """The outcome of an effect, from the journal or from the world, and the number of its record."""
+        if self.finishing:
+            raise asyncio.CancelledError
         key = line.cursor.next_effect()
         if not line.live:
-            entry = self.recorded.outcome(key, effect)
+            entry = self.recorded.take(key, effect.fingerprint)
             if entry is not None:
                 return entry.seq, entry.event.outcome  # type: ignore[union-attr]
-            if acts.lies_behind(effect) and self.recorded.past(line.cursor.path):
+            if acts.may_lie_behind(effect) and self.recorded.past(line.cursor.path):
                 return None, acts.PASSED
-            self.recorded.require_end(key, effect)
-            line.live = not self.recorded.past(line.cursor.path)
-        if self.cancel is not None and not line.cancelled:
-            return await self.record(key, effect, Failed("cancelled", "Cancelled."))
+            self._go_live(line, f"asks '{effect.fingerprint}' at {Place(*key)}")
+        if self.cancel is not None and not line.cursor.cancelled:
+            self.waits.close_cancelled(key)
+            return await self.record(key, effect.fingerprint, CANCELLED)
         return await acts.handler(effect)(self, line, key, effect)
+
+    def _go_live(self, line: Line, asks: str) -> None:
+        self.recorded.require_spent(line.cursor.path, asks)
+        line.live = not self.recorded.past(line.cursor.path)
 
     async def _all(self, line: Line, asked: All) -> tuple[int | None, Any]:
         key = line.cursor.next_effect()
+        entry = None if line.live else self.recorded.take(key, ALL)
         paths = [branch_path(line.cursor.path, key[1], key[2], key[3], n) for n in range(len(asked.branches))]
-        loop = asyncio.get_running_loop()
         self._active += max(0, len(paths) - 1)  # this line stands still, each of its branches moves
         left = [len(paths)]
         tasks: list[asyncio.Task[Any]] = []
         try:
             for path, branch in zip(paths, asked.branches, strict=True):
-                child = Line(self.recorded.cursor(path), line.cancelled)
-                child.task = loop.create_task(self._branch(child, branch, left))
+                child = Line(self.recorded.cursor(path, cancelled=line.cursor.cancelled))
+                child.task = asyncio.get_running_loop().create_task(self._branch(child, branch, left))
                 tasks.append(child.task)
             if tasks:
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            outcomes = tuple([await task for task in tasks])
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+                for task in done:
+                    task.result()  # an error of the engine ends the drive, whatever the others wait for
+            outcomes = tuple([task.result() for task in tasks])
         finally:
             for task in tasks:
                 task.cancel()
-        recorded = self.recorded.outcomes.get(key)
-        if recorded is not None:
-            return recorded.seq, recorded.event.outcome  # type: ignore[union-attr]
-        if self.cancel is not None and not line.cancelled:
-            return await self.record(key, None, Failed("cancelled", "Cancelled."))
+        if entry is not None:
+            return entry.seq, entry.event.outcome  # type: ignore[union-attr]
+        if self.cancel is not None and not line.cursor.cancelled:
+            return await self.record(key, ALL, CANCELLED)
         return None, outcomes
 
     async def _branch(self, line: Line, branch: Effect | Branch, left: list[int]) -> Any:
         """One member of an `All`. Its result is recorded, so that a finished branch is not run again."""
         path = line.cursor.path
+        broken = False
         try:
             if isinstance(branch, Effect):
                 self._lines.add(line)
-                return (await self._effect(line, branch))[1]
+                seq, outcome = await self._effect(line, branch)
+                return self._remember(outcome, seq)
             known = self.recorded.branches.get(path)
             if known is not None:
-                return known.value if known.failed is None else known.failed
+                return known.value if known.failed is None else self._remember(known.failed, known.failed_seq)
             value, failed, seq = None, None, None
             try:
                 value = plain(await self._follow(line, branch.start(self.recorded.state(path))))
             except EffectFailed as error:
-                failed, seq = error.failed, error.seq
+                failed, seq = error.failed, self._where(error)
             except Cancelled:
-                failed = Failed("cancelled", "Cancelled.")
+                failed = CANCELLED
             except (NonDeterminism, Fenced, StoreError):
                 raise
             except CuebookError as error:
                 failed = Failed(error.code, error.message, error.fix)
-            except Exception as error:
+            except (Exception, GeneratorExit) as error:
                 failed = _defect(error)
             self.scribe.note(BranchFinished(value, failed, seq), Place(path))
-            return value if failed is None else failed
+            return value if failed is None else self._remember(failed, seq)
+        except BaseException:
+            broken = True
+            raise
         finally:
             self._lines.discard(line)
             left[0] -= 1
-            if left[0] > 0:  # the last one hands its turn to the line that stood still
-                self._rest()
+            if left[0] > 0 and not broken:  # the last one hands its turn to the line that stood still
+                self.rest()
 
-    def _rest(self) -> None:
-        self._active -= 1
-        if self._active == 0:
-            self._wake.set()
+    def _remember(self, outcome: Any, seq: int | None) -> Any:
+        if type(outcome) is Failed and seq is not None:
+            self._seq_of[id(outcome)] = (outcome, seq)
+        return outcome
+
+    def _where(self, error: EffectFailed) -> int | None:
+        """The record of a failure, also where the program got it as a value and raised it itself."""
+        return error.seq or self._seq_of.get(id(error.failed), (None, None))[1]
 
     def _tell(self, line: Line, event: AnyEvent) -> Any:
         cursor = line.cursor
         reply: Any = None
-        if type(event) is StepStarted:
+        if isinstance(event, StepStarted | StepSkipped):
             cursor.enter(event.label)
             top = cursor.frames[-1]
             reply = self.recorded.edits.get((cursor.path, top.label, top.visit), {})
@@ -362,54 +413,21 @@ class Driver:
             if type(event) is StepFinished:
                 event = acts.with_usage(self, place, event)
             self.scribe.note(event, place)
-        if type(event) is StepFinished:
+        if isinstance(event, StepFinished | StepSkipped):
             cursor.leave()
         return reply
 
     # --- for `acts` ---
 
-    def take(self, signal: Signal) -> None:
-        """Marks a signal as used: the store may still show it until the record that says so is written."""
-        self.signals.remove(signal)
-        self._taken.add(signal.id)
-
-    @property
-    def seconds(self) -> float:
-        """How long the run has been driven, this time included."""
-        return self.row.totals.seconds + time.monotonic() - self._began
-
-    async def record(self, key: Key, effect: Effect | None, outcome: Any, attempt: int = 1) -> tuple[int, Any]:
+    async def record(self, key: Key, fingerprint: str, outcome: Any, attempt: int = 1) -> tuple[int, Any]:
         """Makes an outcome durable; only then may the program see it."""
-        fingerprint = effect.fingerprint if effect is not None else "All"
-        done = self.scribe.commit(Performed(outcome, fingerprint), Place(*key, attempt))
-        seq = self.scribe.seq
-        await done
-        return seq, outcome
-
-    async def park(self, wait: WaitRow) -> WaitRow | None:
-        """Stands still until the wait is decided. None: it was interrupted, or a message is there."""
-        decided = self.waits.get(wait.id)
-        if decided is not None and decided.state != "open":
-            return decided
-        future: asyncio.Future[WaitRow | None] = asyncio.get_running_loop().create_future()
-        self.parked[wait.id] = (wait, future)
-        self._rest()
-        return await future
-
-    def _unpark(self, wait_id: str, decided: WaitRow | None) -> None:
-        _, future = self.parked.pop(wait_id, (None, None))
-        if future is not None and not future.done():
-            self._active += 1
-            future.set_result(decided)
+        return await self.scribe.commit(Performed(outcome, fingerprint), Place(*key, attempt)), outcome
 
 
-def _defect(error: Exception) -> Failed:
+def _defect(error: BaseException) -> Failed:
     """An exception that a program did not mean to raise."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     where = f" ({frame.tb_frame.f_code.co_filename.rpartition('/')[2]}:{frame.tb_lineno})" if frame else ""
     return Failed("program_error", f"The program failed: {type(error).__name__}: {error}{where}")
-
-
-ProgramFactory = Callable[[Any], Program[Any]]

@@ -253,7 +253,6 @@ class Branch(msgspec.Struct, frozen=True):
     """A sub-program below `All`: made by a function of its last checkpoint's state, or of None."""
 
     start: Callable[[Any], Program[Any]]
-    name: str = ""
 
 
 class All(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -19,7 +20,7 @@ from cuebook.kernel.effects import AskModel, Effect, Program
 from cuebook.kernel.errors import Busy, CuebookError, NotFound
 from cuebook.kernel.events import AnyEvent, Forked, RunStarted, TextChunk, TextReset
 from cuebook.kernel.journal import GENESIS, Codec, Entry, Place, Record, Verdict, seal, verify, without_void
-from cuebook.kernel.ports import Batch, Estimate, Performer, Store
+from cuebook.kernel.ports import Batch, Claim, Estimate, Performer, Store
 from cuebook.kernel.rehearsal import Rehearsal, rehearse
 from cuebook.kernel.run import RunRow, Settings, StepRow, Tally
 
@@ -75,7 +76,6 @@ class Engine:
         self._heartbeat_every = heartbeat_every
         self._listen_every = listen_every
         self._beat_at = -1e9
-        self._idle = asyncio.Event()
 
     # --- beginning ---
 
@@ -133,13 +133,19 @@ class Engine:
             await self._beat()
             self._keep()
             claim = await self.store.claim(run, self.driver, self.clock())
-            driver = Driver(self, claim)
-            self._driving[run] = driver
-            return await driver.drive()
+            try:
+                driver = self._driving[run] = Driver(self, claim)
+                return await driver.drive()
+            except BaseException:
+                await self._give_up(claim)
+                raise
         finally:
             del self._driving[run]
-            if not self._driving:
-                self._idle.set()
+
+    async def _give_up(self, claim: Claim) -> None:
+        """Lets go of a run whose drive broke off, so that it can be taken up again at once, here or elsewhere."""
+        with suppress(CuebookError):
+            await self.store.release(Batch(claim.row.id, claim.row.epoch, []), unless_news=False)
 
     async def hear(self, run: str) -> None:
         """Tells a run driven here that something came for it; one driven elsewhere hears by itself."""
@@ -164,11 +170,11 @@ class Engine:
                     tasks[run] = asyncio.create_task(self.drive(run))
                 for run, task in [(r, t) for r, t in tasks.items() if t.done()]:
                     del tasks[run]
-                    error = task.exception()
-                    if error is not None:
+                    error = None if task.cancelled() else task.exception()
+                    if task.cancelled() or error is not None:
                         failed[run] = now + 5.0
-                        if not isinstance(error, Busy):
-                            log.error("run %s: %s", run, error)
+                    if error is not None and not isinstance(error, Busy):
+                        log.error("run %s: %s", run, error)
                 await asyncio.sleep(every)
         finally:
             for task in tasks.values():
@@ -197,7 +203,6 @@ class Engine:
 
     def _keep(self) -> None:
         if self._keeper is None or self._keeper.done():
-            self._idle.clear()
             self._keeper = asyncio.get_running_loop().create_task(self._keep_leases())
 
     async def _keep_leases(self) -> None:

@@ -55,6 +55,18 @@ StepStatus = Literal[
 WaitKind = Literal["question", "approval", "breakpoint", "in_doubt", "budget", "timer", "message"]
 
 
+STATUS_OF_WAIT: dict[str, tuple[RunStatus, StepStatus]] = {
+    "approval": ("awaiting_approval", "awaiting_approval"),
+    "in_doubt": ("awaiting_approval", "in_doubt"),
+    "question": ("awaiting_input", "awaiting_input"),
+    "breakpoint": ("paused", "paused"),
+    "budget": ("paused", "paused"),
+    "timer": ("paused", "running"),
+    "message": ("paused", "running"),
+}
+"""What a run and its step are while they wait, most urgent first."""
+
+
 class Event(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, omit_defaults=True):
     """Something that happened."""
 

@@ -14,11 +14,15 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from cuebook.kernel.context import INLINE_LIMIT, Context, Text
+from cuebook.kernel.effects import AnyOutcome
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.events import AnyEvent, CancelRequested, Rewound, RunFinished
 
 ROOT = ""
 GENESIS = b"\0" * 32
+
+Key = tuple[str, str, int, int]
+"""A place without its attempt: what an outcome is found by."""
 
 
 class Place(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -31,6 +35,10 @@ class Place(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Counts the effects of the visit; -1 for records that are not effects."""
     attempt: int = 1
 
+    @property
+    def key(self) -> Key:
+        return (self.path, self.step, self.visit, self.index)
+
     def __str__(self) -> str:
         where = f"step {self.step}" if self.step else "the beginning"
         if self.visit > 1:
@@ -38,20 +46,17 @@ class Place(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return f"{where}, branch {self.path}" if self.path else where
 
 
-Key = tuple[str, str, int, int]
-"""A place without its attempt: what an outcome is found by."""
-
-
 def branch_path(parent: str, step: str, visit: int, index: int, number: int) -> str:
     """The path of the branch `number` of the `All` at this place."""
     return f"{parent}{quote(step, safe='')}#{visit}.{index}[{number}]/"
 
 
-def parent_step(path: str) -> tuple[str, str, int]:
-    """The path, step and visit in which a branch was begun."""
+def parent_key(path: str) -> Key:
+    """The place of the `All` that began a branch."""
     parent, last = path[:-1].rpartition("/")[::2]
     step, _, rest = last.partition("#")
-    return f"{parent}/" if parent else ROOT, unquote(step), int(rest.partition(".")[0])
+    visit, _, index = rest.partition("[")[0].partition(".")
+    return f"{parent}/" if parent else ROOT, unquote(step), int(visit), int(index)
 
 
 def same_line(path: str, other: str) -> bool:
@@ -101,6 +106,8 @@ class Codec:
         return self._decode(body)
 
     def entry(self, record: Record) -> Entry:
+        if not record.body:
+            raise CuebookError(f"Record {record.seq} of run {record.run} was purged: what it held cannot be replayed.")
         seq, at, _, place, _ = _decode_head(record.head)
         return Entry(record.run, seq, at, place, self._decode(record.body))
 
@@ -110,6 +117,7 @@ class Codec:
         if len(value) <= INLINE_LIMIT:
             return str(value)
         if value.loaded:
+            str(value).encode()  # half a surrogate pair is no text that a store can keep
             self._spill[value.digest] = str(value)
         return {"digest": value.digest, "length": len(value)}
 
@@ -117,6 +125,18 @@ class Codec:
         if isinstance(value, str):
             return Text(value)
         return Text.stored(value["digest"], value["length"], self._load)
+
+
+def outcome_from(value: Any) -> AnyOutcome:
+    """An outcome from its plain form; `msgspec.ValidationError` if it is none."""
+    made: AnyOutcome = msgspec.convert(value, AnyOutcome, dec_hook=_text)
+    return made
+
+
+def _text(wanted: type, value: Any) -> Text:
+    if not isinstance(value, str):
+        raise TypeError(f"Expected a text, got a {type(value).__name__}")
+    return Text(value)
 
 
 def plain(value: Any) -> Any:
@@ -133,9 +153,11 @@ def spill_context(context: Context, known: set[str], spill: dict[str, str]) -> N
     """Puts the blocks that are not stored yet where the journal's long texts go, each under its digest."""
     node: Context | None = context
     while node is not None and node.block is not None and node.digest not in known:
+        text = str(node.block.text)
+        text.encode()  # a UnicodeError for half a surrogate pair, before anything is written
         known.add(node.digest)
         spill[node.digest] = node.head
-        spill[node.block.text.digest] = str(node.block.text)
+        spill[node.block.text.digest] = text
         node = node.parent
 
 

@@ -20,9 +20,9 @@ from cuebook.kernel.effects import (
     Resumed,
 )
 from cuebook.kernel.errors import CuebookError, NonDeterminism
-from cuebook.kernel.events import TOLD, AnyEvent, RunFinished, StepFinished, StepStarted
+from cuebook.kernel.events import TOLD, AnyEvent, RunFinished, StepFinished, StepSkipped, StepStarted
 from cuebook.kernel.journal import ROOT, Entry, Place, branch_path, plain
-from cuebook.kernel.replay import Cursor, Recorded
+from cuebook.kernel.replay import ALL, Cursor, Recorded
 from cuebook.kernel.run import RunRow
 
 
@@ -92,6 +92,7 @@ class _Stage:
             try:
                 asked = program.send(send) if throw is None else program.throw(throw)
             except StopIteration as stop:
+                self.recorded.require_spent(cursor.path, "ends")
                 return stop.value
             send = throw = None
             if isinstance(asked, TOLD):
@@ -105,17 +106,18 @@ class _Stage:
 
     def _effect(self, cursor: Cursor, effect: Effect) -> Any:
         key = cursor.next_effect()
-        entry = self.recorded.outcome(key, effect)
+        entry = self.recorded.take(key, effect.fingerprint)
         if entry is not None:
             self.effects += 1
             return entry.event.outcome  # type: ignore[union-attr]
         if isinstance(effect, Breakpoint | Checkpoint):
             return Resumed()
-        self.recorded.require_end(key, effect)
+        self.recorded.require_spent(cursor.path, f"asks '{effect.fingerprint}' at {Place(*key)}")
         raise _JournalEnds(Place(*key))
 
     def _all(self, cursor: Cursor, asked: All) -> Any:
         key = cursor.next_effect()
+        recorded = self.recorded.take(key, ALL)
         outcomes, ends = [], None
         for number, branch in enumerate(asked.branches):
             path = branch_path(cursor.path, key[1], key[2], key[3], number)
@@ -125,7 +127,6 @@ class _Stage:
                 ends = end
         if ends is not None:
             raise ends
-        recorded = self.recorded.outcomes.get(key)
         return tuple(outcomes) if recorded is None else recorded.event.outcome  # type: ignore[union-attr]
 
     def _branch(self, cursor: Cursor, branch: Effect | Branch) -> Any:
@@ -144,7 +145,7 @@ class _Stage:
 
     def _tell(self, cursor: Cursor, event: AnyEvent) -> Any:
         reply: Any = None
-        if type(event) is StepStarted:
+        if isinstance(event, StepStarted | StepSkipped):
             cursor.enter(event.label)
             top = cursor.frames[-1]
             reply = self.recorded.edits.get((cursor.path, top.label, top.visit), {})
@@ -152,6 +153,6 @@ class _Stage:
         if not self.recorded.was_told(where, number):
             raise _JournalEnds(cursor.place())
         self.told.append(event)
-        if type(event) is StepFinished:
+        if isinstance(event, StepFinished | StepSkipped):
             cursor.leave()
         return reply

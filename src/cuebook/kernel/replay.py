@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from cuebook.kernel.effects import Effect
 from cuebook.kernel.errors import NonDeterminism
 from cuebook.kernel.events import (
     TOLD,
+    AnyEvent,
     BranchFinished,
     CancelRequested,
     Checkpointed,
@@ -28,7 +28,7 @@ from cuebook.kernel.events import (
     WaitClosed,
     WaitOpened,
 )
-from cuebook.kernel.journal import ROOT, Entry, Key, Place, without_void
+from cuebook.kernel.journal import ROOT, Entry, Key, Place, parent_key, without_void
 from cuebook.kernel.run import Settings
 
 
@@ -48,6 +48,8 @@ class Cursor(msgspec.Struct, gc=False):
     path: str = ROOT
     frames: list[Frame] = msgspec.field(default_factory=lambda: [Frame()])
     visits: dict[str, int] = {}
+    cancelled: bool = False
+    """Whether the branch has received its cancellation: what it yields from then on is rollback."""
 
     def enter(self, label: str) -> None:
         top = self.frames[-1]
@@ -79,113 +81,143 @@ class Cursor(msgspec.Struct, gc=False):
 
 
 class Recorded:
-    """A journal, indexed by place."""
+    """A journal, indexed by place. A look-up takes from what the journal still holds for its branch."""
 
     def __init__(self, entries: Iterable[Entry], inherited: int, *, checkpoints: bool = True) -> None:
         self.inputs: dict[str, Any] = {}
         self.settings = Settings()
         self.outcomes: dict[Key, Entry] = {}
         self.intents: dict[Key, int] = {}
+        """The last attempt of each effect that can change the world."""
         self.asked: dict[Key, int] = {}
+        """The last attempt of each model call."""
         self.opened: dict[tuple[Key, str], WaitOpened] = {}
         self.closed: dict[str, WaitClosed] = {}
-        self.told: dict[tuple[str, str, int], int] = defaultdict(int)
         self.edits: dict[tuple[str, str, int], dict[str, Any]] = {}
         self.checkpoints: dict[str, Checkpointed] = {}
         self.branches: dict[str, BranchFinished] = {}
         self.cancel: CancelRequested | None = None
         self.finished: RunFinished | None = None
-        self._effects_left: dict[str, int] = defaultdict(int)
+        self._begun: dict[Key, str] = {}
+        """Fingerprints of effects that have begun, with an outcome or without."""
+        self._told: dict[tuple[str, str, int], int] = defaultdict(int)
+        self._effects_left: dict[str, set[Key]] = defaultdict(set)
         self._events_left: dict[str, int] = defaultdict(int)
         self._inherited = inherited
         self._from_checkpoints = checkpoints
         entries = list(entries)
         self.rewinds = sum(isinstance(entry.event, Rewound) for entry in entries)
+        for entry in entries:
+            self._set(entry.event)
         for entry in without_void(entries):
             self._add(entry)
-        if checkpoints:
-            for path in self.branches:
-                self._effects_left[path] = self._events_left[path] = 0
 
-    def _add(self, entry: Entry) -> None:
-        event, place = entry.event, entry.place
-        key = (place.path, place.step, place.visit, place.index)
+    def _set(self, event: AnyEvent) -> None:
+        """Settings are what people decided: a rewind does not take them back."""
         match event:
-            case Performed():
-                self.outcomes[key] = entry
-                self._effects_left[place.path] += 1
-            case Performing():
-                if entry.seq >= self._inherited:  # a fork redoes what its parent had only begun
-                    self.intents[key] = place.attempt
-            case ModelAsked():
-                self.asked[key] = place.attempt
-            case WaitOpened():
-                if entry.seq >= self._inherited:
-                    self.opened[key, event.purpose] = event
-            case WaitClosed():
-                self.closed[event.wait] = event
-                self.settings = self.settings.edited(event.answer.get("settings", {}))
-            case BranchFinished():
-                self.branches[place.path] = event
-            case Checkpointed() if self._from_checkpoints:
-                self.checkpoints[place.path] = event
-                self._effects_left[place.path] = self._events_left[place.path] = 0
             case RunStarted():
                 self.inputs, self.settings = event.inputs, self.settings.edited(event.settings)
             case Forked():
-                self.edits[event.path, event.step, event.visit] = event.values
                 self.settings = self.settings.edited(event.settings)
+            case WaitClosed():
+                self.settings = self.settings.edited(event.answer.get("settings", {}))
+            case _:
+                pass
+
+    def _add(self, entry: Entry) -> None:
+        event, place = entry.event, entry.place
+        path = place.path
+        key = (path, place.step, place.visit, place.index)
+        if path != ROOT and path not in self._effects_left:
+            parent = parent_key(path)
+            self._begin(parent, ALL)
+        own = entry.seq >= self._inherited  # a fork redoes what its parent had only begun
+        match event:
+            case Performed():
+                self.outcomes[key] = entry
+                self._begin(key, event.fingerprint)
+            case Performing() if own:
+                self.intents[key] = place.attempt
+                self._begin(key, event.fingerprint)
+            case ModelAsked() if own:
+                self.asked[key] = place.attempt
+                self._begin(key, event.fingerprint)
+            case WaitOpened() if own:
+                self.opened[key, event.purpose] = event
+                self._effects_left[path].add(key)
+            case WaitClosed():
+                self.closed[event.wait] = event
+            case BranchFinished():
+                self.branches[path] = event
+            case Checkpointed() if self._from_checkpoints:
+                self._restart(path, event)
+            case Forked():
+                self.edits[event.path, event.step, event.visit] = event.values
                 self.cancel = None
             case CancelRequested():
                 self.cancel = event
             case RunFinished():
                 self.finished = event
             case _ if isinstance(event, TOLD) and place.index < 0:  # a performer's warning is no event of the program
-                self.told[place.path, place.step, place.visit] += 1
-                self._events_left[place.path] += 1
+                self._told[path, place.step, place.visit] += 1
+                self._events_left[path] += 1
             case _:
                 pass
 
-    def cursor(self, path: str) -> Cursor:
+    def _begin(self, key: Key, fingerprint: str) -> None:
+        self._begun[key] = fingerprint
+        self._effects_left[key[0]].add(key)
+
+    def _restart(self, path: str, event: Checkpointed) -> None:
+        """What came before a branch's checkpoint is not replayed; its cursor says how much was told in open steps."""
+        self.checkpoints[path] = event
+        self._effects_left[path], self._events_left[path] = set(), 0
+        for frame in self.cursor(path).frames:
+            self._told[path, frame.label, frame.visit] = frame.events
+
+    def cursor(self, path: str, *, cancelled: bool = False) -> Cursor:
         """Where a branch begins to be replayed."""
         checkpoint = self.checkpoints.get(path)
-        return msgspec.convert(checkpoint.cursor, Cursor) if checkpoint else Cursor(path)
+        return msgspec.convert(checkpoint.cursor, Cursor) if checkpoint else Cursor(path, cancelled=cancelled)
 
     def state(self, path: str) -> Any:
         checkpoint = self.checkpoints.get(path)
         return checkpoint.state if checkpoint else None
 
-    def outcome(self, key: Key, effect: Effect) -> Entry | None:
-        """The recorded outcome of the effect at this place, if it is the same effect."""
-        entry = self.outcomes.get(key)
-        if entry is None:
-            return None
-        recorded: str = entry.event.fingerprint  # type: ignore[union-attr]
-        if recorded != effect.fingerprint:
-            same_kind = recorded.partition(" ")[0] == effect.kind
-            if not (same_kind and entry.seq < self._inherited):
+    def take(self, key: Key, fingerprint: str) -> Entry | None:
+        """The recorded outcome of the effect at this place. `NonDeterminism` if the journal holds another one."""
+        recorded = self._begun.get(key)
+        if recorded is not None and recorded != fingerprint:
+            entry = self.outcomes.get(key)
+            same_kind = recorded.partition(" ")[0] == fingerprint.partition(" ")[0]
+            if not (same_kind and entry is not None and entry.seq < self._inherited):
                 raise NonDeterminism(
-                    f"At {Place(*key)} the journal holds '{recorded}', but the program now asks '{effect.fingerprint}'.",
-                    fix="Run it with the version it was started with, or restart it from that step.",
+                    f"At {Place(*key)} the journal holds '{recorded}', but the program now asks '{fingerprint}'.",
+                    fix=_OTHER_WAY,
                 )
-        self._effects_left[key[0]] -= 1
-        return entry
+        self._effects_left[key[0]].discard(key)
+        return self.outcomes.get(key)
 
     def was_told(self, where: tuple[str, str, int], number: int) -> bool:
-        if number >= self.told.get(where, 0):
+        if number >= self._told.get(where, 0):
             return False
         self._events_left[where[0]] -= 1
         return True
 
     def past(self, path: str) -> bool:
         """Whether the branch still has records ahead of it."""
-        return self._effects_left.get(path, 0) > 0 or self._events_left.get(path, 0) > 0
+        return bool(self._effects_left.get(path)) or self._events_left.get(path, 0) > 0
 
-    def require_end(self, key: Key, effect: Effect) -> None:
-        """A program that asks for something new before it has used what was recorded took another way."""
-        if self._effects_left.get(key[0], 0) > 0:
+    def require_spent(self, path: str, asks: str) -> None:
+        """A program that asks for something new, or ends, before it has used what was recorded took another way."""
+        left = self._effects_left.get(path)
+        if left:
+            key = min(left)
             raise NonDeterminism(
-                f"At {Place(*key)} the program asks '{effect.fingerprint}', which its journal does not hold,"
-                " while recorded outcomes are left over.",
-                fix="Run it with the version it was started with, or restart it from that step.",
+                f"The journal holds '{self._begun.get(key, 'a wait')}' at {Place(*key)}, but the program now {asks}.",
+                fix=_OTHER_WAY,
             )
+
+
+ALL = "All"
+_OTHER_WAY = "Run it with the version it was started with, or restart it from that step."

@@ -4,39 +4,63 @@ from __future__ import annotations
 
 from cuebook.kernel.effects import Failed
 from cuebook.kernel.events import BranchFinished, Performed, Performing, Rewound, RunFinished, StepStarted
-from cuebook.kernel.journal import ROOT, Entry, Place, without_void
+from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, without_void
 
 
-def rewinds(entries: list[Entry], whole_step: bool, by: str = "") -> list[Rewound]:
-    """One for each branch that is to go on. What had finished is kept, unless the whole step is asked for."""
+def rewinds(entries: list[Entry], whole_step: bool, by: str = "", inherited: int = 0) -> list[Rewound]:
+    """One for each branch that is to go on. What had finished is kept, unless the whole step is asked for.
+
+    A fork never goes back behind its own beginning.
+    """
     live = without_void(entries)
-    failures = _failures(live)
-    points = {failure.place.path: _begin(live, failure) for failure in failures}
-    if whole_step or not points:
-        paths = list(points) or [ROOT]
-        points = {path: _step_begin(live, path, points.get(path)) for path in paths}
-    return [Rewound(seq, path, by) for path, seq in points.items()]
+    points: dict[str, int] = {}
+    for failure in _failures(live):
+        begin = _step_begin(live, failure.place) if whole_step else _begin(live, failure)
+        points[failure.place.path] = min(begin, points.get(failure.place.path, begin))
+    if not points:
+        last = next((e.place for e in reversed(live) if isinstance(e.event, StepStarted)), Place())
+        points[last.path] = _step_begin(live, last)
+    return [Rewound(max(seq, inherited + 1, 2), path, by) for path, seq in points.items()]
 
 
 def _failures(live: list[Entry]) -> list[Entry]:
-    """The outcomes that ended the run, at most one for each branch."""
-    numbers = {entry.seq: entry for entry in live}
+    """The outcomes that ended the run: the cancelled ones, or the failed one with those beside it in its `All`."""
+    cancelled: dict[str, Entry] = {}
+    for entry in live:
+        if _failed(entry) == "cancelled":
+            cancelled.setdefault(entry.place.path, entry)
+    if cancelled:
+        return list(cancelled.values())
     finished = next((e.event for e in reversed(live) if isinstance(e.event, RunFinished)), None)
-    found: dict[str, Entry] = {}
+    numbers = {entry.seq: entry for entry in live}
+    failure = numbers.get(finished.failed_seq or 0) if finished is not None else None
+    if failure is not None:
+        path = failure.place.path
+        return [failure] if path == ROOT else [failure, *_in_all(live, numbers, parent_key(path)[:3])]
+    # The program raised something of its own: branches that failed in the step where it did are the reason.
+    step = next((e.place for e in reversed(live) if isinstance(e.event, StepStarted) and e.place.path == ROOT), Place())
+    return _in_all(live, numbers, step.key[:3])
+
+
+def _in_all(live: list[Entry], numbers: dict[int, Entry], visit: tuple[str, str, int]) -> list[Entry]:
+    """The outcomes that ended branches begun in this visit of a step."""
+    found: list[Entry] = []
+    branches = {e.place.path for e in live if isinstance(e.event, BranchFinished)}
     for entry in live:
-        outcome = entry.event.outcome if isinstance(entry.event, Performed) else None
-        if isinstance(outcome, Failed) and outcome.code == "cancelled":
-            found.setdefault(entry.place.path, entry)
-    if found:
-        return list(found.values())
-    if finished is not None and finished.failed_seq in numbers:
-        return [numbers[finished.failed_seq]]
-    for entry in live:
-        event = entry.event
+        path, event = entry.place.path, entry.event
+        if path == ROOT or parent_key(path)[:3] != visit:
+            continue
         if isinstance(event, BranchFinished) and event.failed_seq in numbers:
-            failure = numbers[event.failed_seq]
-            found[failure.place.path] = failure
-    return list(found.values())
+            found.append(numbers[event.failed_seq])
+        elif _failed(entry) and path not in branches:  # a bare effect
+            found.append(entry)
+    return found
+
+
+def _failed(entry: Entry) -> str:
+    """The code of a failed outcome, or ''."""
+    event = entry.event
+    return event.outcome.code if isinstance(event, Performed) and isinstance(event.outcome, Failed) else ""
 
 
 def _begin(live: list[Entry], failure: Entry) -> int:
@@ -47,7 +71,7 @@ def _begin(live: list[Entry], failure: Entry) -> int:
     )
     first = failure.seq
     for entry in reversed(live):
-        if entry.seq >= failure.seq or not _same_effect(entry.place, failure.place):
+        if entry.seq >= failure.seq or entry.place.key != failure.place.key:
             continue
         if in_doubt and isinstance(entry.event, Performing):
             break
@@ -55,15 +79,11 @@ def _begin(live: list[Entry], failure: Entry) -> int:
     return first
 
 
-def _same_effect(one: Place, other: Place) -> bool:
-    return (one.path, one.step, one.visit, one.index) == (other.path, other.step, other.visit, other.index)
-
-
-def _step_begin(live: list[Entry], path: str, before: int | None) -> int:
-    """Where the last step of the branch begins, or else the branch."""
-    last = before if before is not None else live[-1].seq + 1
-    of_branch = [entry for entry in live if entry.place.path == path and entry.seq <= last]
-    for entry in reversed(of_branch):
-        if isinstance(entry.event, StepStarted):
+def _step_begin(live: list[Entry], place: Place) -> int:
+    """Where the visit of the step at this place begins, or else its branch."""
+    of_branch = [entry for entry in live if entry.place.path == place.path]
+    for entry in of_branch:
+        same_visit = (entry.place.step, entry.place.visit) == (place.step, place.visit)
+        if same_visit and isinstance(entry.event, StepStarted):
             return entry.seq
-    return next((entry.seq for entry in of_branch if entry.seq > 1), last)
+    return next((entry.seq for entry in of_branch if entry.seq > 1), live[-1].seq + 1)

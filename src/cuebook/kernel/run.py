@@ -9,6 +9,7 @@ import msgspec
 
 from cuebook.kernel.effects import CallTool, CostOrigin, Failed, Reply, Usage
 from cuebook.kernel.events import (
+    STATUS_OF_WAIT,
     AnyEvent,
     BranchFinished,
     Driven,
@@ -30,7 +31,7 @@ from cuebook.kernel.events import (
     WaitKind,
     WaitOpened,
 )
-from cuebook.kernel.journal import ROOT, Entry, Place, parent_step, same_line
+from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, same_line
 
 
 class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -181,17 +182,6 @@ class Signal(msgspec.Struct, frozen=True):
 
 _ORIGINS: tuple[CostOrigin, ...] = ("reported", "estimated", "unknown")
 
-STATUS_OF_WAIT: dict[str, tuple[RunStatus, StepStatus]] = {
-    "approval": ("awaiting_approval", "awaiting_approval"),
-    "in_doubt": ("awaiting_approval", "in_doubt"),
-    "question": ("awaiting_input", "awaiting_input"),
-    "breakpoint": ("paused", "paused"),
-    "budget": ("paused", "paused"),
-    "timer": ("paused", "running"),
-    "message": ("paused", "running"),
-}
-"""What a run and its step are while they wait, most urgent first."""
-
 
 class Tally:
     """Folds entries into a run's row and steps, one at a time, at a cost that does not grow with the run.
@@ -203,11 +193,13 @@ class Tally:
     def __init__(self, row: RunRow, open_steps: list[StepRow] | None = None) -> None:
         self.row = row
         self.open: dict[tuple[str, str, int], StepRow] = {}
-        self.planned: dict[tuple[str, int], StepRow] = {}
+        self.planned: dict[tuple[str, str, int], StepRow] = {}
         self._calls: set[Place] = set()
         """Model calls that have begun and not ended."""
         self.cut: list[StepRow] = []
         self._dropped: list[tuple[int, str]] = []
+        self._done: list[tuple[int, str]] = []
+        """Where the steps completed so far began; a rewind takes some of them back."""
         self._row_changed = False
         self._steps_changed: dict[tuple[str, str, int], StepRow] = {}
         for step in open_steps or []:
@@ -235,7 +227,7 @@ class Tally:
             step = self.open.get((path, label, visit))
             if step is not None or path == ROOT:
                 return step
-            path, label, visit = parent_step(path)
+            path, label, visit, _ = parent_key(path)
 
     # --- one method for each kind of entry that shows ---
 
@@ -266,6 +258,7 @@ class Tally:
         step.status, step.reason, step.finished = event.status, event.reason, entry.at
         if event.status == "completed":
             self.row.totals.steps_done += 1
+            self._done.append((step.seq, step.path))
         self._steps_changed[step.key] = step
 
     def _step_skipped(self, entry: Entry, event: StepSkipped) -> None:
@@ -275,8 +268,8 @@ class Tally:
         self._steps_changed[step.key] = step
 
     def _planned_or_new(self, place: Place, label: str) -> StepRow:
-        step = self.planned.pop((label, place.visit), None) if place.path == ROOT else None
-        return step or StepRow(place.path, label, place.visit)
+        key = (place.path, label, place.visit)
+        return self.planned.pop(key, None) or StepRow(*key)
 
     def _started(self, entry: Entry, event: RunStarted) -> None:
         self._touch(entry)
@@ -352,12 +345,15 @@ class Tally:
 
     def _branch_finished(self, entry: Entry, event: BranchFinished) -> None:
         if event.failed is not None:
-            self._fail_open_steps(entry, entry.place.path, event.failed.message, "failed")
+            self._end_open_steps(entry, entry.place.path, event.failed.message, "failed")
 
     def _rewound(self, entry: Entry, event: Rewound) -> None:
         self._touch(entry)
         self._dropped.append((event.seq, event.path))
         self.row.error = None
+        kept = [(seq, path) for seq, path in self._done if seq < event.seq or not same_line(path, event.path)]
+        self.row.totals.steps_done -= len(self._done) - len(kept)
+        self._done = kept
         taken_up, self.cut = self.cut, []
         for step in [*self.open.values(), *taken_up]:
             if step.seq >= event.seq and same_line(step.path, event.path):
@@ -378,14 +374,16 @@ class Tally:
         self.row.status, self.row.error = event.status, event.error
         self.row.reason = event.error.code if event.error else ""
         self.row.totals.seconds += event.seconds
-        if event.status != "completed":
-            self._fail_open_steps(entry, None, event.error.message if event.error else event.status, "failed")
+        if event.status == "completed":
+            self._end_open_steps(entry, None, "", "completed")
+        else:
+            self._end_open_steps(entry, None, event.error.message if event.error else event.status, "failed")
         for step in self.planned.values():
             step.status = "skipped"
             self._cut(step)
         self.planned = {}
 
-    def _fail_open_steps(self, entry: Entry, path: str | None, reason: str, status: StepStatus) -> None:
+    def _end_open_steps(self, entry: Entry, path: str | None, reason: str, status: StepStatus) -> None:
         for key, step in list(self.open.items()):
             if path is not None and not key[0].startswith(path):
                 continue
@@ -414,7 +412,7 @@ class Tally:
         if step.cut:
             self.cut.append(step)
         elif step.status == "pending":
-            self.planned[step.label, step.visit] = step
+            self.planned[step.key] = step
         else:
             self.open[step.key] = step
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from cuebook.kernel.context import Context
-from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.errors import CuebookError, StoreError
 from cuebook.kernel.events import AnyEvent, TextChunk, TextReset
 from cuebook.kernel.journal import Codec, Entry, Place, seal, spill_context
 from cuebook.kernel.ports import Batch, Claim, Store
@@ -44,7 +44,7 @@ class Scribe:
         self.seq, self._chain = claim.head
         self.broken: BaseException | None = None
         """Why nothing can be written any more."""
-        self.on_broken: Callable[[BaseException], None] = lambda error: None
+        self.on_broken: Callable[[], None] = lambda: None
         self._known_contexts: set[str] = set()
         self._scheduled = False
         self._batch = Batch(self.run, self.epoch, [])
@@ -59,10 +59,15 @@ class Scribe:
             asyncio.get_running_loop().call_soon(self._flush_scheduled)
         return seq
 
-    def commit(self, event: AnyEvent, place: Place, **also: Any) -> asyncio.Future[None]:
-        """Adds a record and writes everything up to it; done when it is durable."""
-        self._add(event, place, also)
-        return self.flush(awaited=True)
+    async def commit(self, event: AnyEvent, place: Place, **also: Any) -> int:
+        """Adds a record and writes everything up to it; returns its number when it is durable."""
+        seq = self._add(event, place, also)
+        try:
+            await self.flush(awaited=True)
+        except CuebookError as error:
+            self._break(error)
+            raise
+        return seq
 
     def keep_context(self, context: Context) -> None:
         """Stores what a model is shown, block by block, each once."""
@@ -89,6 +94,8 @@ class Scribe:
             self.seq, self._chain, self.tally.row = before
             self.tally.row.totals = totals
             return False
+        self._let_go()
+        self.broken = StoreError(f"Run {self.run} was given up: nothing more can be written from here.")
         for entry in entries:
             self._audience.publish(entry)
         return True
@@ -96,9 +103,13 @@ class Scribe:
     async def give_up(self) -> None:
         """Gives the run up and writes nothing."""
         await self._store.release(Batch(self.run, self.epoch, []), unless_news=False)
-        self.tally.row.driver = ""
+        self._let_go()
 
     # --- inside ---
+
+    def _let_go(self) -> None:
+        self.tally.row.driver = ""
+        self.tally.row.epoch = self.epoch + 1
 
     def _add(self, event: AnyEvent, place: Place, also: dict[str, Any]) -> int:
         body = self._codec.encode(event, self._texts)
@@ -130,20 +141,16 @@ class Scribe:
             self.flush()
 
     def _written(self, future: asyncio.Future[None], entries: list[Entry]) -> None:
-        error = None if future.cancelled() else future.exception()
+        if future.cancelled():  # the run is being dropped: whoever follows it reads the store
+            return
+        error = future.exception()
         if error is not None:
-            if self.broken is None:
-                self.broken = error
-                self.on_broken(error)
+            self._break(error)
             return
         for entry in entries:
             self._audience.publish(entry)
 
-
-def storable(codec: Codec, event: AnyEvent) -> str:
-    """Why an event cannot be stored, or ''."""
-    try:
-        codec.encode(event, {})
-    except (TypeError, ValueError, UnicodeError, RecursionError, CuebookError) as error:
-        return str(error) or type(error).__name__
-    return ""
+    def _break(self, error: BaseException) -> None:
+        if self.broken is None:
+            self.broken = error
+            self.on_broken()

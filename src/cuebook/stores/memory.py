@@ -9,10 +9,10 @@ from typing import Any
 
 from cuebook.kernel.errors import Busy, NotFound, StoreError
 from cuebook.kernel.events import ENDED
-from cuebook.kernel.journal import GENESIS, ROOT, Record, same_line
+from cuebook.kernel.journal import GENESIS, ROOT, Record, plain, same_line
 from cuebook.kernel.ports import Batch, Claim, News
 from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
-from cuebook.stores.rules import attach_late, check_signal, fenced, in_order, no_run, no_wait, refusal, unfinished
+from cuebook.stores.rules import attach_late, check_signal, fenced, gap, in_order, no_run, no_wait, refusal, unfinished
 
 LEASE = 10.0
 _HEADS = ("RunStarted", "Forked", "WaitClosed", "CancelRequested", "Rewound")
@@ -88,8 +88,10 @@ class MemoryStore:
             return False
         self._append(batch)
         held.row.driver = ""
+        held.row.epoch += 1  # nothing more is taken from this driver
         if held.row.status in ENDED:
             held.news = False
+            held.signals = [signal for signal in held.signals if signal.kind != "cancel"]
             for wait in self._waits.values():
                 if wait.run == batch.run:
                     wait.state = "closed"
@@ -107,7 +109,7 @@ class MemoryStore:
         over = row.expires is not None and row.expires <= now
         if row.state != "open" or over:
             raise refusal(wait, row.state, row.by, over)
-        row.state, row.answer, row.by = "answered", answer, by
+        row.state, row.answer, row.by = "answered", plain(answer), by
         self._run(row.run).news = True
         return copy.deepcopy(row)
 
@@ -118,7 +120,7 @@ class MemoryStore:
         if signal.kind == "late" and any(attach_late(wait, signal.payload) for wait in mine):
             return
         self._signals += 1
-        held.signals.append(Signal(signal.run, signal.kind, signal.payload, signal.by, self._signals))
+        held.signals.append(Signal(signal.run, signal.kind, plain(signal.payload), signal.by, self._signals))
         if signal.kind == "cancel":
             for wait in mine:
                 wait.state = "cancelled"
@@ -144,8 +146,7 @@ class MemoryStore:
             run.row.id
             for run in self._runs.values()
             if (run.news or run.row.status in ("pending", "running"))
-            and run.row.driver != driver
-            and self._drivers.get(run.row.driver, 0.0) <= now
+            and (run.row.driver == driver or self._drivers.get(run.row.driver, 0.0) <= now)
         ]
 
     async def called(self, driver: str) -> list[str]:
@@ -218,8 +219,8 @@ class MemoryStore:
         self._put(held, batch)
 
     def _put(self, held: _Run, batch: Batch) -> None:
-        if held.records and batch.records and batch.records[0].seq <= held.records[-1].seq:
-            raise StoreError(f"A record could not be stored: {batch.records[0].seq} is there already.")
+        if held.records and batch.records and batch.records[0].seq != held.records[-1].seq + 1:
+            raise gap(batch, held.records[-1].seq)
         held.records.extend(batch.records)
         if batch.row is not None:
             row = copy.deepcopy(batch.row)
@@ -262,5 +263,5 @@ class MemoryStore:
             record
             for record in self._lineage(held)
             if (record.seq < start and record.kind in _HEADS)
-            or (record.seq >= start and record.seq >= last.get(record.path, 0))
+            or (record.seq >= start and (record.kind == "WaitClosed" or record.seq >= last.get(record.path, 0)))
         ]

@@ -27,11 +27,16 @@ def this_host() -> str:
 
 def birth_of(pid: int) -> str:
     """When a process started, in the system's own words; '' where that cannot be told."""
+    stat = _stat(pid)
+    return stat[19] if stat else ""
+
+
+def _stat(pid: int) -> list[str]:
+    """What the system says of a process, its state first; nothing where that cannot be told."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return ""
-    return stat.rpartition(")")[2].split()[19]
+        return []
 
 
 def surely_dead(host: str, pid: int, born: str) -> bool:
@@ -44,4 +49,7 @@ def surely_dead(host: str, pid: int, born: str) -> bool:
         return True
     except OSError:
         return False
-    return bool(born) and birth_of(pid) not in ("", born)
+    stat = _stat(pid)
+    if stat and stat[0] in ("Z", "X"):  # it has ended, and its parent has not noticed
+        return True
+    return bool(born and stat) and stat[19] != born

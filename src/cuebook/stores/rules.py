@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from cuebook.kernel.errors import AlreadyAnswered, CuebookError, Fenced, NotFound, Refused, WaitClosed, WaitExpired
+from cuebook.kernel.errors import (
+    AlreadyAnswered,
+    CuebookError,
+    Fenced,
+    NotFound,
+    Refused,
+    StoreError,
+    WaitClosed,
+    WaitExpired,
+)
 from cuebook.kernel.events import ENDED
+from cuebook.kernel.ports import Batch
 from cuebook.kernel.run import Signal, StepRow, WaitRow
 
 
@@ -19,6 +29,13 @@ def no_wait(wait: str) -> NotFound:
 
 def fenced(run: str) -> Fenced:
     return Fenced(f"Run {run} was taken over by another process; nothing more was recorded from this one.")
+
+
+def gap(batch: Batch, head: int) -> StoreError:
+    return StoreError(
+        f"Run {batch.run} ends at record {head}, and record {batch.records[0].seq} was to follow.",
+        fix="An earlier write failed: resume the run.",
+    )
 
 
 def check_signal(signal: Signal, status: str, waiting: list[str]) -> None:

@@ -30,7 +30,7 @@ from cuebook.kernel.journal import GENESIS, ROOT, Record
 from cuebook.kernel.ports import Batch, Claim, News
 from cuebook.kernel.run import RunRow, Signal, StepRow, Totals, WaitRow
 from cuebook.stores.processes import birth_of, surely_dead, this_host
-from cuebook.stores.rules import attach_late, check_signal, fenced, in_order, no_run, no_wait, refusal, unfinished
+from cuebook.stores.rules import attach_late, check_signal, fenced, gap, in_order, no_run, no_wait, refusal, unfinished
 from cuebook.stores.schema import MIGRATIONS
 from cuebook.stores.writer import Writer
 
@@ -43,7 +43,7 @@ _RUN = (
 )
 _RECORD = "seq, path, kind, head, body, digest, chain"
 _RUN_COLUMNS = _RUN.split(", ")
-_LET_GO = "UPDATE runs SET driver = '', news = news AND NOT ? WHERE key = ?"
+_LET_GO = "UPDATE runs SET driver = '', epoch = epoch + 1, news = news AND NOT ? WHERE key = ?"
 _json = msgspec.json.encode
 
 
@@ -133,7 +133,7 @@ class SqliteStore:
             " WHERE r.news = 1 OR r.status IN ('pending', 'running') ORDER BY r.key",
             (),
         )
-        return [row[0] for row in rows if row[1] != driver and not _lives(row[1:], now)]
+        return [row[0] for row in rows if row[1] == driver or not _lives(row[1:], now)]
 
     async def called(self, driver: str) -> list[str]:
         return [row[0] for row in self._all("SELECT id FROM runs WHERE news = 1 AND driver = ?", (driver,))]
@@ -309,8 +309,8 @@ class SqliteStore:
             )
             start = max(first, found[0] or 0)
             keep = (
-                "AND NOT EXISTS (SELECT 1 FROM checkpoints c WHERE c.run = ? AND c.path = r.path AND c.path <> ''"
-                " AND c.seq > r.seq AND c.seq < ?)"
+                "AND (kind = 'WaitClosed' OR NOT EXISTS (SELECT 1 FROM checkpoints c WHERE c.run = ? AND c.path = r.path AND c.path <> ''"
+                " AND c.seq > r.seq AND c.seq < ?))"
             )
             records = self._records(run, start, last, keep, (key, last)) + records
             if found[0]:
@@ -375,6 +375,8 @@ class _Transaction:
         self._version = -1
         self._runs: dict[str, tuple[int, int]] = {}
         """Key and epoch by run id: right as long as no other process has written."""
+        self._heads: dict[int, int] = {}
+        """The last record's number by run key."""
         self._records: list[tuple[Any, ...]] = []
         self._steps: list[tuple[Any, ...]] = []
         self._texts: list[tuple[str, str]] = []
@@ -385,10 +387,11 @@ class _Transaction:
         (version,) = self._db.execute("PRAGMA data_version").fetchone()
         if version != self._version or len(self._runs) > 50_000:
             self._version = version
-            self._runs.clear()
+            self.undo()
 
     def undo(self) -> None:
         self._runs.clear()
+        self._heads.clear()
 
     def flush(self) -> None:
         db = self._db
@@ -426,6 +429,8 @@ class _Transaction:
         self._db.execute(_LET_GO, (batch.row is not None and batch.row.status in ENDED, key))
         if batch.row is not None and batch.row.status in ENDED:
             self._db.execute("UPDATE waits SET state = 'closed' WHERE run = ? AND state <> 'closed'", (key,))
+            self._db.execute("UPDATE signals SET taken = 1 WHERE run = ? AND taken = 0 AND kind = 'cancel'", (key,))
+        self._runs.pop(batch.run, None)  # its epoch was raised: nothing more is taken from this driver
         return True
 
     def create(self, row: RunRow, text: str, batch: Batch) -> None:
@@ -545,7 +550,18 @@ class _Transaction:
             self._runs[run] = known
         return known
 
+    def _follow_on(self, key: int, batch: Batch) -> None:
+        """Records continue the journal without a gap, whatever became of earlier writes."""
+        head = self._heads.get(key)
+        if head is None:
+            (head,) = self._db.execute("SELECT max(seq) FROM records WHERE run = ?", (key,)).fetchone()
+        if batch.records and head is not None and batch.records[0].seq != head + 1:
+            raise gap(batch, head)
+        if batch.records:
+            self._heads[key] = batch.records[-1].seq
+
     def _put(self, key: int, batch: Batch) -> None:
+        self._follow_on(key, batch)
         for r in batch.records:
             self._records.append((key, r.seq, r.path, r.kind, r.head, r.body, r.digest, r.chain))
         row = batch.row

@@ -1,0 +1,176 @@
+"""Waiting: a run's open waits, what was decided about them, and the signals that came for the run.
+
+It opens waits, lets branches stand still on them, and wakes those for which something came. What a decision
+means is for the effect that waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING, Any, Literal
+
+from cuebook.kernel.events import STATUS_OF_WAIT, RunStatus, WaitClosed, WaitKind, WaitOpened
+from cuebook.kernel.journal import Key, Place
+from cuebook.kernel.ports import Claim, News
+from cuebook.kernel.run import Signal, WaitRow
+
+if TYPE_CHECKING:
+    from cuebook.kernel.driver import Driver, Line
+
+_HOW: dict[str, Literal["answered", "expired", "cancelled"]] = {"answered": "answered", "expired": "expired"}
+
+
+class Waits:
+    """The waits of one run while it is driven."""
+
+    def __init__(self, driver: Driver, claim: Claim) -> None:
+        self._driver = driver
+        self._rows = {wait.id: wait for wait in claim.waits}
+        self._signals = list(claim.signals)
+        self._taken: set[int] = set()
+        self._parked: dict[str, tuple[WaitRow, asyncio.Future[WaitRow | None]]] = {}
+        self.lock = asyncio.Lock()
+        """Held while news is fetched and while the run is given up, so that no answer falls between the two."""
+
+    # --- for effects ---
+
+    async def wait(
+        self,
+        line: Line,
+        key: Key,
+        kind: WaitKind,
+        prompt: str,
+        *,
+        purpose: str = "",
+        type: str = "",
+        options: tuple[str, ...] = (),
+        default: str | None = None,
+        expires_after: float | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> WaitClosed:
+        """Opens a wait (or finds it opened before a crash), stands still until it is decided, and records that."""
+        driver, recorded = self._driver, self._driver.recorded
+        purpose = purpose or kind
+        known = recorded.opened.get((key, purpose))
+        if known is not None and known.wait in recorded.closed:
+            return recorded.closed[known.wait]
+        row = self._rows.get(known.wait) if known is not None else None
+        if row is None:  # not asked yet, or closed when the run ended, and asked anew by its retry
+            now = driver.clock()
+            row = WaitRow(
+                id=f"w{secrets.token_hex(8)}",
+                run=driver.run_id,
+                tenant=driver.row.tenant,
+                owner=driver.row.owner,
+                place=Place(*key),
+                kind=kind,
+                prompt=prompt,
+                purpose=purpose,
+                type=type,
+                options=options,
+                default=default,
+                details=details or {},
+                opened=now,
+                expires=None if expires_after is None else now + expires_after,
+            )
+            opened = WaitOpened(row.id, kind, prompt, purpose, type, options, default, row.expires, row.details)
+            driver.scribe.note(opened, row.place, opened=[row])
+        return await self._decided(line, row)
+
+    async def _decided(self, line: Line, row: WaitRow) -> WaitClosed:
+        while True:
+            message = self._message_for(row)
+            if message is not None:
+                self.take(message)
+                closed = WaitClosed(row.id, "answered", row.kind, {"value": message.payload.get("value")}, message.by)
+                return self._close(closed, row, [message.id])
+            decided = self._rows.get(row.id, row)
+            if decided.state == "open":
+                decided = await self._park(row) or row
+            if decided.state != "open":
+                how = _HOW.get(decided.state, "cancelled")
+                return self._close(WaitClosed(row.id, how, row.kind, decided.answer, decided.by), row)
+            if self._driver.cancel is not None and not line.cursor.cancelled:
+                return self._close(WaitClosed(row.id, "cancelled", row.kind), row)
+
+    def _close(self, closed: WaitClosed, row: WaitRow, taken: list[int] | None = None) -> WaitClosed:
+        driver = self._driver
+        driver.scribe.note(closed, row.place, closed=[row.id], taken=taken or [])
+        driver.settings = driver.settings.edited(closed.answer.get("settings", {}))
+        return closed
+
+    def close_cancelled(self, key: Key) -> None:
+        """Records that what this effect waited for before a crash or a pause is cancelled."""
+        recorded = self._driver.recorded
+        for (place, _), opened in recorded.opened.items():
+            if place == key and opened.wait not in recorded.closed:
+                closed = WaitClosed(opened.wait, "cancelled", opened.kind)
+                self._driver.scribe.note(closed, Place(*key), closed=[opened.wait])
+
+    def late_outcome(self, key: Key) -> Any:
+        """What a fenced driver came back with for this effect, or None."""
+        signal = next((s for s in self._signals if s.kind == "late" and tuple(s.payload["key"]) == key), None)
+        return signal.payload["outcome"] if signal is not None else None
+
+    # --- for the driver ---
+
+    def hear(self, news: News) -> list[Signal]:
+        """Wakes whoever something came for; gives the cancellations among the news, each once."""
+        for wait in news.waits:
+            self._rows[wait.id] = wait
+            if wait.state != "open":
+                self._wake(wait.id, wait)
+        self._signals = [signal for signal in news.signals if signal.id not in self._taken]
+        for wait, _ in list(self._parked.values()):
+            if self._message_for(wait) is not None:
+                self._wake(wait.id, None)
+        cancels = [signal for signal in self._signals if signal.kind == "cancel"]
+        for signal in cancels:
+            self.take(signal)
+        return cancels
+
+    def late_for_parked(self) -> list[Signal]:
+        """Late outcomes whose question is open by now and does not show them yet."""
+        keys = [list(wait.place.key) for wait, _ in self._parked.values() if wait.kind == "in_doubt"]
+        return [signal for signal in self._signals if signal.kind == "late" and signal.payload["key"] in keys]
+
+    def take(self, signal: Signal) -> None:
+        """Marks a signal as used: the store may still show it until the record that says so is written."""
+        self._signals.remove(signal)
+        self._taken.add(signal.id)
+
+    def signal(self, kind: str) -> Signal | None:
+        return next((signal for signal in self._signals if signal.kind == kind), None)
+
+    def interrupt(self) -> None:
+        """Wakes everyone, because the run is cancelled."""
+        for wait in list(self._parked):
+            self._wake(wait, None)
+
+    def status(self) -> tuple[RunStatus, str]:
+        """What the run is while all of it waits, and why."""
+        kinds = {wait.kind for wait, _ in self._parked.values()}
+        kind = next(kind for kind in STATUS_OF_WAIT if kind in kinds)
+        return STATUS_OF_WAIT[kind][0], "" if kind in ("question", "approval", "breakpoint") else kind
+
+    # --- inside ---
+
+    async def _park(self, row: WaitRow) -> WaitRow | None:
+        future: asyncio.Future[WaitRow | None] = asyncio.get_running_loop().create_future()
+        self._parked[row.id] = (row, future)
+        self._driver.rest()
+        return await future
+
+    def _wake(self, wait_id: str, decided: WaitRow | None) -> None:
+        _, future = self._parked.pop(wait_id, (None, None))
+        if future is not None and not future.done():
+            self._driver.move()
+            future.set_result(decided)
+
+    def _message_for(self, wait: WaitRow) -> Signal | None:
+        """The oldest message on the wait's channel that no one has taken."""
+        if wait.kind != "message":
+            return None
+        channel = wait.details.get("channel")
+        return next((s for s in self._signals if s.kind == "message" and s.payload.get("channel") == channel), None)

@@ -1,0 +1,50 @@
+"""Texts are loaded when they are needed; contexts share their beginnings and are known by what they hold."""
+
+from __future__ import annotations
+
+from cuebook.kernel.context import EMPTY, Text, ToolCall, digest_of
+
+
+def test_a_stored_text_is_loaded_on_first_use_and_once() -> None:
+    asked: list[str] = []
+
+    def load(digest: str) -> str:
+        asked.append(digest)
+        return "long ago"
+
+    text = Text.stored(digest_of("long ago"), 8, load)
+    assert (len(text), text.loaded, asked) == (8, False, [])
+    assert text == Text("long ago"), "equality needs no loading"
+    assert "8 characters" in repr(text)
+    assert (str(text), str(text), text.loaded) == ("long ago", "long ago", True)
+    assert asked == [digest_of("long ago")]
+
+
+def test_texts_are_equal_by_content() -> None:
+    assert Text("a") == Text("a")
+    assert Text("a") != Text("b")
+    assert len({Text("a"), Text("a"), Text("b")}) == 2
+
+
+def test_adding_a_block_leaves_the_context_as_it_was() -> None:
+    one = EMPTY.add("system", "Be brief.")
+    two = one.add("user", "Hello")
+    assert (len(EMPTY), len(one), len(two)) == (0, 1, 2)
+    assert [(block.role, str(block.text)) for block in two] == [("system", "Be brief."), ("user", "Hello")]
+    assert two.parent is one
+
+
+def test_a_context_is_known_by_what_it_holds_in_which_order() -> None:
+    a, b = EMPTY.add("user", "a"), EMPTY.add("user", "b")
+    assert a == EMPTY.add("user", "a")
+    assert a.add("user", "b") != b.add("user", "a")
+    assert a != EMPTY.add("assistant", "a")
+    assert a.add("tool", "x", call_id="1") != a.add("tool", "x", call_id="2")
+    assert a.add("assistant", "x", calls=(ToolCall("1", "f"),)) != a.add("assistant", "x")
+
+
+def test_a_long_context_is_walked_without_recursion() -> None:
+    context = EMPTY
+    for number in range(5000):
+        context = context.add("user", str(number))
+    assert [str(block.text) for block in context] == [str(number) for number in range(5000)]

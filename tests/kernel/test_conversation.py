@@ -1,0 +1,105 @@
+"""A conversation: the model asks for tools, gets their results, and comes to an end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cuebook.kernel.context import Text, ToolCall
+from cuebook.kernel.conversation import Talk, converse
+from cuebook.kernel.effects import All, AskModel, CallTool, EffectFailed, Failed, Reply, ToolResult
+
+TOOLS = {"search": CallTool("web.search", reads_only=True), "send": CallTool("mail.send")}
+
+
+def wants(*calls: ToolCall) -> Reply:
+    return Reply(Text("Let me see."), calls=calls, finish="tool_calls")
+
+
+class Stage:
+    """Plays the engine: gives a reply to each question and a result to each call."""
+
+    def __init__(self, *replies: Reply, results: dict[str, Any] | None = None, **limits: Any) -> None:
+        self.asked: list[AskModel] = []
+        self.called: list[CallTool] = []
+        self.replies, self.results = list(replies), results or {}
+        self.program = converse(AskModel("What is new?"), TOOLS, **limits)
+
+    def play(self) -> Talk:
+        send: Any = None
+        try:
+            while True:
+                asked = self.program.send(send)
+                if isinstance(asked, All):
+                    calls = [call for call in asked.branches if isinstance(call, CallTool)]
+                    self.called += calls
+                    send = tuple(self.results.get(call.tool, ToolResult("found")) for call in calls)
+                else:
+                    self.asked.append(asked)
+                    send = self.replies.pop(0)
+        except StopIteration as stop:
+            talk: Talk = stop.value
+            return talk
+
+    def shown(self, turn: int = -1) -> list[tuple[str, str]]:
+        return [(block.role, str(block.text)) for block in self.asked[turn].context]
+
+
+def test_without_calls_it_ends_at_once() -> None:
+    stage = Stage(Reply(Text("Nothing.")))
+    assert stage.play() == Talk(Reply(Text("Nothing.")), 1)
+    assert stage.shown() == [("user", "What is new?")]
+    assert stage.asked[0].prompt == ""
+
+
+def test_the_model_sees_what_it_asked_for_and_what_came_back() -> None:
+    calls = (ToolCall("1", "search", {"q": "a"}), ToolCall("2", "send", {"to": "b"}))
+    stage = Stage(wants(*calls), Reply(Text("Done.")), results={"mail.send": ToolResult({"id": 7})})
+    talk = stage.play()
+    assert (talk.reply.text, talk.turns, len(talk.calls)) == ("Done.", 2, 2)
+    assert [(call.tool, call.arguments, call.reads_only) for call in stage.called] == [
+        ("web.search", {"q": "a"}, True),
+        ("mail.send", {"to": "b"}, False),
+    ]
+    assert stage.shown() == [
+        ("user", "What is new?"), ("assistant", "Let me see."), ("tool", "found"), ("tool", '{"id":7}'),
+    ]  # fmt: skip
+    assert [block.call_id for block in stage.asked[-1].context][-2:] == ["1", "2"]
+
+
+def test_each_turn_is_shown_the_beginning_of_the_one_before() -> None:
+    stage = Stage(wants(ToolCall("1", "search")), wants(ToolCall("2", "search")), Reply(Text("Done.")))
+    stage.play()
+    assert stage.shown(1) == stage.shown(2)[: len(stage.shown(1))]
+
+
+def test_a_failed_tool_is_told_to_the_model_and_ends_nothing() -> None:
+    stage = Stage(
+        wants(ToolCall("1", "search")), Reply(Text("So be it.")), results={"web.search": Failed("down", "It is down.")}
+    )
+    talk = stage.play()
+    assert talk.reply.text == "So be it."
+    assert talk.calls[0][1] == ToolResult("It is down.", is_error=True)
+    assert ("tool", "It is down.") in stage.shown()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (ToolCall("1", "guess"), "There is no tool named 'guess'. There are: search, send."),
+        (ToolCall("1", "search", malformed="{oops"), "The arguments of 'search' were not a JSON object."),
+    ],
+)
+def test_a_call_that_makes_no_sense_is_answered_and_not_performed(call: ToolCall, said: str) -> None:
+    stage = Stage(wants(call, ToolCall("2", "search")), Reply(Text("Sorry.")))
+    stage.play()
+    assert len(stage.called) == 1
+    assert stage.shown()[-2:] == [("tool", said), ("tool", "found")], "in the order of the calls"
+
+
+def test_it_does_not_go_on_for_ever() -> None:
+    with pytest.raises(EffectFailed, match="within 3 turns"):
+        Stage(*[wants(ToolCall("1", "search"))] * 9, max_turns=3).play()
+    with pytest.raises(EffectFailed, match="more than 2 tool calls"):
+        Stage(wants(*[ToolCall(str(n), "search") for n in range(3)]), max_calls=2).play()
