@@ -37,7 +37,7 @@ from cuebook.kernel.events import (
 from cuebook.kernel.journal import Entry, Place, Verdict, outcome_from, without_void
 from cuebook.kernel.ports import Performer, Store
 from cuebook.kernel.rehearsal import Rehearsal
-from cuebook.kernel.run import RunRow, Settings, Signal, StepRow, WaitRow
+from cuebook.kernel.run import Budget, RunRow, Settings, Signal, StepRow, WaitRow
 
 ID_LETTERS = "abcdefghjkmnpqrstvwxyz23456789"
 
@@ -172,10 +172,8 @@ class Service:
         row = await self.get(run)
         pauses = [wait for wait in await self.store.waits(run=row.id) if wait.kind in ("breakpoint", "budget")]
         checked = _checked_settings(settings)
-        for wait in pauses:
-            changed = dict(checked)
-            if wait.kind == "budget":
-                changed = _raised(wait, changed)
+        changes = [_raised(wait, checked) if wait.kind == "budget" else checked for wait in pauses]
+        for wait, changed in zip(pauses, changes, strict=True):
             await self._complete(wait, {"overrides": dict(overrides or {}), "settings": changed}, who)
         if not pauses and (row.status in WAITING or row.status in ENDED) and row.reason != "non_determinism":
             raise Refused(f"Run {row.id} is {row.status}: there is no pause to end.", fix=self._next(row))
@@ -474,6 +472,9 @@ def _fitting(row: WaitRow, value: str) -> str:
 
 def _checked_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     edits = msgspec.to_builtins(dict(settings or {}))
+    _only_fields(edits, Settings, "setting")
+    if isinstance(edits.get("budget"), dict):
+        _only_fields(edits["budget"], Budget, "budget")
     try:
         Settings().edited(edits)
     except msgspec.ValidationError as error:
@@ -499,10 +500,19 @@ def _checked_outcome(row: WaitRow, outcome: Mapping[str, Any] | None) -> dict[st
     if given["is"] not in (wanted, "Failed"):
         raise BadInput(f"This effect gives a {wanted}, not a {given['is']}.")
     try:
-        outcome_from(given)
+        made = outcome_from(given)
     except msgspec.ValidationError as error:
         raise BadInput(f"This is no outcome of the effect: {error}.") from None
+    _only_fields({name: value for name, value in given.items() if name != "is"}, type(made), "field of this outcome")
     return given
+
+
+def _only_fields(given: Mapping[str, Any], wanted: type[msgspec.Struct], what: str) -> None:
+    """Refuses a misspelt name, which would otherwise be dropped in silence."""
+    known = wanted.__struct_fields__
+    for name in given:
+        if name not in known:
+            raise BadInput(f"There is no {what} '{name}'.", fix=f"There are: {', '.join(known)}.")
 
 
 _OUTCOME_OF = {"CallTool": "ToolResult", "RunCommand": "CommandResult", "SendHttp": "HttpResponse"}

@@ -200,7 +200,7 @@ async def test_serving_goes_on_when_the_lock_is_given_up(tmp_path: Path, monkeyp
         tell(holder)
         holder.wait()
         try:
-            await eventually(lambda: has_status(store, "expired"), 10)
+            await eventually(lambda: has_status(store, "expired"), 8)
         finally:
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)

@@ -108,25 +108,33 @@ class Driver:
     # --- the life of a drive ---
 
     async def drive(self) -> RunRow:
+        async with self.waits.lock:  # what comes meanwhile is heard when everything is in place
+            if not await self._begin():
+                return self.row
+        try:
+            return await self._until_rest()
+        finally:
+            await self._drop()
+
+    async def _begin(self) -> bool:
+        """Sets the program going. False: the run has ended, and nobody asked for a retry."""
         entries = self._entries()
         retry = self.waits.signal("retry") if self.row.status in ENDED else None
         if self.row.status in ENDED:
             if retry is None:
                 await self.scribe.give_up()
-                return self.row
+                return False
             entries = await self._rewind(retry)
         self.recorded = Recorded(entries, self._claim.inherited)
         self.settings = self.recorded.settings
         self.cancel = self.recorded.cancel
         self._root = asyncio.get_running_loop().create_task(self._run_root())
+        self._root.add_done_callback(_heard)
         self._root.add_done_callback(lambda _: self._wake_up())
         if retry is None:
             self.scribe.note(Driven(self.engine.driver), Place())  # written with the program's first record
         self._heed(self.waits.hear(News(self._claim.waits, self._claim.signals)))
-        try:
-            return await self._until_rest()
-        finally:
-            await self._drop()
+        return True
 
     def _entries(self) -> list[Entry]:
         return [self.engine.codec.entry(record) for record in self._claim.records]
@@ -161,6 +169,7 @@ class Driver:
     async def _run_root(self) -> Any:
         line = Line(self.recorded.cursor(ROOT))
         line.task = asyncio.current_task()
+        self._cancel_thrown = line.cursor.cancelled
         start = self.engine.programs(self.row, self._claim.text, self.recorded.inputs)
         return await self._follow(line, start(self.recorded.state(ROOT)))
 
@@ -224,6 +233,7 @@ class Driver:
             tasks.append(self._root)
         for task in tasks:
             task.cancel()
+            task.add_done_callback(_heard)
         if tasks:
             _, stubborn = await asyncio.wait(tasks, timeout=PATIENCE)
             if stubborn:
@@ -340,6 +350,7 @@ class Driver:
             for path, branch in zip(paths, asked.branches, strict=True):
                 child = Line(self.recorded.cursor(path, cancelled=line.cursor.cancelled))
                 child.task = asyncio.get_running_loop().create_task(self._branch(child, branch, left))
+                child.task.add_done_callback(_heard)
                 tasks.append(child.task)
             if tasks:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -422,6 +433,12 @@ class Driver:
     async def record(self, key: Key, fingerprint: str, outcome: Any, attempt: int = 1) -> tuple[int, Any]:
         """Makes an outcome durable; only then may the program see it."""
         return await self.scribe.commit(Performed(outcome, fingerprint), Place(*key, attempt)), outcome
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    """What ended a task is looked at by whoever waits for it; nobody waits for one that was dropped."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _defect(error: BaseException) -> Failed:

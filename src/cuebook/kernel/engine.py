@@ -17,7 +17,7 @@ import msgspec
 
 from cuebook.kernel.driver import Driver
 from cuebook.kernel.effects import AskModel, Effect, Program
-from cuebook.kernel.errors import Busy, CuebookError, NotFound
+from cuebook.kernel.errors import Busy, CuebookError, NotFound, StoreError
 from cuebook.kernel.events import AnyEvent, Forked, RunStarted, TextChunk, TextReset
 from cuebook.kernel.journal import GENESIS, Codec, Entry, Place, Record, Verdict, seal, verify, without_void
 from cuebook.kernel.ports import Batch, Claim, Estimate, Performer, Store
@@ -163,8 +163,7 @@ class Engine:
         try:
             while True:
                 now = self.clock()
-                await self.store.expire(now)
-                for run in await self.store.ready(now, self.driver):
+                for run in await self._ready(now):
                     if run in tasks or run in self._driving or failed.get(run, 0) > now or len(tasks) >= at_once:
                         continue
                     tasks[run] = asyncio.create_task(self.drive(run))
@@ -180,6 +179,14 @@ class Engine:
             for task in tasks.values():
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    async def _ready(self, now: float) -> list[str]:
+        try:
+            await self.store.expire(now)
+            return await self.store.ready(now, self.driver)
+        except StoreError as error:  # a lock or a full disk may pass
+            log.warning("%s", error)
+            return []
 
     async def close(self) -> None:
         """Gives up every lease of this process. Runs under way are taken up again by whoever drives them next."""
