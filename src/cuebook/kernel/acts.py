@@ -75,12 +75,11 @@ def may_lie_behind(effect: Effect) -> bool:
 # --- at once ------------------------------------------------------------------------------------------
 
 
-async def _now(driver: Driver, line: Line, key: Key, effect: Now) -> Acted:
-    return await driver.record(key, effect.fingerprint, Moment(driver.clock()))
-
-
-async def _random(driver: Driver, line: Line, key: Key, effect: Random) -> Acted:
-    return await driver.record(key, effect.fingerprint, Drawn(random.random()))
+AT_ONCE: dict[type[Effect], Callable[[float], AnyOutcome]] = {
+    Now: Moment,
+    Random: lambda now: Drawn(random.random()),
+}
+"""Effects whose outcome is there without waiting, made from the time."""
 
 
 async def _checkpoint(driver: Driver, line: Line, key: Key, effect: Checkpoint) -> Acted:
@@ -347,8 +346,6 @@ def with_usage(driver: Driver, place: Place, event: StepFinished) -> StepFinishe
 
 
 _HANDLERS: dict[type[Effect], Handler] = {
-    Now: _now,
-    Random: _random,
     Checkpoint: _checkpoint,
     AskHuman: _ask_human,
     Breakpoint: _breakpoint,

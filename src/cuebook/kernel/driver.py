@@ -333,6 +333,11 @@ class Driver:
         if self.cancel is not None and not line.cursor.cancelled:
             self.waits.close_cancelled(key)
             return await self.record(key, effect.fingerprint, CANCELLED)
+        at_once = acts.AT_ONCE.get(type(effect))
+        if at_once is not None:
+            outcome = at_once(self.clock())
+            event = Performed(outcome, effect.fingerprint)
+            return await self.scribe.commit(event, Place(key[0], key[1], key[2], key[3])), outcome
         return await acts.handler(effect)(self, line, key, effect)
 
     def _go_live(self, line: Line, asks: str) -> None:

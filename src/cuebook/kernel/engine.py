@@ -119,7 +119,7 @@ class Engine:
         record = seal(row.id, seq, self.clock(), row.epoch, Place(), type(event).__name__, body, previous)
         entry = self.codec.entry(record)
         Tally(row).apply(entry)
-        await self.store.create(row, text, Batch(row.id, row.epoch, [record], row, steps, texts))
+        await self.store.create(row, text, Batch(row.id, row.epoch, [record], row=row, steps=steps, texts=texts))
         self.publish(entry)
 
     # --- driving ---

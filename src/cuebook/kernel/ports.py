@@ -67,6 +67,8 @@ class Batch(msgspec.Struct, gc=False):
     run: str
     epoch: int
     records: list[Record]
+    plain: bool = False
+    """Whether there is nothing but records: most appends of a long run."""
     row: RunRow | None = None
     steps: Sequence[StepRow] = ()
     texts: Mapping[str, str] | None = None

@@ -399,6 +399,8 @@ class Tally:
         self._steps_changed[step.key] = step
 
     def _set_step(self, entry: Entry, status: StepStatus) -> None:
+        if not self.open:
+            return
         step = self.step_at(entry.place)
         if step is not None and step.status not in (status, "in_doubt"):
             step.status = status

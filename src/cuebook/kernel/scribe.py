@@ -47,7 +47,7 @@ class Scribe:
         self.on_broken: Callable[[], None] = lambda: None
         self._known_contexts: set[str] = set()
         self._scheduled = False
-        self._batch = Batch(self.run, self.epoch, [])
+        self._batch = Batch(self.run, self.epoch, [], True)
         self._texts: dict[str, str] = {}
         self._entries: list[Entry] = []
 
@@ -121,18 +121,21 @@ class Scribe:
         entry = Entry(self.run, seq, at, place, event)
         self.tally.apply(entry)
         self._entries.append(entry)
-        for name, values in also.items():
-            setattr(self._batch, name, [*getattr(self._batch, name), *values])
+        if also:
+            self._batch.plain = False
+            for name, values in also.items():
+                setattr(self._batch, name, [*getattr(self._batch, name), *values])
         return seq
 
     def _take(self) -> tuple[Batch, list[Entry]]:
         batch, entries = self._batch, self._entries
-        tally = self.tally
-        if tally.changed:
-            batch.row, batch.steps, batch.dropped = tally.take_changes()
+        if self.tally.changed:
+            batch.plain = False
+            batch.row, batch.steps, batch.dropped = self.tally.take_changes()
         if self._texts:
+            batch.plain = False
             batch.texts, self._texts = self._texts, {}
-        self._batch, self._entries = Batch(self.run, self.epoch, []), []
+        self._batch, self._entries = Batch(self.run, self.epoch, [], True), []
         return batch, entries
 
     def _flush_scheduled(self) -> None:

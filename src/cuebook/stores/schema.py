@@ -32,7 +32,7 @@ MIGRATIONS: tuple[str, ...] = (
         news        INTEGER NOT NULL DEFAULT 0   -- something came for it that its driver has not seen
     );
     CREATE INDEX runs_by_age ON runs (tenant, created DESC);
-    CREATE INDEX runs_by_driver ON runs (driver) WHERE driver <> '';
+    CREATE INDEX runs_with_news ON runs (driver) WHERE news = 1;
     CREATE INDEX runs_to_do ON runs (key) WHERE news = 1 OR status IN ('pending', 'running');
 
     -- The journals of all runs in one sequence, so that what many runs append together lies together on disk.

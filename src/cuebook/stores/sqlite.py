@@ -80,10 +80,10 @@ class SqliteStore:
         await self._writer.submit(_Transaction.create, row, text, batch)
 
     async def claim(self, run: str, driver: str, now: float) -> Claim:
-        key, row, news = await self._writer.submit(_Transaction.claim, run, driver, now)
+        key, row, news, first = await self._writer.submit(_Transaction.claim, run, driver, now)
         self._keys[run] = key
-        fresh = row.epoch == 1 and not row.parent  # nothing can have been left for it but a signal
-        records = self._records(run, 1, 1 << 32) if fresh else self._for_replay(row)
+        fresh = bool(first)
+        records = first or self._for_replay(row)
         inherited = row.parent_seq if row.parent else 0
         head = (records[-1].seq, records[-1].chain) if records else (0, GENESIS)
         return Claim(
@@ -172,11 +172,13 @@ class SqliteStore:
         return self._steps(run, "")
 
     async def waits(self, *, run: str | None = None, tenant: str | None = None, limit: int = 1000) -> list[WaitRow]:
+        chosen = {"run": None if run is None else self._key(run), "tenant": tenant}
+        given = {name: value for name, value in chosen.items() if value is not None}
         rows = self._all(
             "SELECT body, state, answer, decider FROM waits WHERE state = 'open'"
-            " AND (? IS NULL OR run = (SELECT key FROM runs WHERE id = ?)) AND (? IS NULL OR tenant = ?)"
-            " ORDER BY opened LIMIT ?",
-            (run, run, tenant, tenant, limit),
+            + "".join(f" AND {name} = ?" for name in given)
+            + " ORDER BY opened LIMIT ?",
+            (*given.values(), limit),
         )
         return [_wait_row(row) for row in rows]
 
@@ -227,6 +229,7 @@ class SqliteStore:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             connection.execute("PRAGMA cache_size = -8000")
+            connection.execute("PRAGMA wal_autocheckpoint = 4000")  # 16 MB: fewer pauses to tidy up
         except BaseException:
             connection.close()
             raise
@@ -377,6 +380,8 @@ class _Transaction:
         """Key and epoch by run id: right as long as no other process has written."""
         self._heads: dict[int, int] = {}
         """The last record's number by run key."""
+        self._quiet: set[int] = set()
+        """Keys of runs that nothing waits for: they were claimed fresh, and nothing was opened or sent since."""
         self._records: list[tuple[Any, ...]] = []
         self._steps: list[tuple[Any, ...]] = []
         self._texts: list[tuple[str, str]] = []
@@ -392,6 +397,7 @@ class _Transaction:
     def undo(self) -> None:
         self._runs.clear()
         self._heads.clear()
+        self._quiet.clear()
 
     def flush(self) -> None:
         db = self._db
@@ -412,7 +418,7 @@ class _Transaction:
             self._texts = []
 
     def append(self, batch: Batch) -> None:
-        key, epoch = self._find(batch.run)
+        key, epoch = self._runs.get(batch.run) or self._find(batch.run)
         if epoch != batch.epoch:
             raise fenced(batch.run)
         self._put(key, batch)
@@ -428,10 +434,15 @@ class _Transaction:
         self._put(key, batch)
         self._db.execute(_LET_GO, (batch.row is not None and batch.row.status in ENDED, key))
         if batch.row is not None and batch.row.status in ENDED:
-            self._db.execute("UPDATE waits SET state = 'closed' WHERE run = ? AND state <> 'closed'", (key,))
-            self._db.execute("UPDATE signals SET taken = 1 WHERE run = ? AND taken = 0 AND kind = 'cancel'", (key,))
+            self._close(key)
         self._runs.pop(batch.run, None)  # its epoch was raised: nothing more is taken from this driver
         return True
+
+    def _close(self, key: int) -> None:
+        """Nothing that still waits for an ended run will be heard."""
+        if key not in self._quiet:
+            self._db.execute("UPDATE waits SET state = 'closed' WHERE run = ? AND state <> 'closed'", (key,))
+            self._db.execute("UPDATE signals SET taken = 1 WHERE run = ? AND taken = 0 AND kind = 'cancel'", (key,))
 
     def create(self, row: RunRow, text: str, batch: Batch) -> None:
         self.flush()
@@ -452,7 +463,8 @@ class _Transaction:
         self._runs[row.id] = (key, row.epoch)
         self._put(key, batch)
 
-    def claim(self, run: str, driver: str, now: float) -> tuple[int, RunRow, bool]:
+    def claim(self, run: str, driver: str, now: float) -> tuple[int, RunRow, bool, list[Record]]:
+        """The key, the row, whether there was news, and, of a run that nobody has driven yet, its records."""
         self.flush()
         found = self._db.execute(f"SELECT {_RUN}, key, news FROM runs WHERE id = ?", (run,)).fetchone()
         if found is None:
@@ -467,7 +479,14 @@ class _Transaction:
         self._db.execute("UPDATE runs SET epoch = epoch + 1, driver = ?, news = 0 WHERE key = ?", (driver, key))
         row.epoch, row.driver = row.epoch + 1, driver
         self._runs[run] = (key, row.epoch)
-        return key, row, bool(news)
+        if row.epoch != 1 or row.parent:
+            return key, row, bool(news), []
+        if not news:
+            self._quiet.add(key)
+        rows = self._db.execute(f"SELECT {_RECORD} FROM records WHERE run = ? ORDER BY seq", (key,))
+        records = [Record(run, *values) for values in rows]
+        self._heads[key] = records[-1].seq
+        return key, row, bool(news), records
 
     def news_seen(self, run: str) -> None:
         if self._db.execute("UPDATE runs SET news = 0 WHERE id = ?", (run,)).rowcount == 0:
@@ -496,6 +515,7 @@ class _Transaction:
         key, status = found
         waiting = [r[0] for r in self._db.execute("SELECT kind FROM signals WHERE run = ? AND taken = 0", (key,))]
         check_signal(signal, status, waiting)
+        self._quiet.discard(key)
         if signal.kind == "late" and self._attach_late(key, signal.payload):
             return
         self._db.execute(
@@ -550,20 +570,22 @@ class _Transaction:
             self._runs[run] = known
         return known
 
-    def _follow_on(self, key: int, batch: Batch) -> None:
-        """Records continue the journal without a gap, whatever became of earlier writes."""
-        head = self._heads.get(key)
-        if head is None:
-            (head,) = self._db.execute("SELECT max(seq) FROM records WHERE run = ?", (key,)).fetchone()
-        if batch.records and head is not None and batch.records[0].seq != head + 1:
-            raise gap(batch, head)
-        if batch.records:
-            self._heads[key] = batch.records[-1].seq
+    def _head(self, key: int, batch: Batch) -> int:
+        """The number that the batch must follow: its first, where the run has no records yet."""
+        (head,) = self._db.execute("SELECT max(seq) FROM records WHERE run = ?", (key,)).fetchone()
+        return batch.records[0].seq - 1 if head is None else int(head)
 
     def _put(self, key: int, batch: Batch) -> None:
-        self._follow_on(key, batch)
-        for r in batch.records:
-            self._records.append((key, r.seq, r.path, r.kind, r.head, r.body, r.digest, r.chain))
+        records = batch.records
+        if records:
+            head = self._heads.get(key) or self._head(key, batch)
+            if records[0].seq != head + 1:
+                raise gap(batch, head)
+            self._heads[key] = records[-1].seq
+            for r in records:
+                self._records.append((key, r.seq, r.path, r.kind, r.head, r.body, r.digest, r.chain))
+        if batch.plain:
+            return
         row = batch.row
         if row is not None:
             error = _json(row.error).decode() if row.error else None
@@ -577,6 +599,7 @@ class _Transaction:
         if batch.texts:
             self._texts.extend(batch.texts.items())
         for wait in batch.opened:
+            self._quiet.discard(key)
             self._db.execute(
                 "INSERT INTO waits (id, run, tenant, owner, state, expires, opened, body) VALUES (?,?,?,?,?,?,?,?)",
                 (wait.id, key, wait.tenant, wait.owner, "open", wait.expires, wait.opened, _json(wait).decode()),

@@ -68,7 +68,9 @@ async def put_into(store: Store, engine: Engine, kept: Kept) -> None:
     changed, steps, _ = tally.take_changes()
     made: list[StepRow] = list(steps)
     await store.create(
-        row, kept.text, Batch(row.id, 0, records, changed, made, kept.texts, opened=list(waits.values()))
+        row,
+        kept.text,
+        Batch(row.id, 0, records, row=changed, steps=made, texts=kept.texts, opened=list(waits.values())),
     )
 
 
