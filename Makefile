@@ -8,7 +8,7 @@ BIN := .venv/bin
 heading = @printf '\n==> %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench lock build clean python environment dev
+.PHONY: help demo test check chaos bench lock build clean python environment dev
 
 help: ## Show this list
 	@echo 'Cuebook: make COMMAND [PYTHON=python3.12] [ARGS="..."]'
@@ -32,6 +32,9 @@ check: dev ## Format, lint, types and import rules
 	@$(BIN)/mypy
 	$(heading) 'Import rules (import-linter)'
 	@$(BIN)/lint-imports --no-cache --no-logo
+
+chaos: dev ## Kill processes at random moments for some minutes, and see that nothing is lost or done twice
+	@CUEBOOK_CHAOS_ROUNDS=60 $(BIN)/python -m pytest -n 2 tests/kernel/test_chaos.py $(ARGS)
 
 bench: dev ## Measure durable steps against raw SQLite and peers (ARGS go to bench/run.py)
 	@$(BIN)/python -m bench.run $(ARGS)

@@ -1,4 +1,5 @@
-"""What Cuebook's own tests are made with, shipped so that yours can be: scripted and recorded models.
+"""What Cuebook's own tests are made with, shipped so that yours can be: scripted and recorded models, and
+an in-memory store.
 
 Nothing here reaches a network unless a model that does is handed in.
 """
@@ -10,10 +11,12 @@ from cuebook.performers.models.port import Final, Model, ModelError, Request, Te
 from cuebook.performers.models.providers import Providers
 from cuebook.performers.models.recorded import NotRecorded, RecordedModel
 from cuebook.performers.models.scripted import Line, Says, ScriptedModel, ScriptEnded
+from cuebook.stores.memory import MemoryStore
 
 __all__ = [
     "Final",
     "Line",
+    "MemoryStore",
     "Model",
     "ModelError",
     "NotRecorded",

@@ -55,7 +55,7 @@ async def picture(store: Store, engine: Engine, run: str) -> dict[str, Any]:
     row = await store.run(run)
     entries = [entry async for entry in engine.entries(run)]
     finished = [entry.event for entry in entries if isinstance(entry.event, RunFinished)]
-    assert len(finished) == 1
+    assert len(finished) == 1, (row, [(e.seq, e.place, e.event) for e in entries])
     return {
         "status": row.status,
         "result": finished[0].result,

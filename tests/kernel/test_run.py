@@ -152,3 +152,13 @@ def test_the_runs_model_is_the_one_it_was_started_with_until_it_is_changed() -> 
     assert fold.tally.row.model == "test/one"
     fold.tell(WaitClosed("w", "answered", "breakpoint", {"settings": {"model": "test/two"}}))
     assert fold.tally.row.model == "test/two"
+
+
+def test_what_was_taken_does_not_change_with_what_is_folded_later() -> None:
+    tally = Tally(new_row("any"))
+    tally.apply(Entry("run", 2, 1.0, Place("", "1", 1), StepStarted("1", "One")))
+    row, steps, _ = tally.take_changes()
+    assert row is not None
+    tally.apply(Entry("run", 3, 2.0, Place("", "1", 1), StepFinished("1")))
+    tally.apply(Entry("run", 4, 3.0, Place(), RunFinished("completed")))
+    assert (row.status, row.totals.steps_done, steps[0].status) == ("pending", 0, "running")

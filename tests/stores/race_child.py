@@ -18,7 +18,7 @@ from cuebook.kernel.engine import Engine
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.ports import Call
 from cuebook.kernel.run import Signal
-from cuebook.stores import sqlite
+from cuebook.stores import transaction
 from cuebook.stores.sqlite import SqliteStore
 from tests.support import performers, program_of
 
@@ -73,7 +73,7 @@ async def obey(store: SqliteStore, engine: Engine, said: list[str]) -> str:
 
 
 async def main(folder: Path) -> None:
-    sqlite.LEASE = LEASE
+    transaction.LEASE = LEASE
     store = SqliteStore(folder / "store.db")
     holding: dict[str, Any] = {"hold": Holding(folder)}
     engine = Engine(store, program_of, performers(folder, **holding), heartbeat_every=0.1, listen_every=0.02)

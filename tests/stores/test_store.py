@@ -490,7 +490,7 @@ async def test_what_a_store_gives_out_is_nobodys_to_change(store: Store) -> None
     (await store.run("run")).status = "failed"
     (await store.wait("w")).details["a"] = 2
     (await store.steps("run"))[0].label = "changed"
-    assert (await store.run("run")).status == "pending"
+    assert (await store.run("run")).status == "running"
     assert (await store.wait("w")).details == {"a": 1}
     assert (await store.steps("run"))[0].label == "1"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -183,6 +183,13 @@ class Signal(msgspec.Struct, frozen=True):
 _ORIGINS: tuple[CostOrigin, ...] = ("reported", "estimated", "unknown")
 
 
+_Row = TypeVar("_Row", RunRow, StepRow)
+
+
+def copy_row(row: _Row) -> _Row:
+    return msgspec.structs.replace(row, totals=msgspec.structs.replace(row.totals))
+
+
 class Tally:
     """Folds entries into a run's row and steps, one at a time, at a cost that does not grow with the run.
 
@@ -215,8 +222,13 @@ class Tally:
         return self._row_changed or bool(self._steps_changed)
 
     def take_changes(self) -> tuple[RunRow | None, list[StepRow], list[tuple[int, str]]]:
-        """The row and steps that changed since the last call, and the rewinds whose steps are void."""
-        changes = (self.row if self._row_changed else None, list(self._steps_changed.values()), self._dropped)
+        """The row and steps as they are now, if they changed since the last call, and the rewinds to be carried out.
+
+        They are copies: what is folded while they are on their way to the disk belongs to later records.
+        """
+        row = copy_row(self.row) if self._row_changed else None
+        steps = [copy_row(step) for step in self._steps_changed.values()]
+        changes = (row, steps, self._dropped)
         self._row_changed, self._steps_changed, self._dropped = False, {}, []
         return changes
 
@@ -282,8 +294,9 @@ class Tally:
         self.row.model = str(event.settings.get("model", self.row.model))
 
     def _driven(self, entry: Entry, event: Driven) -> None:
-        self._touch(entry)
-        self.row.status, self.row.reason, self.row.error = "running", "", None
+        if self.row.status != "running" or self.row.reason or self.row.error:  # a claim has set a new run running
+            self._touch(entry)
+            self.row.status, self.row.reason, self.row.error = "running", "", None
 
     def _asked(self, entry: Entry, event: ModelAsked) -> None:
         self._touch(entry)

@@ -9,14 +9,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import msgspec
-
 from cuebook.kernel.context import Context
 from cuebook.kernel.errors import CuebookError, StoreError
 from cuebook.kernel.events import AnyEvent, TextChunk, TextReset
 from cuebook.kernel.journal import Codec, Entry, Place, seal, spill_context
 from cuebook.kernel.ports import Batch, Claim, Store
-from cuebook.kernel.run import Tally
+from cuebook.kernel.run import Tally, copy_row
 
 
 class Audience(Protocol):
@@ -86,13 +84,11 @@ class Scribe:
         """Writes a last record and gives the run up; or, if something came for it meanwhile, does neither."""
         if self._batch.records:
             await self.flush()
-        before = (self.seq, self._chain, msgspec.structs.replace(self.tally.row))
-        totals = msgspec.structs.replace(self.tally.row.totals)
+        before = (self.seq, self._chain, copy_row(self.tally.row))
         self._add(event, place, {})
         batch, entries = self._take()
         if not await self._store.release(batch, unless_news=unless_news):
             self.seq, self._chain, self.tally.row = before
-            self.tally.row.totals = totals
             return False
         self._let_go()
         self.broken = StoreError(f"Run {self.run} was given up: nothing more can be written from here.")

@@ -57,6 +57,8 @@ class MemoryStore:
             raise Busy(f"Run {run} is being driven by another process.", fix="Follow it, or signal it.")
         held.row.epoch += 1
         held.row.driver, held.news = driver, False
+        if held.row.status == "pending":
+            held.row.status = "running"
         records = self._for_replay(held)
         return Claim(
             row=copy.deepcopy(held.row),

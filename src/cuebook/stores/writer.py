@@ -19,6 +19,9 @@ from cuebook.kernel.errors import CuebookError, StoreError
 
 T = TypeVar("T")
 
+BUSY_TIMEOUT = 10.0
+"""Seconds for which a commit waits for another process to give the write lock up."""
+
 SLOW = 0.005
 """Seconds: a commit that took longer sends the next one to the thread."""
 
@@ -111,7 +114,7 @@ class Writer(Generic[X]):
         except sqlite3.Error:  # the thread will wait, or say what is wrong
             return False
         finally:
-            self._connection.execute("PRAGMA busy_timeout = 10000")
+            self._connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT * 1000:.0f}")
         return True
 
     def _commit(self, writes: list[_Write[X]], begun: bool = False) -> None:

@@ -1,0 +1,313 @@
+"""What the SQLite store does within a commit: the writes of all runs, one after the other, and refusals in between.
+
+A refusal comes before anything of its operation is written, so that the other operations of the commit stand.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from cuebook.kernel.effects import Failed
+from cuebook.kernel.errors import Busy
+from cuebook.kernel.events import ENDED
+from cuebook.kernel.journal import Record
+from cuebook.kernel.ports import Batch
+from cuebook.kernel.run import RunRow, Signal, Totals, WaitRow
+from cuebook.stores.processes import birth_of, surely_dead, this_host
+from cuebook.stores.rules import attach_late, check_signal, fenced, gap, no_run, no_wait, refusal
+
+LEASE = 10.0
+"""Seconds after its last heartbeat for which a driver keeps its runs."""
+
+RUN = (
+    "id, tenant, owner, dialect, interpreter, playbook, name, created, updated, status, reason, step, model,"
+    " totals, error, parent, parent_seq, epoch, driver"
+)
+RECORD = "seq, path, kind, head, body, digest, chain"
+_RUN_COLUMNS = RUN.split(", ")
+_SHOW = "updated = ?, status = ?, reason = ?, step = ?, model = ?, totals = ?, error = ?"
+_LET_GO = "driver = '', epoch = epoch + 1, news = news AND NOT ?"
+_json = msgspec.json.encode
+
+
+class Transaction:
+    """The operations of one commit, all on the writer's thread."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+        self._version = -1
+        self._runs: dict[str, tuple[int, int]] = {}
+        """Key and epoch by run id: right as long as no other process has written."""
+        self._heads: dict[int, int] = {}
+        """The last record's number by run key."""
+        self._quiet: set[int] = set()
+        """Keys of runs that nothing waits for: they were claimed fresh, and nothing was opened or sent since."""
+        self._records: list[tuple[Any, ...]] = []
+        self._steps: list[tuple[Any, ...]] = []
+        self._texts: list[tuple[str, str]] = []
+        self._rows: dict[int, tuple[Any, ...]] = {}
+
+    def begin(self) -> None:
+        self._records, self._steps, self._texts, self._rows = [], [], [], {}
+        (version,) = self._db.execute("PRAGMA data_version").fetchone()
+        if version != self._version or len(self._runs) > 50_000:
+            self._version = version
+            self.undo()
+
+    def undo(self) -> None:
+        self._runs.clear()
+        self._heads.clear()
+        self._quiet.clear()
+
+    def flush(self) -> None:
+        db = self._db
+        if self._records:
+            db.executemany("INSERT INTO records VALUES (?,?,?,?,?,?,?,?)", self._records)
+            self._records = []
+        if self._rows:
+            db.executemany(
+                f"UPDATE runs SET {_SHOW} WHERE key = ?", [(*shown, key) for key, shown in self._rows.items()]
+            )
+            self._rows = {}
+        if self._steps:
+            db.executemany("INSERT OR REPLACE INTO steps VALUES (?,?,?,?,?,?,?)", self._steps)
+            self._steps = []
+        if self._texts:
+            db.executemany("INSERT OR IGNORE INTO texts VALUES (?,?)", self._texts)
+            self._texts = []
+
+    def append(self, batch: Batch) -> None:
+        key, epoch = self._runs.get(batch.run) or self._find(batch.run)
+        if epoch != batch.epoch:
+            raise fenced(batch.run)
+        self._put(key, batch)
+
+    def release(self, batch: Batch, unless_news: bool) -> bool:
+        key, epoch = self._find(batch.run)
+        if epoch != batch.epoch:
+            raise fenced(batch.run)
+        if unless_news:
+            (news,) = self._db.execute("SELECT news FROM runs WHERE key = ?", (key,)).fetchone()
+            if news:
+                return False
+        self._put(key, batch)
+        ended = batch.row is not None and batch.row.status in ENDED
+        shown = self._rows.pop(key, None)
+        if shown is None:
+            self._db.execute(f"UPDATE runs SET {_LET_GO} WHERE key = ?", (ended, key))
+        else:
+            self._db.execute(f"UPDATE runs SET {_SHOW}, {_LET_GO} WHERE key = ?", (*shown, ended, key))
+        if ended:
+            self._close(key)
+        self._runs.pop(batch.run, None)  # its epoch was raised: nothing more is taken from this driver
+        return True
+
+    def _close(self, key: int) -> None:
+        """Nothing that still waits for an ended run will be heard."""
+        if key not in self._quiet:
+            self._db.execute("UPDATE waits SET state = 'closed' WHERE run = ? AND state <> 'closed'", (key,))
+            self._db.execute("UPDATE signals SET taken = 1 WHERE run = ? AND taken = 0 AND kind = 'cancel'", (key,))
+
+    def create(self, row: RunRow, text: str, batch: Batch) -> None:
+        self.flush()
+        db = self._db
+        if row.parent and db.execute("SELECT 1 FROM runs WHERE id = ?", (row.parent,)).fetchone() is None:
+            raise no_run(row.parent)
+        db.execute("INSERT OR IGNORE INTO playbooks VALUES (?,?)", (row.playbook, text))
+        cursor = db.execute(
+            f"INSERT INTO runs ({RUN}, news) VALUES ({','.join('?' * 19)}, 0)",
+            (
+                row.id, row.tenant, row.owner, row.dialect, row.interpreter, row.playbook, row.name, row.created,
+                row.updated, row.status, row.reason, row.step, row.model, _json(row.totals).decode(), None,
+                row.parent, row.parent_seq, row.epoch, "",
+            ),
+        )  # fmt: skip
+        key = cursor.lastrowid
+        assert key is not None
+        self._runs[row.id] = (key, row.epoch)
+        self._put(key, batch)
+
+    def claim(self, run: str, driver: str, now: float) -> tuple[int, RunRow, bool, list[Record]]:
+        """The key, the row, whether there was news, and, of a run that nobody has driven yet, its records."""
+        self.flush()
+        found = self._db.execute(f"SELECT {RUN}, key, news FROM runs WHERE id = ?", (run,)).fetchone()
+        if found is None:
+            raise no_run(run)
+        row, key, news = run_row(found[:-2]), found[-2], found[-1]
+        if row.driver and row.driver != driver:
+            holder = self._db.execute(
+                "SELECT id, lease, host, pid, born FROM drivers WHERE id = ?", (row.driver,)
+            ).fetchone()
+            if holder is not None and lives(holder, now):
+                raise Busy(f"Run {run} is being driven by process {holder[3]}.", fix="Follow it, or signal it.")
+        if row.status == "pending":
+            row.status = "running"
+        self._db.execute(
+            "UPDATE runs SET epoch = epoch + 1, driver = ?, news = 0, status = ? WHERE key = ?",
+            (driver, row.status, key),
+        )
+        row.epoch, row.driver = row.epoch + 1, driver
+        self._runs[run] = (key, row.epoch)
+        if row.epoch != 1 or row.parent:
+            return key, row, bool(news), []
+        if not news:
+            self._quiet.add(key)
+        rows = self._db.execute(f"SELECT {RECORD} FROM records WHERE run = ? ORDER BY seq", (key,))
+        records = [Record(run, *values) for values in rows]
+        self._heads[key] = records[-1].seq
+        return key, row, bool(news), records
+
+    def news_seen(self, run: str) -> None:
+        if self._db.execute("UPDATE runs SET news = 0 WHERE id = ?", (run,)).rowcount == 0:
+            raise no_run(run)
+
+    def complete_wait(self, wait: str, answer: dict[str, Any], by: str, now: float) -> None:
+        self.flush()
+        done = self._db.execute(
+            "UPDATE waits SET state = 'answered', answer = ?, decider = ?"
+            " WHERE id = ? AND state = 'open' AND (expires IS NULL OR expires > ?)",
+            (_json(answer).decode(), by, wait, now),
+        )
+        if done.rowcount == 1:
+            self._db.execute("UPDATE runs SET news = 1 WHERE key = (SELECT run FROM waits WHERE id = ?)", (wait,))
+            return
+        found = self._db.execute(
+            "SELECT state, decider, ifnull(expires <= ?, 0) FROM waits WHERE id = ?", (now, wait)
+        ).fetchone()
+        raise no_wait(wait) if found is None else refusal(wait, *found)
+
+    def signal(self, signal: Signal) -> None:
+        self.flush()
+        found = self._db.execute("SELECT key, status FROM runs WHERE id = ?", (signal.run,)).fetchone()
+        if found is None:
+            raise no_run(signal.run)
+        key, status = found
+        waiting = [r[0] for r in self._db.execute("SELECT kind FROM signals WHERE run = ? AND taken = 0", (key,))]
+        check_signal(signal, status, waiting)
+        self._quiet.discard(key)
+        if signal.kind == "late" and self._attach_late(key, signal.payload):
+            return
+        self._db.execute(
+            "INSERT INTO signals (run, kind, payload, sender) VALUES (?,?,?,?)",
+            (key, signal.kind, _json(signal.payload).decode(), signal.by),
+        )
+        if signal.kind == "cancel":
+            self._db.execute("UPDATE waits SET state = 'cancelled' WHERE run = ? AND state = 'open'", (key,))
+        self._db.execute("UPDATE runs SET news = 1 WHERE key = ?", (key,))
+
+    def _attach_late(self, key: int, payload: dict[str, Any]) -> bool:
+        """Puts the outcome that a fenced driver came back with beside the question what became of it."""
+        for wait, body in self._db.execute("SELECT id, body FROM waits WHERE run = ? AND state = 'open'", (key,)):
+            row = msgspec.json.decode(body, type=WaitRow)
+            if attach_late(row, payload):
+                self._db.execute("UPDATE waits SET body = ? WHERE id = ?", (_json(row).decode(), wait))
+                return True
+        return False
+
+    def expire(self, now: float) -> list[str]:
+        self.flush()
+        runs = [
+            row[0]
+            for row in self._db.execute(
+                "SELECT DISTINCT r.id FROM waits w JOIN runs r ON r.key = w.run WHERE w.state = 'open' AND w.expires <= ?",
+                (now,),
+            )
+        ]
+        self._db.execute(
+            "UPDATE runs SET news = 1 WHERE key IN (SELECT run FROM waits WHERE state = 'open' AND expires <= ?)",
+            (now,),
+        )
+        self._db.execute("UPDATE waits SET state = 'expired' WHERE state = 'open' AND expires <= ?", (now,))
+        return runs
+
+    def heartbeat(self, driver: str, now: float) -> None:
+        self._db.execute(
+            "INSERT OR REPLACE INTO drivers VALUES (?,?,?,?,?)",
+            (driver, this_host(), os.getpid(), birth_of(os.getpid()), now + LEASE),
+        )
+
+    def retire(self, driver: str) -> None:
+        self.flush()
+        self._db.execute("DELETE FROM drivers WHERE id = ?", (driver,))
+
+    def _find(self, run: str) -> tuple[int, int]:
+        known = self._runs.get(run)
+        if known is None:
+            known = self._db.execute("SELECT key, epoch FROM runs WHERE id = ?", (run,)).fetchone()
+            if known is None:
+                raise no_run(run)
+            self._runs[run] = known
+        return known
+
+    def _head(self, key: int, batch: Batch) -> int:
+        """The number that the batch must follow: its first, where the run has no records yet."""
+        (head,) = self._db.execute("SELECT max(seq) FROM records WHERE run = ?", (key,)).fetchone()
+        return batch.records[0].seq - 1 if head is None else int(head)
+
+    def _put(self, key: int, batch: Batch) -> None:
+        records = batch.records
+        if records:
+            head = self._heads.get(key) or self._head(key, batch)
+            if records[0].seq != head + 1:
+                raise gap(batch, head)
+            self._heads[key] = records[-1].seq
+            for r in records:
+                self._records.append((key, r.seq, r.path, r.kind, r.head, r.body, r.digest, r.chain))
+        if batch.plain:
+            return
+        row = batch.row
+        if row is not None:
+            error = _json(row.error).decode() if row.error else None
+            totals = _json(row.totals).decode()
+            self._rows[key] = (row.updated, row.status, row.reason, row.step, row.model, totals, error)
+        for seq, path in batch.dropped:
+            self._drop(key, seq, path)
+        for s in batch.steps:
+            self._steps.append((key, s.path, s.label, s.visit, s.seq, s.status, _json(s).decode()))
+        if batch.texts:
+            self._texts.extend(batch.texts.items())
+        for wait in batch.opened:
+            self._quiet.discard(key)
+            self._db.execute(
+                "INSERT INTO waits (id, run, tenant, owner, state, expires, opened, body) VALUES (?,?,?,?,?,?,?,?)",
+                (wait.id, key, wait.tenant, wait.owner, "open", wait.expires, wait.opened, _json(wait).decode()),
+            )
+        for closed in batch.closed:
+            self._db.execute("UPDATE waits SET state = 'closed' WHERE id = ?", (closed,))
+        for taken in batch.taken:
+            self._db.execute("UPDATE signals SET taken = 1 WHERE id = ?", (taken,))
+        for path, seq in batch.checkpoints:
+            self._db.execute("INSERT INTO checkpoints VALUES (?,?,?)", (key, path, seq))
+
+    def _drop(self, key: int, seq: int, path: str) -> None:
+        self.flush()
+        for table in ("steps", "checkpoints"):
+            self._db.execute(
+                f"DELETE FROM {table} WHERE run = ? AND seq >= ?"
+                " AND (substr(path, 1, length(?)) = ? OR substr(?, 1, length(path)) = path)",
+                (key, seq, path, path, path),
+            )
+
+
+def lives(driver: Sequence[Any], now: float) -> bool:
+    """Whether the driver (id, lease, host, pid, born) still holds its runs."""
+    name, lease, host, pid, born = driver
+    return bool(name) and lease is not None and lease > now and not surely_dead(host, pid, born)
+
+
+def run_row(row: Sequence[Any]) -> RunRow:
+    named = dict(zip(_RUN_COLUMNS, row, strict=True))
+    named["totals"] = msgspec.json.decode(named["totals"], type=Totals)
+    named["error"] = msgspec.json.decode(named["error"], type=Failed) if named["error"] else None
+    return RunRow(**named)
+
+
+def wait_row(row: Sequence[Any]) -> WaitRow:
+    wait = msgspec.json.decode(row[0], type=WaitRow)
+    wait.state, wait.answer, wait.by = row[1], msgspec.json.decode(row[2]), row[3]
+    return wait
