@@ -19,17 +19,17 @@ from tests.support import engine_on, lines
 ROUNDS = int(os.environ.get("CUEBOOK_CHAOS_ROUNDS", "3"))
 
 
-async def drive_and_kill(folder: Path, run: str, after: float) -> None:
+def drive_and_kill(folder: Path, run: str, after: float) -> None:
     command = [sys.executable, "-m", "tests.kernel.crash_child", str(folder), run, "never", "0"]
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     child = subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        await asyncio.to_thread(child.wait, after)
+        child.wait(after)
     except subprocess.TimeoutExpired:
         child.kill()
-        await asyncio.to_thread(child.wait)
+        child.wait()
 
 
 @pytest.mark.timeout(3600)
@@ -42,7 +42,7 @@ async def test_killed_again_and_again(shape: str, tmp_path: Path) -> None:
         folder.mkdir()
         run = await prepare(folder, shape)
         for _ in range(3):
-            await drive_and_kill(folder, run, random.uniform(0.1, 0.6))
+            await asyncio.to_thread(drive_and_kill, folder, run, random.uniform(0.1, 0.6))
         store = SqliteStore(folder / "store.db")
         engine = engine_on(store, folder)
         assert {int(seq) for seq in lines(folder, "told")} <= {record.seq async for record in store.records(run)}
