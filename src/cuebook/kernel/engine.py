@@ -15,11 +15,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from cuebook.kernel.context import digest_of
 from cuebook.kernel.driver import Driver
 from cuebook.kernel.effects import AskModel, Effect, Program
 from cuebook.kernel.errors import Busy, CuebookError, NotFound, StoreError
 from cuebook.kernel.events import AnyEvent, Forked, RunStarted, TextChunk, TextReset
-from cuebook.kernel.journal import GENESIS, Codec, Entry, Place, Record, Verdict, seal, verify, without_void
+from cuebook.kernel.journal import GENESIS, Codec, Entry, Place, Record, Verdict, seal, texts_of, verify, without_void
 from cuebook.kernel.ports import Batch, Claim, Estimate, Performer, Store
 from cuebook.kernel.rehearsal import Rehearsal, rehearse
 from cuebook.kernel.run import RunRow, Settings, StepRow, Tally
@@ -87,7 +88,7 @@ class Engine:
         settings: Settings,
     ) -> None:
         """Creates a run; it is `pending` until something drives it."""
-        event = RunStarted(dict(inputs), msgspec.to_builtins(settings))
+        event = RunStarted(dict(inputs), msgspec.to_builtins(settings), row.playbook, row.dialect, row.interpreter)
         await self._create(row, text, event, 1, GENESIS, [])
 
     async def fork(self, row: RunRow, step: StepRow, values: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
@@ -249,7 +250,27 @@ class Engine:
                 yield self.codec.entry(record)
 
     async def verify(self, run: str) -> Verdict:
-        return verify([record async for record in self.store.records(run)])
+        """Checks the chain, and that the playbook and the long texts it refers to are what they were."""
+        records = [record async for record in self.store.records(run)]
+        verdict = verify(records)
+        if verdict.broken_at is not None:
+            return verdict
+        for record in records:
+            problem = await self._changed(record)
+            if problem:
+                return Verdict(verdict.records, verdict.head, record.seq, problem)
+        return verdict
+
+    async def _changed(self, record: Record) -> str:
+        if record.kind == "RunStarted" and record.body:
+            event = self.codec.decode(record.body)
+            if isinstance(event, RunStarted) and digest_of(await self.store.playbook(event.playbook)) != event.playbook:
+                return "the playbook it started from was changed"
+        for digest in texts_of(record):
+            with suppress(NotFound):  # a text that was purged is gone, not changed
+                if digest_of(self.store.text(digest)) != digest:
+                    return "a text that it refers to was changed"
+        return ""
 
     async def replay(self, run: str) -> Rehearsal:
         """Runs the program once more on its journal alone: nothing is performed, nothing is written."""

@@ -134,6 +134,10 @@ class RunStarted(Event, frozen=True):
 
     inputs: dict[str, Any]
     settings: dict[str, Any] = {}
+    playbook: str = ""
+    """The digest of the text it runs."""
+    dialect: str = ""
+    interpreter: int = 0
 
 
 class Forked(Event, frozen=True):

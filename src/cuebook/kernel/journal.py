@@ -6,6 +6,7 @@ whole run. Nothing here knows where records are kept.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any
@@ -207,6 +208,14 @@ def _problem(record: Record, expected: int, chain: bytes) -> str:
     if (seq, place.path, kind) != (record.seq, record.path, record.kind):
         return "it was moved"
     return ""
+
+
+_REFERENCE = re.compile(rb'"(?:digest|context)":"([0-9a-f]{64})"')
+
+
+def texts_of(record: Record) -> list[str]:
+    """The digests of the long texts that a record refers to."""
+    return [found.decode() for found in _REFERENCE.findall(record.body)]
 
 
 def without_void(entries: Iterable[Entry]) -> list[Entry]:

@@ -138,8 +138,10 @@ class _Stage:
             return error.failed
         except Cancelled:
             return Failed("cancelled", "Cancelled.")
-        except CuebookError:
+        except NonDeterminism:
             raise
+        except CuebookError as error:
+            return Failed(error.code, error.message, error.fix)
         except Exception as error:
             return Failed("program_error", f"{type(error).__name__}: {error}")
 

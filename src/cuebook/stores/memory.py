@@ -12,7 +12,18 @@ from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import GENESIS, ROOT, Record, plain, same_line
 from cuebook.kernel.ports import Batch, Claim, News
 from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
-from cuebook.stores.rules import attach_late, check_signal, fenced, gap, in_order, no_run, no_wait, refusal, unfinished
+from cuebook.stores.rules import (
+    attach_late,
+    check_signal,
+    damaged,
+    fenced,
+    gap,
+    in_order,
+    no_run,
+    no_wait,
+    refusal,
+    unfinished,
+)
 
 LEASE = 10.0
 _HEADS = ("RunStarted", "Forked", "WaitClosed", "CancelRequested", "Rewound")
@@ -195,6 +206,8 @@ class MemoryStore:
                 yield record
 
     async def playbook(self, digest: str) -> str:
+        if digest not in self._playbooks:
+            raise damaged(f"The playbook {digest} is not in the store.")
         return self._playbooks[digest]
 
     def text(self, digest: str) -> str:

@@ -10,6 +10,7 @@ from cuebook.kernel.errors import (
     Fenced,
     NotFound,
     Refused,
+    StoreDamaged,
     StoreError,
     WaitClosed,
     WaitExpired,
@@ -25,6 +26,10 @@ def no_run(run: str) -> NotFound:
 
 def no_wait(wait: str) -> NotFound:
     return NotFound(f"There is no question {wait}.", fix="`cuebook inbox` lists what waits.")
+
+
+def damaged(what: str) -> StoreDamaged:
+    return StoreDamaged(what, fix="Restore the store from a backup.")
 
 
 def fenced(run: str) -> Fenced:

@@ -26,7 +26,7 @@ from cuebook.kernel.errors import (
 from cuebook.kernel.journal import GENESIS, ROOT, Record
 from cuebook.kernel.ports import Batch, Claim, News
 from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
-from cuebook.stores.rules import in_order, no_run, no_wait, unfinished
+from cuebook.stores.rules import damaged, in_order, no_run, no_wait, unfinished
 from cuebook.stores.schema import MIGRATIONS
 from cuebook.stores.transaction import RECORD, RUN, Transaction, lives, run_row, wait_row
 from cuebook.stores.writer import Writer
@@ -190,8 +190,10 @@ class SqliteStore:
         if text is None:
             if len(self._playbooks) > 100:
                 self._playbooks.clear()
-            text = str(self._all("SELECT body FROM playbooks WHERE digest = ?", (digest,))[0][0])
-            self._playbooks[digest] = text
+            rows = self._all("SELECT body FROM playbooks WHERE digest = ?", (digest,))
+            if not rows:
+                raise damaged(f"The playbook {digest} is not in the store.")
+            text = self._playbooks[digest] = str(rows[0][0])
         return text
 
     def text(self, digest: str) -> str:

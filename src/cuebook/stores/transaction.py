@@ -19,7 +19,7 @@ from cuebook.kernel.journal import Record
 from cuebook.kernel.ports import Batch
 from cuebook.kernel.run import RunRow, Signal, Totals, WaitRow
 from cuebook.stores.processes import birth_of, surely_dead, this_host
-from cuebook.stores.rules import attach_late, check_signal, fenced, gap, no_run, no_wait, refusal
+from cuebook.stores.rules import attach_late, check_signal, damaged, fenced, gap, no_run, no_wait, refusal
 
 LEASE = 10.0
 """Seconds after its last heartbeat for which a driver keeps its runs."""
@@ -302,8 +302,11 @@ def lives(driver: Sequence[Any], now: float) -> bool:
 
 def run_row(row: Sequence[Any]) -> RunRow:
     named = dict(zip(_RUN_COLUMNS, row, strict=True))
-    named["totals"] = msgspec.json.decode(named["totals"], type=Totals)
-    named["error"] = msgspec.json.decode(named["error"], type=Failed) if named["error"] else None
+    try:
+        named["totals"] = msgspec.json.decode(named["totals"], type=Totals)
+        named["error"] = msgspec.json.decode(named["error"], type=Failed) if named["error"] else None
+    except msgspec.DecodeError as error:
+        raise damaged(f"The row of run {named['id']} cannot be read: {error}.") from None
     return RunRow(**named)
 
 

@@ -103,10 +103,9 @@ def start(given: Given, playbook: Playbook) -> int:
     inputs = playbook.dialect.accept(playbook.document, gathered(given, playbook.document))
     breakpoints = options.steps_named(given["breakpoints"])
     options.check_steps(breakpoints, [step.label for step in playbook.document.plan])
+    wiring = session.wiring_of(given)
     if given["dry_run"]:
         return _rehearse(given, playbook, inputs)
-
-    wiring = session.wiring_of(given)
     settings = wiring.settings(breakpoints)
 
     async def act(service: Service, wiring: Wiring) -> RunRow:

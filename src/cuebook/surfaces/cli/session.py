@@ -153,6 +153,10 @@ async def accepted_values(service: Service, row: RunRow, values: dict[str, str])
     """Values that change inputs must fit what the playbook declares, as they had to at the start."""
     dialect = registry.named(row.dialect)
     document = dialect.parse(await service.store.playbook(row.playbook), row.name)
+    declared = [one.name for one in document.inputs]
+    for name in values:
+        if name not in declared:
+            raise BadInput(f"{row.name} has no input '{name}'.", fix=f"It has: {', '.join(declared) or 'none'}.")
     entries = without_void([entry async for entry in service.engine.entries(row.id)])
     accepted = dialect.accept(document, {**Recorded(entries, 0).inputs, **values})
     return {name: accepted[name] for name in values}
