@@ -122,7 +122,8 @@ def main() -> None:
     options.add_argument("--steps", type=int, default=100)
     options.add_argument("--runs", type=int, default=1)
     chosen = options.parse_args()
-    gc.freeze()  # as the command line does: what was imported lives for ever and need not be looked at again
+    gc.freeze()  # as the command line does
+    gc.set_threshold(10_000, 20, 20)
     if chosen.what == "one":
         result = asyncio.run(one(chosen.db, chosen.steps))
     elif chosen.what == "together":

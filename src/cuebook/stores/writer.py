@@ -57,6 +57,8 @@ class Writer(Generic[X]):
         self._translate = translate
         self._waiting: list[_Write[X]] = []
         self._scheduled = False
+        self._loop: asyncio.AbstractEventLoop
+        """The loop for which a commit is scheduled; set whenever one is."""
         self._slow = False
         self._thread: ThreadPoolExecutor | None = None
         self._under_way: Future[None] | None = None
@@ -66,12 +68,12 @@ class Writer(Generic[X]):
         """Calls `operation(transaction, *values)` in the next commit."""
         if self._closed:
             raise StoreError("The store is closed.")
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
-        self._waiting.append(_Write(operation, values, done))
         if not self._scheduled:
             self._scheduled = True
-            loop.call_soon(self._commit_waiting, loop)
+            self._loop = asyncio.get_running_loop()
+            self._loop.call_soon(self._commit_waiting, self._loop)
+        done: asyncio.Future[T] = self._loop.create_future()
+        self._waiting.append(_Write(operation, values, done))
         return done
 
     def close(self) -> None:
