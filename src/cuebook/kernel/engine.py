@@ -20,7 +20,19 @@ from cuebook.kernel.driver import Driver
 from cuebook.kernel.effects import AskModel, Effect, Program
 from cuebook.kernel.errors import Busy, CuebookError, NotFound, StoreError
 from cuebook.kernel.events import AnyEvent, Forked, RunStarted, TextChunk, TextReset
-from cuebook.kernel.journal import GENESIS, Codec, Entry, Place, Record, Verdict, seal, texts_of, verify, without_void
+from cuebook.kernel.journal import (
+    GENESIS,
+    PURGED,
+    Codec,
+    Entry,
+    Place,
+    Record,
+    Verdict,
+    seal,
+    texts_of,
+    verify,
+    without_void,
+)
 from cuebook.kernel.ports import Batch, Claim, Estimate, Performer, Store
 from cuebook.kernel.rehearsal import Rehearsal, rehearse
 from cuebook.kernel.run import RunRow, Settings, StepRow, Tally
@@ -246,7 +258,7 @@ class Engine:
 
     async def entries(self, run: str, after: int = 0) -> AsyncIterator[Entry]:
         async for record in self.store.records(run, after):
-            if record.body:
+            if not record.body.startswith(PURGED):
                 yield self.codec.entry(record)
 
     async def verify(self, run: str) -> Verdict:
@@ -262,7 +274,7 @@ class Engine:
         return verdict
 
     async def _changed(self, record: Record) -> str:
-        if record.kind == "RunStarted" and record.body:
+        if record.kind == "RunStarted" and not record.body.startswith(PURGED):
             event = self.codec.decode(record.body)
             if isinstance(event, RunStarted) and digest_of(await self.store.playbook(event.playbook)) != event.playbook:
                 return "the playbook it started from was changed"

@@ -21,6 +21,7 @@ from cuebook.kernel.events import AnyEvent, CancelRequested, Rewound, RunFinishe
 
 ROOT = ""
 GENESIS = b"\0" * 32
+PURGED = b"purged:"
 
 Key = tuple[str, str, int, int]
 """A place without its attempt: what an outcome is found by."""
@@ -75,9 +76,9 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     head: bytes
     """Number, time, epoch, place and kind, encoded: what the chain holds besides the body's digest."""
     body: bytes
-    """The event, encoded; empty where it was purged."""
-    digest: bytes
+    """The event, encoded; where it was purged, `PURGED` and its digest."""
     chain: bytes
+    """Of the previous chain value, the head and the body's digest."""
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -107,7 +108,7 @@ class Codec:
         return self._decode(body)
 
     def entry(self, record: Record) -> Entry:
-        if not record.body:
+        if record.body.startswith(PURGED):
             raise CuebookError(f"Record {record.seq} of run {record.run} was purged: what it held cannot be replayed.")
         seq, at, _, place, _ = _decode_head(record.head)
         return Entry(record.run, seq, at, place, self._decode(record.body))
@@ -170,8 +171,17 @@ _encode_head = msgspec.json.Encoder().encode
 def seal(run: str, seq: int, at: float, epoch: int, place: Place, kind: str, body: bytes, previous: bytes) -> Record:
     """A record that is chained to the one before it."""
     head = _encode_head((seq, at, epoch, place, kind))
-    digest = sha256(body).digest()
-    return Record(run, seq, place.path, kind, head, body, digest, sha256(previous + head + digest).digest())
+    return Record(run, seq, place.path, kind, head, body, _link(previous, head, body))
+
+
+def _link(previous: bytes, head: bytes, body: bytes) -> bytes:
+    digest = body[len(PURGED) :] if body.startswith(PURGED) else sha256(body).digest()
+    return sha256(previous + head + digest).digest()
+
+
+def purged(record: Record) -> Record:
+    """The record without what it held: its digest stays, and the chain with it."""
+    return msgspec.structs.replace(record, body=PURGED + sha256(record.body).digest())
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -198,12 +208,10 @@ def verify(records: Iterable[Record]) -> Verdict:
 def _problem(record: Record, expected: int, chain: bytes) -> str:
     if record.seq != expected:
         return f"record {expected} is missing"
-    if not all(isinstance(part, bytes) for part in (record.head, record.body, record.digest, record.chain)):
+    if not all(isinstance(part, bytes) for part in (record.head, record.body, record.chain)):
         return "it was changed"
-    if record.body and sha256(record.body).digest() != record.digest:
-        return "its body was changed"
-    if sha256(chain + record.head + record.digest).digest() != record.chain:
-        return "the chain does not fit: it or its number was changed"
+    if _link(chain, record.head, record.body) != record.chain:
+        return "the chain does not fit: it was changed"
     seq, _, _, place, kind = _decode_head(record.head)
     if (seq, place.path, kind) != (record.seq, record.path, record.kind):
         return "it was moved"

@@ -42,9 +42,8 @@ MIGRATIONS: tuple[str, ...] = (
         path   TEXT NOT NULL,                    -- the branch it belongs to
         kind   TEXT NOT NULL,
         head   BLOB NOT NULL,                    -- JSON: number, time, epoch, place, kind
-        body   BLOB NOT NULL,                    -- JSON: the event; empty where it was purged
-        digest BLOB NOT NULL,                    -- of the body
-        chain  BLOB NOT NULL                     -- of the previous chain value, the head and the digest
+        body   BLOB NOT NULL,                    -- JSON: the event; 'purged:' and its digest where it was purged
+        chain  BLOB NOT NULL                     -- of the previous chain value, the head and the body's digest
     );
     CREATE UNIQUE INDEX records_of_run ON records (run, seq);
 

@@ -28,7 +28,7 @@ RUN = (
     "id, tenant, owner, dialect, interpreter, playbook, name, created, updated, status, reason, step, model,"
     " totals, error, parent, parent_seq, epoch, driver"
 )
-RECORD = "seq, path, kind, head, body, digest, chain"
+RECORD = "seq, path, kind, head, body, chain"
 _RUN_COLUMNS = RUN.split(", ")
 _SHOW = "updated = ?, status = ?, reason = ?, step = ?, model = ?, totals = ?, error = ?"
 _LET_GO = "driver = '', epoch = epoch + 1, news = news AND NOT ?"
@@ -67,7 +67,7 @@ class Transaction:
     def flush(self) -> None:
         db = self._db
         if self._records:
-            db.executemany("INSERT INTO records VALUES (?,?,?,?,?,?,?,?)", self._records)
+            db.executemany("INSERT INTO records VALUES (?,?,?,?,?,?,?)", self._records)
             self._records = []
         if self._rows:
             db.executemany(
@@ -257,7 +257,7 @@ class Transaction:
                 raise gap(batch, head)
             self._heads[key] = records[-1].seq
             for r in records:
-                self._records.append((key, r.seq, r.path, r.kind, r.head, r.body, r.digest, r.chain))
+                self._records.append((key, r.seq, r.path, r.kind, r.head, r.body, r.chain))
         if batch.plain:
             return
         row = batch.row

@@ -32,14 +32,14 @@ class Kept(msgspec.Struct):
     row: RunRow
     text: str
     texts: dict[str, str]
-    records: list[tuple[int, str, str, str, str, str, str]]
-    """Number, path, kind, head and body as text, digest and chain in base64."""
+    records: list[tuple[int, str, str, str, str, str]]
+    """Number, path, kind, head and body as text, chain in base64."""
     result: Any = None
 
     def journal(self) -> list[Record]:
         return [
-            Record(self.row.id, seq, path, kind, head.encode(), body.encode(), _bytes(digest), _bytes(chain))
-            for seq, path, kind, head, body, digest, chain in self.records
+            Record(self.row.id, seq, path, kind, head.encode(), body.encode(), _bytes(chain))
+            for seq, path, kind, head, body, chain in self.records
         ]
 
 
@@ -109,10 +109,7 @@ async def keep(store: Store, engine: Engine, run: str) -> Kept:
         row=row,
         text=await store.playbook(row.playbook),
         texts={},
-        records=[
-            (r.seq, r.path, r.kind, r.head.decode(), r.body.decode(), _ascii(r.digest), _ascii(r.chain))
-            for r in records
-        ],
+        records=[(r.seq, r.path, r.kind, r.head.decode(), r.body.decode(), _ascii(r.chain)) for r in records],
         result=result,
     )
 
