@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 from tests.surfaces.desk import Desk
 
 
@@ -29,3 +32,11 @@ def test_a_machine_that_is_not(bare_desk: Desk) -> None:
     bare_desk.write("notes.db", "This is no store. " * 100)
     broken = bare_desk.call("doctor", "--store", "notes.db", "--json").object
     assert "cannot be read" in broken["store"]["problem"]
+
+
+def test_another_programs_database_is_no_store(desk: Desk) -> None:
+    with closing(sqlite3.connect(desk.work / "other.db")) as other, other:
+        other.execute("CREATE TABLE contacts (name TEXT)")
+    ran = desk.call("doctor", "--store", "other.db")
+    assert ran.code == 2
+    assert "not a Cuebook store" in ran.out

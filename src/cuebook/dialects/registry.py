@@ -28,11 +28,13 @@ class InvalidPlaybook(BadInput):
 
     def __init__(self, name: str, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        lines = [
-            f"{name}:{p.line}: {p.message} {p.fix}".rstrip() if p.line else f"{name}: {p.message} {p.fix}".rstrip()
-            for p in problems
-        ]
-        super().__init__("\n".join(lines))
+        super().__init__("\n".join(_line(name, problem) for problem in problems))
+
+
+def _line(name: str, problem: Problem) -> str:
+    where = f"{name}:{problem.line}" if problem.line else name
+    stop = "." if problem.fix and problem.message[-1:].isalnum() else ""
+    return f"{where}: {problem.message}{stop} {problem.fix}".rstrip()
 
 
 class Input(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -241,7 +242,8 @@ class Engine:
         if self._current is not None:
             self._current.stop()
         self._jobs.put(None)
-        self._thread.join(timeout=10)
+        with suppress(KeyboardInterrupt):  # an impatient second Ctrl-C: the process ends all the same
+            self._thread.join(timeout=10)
         self._server = None
         shutil.rmtree(self._folder, ignore_errors=True)
 

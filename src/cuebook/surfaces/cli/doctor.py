@@ -124,12 +124,20 @@ def _store(path: Path) -> dict[str, Any]:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         try:
             found["schema"] = int(connection.execute("PRAGMA user_version").fetchone()[0])
+            tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+            sound = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
         finally:
             connection.close()
     except sqlite3.Error as error:
         found["problem"] = f"The store {path} cannot be read ({error}). Choose another with --store or CUEBOOK_STORE."
         return found
-    if found["schema"] > len(MIGRATIONS):
+    if sound != "ok":
+        found["problem"] = f"The store {path} is damaged ({sound}). Restore it from a backup."
+    elif found["schema"] == 0 and tables:
+        found["problem"] = (
+            f"{path} is a database, but not a Cuebook store. Choose another with --store or CUEBOOK_STORE."
+        )
+    elif found["schema"] > len(MIGRATIONS):
         found["problem"] = f"The store {path} was written by a newer Cuebook. Upgrade, or choose another with --store."
     elif not os.access(path, os.W_OK):
         found["problem"] = f"The store {path} cannot be written. Check its permissions."
