@@ -238,14 +238,7 @@ async def _alive(service: Service, row: RunRow) -> bool:
 
 def _row_object(row: RunRow) -> dict[str, Any]:
     return {
-        "run": row.id,
-        "playbook": row.name,
-        "status": row.status,
-        "reason": row.reason,
-        "model": row.model,
-        "created": row.created,
-        "updated": row.updated,
-        "parent": row.parent or None,
+        **wording.row_object(row),
         "steps": row.totals.steps,
         "steps_done": row.totals.steps_done,
         "tokens": row.totals.tokens,

@@ -115,10 +115,8 @@ def final_output(view: RunView) -> Text | None:
     return list(view.outputs.values())[-1] if view.outputs else None
 
 
-def as_object(view: RunView, alive: bool = False) -> dict[str, Any]:
-    """A run as `--json` prints it."""
-    row, totals = view.run, view.run.totals
-    output = final_output(view)
+def row_object(row: RunRow) -> dict[str, Any]:
+    """What every `--json` of a run begins with."""
     return {
         "run": row.id,
         "playbook": row.name,
@@ -128,6 +126,15 @@ def as_object(view: RunView, alive: bool = False) -> dict[str, Any]:
         "created": row.created,
         "updated": row.updated,
         "parent": row.parent or None,
+    }
+
+
+def as_object(view: RunView, alive: bool = False) -> dict[str, Any]:
+    """A run as `--json` prints it."""
+    row, totals = view.run, view.run.totals
+    output = final_output(view)
+    return {
+        **row_object(row),
         "steps": [_step_object(step) for step in view.steps],
         "outputs": {label: str(text) for label, text in view.outputs.items()},
         "output": str(output) if output is not None else None,
