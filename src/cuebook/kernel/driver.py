@@ -27,8 +27,6 @@ from cuebook.kernel.events import (
     RunFinished,
     RunStatus,
     StepFinished,
-    StepSkipped,
-    StepStarted,
     Suspended,
 )
 from cuebook.kernel.journal import ROOT, Entry, Key, Place, branch_path, plain
@@ -417,20 +415,9 @@ class Driver:
         return error.seq or self._seq_of.get(id(error.failed), (None, None))[1]
 
     def _tell(self, line: Line, event: AnyEvent) -> Any:
-        cursor = line.cursor
-        reply: Any = None
-        if isinstance(event, StepStarted | StepSkipped):
-            cursor.enter(event.label)
-            top = cursor.frames[-1]
-            reply = self.recorded.edits.get((cursor.path, top.label, top.visit), {})
-        where, number = cursor.next_event()
-        place = cursor.place()
-        if line.live or not self.recorded.was_told(where, number):
-            if type(event) is StepFinished:
-                event = acts.with_usage(self, place, event)
-            self.scribe.note(event, place)
-        if isinstance(event, StepFinished | StepSkipped):
-            cursor.leave()
+        place, told, reply = self.recorded.tell(line.cursor, event, live=line.live)
+        if not told:
+            self.scribe.note(acts.with_usage(self, place, event) if type(event) is StepFinished else event, place)
         return reply
 
     # --- for `acts` ---

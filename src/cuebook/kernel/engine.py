@@ -33,7 +33,7 @@ from cuebook.kernel.journal import (
     verify,
     without_void,
 )
-from cuebook.kernel.ports import Batch, Claim, Estimate, Performer, Store
+from cuebook.kernel.ports import Batch, Claim, Estimate, Estimator, Performer, Store
 from cuebook.kernel.rehearsal import Rehearsal, rehearse
 from cuebook.kernel.run import RunRow, Settings, StepRow, Tally
 
@@ -304,5 +304,5 @@ class Engine:
         budget = settings.budget
         if budget.tokens is None and budget.money is None:
             return None
-        estimate = getattr(self.performers.get(AskModel), "estimate", None)
-        return estimate(effect, settings) if estimate is not None else None
+        performer: object = self.performers.get(AskModel)
+        return performer.estimate(effect, settings) if isinstance(performer, Estimator) else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -52,6 +52,7 @@ class Estimate(msgspec.Struct, frozen=True):
     """None where the price is unknown."""
 
 
+@runtime_checkable
 class Estimator(Protocol):
     """A performer of `AskModel` that can tell beforehand what a call may cost."""
 

@@ -20,7 +20,7 @@ from cuebook.kernel.effects import (
     Resumed,
 )
 from cuebook.kernel.errors import CuebookError, NonDeterminism
-from cuebook.kernel.events import TOLD, AnyEvent, RunFinished, StepFinished, StepSkipped, StepStarted
+from cuebook.kernel.events import TOLD, AnyEvent, RunFinished
 from cuebook.kernel.journal import ROOT, Entry, Place, branch_path, plain
 from cuebook.kernel.replay import ALL, Cursor, Recorded
 from cuebook.kernel.run import RunRow
@@ -146,15 +146,8 @@ class _Stage:
             return Failed("program_error", f"{type(error).__name__}: {error}")
 
     def _tell(self, cursor: Cursor, event: AnyEvent) -> Any:
-        reply: Any = None
-        if isinstance(event, StepStarted | StepSkipped):
-            cursor.enter(event.label)
-            top = cursor.frames[-1]
-            reply = self.recorded.edits.get((cursor.path, top.label, top.visit), {})
-        where, number = cursor.next_event()
-        if not self.recorded.was_told(where, number):
-            raise _JournalEnds(cursor.place())
+        place, told, reply = self.recorded.tell(cursor, event)
+        if not told:
+            raise _JournalEnds(place)
         self.told.append(event)
-        if isinstance(event, StepFinished | StepSkipped):
-            cursor.leave()
         return reply

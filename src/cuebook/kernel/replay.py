@@ -25,6 +25,9 @@ from cuebook.kernel.events import (
     Rewound,
     RunFinished,
     RunStarted,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
     WaitClosed,
     WaitOpened,
 )
@@ -203,6 +206,17 @@ class Recorded:
             return False
         self._events_left[where[0]] -= 1
         return True
+
+    def tell(self, cursor: Cursor, event: AnyEvent, *, live: bool = False) -> tuple[Place, bool, Any]:
+        """Moves a branch past an event it yields: where that belongs, whether it was told before, and the reply."""
+        if isinstance(event, StepStarted | StepSkipped):
+            cursor.enter(event.label)
+        where, number = cursor.next_event()
+        place = cursor.place()
+        told = not live and self.was_told(where, number)
+        if isinstance(event, StepFinished | StepSkipped):
+            cursor.leave()
+        return place, told, self.edits.get(where, {}) if isinstance(event, StepStarted) else None
 
     def past(self, path: str) -> bool:
         """Whether the branch still has records ahead of it."""
