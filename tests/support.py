@@ -330,7 +330,7 @@ def new_row(name: str, run: str = "run") -> RunRow:
     now = time.time()
     return RunRow(
         id=run,
-        tenant="here",
+        tenant="local",
         owner="me",
         dialect="test",
         interpreter=1,

@@ -71,7 +71,7 @@ async def test_a_waiting_run_is_only_a_row(store: Store, tmp_path: Path) -> None
     row = await engine.drive(await begin(engine, "everything"))
     assert (row.status, row.driver) == ("awaiting_input", "")
     (wait,) = await store.waits(run="run")
-    assert (wait.prompt, wait.type, wait.tenant, wait.owner) == ("Go on?", "confirm", "here", "me")
+    assert (wait.prompt, wait.type, wait.tenant, wait.owner) == ("Go on?", "confirm", "local", "me")
     await engine.close()
     later = engine_on(store, tmp_path)
     assert (await to_the_end(later, "run"))["final"] == "echo final"

@@ -6,7 +6,6 @@ outcome is durable.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from cuebook.kernel.admission import CANCELLED, CutShort, admit, interruptibly
 from cuebook.kernel.budgets import over_budget
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
@@ -49,7 +49,7 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.journal import Key, Place, outcome_from, plain
-from cuebook.kernel.ports import Call
+from cuebook.kernel.ports import Admitted, Call
 from cuebook.kernel.run import Signal
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 Acted = tuple[int | None, Any]
 Handler = Callable[["Driver", "Line", Key, Any], Awaitable[Acted]]
 
-CANCELLED = Failed("cancelled", "Cancelled.")
 PASSED = Resumed()
 """What a breakpoint that does not pause, and a checkpoint, give back."""
 
@@ -145,6 +144,9 @@ def _unanswered(closed: WaitClosed, expired: str) -> Failed:
 
 
 async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> Acted:
+    admitted = await admit(driver, line, key, effect)
+    if isinstance(admitted, Failed):
+        return await driver.record(key, effect.fingerprint, admitted)
     asked = 0
     estimate = driver.engine.estimate(effect, driver.settings)
     while (why := over_budget(driver, effect, estimate)) is not None:
@@ -170,7 +172,7 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
     if estimate is not None:
         driver.under_way[key] = estimate
     try:
-        outcome = await _perform(driver, line, key, effect, attempt, stream)
+        outcome = await _perform(driver, line, key, effect, attempt, stream, admitted)
     finally:
         driver.under_way.pop(key, None)  # from here on its real usage counts
     if isinstance(outcome, Reply):
@@ -189,9 +191,14 @@ class _Stream:
             watch = effect.watch
             self._watch_of = lambda: driver.engine.watch(watch.name, watch.arguments)
         self._watch = self._watch_of()
+        self._masked = driver.engine.redactor.stream
+        self._filter = self._masked()
         self._offset = 0
 
     def emit(self, text: str) -> bool:
+        return self._see(self._filter.feed(text))
+
+    def _see(self, text: str) -> bool:
         release, go_on = text, True
         if self._watch is not None:
             seen = self._watch.feed(text)
@@ -200,10 +207,12 @@ class _Stream:
         return go_on
 
     def reset(self) -> None:
-        self._watch, self._offset = self._watch_of(), 0
+        self._watch, self._filter, self._offset = self._watch_of(), self._masked(), 0
         self._publish(TextReset(self._run, self._seq, self._step))
 
     def close(self, reply: Reply) -> Reply:
+        if reply.finish != "watch" and not self._see(self._filter.finish()):
+            reply = msgspec.structs.replace(reply, finish="watch")
         if self._watch is None:
             return reply
         if reply.finish != "watch":
@@ -226,11 +235,15 @@ async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) ->
         if decision is not None:
             return await driver.record(key, effect.fingerprint, decision, attempt)
     attempt += 1
+    admitted = await admit(driver, line, key, effect)
+    if isinstance(admitted, Failed):
+        return await driver.record(key, effect.fingerprint, admitted, attempt)
     seq = driver.scribe.seq
     if effect.changes:
-        seq = await driver.scribe.commit(Performing(effect, effect.fingerprint), Place(*key, attempt))  # type: ignore[arg-type]
+        intent = Performing(effect, effect.fingerprint, admitted.ruling)  # type: ignore[arg-type]
+        seq = await driver.scribe.commit(intent, Place(*key, attempt))
         driver.acting[key] = (effect, attempt)
-    outcome = await _perform(driver, line, key, effect, attempt, _Stream(driver, key, seq, effect))
+    outcome = await _perform(driver, line, key, effect, attempt, _Stream(driver, key, seq, effect), admitted)
     try:
         recorded = await driver.record(key, effect.fingerprint, outcome, attempt)
     except Fenced:
@@ -276,7 +289,9 @@ async def _send_late(driver: Driver, key: Key, outcome: AnyOutcome) -> None:
 # --- performing ---------------------------------------------------------------------------------------
 
 
-async def _perform(driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, stream: _Stream) -> AnyOutcome:
+async def _perform(
+    driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, stream: _Stream, admitted: Admitted
+) -> AnyOutcome:
     performer = driver.engine.performers.get(type(effect))
     if performer is None:
         return Failed("no_performer", f"Nothing here can perform '{effect.kind}'.", fix="Configure it first.")
@@ -292,33 +307,30 @@ async def _perform(driver: Driver, line: Line, key: Key, effect: Effect, attempt
         emit=stream.emit,
         reset=stream.reset,
         warn=warn,
+        permits=admitted.permits,
+        secrets=admitted.secrets,
+        limits=admitted.limits,
+        masked=driver.engine.redactor.value,
     )
-    line.interruptible = True
+    doubt = effect.changes and not effect.repeatable
     try:
-        outcome = await performer.perform(effect, call)
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling() == 0:
-            return Failed("performer_error", f"'{effect.fingerprint}' was cancelled by its own performer.")
-        if driver.cancel is None or line.cursor.cancelled or driver.finishing:
-            raise
-        task.uncancel()
-        doubt = {"in_doubt": True} if effect.changes and not effect.repeatable else {}
-        return Failed("cancelled", "Cancelled while it was under way.", details=doubt)
+        outcome = await interruptibly(driver, line, performer.perform(effect, call), doubt)
+    except CutShort as cut:
+        return cut.failed
     except Exception as error:
-        return Failed("performer_error", f"'{effect.fingerprint}' failed: {type(error).__name__}: {error}")
-    finally:
-        line.interruptible = False
+        message = f"'{effect.fingerprint}' failed: {type(error).__name__}: {error}"
+        return driver.engine.redactor.value(Failed("performer_error", message))
     return _as_journaled(driver, effect, outcome)
 
 
-_RESERVED = ("cancelled", "expired", "in_doubt")
+_RESERVED = ("cancelled", "expired", "in_doubt", "denied")
 """Failures that only the engine may speak of, because they decide how a run ends."""
 
 
 def _as_journaled(driver: Driver, effect: Effect, outcome: AnyOutcome) -> AnyOutcome:
     """The outcome as the journal will give it back, so that a program sees the same before and after a crash."""
     codec = driver.engine.codec
+    outcome = driver.engine.redactor.value(outcome)
     try:
         event = codec.decode(codec.encode(Performed(outcome, effect.fingerprint), {}))
     except (TypeError, ValueError, RecursionError, CuebookError) as error:

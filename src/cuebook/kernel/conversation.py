@@ -59,7 +59,7 @@ def _call(tools: dict[str, CallTool], name: str, arguments: dict[str, object], m
 
 
 def _result(outcome: ToolResult | Failed) -> ToolResult:
-    return ToolResult(outcome.message, is_error=True) if isinstance(outcome, Failed) else outcome
+    return ToolResult(str(outcome), is_error=True) if isinstance(outcome, Failed) else outcome
 
 
 def _shown(result: ToolResult) -> str:

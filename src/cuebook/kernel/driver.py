@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cuebook.kernel import acts
-from cuebook.kernel.acts import CANCELLED
+from cuebook.kernel.admission import CANCELLED
 from cuebook.kernel.effects import All, Branch, Cancelled, Effect, EffectFailed, Failed, Program
 from cuebook.kernel.errors import CuebookError, Fenced, NonDeterminism, StoreError
 from cuebook.kernel.events import (
@@ -91,7 +91,7 @@ class Driver:
 
     def _take_up(self, claim: Claim) -> None:
         self._claim = claim
-        self.scribe = Scribe(self.engine.store, self.engine.codec, claim, self.clock, self.engine)
+        self.scribe = Scribe(self.engine.store, self.engine.codec, claim, self.clock, self.engine, self.engine.redactor)
         self.scribe.on_broken = self._wake_up
 
     @property
@@ -196,6 +196,8 @@ class Driver:
         status: RunStatus = "failed"
         if failed.code == "expired":
             status = "expired"
+        elif failed.code == "denied":
+            status = "cancelled"
         elif failed.code == "cancelled":
             status = "cancelled"
             reason = self.cancel.reason if self.cancel is not None else ""

@@ -48,11 +48,27 @@ class Effect(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, om
         return f"{self.kind} {subject}" if subject else self.kind
 
 
+class SecretUse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A secret that an effect needs, and the place it belongs. Its value is put there by the performer, at the last
+    moment. The place is a part of the effect and never of a text, so that no text can ask for a secret.
+    """
+
+    at: str
+    """`env.NAME` or `stdin` of a command, `headers.NAME` or `body` of a request, `arguments.NAME` of a tool."""
+    handle: str
+    """`env:NAME`, `keyring:NAME`, `file:PATH`, or a name that was given to one of these."""
+    form: str = "{}"
+    """The text around it, as in `Bearer {}`."""
+
+
 class Acting(Effect, frozen=True, kw_only=True):
     """An effect that changes the world unless it says that it only reads."""
 
     reads_only: bool = False
     idempotent: bool = False
+    secrets: tuple[SecretUse, ...] = ()
+    approval: str = ""
+    """What a person is asked before it is performed, whatever the policy says; empty: the policy decides."""
 
     @property
     def changes(self) -> bool:
@@ -115,9 +131,12 @@ class CallTool(Acting, frozen=True):
 class RunCommand(Acting, frozen=True):
     argv: tuple[str, ...]
     cwd: str = ""
+    """Below the workspace; empty for the workspace itself."""
     env: dict[str, str] = {}
     stdin: str = ""
     timeout: float | None = None
+    max_output: int | None = None
+    """Bytes that are kept of stdout, and of stderr."""
 
     @property
     def subject(self) -> str:
@@ -130,6 +149,8 @@ class SendHttp(Acting, frozen=True):
     headers: dict[str, str] = {}
     body: str = ""
     timeout: float | None = None
+    max_output: int | None = None
+    """Bytes that are kept of the body."""
 
     @property
     def subject(self) -> str:
@@ -175,6 +196,10 @@ class RunPlaybook(Acting, frozen=True):
 
 
 class ReadSource(Effect, frozen=True):
+    """A text from outside: `file:PATH` below the root, `https://...`, `prompt:NAME` of the library, or `tools:NAME`,
+    the tools whose names fit, as JSON.
+    """
+
     source: str
 
     @property
@@ -311,12 +336,22 @@ class CommandResult(Outcome, frozen=True):
     stdout: Text = Text("")
     stderr: Text = Text("")
     truncated: bool = False
+    """Whether stdout was cut."""
+    stderr_truncated: bool = False
+    signal: str = ""
+    """The signal that ended it, as in `SIGSEGV`; the exit code is negative then."""
+    seconds: float = 0.0
+    sandbox: str = ""
+    """What it ran in: `landlock`, `bubblewrap` or `none`."""
 
 
 class HttpResponse(Outcome, frozen=True):
     status: int
     headers: dict[str, str] = {}
     body: Text = Text("")
+    url: str = ""
+    """Where the answer came from, after redirects."""
+    truncated: bool = False
 
 
 class Source(Outcome, frozen=True):

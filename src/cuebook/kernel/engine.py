@@ -11,11 +11,11 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from cuebook.kernel.context import digest_of
+from cuebook.kernel.context import Text, digest_of
 from cuebook.kernel.driver import Driver
 from cuebook.kernel.effects import AskModel, Effect, Program
 from cuebook.kernel.errors import Busy, CuebookError, NotFound, StoreError
@@ -33,11 +33,13 @@ from cuebook.kernel.journal import (
     verify,
     without_void,
 )
-from cuebook.kernel.ports import Batch, Claim, Estimate, Estimator, Performer, Store
+from cuebook.kernel.ports import Batch, Claim, Estimate, Estimator, Filter, Gate, Performer, Redactor, Store
 from cuebook.kernel.rehearsal import Rehearsal, rehearse
 from cuebook.kernel.run import RunRow, Settings, StepRow, Tally
 
 log = logging.getLogger("cuebook")
+
+T = TypeVar("T")
 
 Programs = Callable[[RunRow, str, dict[str, Any]], Callable[[Any], Program[Any]]]
 """From a run, its playbook's text and its inputs to the function that starts its program at a state."""
@@ -61,6 +63,22 @@ class WatchFunction(Protocol):
         """What may be shown once the reply has ended."""
 
 
+class Unmasked:
+    """A redactor that knows no secrets; a filter that lets everything through."""
+
+    def value(self, value: T) -> T:
+        return value
+
+    def stream(self) -> Filter:
+        return self
+
+    def feed(self, text: str) -> str:
+        return text
+
+    def finish(self) -> str:
+        return ""
+
+
 class Engine:
     """Runs programs durably."""
 
@@ -70,6 +88,8 @@ class Engine:
         programs: Programs,
         performers: Mapping[type[Effect], Performer] | None = None,
         *,
+        gate: Gate | None = None,
+        redactor: Redactor | None = None,
         watches: Mapping[str, Callable[..., WatchFunction]] | None = None,
         clock: Callable[[], float] = time.time,
         heartbeat_every: float = 3.0,
@@ -79,6 +99,8 @@ class Engine:
         self.codec = Codec(store.text)
         self.programs = programs
         self.performers: dict[type[Effect], Performer] = dict(performers or {})
+        self.gate = gate
+        self.redactor: Redactor = redactor or Unmasked()
         self.clock = clock
         self.driver = f"d{secrets.token_hex(8)}"
         self._watches = dict(watches or {})
@@ -98,9 +120,12 @@ class Engine:
         text: str,
         inputs: Mapping[str, Any],
         settings: Settings,
+        policy: str | None = None,
     ) -> None:
         """Creates a run; it is `pending` until something drives it."""
-        event = RunStarted(dict(inputs), msgspec.to_builtins(settings), row.playbook, row.dialect, row.interpreter)
+        kept = None if policy is None else Text(policy)
+        chosen = msgspec.to_builtins(settings)
+        event = RunStarted(dict(inputs), chosen, row.playbook, row.dialect, row.interpreter, kept)
         await self._create(row, text, event, 1, GENESIS, [])
 
     async def fork(self, row: RunRow, step: StepRow, values: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
@@ -128,6 +153,7 @@ class Engine:
         self, row: RunRow, text: str, event: AnyEvent, seq: int, previous: bytes, steps: list[StepRow]
     ) -> None:
         texts: dict[str, str] = {}
+        event = self.redactor.value(event)
         body = self.codec.encode(event, texts)
         record = seal(row.id, seq, self.clock(), row.epoch, Place(), type(event).__name__, body, previous)
         entry = self.codec.entry(record)

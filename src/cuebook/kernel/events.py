@@ -138,6 +138,8 @@ class RunStarted(Event, frozen=True):
     """The digest of the text it runs."""
     dialect: str = ""
     interpreter: int = 0
+    policy: Text | None = None
+    """The policy as it was then: the run is held to it and to today's, whichever is stricter."""
 
 
 class Forked(Event, frozen=True):
@@ -163,6 +165,8 @@ class Performing(Event, frozen=True):
 
     effect: CallTool | RunCommand | SendHttp | Browse | CallNode | RunPlaybook | Send
     fingerprint: str
+    ruling: dict[str, Any] = {}
+    """What let it through the gate."""
 
 
 class ModelAsked(Event, frozen=True):

@@ -7,15 +7,44 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from cuebook.kernel.effects import AnyOutcome, AskModel
+from cuebook.kernel.confinement import Limits
+from cuebook.kernel.effects import AnyOutcome, AskModel, Effect, Failed
 from cuebook.kernel.journal import Record
 from cuebook.kernel.run import RunRow, Settings, Signal, StepRow, WaitRow
 
+T = TypeVar("T")
+
 # --- performers -------------------------------------------------------------------------------------
+
+Domain = Literal["tool", "command", "egress", "secret", "file", "model"]
+
+
+class Action(msgspec.Struct, frozen=True):
+    """One thing that performing an effect would do, in the words of a policy."""
+
+    domain: Domain
+    target: str
+    """tool: its name. command: the argv, quoted as for a shell. egress: `METHOD URL` without query and fragment.
+    secret: the handle. file: `read:PATH` or `write:PATH`, relative to the workspace. model: `provider/model`."""
+    reads_only: bool = False
+    """Whether it changes nothing, as far as we can hold it to that. Of a secret: that the configuration gives it away,
+    and no playbook asked for it."""
+
+
+def _all_permitted(action: Action) -> Failed | None:
+    return None
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _no_secrets() -> dict[str, str]:
+    return {}
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -32,6 +61,14 @@ class Call(msgspec.Struct, frozen=True):
     """Takes back what was emitted, because the attempt begins again."""
     warn: Callable[[str, str], None]
     """Notes a warning (code, message) on the step."""
+    permits: Callable[[Action], Failed | None] = _all_permitted
+    """For an action that shows only while performing, such as a redirect: why it must not be done, or None."""
+    secrets: Callable[[], dict[str, str]] = _no_secrets
+    """The values of the effect's secrets, by their place (`SecretUse.at`). For the last moment; keep nothing of it."""
+    limits: Limits = Limits()
+    """What this effect may take, its own wishes included."""
+    masked: Callable[[Any], Any] = _as_it_is
+    """A value without secrets. Whoever cuts a text masks it first: half a secret is not found any more."""
 
 
 class Performer(Protocol):
@@ -41,6 +78,40 @@ class Performer(Protocol):
     """
 
     async def perform(self, effect: Any, call: Call) -> AnyOutcome: ...
+
+
+class Trust(msgspec.Struct, frozen=True):
+    """Something that a person must have seen before an effect is performed, such as the command of a tool server."""
+
+    subject: str
+    """What it is about, as in `mcp server github`."""
+    digest: str
+    """Of what was seen: another digest is asked about again."""
+    prompt: str
+    preview: dict[str, str] = {}
+    ask_first: bool = True
+    """Whether the first one is asked about; otherwise it is remembered, and only a change is."""
+
+
+class Description(msgspec.Struct, frozen=True):
+    """What performing an effect would come to: what policy decides about, and what a person is shown."""
+
+    actions: tuple[Action, ...]
+    summary: str
+    """One line, as in `Run git push`."""
+    preview: dict[str, str] = {}
+    """Everything that a person should see before saying yes, by name."""
+    bound: dict[str, Any] = {}
+    """What must still be the same when it is performed, besides the effect: digests of files, a tool's description."""
+    trusts: tuple[Trust, ...] = ()
+    """Asked about first, in this order; what follows from one is described once it is granted."""
+
+
+@runtime_checkable
+class Describer(Protocol):
+    """A performer that can tell beforehand what an effect would do. It does nothing yet."""
+
+    async def describe(self, effect: Any, settings: Settings) -> Description | Failed: ...
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -57,6 +128,71 @@ class Estimator(Protocol):
     """A performer of `AskModel` that can tell beforehand what a call may cost."""
 
     def estimate(self, effect: AskModel, settings: Settings) -> Estimate: ...
+
+
+# --- gate -------------------------------------------------------------------------------------------
+
+
+class Case(msgspec.Struct, frozen=True):
+    """What the gate is told besides the effect."""
+
+    run: RunRow
+    settings: Settings
+    policy: str | None
+    """The policy as it was when the run started, or None where none was kept."""
+    granted: frozenset[str] = frozenset()
+    """Digests that a person has approved for this very effect."""
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """The effect may be performed."""
+
+    permits: Callable[[Action], Failed | None]
+    secrets: Callable[[], dict[str, str]]
+    limits: Limits = Limits()
+    ruling: dict[str, Any] = {}
+    """What decided, for the record."""
+
+
+OnExpiry = Literal["cancel", "hold", "deny"]
+
+
+class Needed(msgspec.Struct, frozen=True):
+    """A person must approve first."""
+
+    prompt: str
+    digest: str
+    """Of everything that is approved: another one needs another approval."""
+    details: dict[str, Any] = {}
+    expires_after: float | None = None
+    on_expiry: OnExpiry = "cancel"
+    trust: Trust | None = None
+
+
+class Gate(Protocol):
+    """Stands between a yielded effect and its performer."""
+
+    async def examine(self, effect: Effect, case: Case) -> Admitted | Needed | Failed:
+        """Whether the effect may be performed now. It performs nothing."""
+
+    async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
+        """Remembers that a person has approved what an effect stands on."""
+
+
+class Redactor(Protocol):
+    """Masks secrets. What holds none comes back as it is, the same object."""
+
+    def value(self, value: T) -> T: ...
+
+    def stream(self) -> Filter: ...
+
+
+class Filter(Protocol):
+    """Masks secrets in a text that arrives in pieces; holds back a tail that could begin one."""
+
+    def feed(self, text: str) -> str: ...
+
+    def finish(self) -> str: ...
 
 
 # --- store ------------------------------------------------------------------------------------------
@@ -171,5 +307,14 @@ class Store(Protocol):
 
     def text(self, digest: str) -> str:
         """A long text, by its digest."""
+
+    async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
+        """Remembers something that is decided for all runs of a tenant; what had its name before is replaced."""
+
+    async def kept(self, tenant: str, kind: str) -> dict[str, dict[str, Any]]:
+        """By name."""
+
+    async def forget(self, tenant: str, kind: str, name: str) -> bool:
+        """Whether there was one."""
 
     async def close(self) -> None: ...

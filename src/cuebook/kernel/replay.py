@@ -89,6 +89,7 @@ class Recorded:
     def __init__(self, entries: Iterable[Entry], inherited: int, *, checkpoints: bool = True) -> None:
         self.inputs: dict[str, Any] = {}
         self.settings = Settings()
+        self.policy: str | None = None
         self.outcomes: dict[Key, Entry] = {}
         self.intents: dict[Key, int] = {}
         """The last attempt of each effect that can change the world."""
@@ -120,6 +121,7 @@ class Recorded:
         match event:
             case RunStarted():
                 self.inputs, self.settings = event.inputs, self.settings.edited(event.settings)
+                self.policy = None if event.policy is None else str(event.policy)
             case Forked():
                 self.settings = self.settings.edited(event.settings)
             case WaitClosed():

@@ -13,7 +13,7 @@ from cuebook.kernel.context import Context
 from cuebook.kernel.errors import CuebookError, StoreError
 from cuebook.kernel.events import AnyEvent, TextChunk, TextReset
 from cuebook.kernel.journal import Codec, Entry, Place, seal, spill_context
-from cuebook.kernel.ports import Batch, Claim, Store
+from cuebook.kernel.ports import Batch, Claim, Redactor, Store
 from cuebook.kernel.run import Tally, copy_row
 
 
@@ -30,12 +30,19 @@ class Scribe:
     """Collects records and writes them in batches, in order."""
 
     def __init__(
-        self, store: Store, codec: Codec, claim: Claim, clock: Callable[[], float], audience: Audience
+        self,
+        store: Store,
+        codec: Codec,
+        claim: Claim,
+        clock: Callable[[], float],
+        audience: Audience,
+        redactor: Redactor,
     ) -> None:
         self._store = store
         self._codec = codec
         self._clock = clock
         self._audience = audience
+        self._redactor = redactor
         self.run = claim.row.id
         self.epoch = claim.row.epoch
         self.tally = Tally(claim.row, claim.steps)
@@ -108,6 +115,7 @@ class Scribe:
         self.tally.row.epoch = self.epoch + 1
 
     def _add(self, event: AnyEvent, place: Place, also: dict[str, Any]) -> int:
+        event = self._redactor.value(event)
         body = self._codec.encode(event, self._texts)
         seq = self.seq = self.seq + 1
         at = self._clock()

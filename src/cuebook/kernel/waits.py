@@ -58,6 +58,8 @@ class Waits:
         row = self._rows.get(known.wait) if known is not None else None
         if row is None:  # not asked yet, or closed when the run ended, and asked anew by its retry
             now = driver.clock()
+            masked = driver.engine.redactor.value
+            prompt, options, default = masked((prompt, options, default))
             row = WaitRow(
                 id=f"w{secrets.token_hex(8)}",
                 run=driver.run_id,
@@ -70,7 +72,7 @@ class Waits:
                 type=type,
                 options=options,
                 default=default,
-                details=details or {},
+                details=masked(details or {}),
                 opened=now,
                 expires=None if expires_after is None else now + expires_after,
             )

@@ -1,0 +1,133 @@
+"""The way past the gate: an effect is examined, a person approves where that is needed, and only then is it performed.
+
+What is allowed is for the gate to say; what becomes of an approval that is denied or runs out is said here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cuebook.kernel.effects import Effect, Failed
+from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.events import WaitClosed
+from cuebook.kernel.journal import Key
+from cuebook.kernel.ports import Action, Admitted, Case, Needed
+
+if TYPE_CHECKING:
+    from cuebook.kernel.driver import Driver, Line
+
+T = TypeVar("T")
+
+CANCELLED = Failed("cancelled", "Cancelled.")
+
+APPROVE, DENY = "approve", "deny"
+
+
+def _everything(action: Action) -> Failed | None:
+    return None
+
+
+UNGUARDED = Admitted(_everything, dict)
+"""Where there is no gate."""
+
+
+async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitted | Failed:
+    """Whether the effect may be performed; waits for a person as often as something new needs approval."""
+    gate = driver.engine.gate
+    if gate is None:
+        return UNGUARDED
+    granted: frozenset[str] = frozenset()
+    asked = 0
+    held = False
+    while True:
+        case = Case(driver.row, driver.settings, driver.recorded.policy, granted)
+        ruling = await _examined(driver, line, effect, case)
+        if not isinstance(ruling, Needed):
+            driver.waits.close_cancelled(key)  # a question that was open before, and is none any more
+            return ruling
+        asked += 1
+        purpose = f"approval:{asked}"
+        details = {**ruling.details, "digest": ruling.digest, "on_expiry": ruling.on_expiry, "held": held}
+        closed = await driver.waits.wait(
+            line,
+            key,
+            "approval",
+            ruling.prompt,
+            purpose=purpose,
+            options=(APPROVE, DENY),
+            expires_after=None if held else ruling.expires_after,
+            details=details,
+        )
+        if closed.how == "answered":
+            if closed.answer.get("decision") != APPROVE:
+                return _denied(closed)
+            digest = str(closed.answer.get("digest", ""))
+            granted |= {digest}
+            if ruling.trust is not None and digest == ruling.digest:
+                await gate.trusted(ruling.trust, driver.row, closed.by)
+            continue
+        if closed.how == "cancelled":
+            return CANCELLED
+        opened = driver.recorded.opened.get((key, purpose))
+        outcome = _expired((opened.details if opened is not None else details).get("on_expiry"))
+        if outcome is not None:
+            return outcome
+        held = True
+
+
+async def _examined(driver: Driver, line: Line, effect: Effect, case: Case) -> Admitted | Needed | Failed:
+    """The gate's ruling. Whatever goes wrong in it is a refusal."""
+    gate = driver.engine.gate
+    assert gate is not None
+    try:
+        return await interruptibly(driver, line, gate.examine(effect, case))
+    except CutShort as cut:
+        return cut.failed
+    except CuebookError as error:
+        return Failed(error.code, error.message, error.fix)
+    except Exception as error:
+        return Failed("gate_error", f"'{effect.fingerprint}' could not be checked: {type(error).__name__}: {error}")
+
+
+def _denied(closed: WaitClosed) -> Failed:
+    reason = str(closed.answer.get("reason", "")).strip()
+    return Failed("denied", f"{closed.by or 'Someone'} denied it{f': {reason}' if reason else '.'}")
+
+
+def _expired(on_expiry: Any) -> Failed | None:
+    """What an approval that nobody gave in time comes to. None: it goes on waiting, without an end."""
+    match on_expiry:
+        case "hold":
+            return None
+        case "deny":
+            return Failed("denied", "Nobody approved it in time, and the policy denies it then.")
+        case _:
+            return Failed("expired", "Nobody approved it in time.", fix="Restart the run from that step.")
+
+
+class CutShort(Exception):
+    """A cancellation of the run, or the work itself, ended what was awaited."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.message)
+        self.failed = failed
+
+
+async def interruptibly(driver: Driver, line: Line, work: Awaitable[T], doubt: bool = False) -> T:
+    """Awaits something that a cancellation of the run may cut into: `CutShort` then."""
+    line.interruptible = True
+    try:
+        return await work
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling() == 0:
+            raise CutShort(Failed("performer_error", "It was cancelled by its own performer.")) from None
+        if driver.cancel is None or line.cursor.cancelled or driver.finishing:
+            raise
+        task.uncancel()
+        details = {"in_doubt": True} if doubt else {}
+        raise CutShort(Failed("cancelled", "Cancelled while it was under way.", details=details)) from None
+    finally:
+        line.interruptible = False
