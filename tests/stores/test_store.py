@@ -502,3 +502,29 @@ async def test_a_closed_store_says_so(store: Store) -> None:
     await store.close()
     with pytest.raises(StoreError, match="closed"):
         await store.append(pen.batch(*driven()))
+
+
+# --- what is decided for all runs ---------------------------------------------------------------------------
+
+
+async def test_what_is_kept_is_found_by_tenant_and_kind(store: Store) -> None:
+    await store.keep("a", "user", "ann", {"roles": ["viewer"]})
+    await store.keep("a", "user", "bob", {"roles": []})
+    await store.keep("a", "secret", "ann", {"handle": "env:X"})
+    await store.keep("b", "user", "ann", {"roles": ["admin"]})
+    assert await store.kept("a", "user") == {"ann": {"roles": ["viewer"]}, "bob": {"roles": []}}
+    assert await store.kept("b", "secret") == {}
+
+
+async def test_what_is_kept_again_replaces_what_was(store: Store) -> None:
+    await store.keep("a", "trust", "server", {"digest": "1"})
+    await store.keep("a", "trust", "server", {"digest": "2"})
+    assert await store.kept("a", "trust") == {"server": {"digest": "2"}}
+
+
+async def test_what_is_forgotten_is_gone(store: Store) -> None:
+    await store.keep("a", "user", "ann", {})
+    assert await store.forget("a", "user", "ann")
+    assert not await store.forget("a", "user", "ann")
+    assert not await store.forget("b", "user", "ann")
+    assert await store.kept("a", "user") == {}

@@ -49,6 +49,7 @@ class MemoryStore:
         self._playbooks: dict[str, str] = {}
         self._drivers: dict[str, float] = {}
         self._signals = 0
+        self._kept: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._closed = False
 
     # --- writing ---
@@ -145,6 +146,16 @@ class MemoryStore:
             wait.state = "expired"
             self._run(wait.run).news = True
         return sorted({wait.run for wait in over})
+
+    async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
+        self._kept[tenant, kind, name] = plain(body)
+
+    async def kept(self, tenant: str, kind: str) -> dict[str, dict[str, Any]]:
+        found = sorted((key[2], body) for key, body in self._kept.items() if key[:2] == (tenant, kind))
+        return {name: plain(body) for name, body in found}
+
+    async def forget(self, tenant: str, kind: str, name: str) -> bool:
+        return self._kept.pop((tenant, kind, name), None) is not None
 
     async def heartbeat(self, driver: str, now: float) -> None:
         self._drivers[driver] = now + LEASE

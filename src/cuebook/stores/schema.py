@@ -119,4 +119,16 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (tenant, name)
     ) WITHOUT ROWID;
     """,
+    # 2: what an operator decided once for all runs, in one table.
+    """
+    DROP TABLE secrets;
+
+    CREATE TABLE kept (
+        tenant TEXT NOT NULL,
+        kind   TEXT NOT NULL,                    -- user, secret, override, trust
+        name   TEXT NOT NULL,
+        body   TEXT NOT NULL,                    -- JSON; of a secret where its value is found, never the value
+        PRIMARY KEY (tenant, kind, name)
+    ) WITHOUT ROWID;
+    """,
 )

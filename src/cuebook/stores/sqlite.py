@@ -110,7 +110,17 @@ class SqliteStore:
     async def retire(self, driver: str) -> None:
         await self._writer.submit(Transaction.retire, driver)
 
+    async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
+        await self._writer.submit(Transaction.keep, tenant, kind, name, body)
+
+    async def forget(self, tenant: str, kind: str, name: str) -> bool:
+        return await self._writer.submit(Transaction.forget, tenant, kind, name)
+
     # --- reading ---
+
+    async def kept(self, tenant: str, kind: str) -> dict[str, dict[str, Any]]:
+        rows = self._all("SELECT name, body FROM kept WHERE tenant = ? AND kind = ? ORDER BY name", (tenant, kind))
+        return {name: msgspec.json.decode(body) for name, body in rows}
 
     async def ready(self, now: float, driver: str) -> list[str]:
         rows = self._all(

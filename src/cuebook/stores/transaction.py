@@ -225,6 +225,15 @@ class Transaction:
         self._db.execute("UPDATE waits SET state = 'expired' WHERE state = 'open' AND expires <= ?", (now,))
         return runs
 
+    def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
+        self.flush()
+        self._db.execute("INSERT OR REPLACE INTO kept VALUES (?,?,?,?)", (tenant, kind, name, _json(body).decode()))
+
+    def forget(self, tenant: str, kind: str, name: str) -> bool:
+        self.flush()
+        gone = self._db.execute("DELETE FROM kept WHERE tenant = ? AND kind = ? AND name = ?", (tenant, kind, name))
+        return gone.rowcount > 0
+
     def heartbeat(self, driver: str, now: float) -> None:
         self._db.execute(
             "INSERT OR REPLACE INTO drivers VALUES (?,?,?,?,?)",
