@@ -1,0 +1,1 @@
+"""The gate: everything between a yielded effect and its performer."""

@@ -1,0 +1,244 @@
+"""Commands as rules see them: as typed, by the name of their program, and with what wrappers and shells would run.
+
+A rule that permits must fit what was typed. A rule that restricts may fit anything found within; that is a seat belt,
+because a program can always start another one that nobody sees here. The sandbox is the wall.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from posixpath import basename
+
+from cuebook.gate.policy.patterns import fits, fits_any, is_literal
+from cuebook.gate.policy.shell import commands_in, simple_commands
+
+EVERYTHING = "*"
+"""Alone, a wildcard leaves nothing open that its writer could not have meant."""
+DEEPEST = 8
+MOST = 400
+LONGEST = 500_000
+FARTHEST = 100
+"""How deep, how many, how long in all, and how many words into a wrapper's own: what is looked at within one command.
+One that has more is at least asked about.
+"""
+
+SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "mksh", "ash", "fish"})
+_PLAIN_SHELLS = frozenset(f"{folder}{name}" for folder in ("", "/bin/", "/usr/bin/") for name in ("sh", "bash", "dash"))
+"""Those whose scripts `simple_commands` reads as they do."""
+_TAKING_SCRIPTS = SHELLS | {"su", "runuser", "script", "flock"}
+"""Programs that run the text after `-c`."""
+
+_BARE_WRAPPERS = (
+    *("env", "nice", "nohup", "time", "stdbuf", "setsid", "sudo", "doas", "xargs", "busybox", "toybox", "command"),
+    *("exec", "builtin", "ionice", "watch", "strace", "ltrace", "unbuffer", "chronic", "unshare", "nsenter"),
+    *("caffeinate", "systemd-run", "parallel"),
+)
+WRAPPERS = {
+    **dict.fromkeys(_BARE_WRAPPERS, 0),
+    **dict.fromkeys(("timeout", "chrt", "taskset", "flock", "chroot", "runuser"), 1),
+}
+"""Programs that run the command after their own options, and how many words of their own come before it."""
+
+
+class Command:
+    """One command, looked into once."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        try:
+            self.argv: tuple[str, ...] = tuple(shlex.split(target))
+        except ValueError:
+            self.argv = ()
+        self.complete = True
+        """Whether everything within was looked at."""
+        self._has_script = False
+        self._forms = dict.fromkeys([target])
+        if self.argv:
+            self._look_within()
+
+    def caught_by(self, pattern: str) -> bool:
+        """For rules that restrict."""
+        return fits_any(pattern, self._forms)
+
+    def allowed_by(
+        self, patterns: Sequence[str], otherwise: Callable[[str], bool] | None = None, depth: int = 0
+    ) -> tuple[int, ...]:
+        """For rules that permit: the numbers of those which together do; none if they do not.
+
+        `otherwise` says whether a part of a script is permitted by something else already.
+        """
+        for number, pattern in enumerate(patterns):
+            if pattern == EVERYTHING or (pattern == self.target and is_literal(pattern)):
+                return (number,)
+        if not self._has_script:
+            return next(((number,) for number, one in enumerate(patterns) if self._typed_as(one)), ())
+        parts = self.parts
+        if not parts or depth >= DEEPEST:
+            return ()
+        used: set[int] = set()
+        for part in parts:
+            numbers = command_of(part).allowed_by(patterns, otherwise, depth + 1)
+            if not numbers and not (otherwise and otherwise(part)):
+                return ()
+            used.update(numbers)
+        return tuple(sorted(used))
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The commands of `bash -c SCRIPT`, where the script holds nothing but commands."""
+        if len(self.argv) != 3 or self.argv[0] not in _PLAIN_SHELLS or self.argv[1] != "-c":
+            return ()
+        return tuple(shlex.join(argv) for argv in simple_commands(self.argv[2]) or ())
+
+    @property
+    def program(self) -> str:
+        return basename(self.argv[0]) if self.argv else ""
+
+    def _typed_as(self, pattern: str) -> bool:
+        # `./git` is not the `git` that a rule means, however well the rest fits.
+        if not self.argv or ("/" in self.argv[0] and "/" not in pattern.partition(" ")[0]):
+            return False
+        return fits(pattern, self.target)
+
+    def _look_within(self) -> None:
+        waiting, seen, letters = [(self.argv, 0)], {self.argv}, 0
+        while waiting:
+            argv, depth = waiting.pop()
+            letters += sum(map(len, argv))
+            if depth > DEEPEST or letters > LONGEST:
+                self.complete = False
+                return
+            self._forms |= dict.fromkeys(_spellings(argv))
+            scripts, commands, whole = _inside(argv)
+            self._has_script = self._has_script or bool(scripts)
+            self.complete = self.complete and whole
+            for script in scripts:
+                found, whole = _of_script(script)
+                commands += found
+                self.complete = self.complete and whole
+            fresh = [one for one in dict.fromkeys(commands) if one and one not in seen]
+            if len(seen) + len(fresh) > MOST:
+                self.complete = False
+                return
+            seen.update(fresh)
+            waiting += [(one, depth + 1) for one in fresh]
+
+
+@lru_cache(maxsize=256)
+def command_of(target: str) -> Command:
+    return Command(target)
+
+
+def _spellings(argv: tuple[str, ...]) -> Iterator[str]:
+    for words in (argv, (basename(argv[0]), *argv[1:])):
+        yield shlex.join(words)
+        yield " ".join(words)
+
+
+def _inside(argv: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]], bool]:
+    """The scripts and the commands that a command would run, and whether that is all."""
+    program, rest = basename(argv[0]), argv[1:]
+    scripts: list[str] = []
+    if program in _TAKING_SCRIPTS:
+        scripts += _scripts_after_c(rest)
+    if program in ("eval", "watch"):
+        scripts.append(" ".join(rest))
+    if program == "trap":
+        scripts += rest[:1]
+    if program == "env":
+        scripts += _split_string(rest)
+    commands: list[tuple[str, ...]] = []
+    whole = True
+    if program in WRAPPERS:
+        starts, whole = _starts(argv, WRAPPERS[program])
+        commands += [argv[at:] for at in starts]
+    if program == "find":
+        commands += _executed(rest)
+    return [script for script in dict.fromkeys(scripts) if script], commands, whole
+
+
+def _starts(argv: tuple[str, ...], own: int) -> tuple[list[int], bool]:
+    """Where the wrapped command may begin. Whether an option takes the next word is not known, so both are tried."""
+    starts: set[int] = set()
+    waiting, seen = [(1, own)], set[tuple[int, int]]()
+    whole = True
+    while waiting:
+        at, left = waiting.pop()
+        if at >= len(argv) or (at, left) in seen:
+            continue
+        if at > FARTHEST:
+            whole = False
+            continue
+        seen.add((at, left))
+        word = argv[at]
+        if word == "--":
+            waiting.append((at + 1, left))
+        elif word.startswith("-"):
+            waiting += [(at + 1, left), (at + 2, left)]
+        elif left:
+            waiting.append((at + 1, left - 1))
+        elif "=" in word.partition("/")[0]:
+            waiting.append((at + 1, left))
+        else:
+            starts.add(at)
+    return sorted(starts), whole
+
+
+def _scripts_after_c(words: tuple[str, ...]) -> list[str]:
+    """The text after `-c`, which may stand among other options, as in `-lc` or `-c -o pipefail`."""
+    scripts: list[str] = []
+    following: list[str] = []
+    for word in reversed(words):
+        if word.startswith("--command="):
+            scripts.append(word.partition("=")[2])
+        elif word == "--command" or (word.startswith("-") and not word.startswith("--") and "c" in word):
+            scripts += following
+        elif not word.startswith(("-", "+")):
+            following = [word, *following[:1]]
+    return scripts
+
+
+def _split_string(words: tuple[str, ...]) -> list[str]:
+    """What `env -S` takes apart."""
+    for at, word in enumerate(words):
+        if word in ("-S", "--split-string"):
+            return [" ".join(words[at + 1 :])]
+        if word.startswith(("-S", "--split-string=")):
+            return [" ".join([word.removeprefix("--split-string=").removeprefix("-S"), *words[at + 1 :]])]
+    return []
+
+
+def _executed(words: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The commands of `find -exec`, each up to its `;` or `+`."""
+    found: list[list[str]] = []
+    inside = False
+    for word in words:
+        if word in ("-exec", "-execdir", "-ok", "-okdir"):
+            found.append([])
+            inside = True
+        elif word in (";", "+"):
+            inside = False
+        elif inside:
+            found[-1].append(word)
+    return [tuple(one) for one in found]
+
+
+def _of_script(script: str) -> tuple[list[tuple[str, ...]], bool]:
+    """The commands of a script, those of its substitutions and here-documents included, and whether that is all."""
+    commands: list[tuple[str, ...]] = []
+    waiting = [script]
+    for _ in range(DEEPEST):
+        below: list[str] = []
+        for text in waiting:
+            found, nested = commands_in(text)
+            below += nested
+            for one in found:
+                commands.append(one.argv)
+                if basename(one.argv[0]) in SHELLS:
+                    below += one.fed
+        waiting = below
+        if not waiting or len(commands) > MOST:
+            break
+    return commands, not waiting

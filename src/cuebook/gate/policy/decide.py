@@ -1,0 +1,269 @@
+"""Decides what a policy says about an action, and says why.
+
+Within a layer: deny, then ask, then allow, then the layer's default. Between layers, and between the policy of a run's
+beginning and today's, the most restrictive opinion counts. It reads values and nothing else: no file, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from cuebook.gate.policy.addresses import AddressPattern, address_of, canonical_host, parsed
+from cuebook.gate.policy.bundle import Decision, Layer, Override, Policy, Reason, Rule, Ruling, Whose, strictest
+from cuebook.gate.policy.commands import Command, command_of
+from cuebook.gate.policy.files import FileTarget
+from cuebook.gate.policy.overriding import problem_with
+from cuebook.gate.policy.patterns import fits
+from cuebook.kernel.ports import Action
+
+DEFAULT = "default"
+"""Where a reason is that no file gave."""
+
+
+class Opinion(msgspec.Struct, frozen=True):
+    """What one layer says about an action, whether or not it counts."""
+
+    whose: Whose
+    where: str
+    decision: Decision | None
+    """None where it says nothing."""
+    counts: bool
+    """False for a yes from a layer that may not allow."""
+    rules: tuple[Rule, ...] = ()
+    """What says so."""
+
+
+class Target(Protocol):
+    """An action's target, as its domain's patterns are held against it."""
+
+    def caught_by(self, pattern: str) -> bool:
+        """Whether a rule that restricts is about it."""
+
+    def allowed_by(self, patterns: Sequence[str]) -> tuple[int, ...]:
+        """The numbers of the rules that permit it, taken together; none if they do not."""
+
+
+def decide(action: Action, policies: Sequence[Policy], overrides: Iterable[Override] = (), now: float = 0.0) -> Ruling:
+    """What all policies together say: a run's own and today's. Without any, the built-in defaults."""
+    flaw = _flaw(action)
+    if flaw is not None and flaw.decision == "deny":
+        return Ruling("deny", (flaw,))
+    target = _target_of(action)
+    found = [reason for policy in policies or (Policy(),) for reason in _reasons(action, target, policy)]
+    if flaw is not None:
+        found.append(flaw)
+    reasons = tuple(dict.fromkeys(found))
+    decision = strictest(reason.decision for reason in reasons)
+    if decision != "ask":
+        return Ruling(decision, reasons)
+    used = () if flaw else _overriding(action, target, policies, overrides, now)
+    if not used:
+        return Ruling("ask", reasons)
+    granted = (
+        Reason(action, "allow", f"override '{one.pattern}' by {one.by}", f"override {one.id}", one.id) for one in used
+    )
+    settled = (reason for reason in reasons if reason.decision != "ask")
+    return Ruling("allow", (*settled, *granted))
+
+
+def decide_all(
+    actions: Iterable[Action], policies: Sequence[Policy], overrides: Iterable[Override] = (), now: float = 0.0
+) -> Ruling:
+    """The most restrictive ruling over all actions of one effect. Without any action there is nothing to refuse."""
+    standing = tuple(overrides)
+    rulings = [decide(action, policies, standing, now) for action in actions]
+    if not rulings:
+        return Ruling("allow", ())
+    decision = strictest(ruling.decision for ruling in rulings)
+    # Those of the strictest actions come first: they are what a person wants to read.
+    ordered = sorted(rulings, key=lambda ruling: ruling.decision != decision)
+    return Ruling(decision, tuple(reason for ruling in ordered for reason in ruling.reasons))
+
+
+def opinions(action: Action, policy: Policy) -> tuple[Opinion, ...]:
+    """What each layer says, silent ones included."""
+    target = _target_of(action)
+    return tuple(_opinion(action, target, layer) for layer in policy.layers)
+
+
+def names_host(policies: Sequence[Policy], host: str, port: int) -> bool:
+    """Whether every policy permits this host by its full name, and none forbids it.
+
+    For hosts that are out of bounds unless someone meant exactly them, such as those of the local network.
+    """
+    wanted = canonical_host(host)
+    if wanted is None or not policies:
+        return False
+    return all(_names(policy, wanted, port) for policy in policies)
+
+
+def _names(policy: Policy, host: str, port: int) -> bool:
+    def rules(layers: Iterable[Layer], decision: Decision) -> Iterable[AddressPattern]:
+        texts = (text for layer in layers for text in layer.patterns("egress", decision))
+        return (pattern for text in texts if (pattern := _read(text)))
+
+    trusted = [layer for layer in policy.layers if layer.may_allow]
+    forbidden = any(pattern.covers(host, port) for pattern in rules(policy.layers, "deny"))
+    return not forbidden and any(pattern.names(host, port) for pattern in rules(trusted, "allow"))
+
+
+def _read(pattern: str) -> AddressPattern | None:
+    try:
+        return parsed(pattern)
+    except ValueError:
+        return None
+
+
+# --- layers -------------------------------------------------------------------------------------------
+
+
+def _reasons(action: Action, target: Target, policy: Policy) -> list[Reason]:
+    """The opinions that count in one policy; where no layer that may allow has one, the built-in default is one too."""
+    given = [_opinion(action, target, layer) for layer in policy.layers]
+    found = [
+        Reason(action, one.decision, rule.words, rule.where)
+        for one in given
+        if one.decision is not None and one.counts
+        for rule in one.rules
+    ]
+    pairs = zip(policy.layers, given, strict=True)
+    if not any(layer.may_allow and one.decision is not None for layer, one in pairs):
+        # Otherwise a playbook that asks about something could soften a built-in deny.
+        decision, words = _built_in(action)
+        found.append(Reason(action, decision, words, DEFAULT))
+    return found
+
+
+def _opinion(action: Action, target: Target, layer: Layer) -> Opinion:
+    decision, rules = _said(action, target, layer)
+    return Opinion(layer.whose, layer.where, decision, layer.may_allow or decision != "allow", rules)
+
+
+def _said(action: Action, target: Target, layer: Layer) -> tuple[Decision | None, tuple[Rule, ...]]:
+    for decision in ("deny", "ask"):
+        for number, pattern in enumerate(layer.patterns(action.domain, decision)):
+            if target.caught_by(pattern):
+                return decision, (layer.rule(action.domain, decision, number),)
+    used = target.allowed_by(layer.patterns(action.domain, "allow"))
+    if used:
+        return "allow", tuple(layer.rule(action.domain, "allow", number) for number in used)
+    default = layer.default(action.domain)
+    if default is None or (default[0] != "deny" and isinstance(target, FileTarget) and target.outside):
+        return None, ()
+    return default[0], (default[1],)
+
+
+# --- what holds without a rule ------------------------------------------------------------------------
+
+BUILT_IN: dict[str, str] = {
+    "tools": "what only reads is allowed, everything else is asked about",
+    "commands": "what only reads is allowed, everything else is asked about",
+    "egress": "asked about",
+    "secrets": "asked about",
+    "files": "reading in the workspace is allowed, writing there is asked about, everything else is denied",
+    "models": "allowed",
+}
+"""What holds where no rule fits, in words."""
+
+
+def _built_in(action: Action) -> tuple[Decision, str]:
+    match action.domain:
+        case "tool" | "command":
+            if action.reads_only:
+                return "allow", f"a {action.domain} that only reads is allowed"
+            return "ask", f"a {action.domain} that may change something is asked about"
+        case "file":
+            return FileTarget(action.target).built_in
+        case "model":
+            return "allow", "a model is allowed"
+        case "egress":
+            return "ask", "the network is asked about"
+        case "secret":
+            if action.reads_only:
+                return "allow", "a secret goes where your configuration gives it"
+            return "ask", "a secret is asked about"
+
+
+def _flaw(action: Action) -> Reason | None:
+    """What no rule can make right, because a rule could not be sure what it is about."""
+    if action.domain == "egress" and address_of(action.target) is None:
+        return Reason(action, "deny", "this is no address that can be checked", DEFAULT)
+    if action.domain == "file" and FileTarget(action.target).flawed:
+        return Reason(action, "deny", "this is no path that can be checked", DEFAULT)
+    if action.domain == "command" and not command_of(action.target).complete:
+        return Reason(action, "ask", "too much is nested in this command to look at all of it", DEFAULT)
+    return None
+
+
+# --- overrides ----------------------------------------------------------------------------------------
+
+
+def _overriding(
+    action: Action, target: Target, policies: Sequence[Policy], overrides: Iterable[Override], now: float
+) -> tuple[Override, ...]:
+    standing = [
+        one
+        for one in overrides
+        if one.domain == action.domain and one.holds(now) and not problem_with(one.domain, one.pattern)
+    ]
+    if not standing:
+        return ()
+    patterns = [one.pattern for one in standing]
+    if not isinstance(target, Command):
+        return tuple(standing[number] for number in target.allowed_by(patterns))
+
+    def allowed_anyway(part: str) -> bool:
+        return decide(Action("command", part), policies).decision == "allow"
+
+    return tuple(standing[number] for number in target.allowed_by(patterns, allowed_anyway))
+
+
+# --- targets ------------------------------------------------------------------------------------------
+
+
+class _NameTarget:
+    """A tool, a secret or a model: one text, one reading."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def caught_by(self, pattern: str) -> bool:
+        return fits(pattern, self._name)
+
+    def allowed_by(self, patterns: Sequence[str]) -> tuple[int, ...]:
+        return next(((number,) for number, pattern in enumerate(patterns) if fits(pattern, self._name)), ())
+
+
+class _EgressTarget:
+    def __init__(self, target: str) -> None:
+        self._address = address_of(target)
+
+    def caught_by(self, pattern: str) -> bool:
+        try:
+            return self._address is None or parsed(pattern).catches(self._address)
+        except ValueError:
+            return True  # a restriction that cannot be read restricts
+
+    def allowed_by(self, patterns: Sequence[str]) -> tuple[int, ...]:
+        return next(((number,) for number, pattern in enumerate(patterns) if self._allowed(pattern)), ())
+
+    def _allowed(self, pattern: str) -> bool:
+        try:
+            return self._address is not None and parsed(pattern).allows(self._address)
+        except ValueError:
+            return False
+
+
+def _target_of(action: Action) -> Target:
+    match action.domain:
+        case "command":
+            return command_of(action.target)
+        case "egress":
+            return _EgressTarget(action.target)
+        case "file":
+            return FileTarget(action.target)
+        case _:
+            return _NameTarget(action.target)

@@ -1,0 +1,317 @@
+"""Policy files: where they are, and what may stand in them. A mistake in one is told with its line, never passed over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+from cuebook.gate.policy.addresses import parsed, whole_labels
+from cuebook.gate.policy.bundle import TABLES, ApprovalWishes, Bundle, Decision, Layer, Policy, Rules, Whose
+from cuebook.gate.policy.patterns import LONGEST, is_literal
+from cuebook.gate.policy.sources import Key, Source, parse, read_bytes
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import OnExpiry
+
+USER_FILE = "policy"
+PROJECT_FILE = "cuebook.policy"
+SUFFIXES = (".toml", ".yaml", ".yml")
+VERSION = 1
+
+Trusted = Callable[[Path, str], bool]
+"""Whether the user trusts the file with exactly this content, by its digest."""
+
+
+class FoundFile(NamedTuple):
+    whose: Whose
+    path: Path
+
+
+# --- finding ------------------------------------------------------------------------------------------
+
+
+def find(config_folder: Path, folder: Path) -> list[FoundFile]:
+    """The user's policy file and the project's: the nearest one, from the working folder upwards."""
+    found = []
+    users = _file_in(config_folder, USER_FILE)
+    if users is not None:
+        found.append(FoundFile("user", users))
+    for place in (folder, *folder.parents):
+        projects = _file_in(place, PROJECT_FILE)
+        if projects is not None:
+            found.append(FoundFile("project", projects))
+            break
+    return found
+
+
+def _file_in(folder: Path, name: str) -> Path | None:
+    beginning = os.path.join(folder, name)
+    there = [Path(beginning + suffix) for suffix in SUFFIXES if os.path.lexists(beginning + suffix)]
+    if len(there) > 1:
+        listed = " and ".join(path.name for path in there)
+        raise BadInput(f"{folder}: there are {listed}, and only one can hold.", fix="Remove one of them.")
+    if there and not there[0].is_file():
+        # A policy that was meant to be there must not be missing in silence.
+        raise BadInput(f"{there[0]}: this is not a file.", fix="Remove or replace it.")
+    return there[0] if there else None
+
+
+# --- loading ------------------------------------------------------------------------------------------
+
+
+def load_policy(config_folder: Path, folder: Path, trusted: Trusted) -> Policy:
+    """Today's policy of this user in this folder."""
+    return Policy(tuple(load_layer(found, trusted) for found in find(config_folder, folder)))
+
+
+def load_layer(found: FoundFile, trusted: Trusted) -> Layer:
+    """One file's layer. A project's may allow only if its present content is trusted."""
+    data = read_bytes(found.path)
+    may_allow = found.whose == "user" or trusted(found.path, content_digest(data))
+    bundle, lines = _read(found.path, data)
+    return Layer(found.whose, str(found.path), bundle, may_allow, lines)
+
+
+def load_bundle(path: Path) -> tuple[Bundle, dict[str, int]]:
+    """What a file says, and the line of each rule."""
+    return _read(path, read_bytes(path))
+
+
+def bundle_from(values: Mapping[str, Any], where: str = "policy") -> Bundle:
+    """The same from plain values, as a file would hold them."""
+    return _bundle_of(Source(where, dict(values), {}))[0]
+
+
+def playbook_layer(name: str, values: Mapping[str, Any], lines: Mapping[Key, int] | None = None) -> Layer:
+    """The layer of a playbook's own policy. It can only restrict."""
+    bundle, found = _bundle_of(Source(name, dict(values), dict(lines or {})))
+    return Layer("playbook", name, bundle, False, found)
+
+
+@lru_cache(maxsize=32)
+def _read(path: Path, data: bytes) -> tuple[Bundle, dict[str, int]]:
+    # The files are looked at before every effect, and hardly ever change.
+    return _bundle_of(parse(path, data))
+
+
+def content_of(path: Path) -> tuple[str, str]:
+    """The text of a valid policy file, and the digest that trust in it is bound to."""
+    data = read_bytes(path)
+    _read(path, data)
+    return data.decode("utf-8-sig"), content_digest(data)
+
+
+def content_digest(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+def trust_subject(path: Path) -> str:
+    """The name under which trust in a policy file is kept."""
+    return f"policy {path.resolve()}"
+
+
+# --- what may stand in a file -------------------------------------------------------------------------
+
+
+class _Unfit(Exception):
+    """Its text says what the value must be; `fix` what to do."""
+
+    def __init__(self, words: str, fix: str = "Correct or remove it.") -> None:
+        super().__init__(words)
+        self.fix = fix
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def duration(value: Any) -> float | None:
+    """Seconds from a number or a text as in `24h`; None for `never`. Raises `ValueError`."""
+    if isinstance(value, str):
+        text = value.strip().lower()
+        if text == "never":
+            return None
+        factor = _UNITS.get(text[-1:], 1)
+        value = float(text[:-1] if text[-1:] in _UNITS else text) * factor
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e11:
+        raise ValueError
+    return float(value)
+
+
+def _bundle_of(source: Source) -> tuple[Bundle, dict[str, int]]:
+    readers: dict[str, Callable[[_Table], Any]] = dict.fromkeys(TABLES.values(), _rules)
+    readers["approvals"] = _approvals
+    known = ["version", "allowed_domains", *readers]
+    values: dict[str, Any] = {}
+    root = _Table(source, (), source.values, known)
+    for name, given in source.values.items():
+        if name == "version":
+            root.checked(name, _version)
+        elif name == "allowed_domains":
+            values[name] = root.listed(name, _domain)
+        else:
+            values[name] = readers[name](_Table(source, (name,), given, _FIELDS[name]))
+    return Bundle(**values), {_dotted(key): line for key, line in source.lines.items()}
+
+
+_RULES = ["allow", "ask", "deny", "default"]
+_FIELDS = {**dict.fromkeys(TABLES.values(), _RULES), "approvals": ["expires_after", "on_expiry", "different_person"]}
+
+
+class _Table:
+    """A table of the file, with the names that may stand in it."""
+
+    def __init__(self, source: Source, key: Key, given: Any, known: list[str]) -> None:
+        self.source, self.key, self.name = source, key, _dotted(key)
+        if not isinstance(given, dict):
+            fix = f"Write it as [{self.name}] with its settings below."
+            raise BadInput(f"{source.place(key)}: {self.name} must be a table.", fix=fix)
+        self.given = given
+        for name in given:
+            if name not in known:
+                raise self._unknown(name, known)
+
+    def checked(self, name: str, check: Callable[[Any], Any]) -> Any:
+        return self._fit((*self.key, name), self.given[name], check)
+
+    def listed(self, name: str, check: Callable[[Any], str]) -> tuple[str, ...]:
+        key, given = (*self.key, name), self.given[name]
+        if not isinstance(given, list | tuple):
+            where = f"{self.source.place(key)}: {_dotted(key)}"
+            raise BadInput(f"{where} must be a list of texts.", fix=f'Write it as in {name} = ["..."].')
+        return tuple(self._fit((*key, number), one, check) for number, one in enumerate(given))
+
+    def _fit(self, key: Key, given: Any, check: Callable[[Any], Any]) -> Any:
+        try:
+            return check(given)
+        except _Unfit as unfit:
+            where = f"{self.source.place(key)}: {_dotted(key)}"
+            raise BadInput(f"{where} {unfit}, not {_shown(given)}.", fix=unfit.fix) from None
+
+    def _unknown(self, name: str, known: list[str]) -> BadInput:
+        close = get_close_matches(name, known, n=1)
+        hint = f"Did you mean '{close[0]}'?" if close else f"Known are: {', '.join(known)}."
+        where = self.source.place((*self.key, name))
+        return BadInput(f"{where}: there is no setting '{_dotted((*self.key, name))}'.", fix=hint)
+
+
+def _rules(table: _Table) -> Rules:
+    lists = {
+        decision: table.listed(
+            decision, _PATTERNS.get((table.name, decision), _PATTERNS.get((table.name, ""), _pattern))
+        )
+        for decision in get_args(Decision)
+        if decision in table.given
+    }
+    return Rules(**lists, default=table.checked("default", _decision) if "default" in table.given else None)
+
+
+def _approvals(table: _Table) -> ApprovalWishes:
+    checks: dict[str, Callable[[Any], Any]] = {
+        "expires_after": _expiry,
+        "on_expiry": _on_expiry,
+        "different_person": _flag,
+    }
+    return ApprovalWishes(**{name: table.checked(name, checks[name]) for name in table.given})
+
+
+def _version(value: Any) -> None:
+    if value != VERSION or isinstance(value, bool):
+        raise _Unfit(f"must be {VERSION}", "Use a version of Cuebook that knows this file, or correct it.")
+
+
+def _pattern(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise _Unfit("must be a pattern, as a text", "Put it in quotes, or remove it.")
+    if value != value.strip():
+        raise _Unfit("must not begin or end with a blank")
+    if len(value) > LONGEST:
+        raise _Unfit(f"must have {LONGEST} characters at most", "Write a shorter one, with a *.")
+    if any(not letter.isprintable() and letter not in "\n\t" for letter in value):
+        raise _Unfit("must not hold characters that cannot be seen")
+    return value
+
+
+def _address(value: Any) -> str:
+    pattern = _pattern(value)
+    try:
+        parsed(pattern)
+    except ValueError as error:
+        raise _Unfit(str(error)) from None
+    return pattern
+
+
+def _allowed_address(value: Any) -> str:
+    pattern = _address(value)
+    if not whole_labels(pattern):
+        # `example.com*` would also let example.com.evil.net through.
+        raise _Unfit("must name its host in full, or with *. before it", "Write it as in *.example.com.")
+    return pattern
+
+
+def _domain(value: Any) -> str:
+    host = _pattern(value)
+    try:
+        found = parsed(host)
+    except ValueError as error:
+        raise _Unfit(str(error)) from None
+    if not is_literal(host) or "/" in host or " " in host or found.scheme:
+        raise _Unfit("must be the name of one host", 'Write it as in "api.example.com"; [egress] takes patterns.')
+    return host
+
+
+def _path(value: Any) -> str:
+    pattern = _pattern(value)
+    if ".." in pattern.partition(":")[2].split("/") or ".." in pattern.split("/"):
+        raise _Unfit("must not lead up with ..", "Write the path from the workspace, or from /.")
+    return pattern
+
+
+_PATTERNS: dict[tuple[str, str], Callable[[Any], str]] = {
+    ("egress", "allow"): _allowed_address,
+    ("egress", ""): _address,
+    ("files", ""): _path,
+}
+"""The check of a pattern by table and list, where any text is not good enough."""
+
+
+def _decision(value: Any) -> Decision:
+    decision: Decision = _one_of(value, get_args(Decision))
+    return decision
+
+
+def _on_expiry(value: Any) -> OnExpiry:
+    ending: OnExpiry = _one_of(value, get_args(OnExpiry))
+    return ending
+
+
+def _one_of(value: Any, known: tuple[str, ...]) -> Any:
+    if isinstance(value, str) and value in known:
+        return value
+    close = get_close_matches(str(value), known, n=1)
+    quoted = ", ".join(f'"{one}"' for one in known)
+    raise _Unfit(f"must be one of {quoted}", f"Did you mean '{close[0]}'?" if close else "Correct or remove it.")
+
+
+def _expiry(value: Any) -> float | None:
+    try:
+        return duration(value)
+    except ValueError:
+        raise _Unfit('must be seconds, a time as in "24h" or "7d", or "never"') from None
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _Unfit("must be true or false")
+    return value
+
+
+def _shown(given: Any) -> str:
+    return repr(given) if len(repr(given)) <= 60 else f"a {type(given).__name__}"
+
+
+def _dotted(key: Key) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key).lstrip(".")

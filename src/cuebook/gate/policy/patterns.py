@@ -1,0 +1,99 @@
+"""Wildcards: `*` for any text, `?` for any one character, over the whole of what is matched.
+
+The time taken is linear in the text, whatever the pattern: all ways to read it are followed at once, one bit each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+LONGEST = 1000
+"""Characters of a pattern."""
+
+
+def is_literal(pattern: str) -> bool:
+    return "*" not in pattern and "?" not in pattern
+
+
+def fits(pattern: str, text: str) -> bool:
+    """Whether the pattern covers the whole text. Case counts."""
+    return _compiled(pattern, False).covers(text)
+
+
+def fits_any(pattern: str, texts: Iterable[str]) -> bool:
+    return any(map(_compiled(pattern, False).covers, texts))
+
+
+def fits_path(pattern: str, path: str) -> bool:
+    """As `fits`, but `*` and `?` stop at a `/`; `**` does not, and `**/` may also stand for nothing."""
+    return _compiled(pattern, True).covers(path)
+
+
+class _Glob:
+    """Bit `n` of the state says that the first `n` letters of the pattern, wildcards aside, have been read."""
+
+    __slots__ = ("_accepting", "_any", "_deep", "_letters", "_literal", "_loops", "_prefix", "_skips", "_tail")
+
+    def __init__(self, pattern: str, paths: bool) -> None:
+        self._literal = pattern if is_literal(pattern) else None
+        self._prefix = pattern[: _first_wildcard(pattern)]
+        self._tail = not paths and pattern == f"{self._prefix}*"
+        self._letters: dict[str, int] = {}
+        self._any = self._loops = self._deep = self._skips = 0
+        count, at = 0, 0
+        while at < len(pattern):
+            bit, letter = 1 << count, pattern[at]
+            if letter == "*" and paths and pattern.startswith("**", at):
+                self._loops |= bit
+                self._deep |= bit
+                if pattern.startswith("**/", at) and (at == 0 or pattern[at - 1] == "/"):
+                    self._skips |= bit
+                at += 2
+                continue
+            at += 1
+            if letter == "*":
+                self._loops |= bit
+                self._deep |= 0 if paths else bit
+                continue
+            if letter == "?":
+                self._any |= bit
+            else:
+                self._letters[letter] = self._letters.get(letter, 0) | bit
+            count += 1
+        self._accepting = 1 << count
+        if not paths:
+            self._letters.setdefault("/", 0)
+            self._letters["/"] |= self._any
+
+    def covers(self, text: str) -> bool:
+        if self._literal is not None:
+            return text == self._literal
+        if not text.startswith(self._prefix):
+            return False
+        return self._tail or self._run(text)
+
+    def _run(self, text: str) -> bool:
+        letters, any_letter, loops, deep, skips = self._letters, self._any, self._loops, self._deep, self._skips
+        state = 1 | (1 & skips) << 1
+        for letter in text:
+            if letter == "/":
+                moved = (state & letters.get("/", 0)) << 1
+                state = moved | (moved & skips) << 1 | state & deep
+            else:
+                moved = (state & (letters.get(letter, 0) | any_letter)) << 1
+                state = moved | (moved & skips) << 1 | state & loops
+            if not state:
+                return False
+        return bool(state & self._accepting)
+
+
+def _first_wildcard(pattern: str) -> int:
+    return min((at for at in (pattern.find("*"), pattern.find("?")) if at >= 0), default=len(pattern))
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str, paths: bool) -> _Glob:
+    while paths and "**/**/" in pattern:
+        pattern = pattern.replace("**/**/", "**/")
+    return _Glob(pattern, paths)
