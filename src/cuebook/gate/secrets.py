@@ -1,0 +1,328 @@
+"""Handles of secrets, and the vault that finds their values at the last moment.
+
+A handle says where a value is found and is safe to write anywhere. Nothing here shows a value, keeps one, or leaves
+one in an error; every value that is handed out is told to the redactor first. It does not know what values are for.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Protocol
+
+from cuebook.kernel.effects import SecretUse
+from cuebook.kernel.errors import BadInput
+
+log = logging.getLogger("cuebook")
+
+KINDS = ("env", "keyring", "file")
+SHORTEST = 8
+"""A shorter value could not be masked without masking innocent text."""
+LARGEST_FILE = 64 * 1024
+WHAT_A_HANDLE_IS = "A handle says where the value is found: env:NAME, keyring:NAME or file:PATH."
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+class SecretProblem(BadInput):
+    """A secret cannot be used."""
+
+    code = "secret"
+
+
+class SecretUnknown(SecretProblem):
+    """There is no secret of this name."""
+
+    code = "secret_unknown"
+
+
+class SecretMissing(SecretProblem):
+    """A secret has no value."""
+
+    code = "secret_missing"
+
+
+class SecretTooShort(SecretProblem):
+    """A secret's value is too short."""
+
+    code = "secret_too_short"
+
+
+class SecretUnreadable(SecretProblem):
+    """A secret's value cannot be read."""
+
+    code = "secret_unreadable"
+
+
+class Learner(Protocol):
+    """Whoever must know a value before anyone else gets it."""
+
+    def add(self, name: str, value: str) -> None: ...
+
+
+def is_direct(handle: str) -> bool:
+    """Whether this is a handle itself, as opposed to a name that was given to one."""
+    kind, colon, _ = handle.partition(":")
+    return bool(colon) and kind in KINDS
+
+
+def check_name(name: str) -> str:
+    """The name, if a secret may be called so. The message does not repeat it: it may be a value in the wrong place."""
+    if ":" in name:
+        raise SecretProblem(
+            "This is no name but looks like a handle.", fix="The name comes first, as in github env:GITHUB_TOKEN."
+        )
+    if not _NAME.fullmatch(name):
+        raise SecretProblem(
+            "This is no name of a secret.",
+            fix="Use up to 64 letters, digits, and . _ @ -, as in github.",
+        )
+    return name
+
+
+def check_handle(handle: str, home: str | None = None) -> str:
+    """A direct handle in its one form: a path without `~` and `..`. What is no handle is not repeated."""
+    if not is_direct(handle):
+        raise SecretProblem(
+            "This is no handle.",
+            fix=f"{WHAT_A_HANDLE_IS} A value that was typed here may be kept by the shell: then change it.",
+        )
+    kind, _, place = handle.partition(":")
+    if kind == "env" and not _VARIABLE.fullmatch(place):
+        raise SecretProblem(
+            "An env: handle has the name of a variable after the colon.", fix="Write it as in env:GITHUB_TOKEN."
+        )
+    if kind == "keyring" and (not place.strip() or not place.isprintable()):
+        raise SecretProblem("A keyring: handle has a name after the colon.", fix="Write it as in keyring:github.")
+    return f"file:{_absolute(place, home)}" if kind == "file" else handle
+
+
+class Vault:
+    """Finds the values of secrets by their handles, or by the names that were given to these."""
+
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str],
+        keyring: Callable[[str], str | None],
+        names: Callable[[], Mapping[str, str]] = dict,
+        redactor: Learner | None = None,
+    ) -> None:
+        self._environ = environ
+        self._keyring = keyring
+        self._names = names
+        self._redactor = redactor
+        self._learned: dict[str, tuple[int, ...]] = {}
+        """What was seen of each handle when its value was last learned: of a file, which one and when it changed."""
+        self._warned: set[str] = set()
+
+    def __repr__(self) -> str:
+        return "<Vault>"
+
+    def canonical(self, handle: str) -> str:
+        """The direct form of a handle or name. Whoever means the same place gets the same text."""
+        if is_direct(handle):
+            return check_handle(handle, self._home)
+        names = self._names()
+        if handle not in names:
+            raise _unknown(handle, names)
+        if not is_direct(names[handle]):
+            raise SecretProblem(
+                f"The secret '{handle}' stands for another name.",
+                fix="Give it a handle of its own with `cuebook secrets add`: names do not stand for names.",
+            )
+        return check_handle(names[handle], self._home)
+
+    def resolve(self, handle: str) -> str:
+        """The value, for the last moment."""
+        direct = self.canonical(handle)
+        found = self._find(direct)
+        if isinstance(found, SecretProblem):
+            raise found
+        concern = self.concern(direct)
+        if concern and direct not in self._warned:
+            self._warned.add(direct)
+            log.warning(concern)
+        return found
+
+    def resolve_uses(self, uses: Iterable[SecretUse]) -> dict[str, str]:
+        """The values by the place they belong, each within its form."""
+        uses = tuple(uses)
+        self.check_uses(uses)
+        values: dict[str, str] = {}
+        try:
+            for use in uses:
+                values[use.at] = use.form.replace("{}", self.resolve(use.handle))
+        except SecretProblem:
+            values.clear()  # the error's traceback holds on to them
+            raise
+        return values
+
+    def check_uses(self, uses: Iterable[SecretUse]) -> None:
+        """Refuses uses that make no sense whatever the values are."""
+        places: set[str] = set()
+        for use in uses:
+            if use.form.count("{}") != 1:
+                raise SecretProblem(
+                    f"The form of the secret at {use.at} does not have exactly one {{}}.",
+                    fix="Write it as in 'Bearer {}'.",
+                )
+            if use.at in places:
+                raise SecretProblem(f"Two secrets are meant for {use.at}.", fix="Remove one of them.")
+            places.add(use.at)
+
+    def problem(self, handle: str) -> SecretProblem | None:
+        """Why the value cannot be had now, or None."""
+        try:
+            found = self._find(self.canonical(handle))
+        except SecretProblem as problem:
+            return problem
+        return found if isinstance(found, SecretProblem) else None
+
+    def concern(self, handle: str) -> str:
+        """What should be better about where the value lies, or nothing."""
+        direct = self.canonical(handle)
+        kind, _, path = direct.partition(":")
+        if kind != "file":
+            return ""
+        try:
+            mode = os.stat(path).st_mode
+        except OSError:
+            return ""
+        if not mode & (stat.S_IRWXG | stat.S_IRWXO):
+            return ""
+        return f"Others on this machine can get at the secret {direct}. `chmod 600 {path}` keeps it to you."
+
+    def learn(self, handles: Iterable[str] = ()) -> None:
+        """Tells the redactor every declared secret that can be had now, and these, so that it is masked wherever it
+        turns up. What was read before is not read again unless its file has changed.
+        """
+        for handle in {*self._names().values(), *handles}:
+            try:
+                direct = self.canonical(handle) if is_direct(handle) else ""
+            except SecretProblem:
+                continue
+            seen = self._seen(direct)
+            if seen is None or self._learned.get(direct) == seen:
+                continue
+            self._find(direct)
+            if not direct.startswith("env:"):
+                self._learned[direct] = seen
+
+    # --- inside ---
+
+    @property
+    def _home(self) -> str | None:
+        return self._environ.get("HOME")
+
+    def _seen(self, direct: str) -> tuple[int, ...] | None:
+        if not direct.startswith("file:"):
+            return () if direct else None
+        try:
+            status = os.stat(direct.partition(":")[2])
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+
+    def _find(self, direct: str) -> str | SecretProblem:
+        """The value, told to the redactor; or what is wrong, given back so that no frame with a value is kept."""
+        kind, _, place = direct.partition(":")
+        found = {"env": self._in_environment, "keyring": self._in_keyring, "file": _in_file}[kind](place)
+        if isinstance(found, SecretProblem):
+            return found
+        if len(found.strip()) < SHORTEST:
+            return SecretTooShort(
+                f"The value of the secret {direct} has fewer than {SHORTEST} characters.",
+                fix="It could not be kept out of records and logs. Use a longer one.",
+            )
+        if self._redactor is not None:
+            self._redactor.add(direct, found)
+        return found
+
+    def _in_environment(self, name: str) -> str | SecretProblem:
+        return self._environ.get(name) or SecretMissing(
+            f"The secret env:{name} has no value: {name} is not set.",
+            fix=f"Set {name} in the environment of the process that runs this.",
+        )
+
+    def _in_keyring(self, name: str) -> str | SecretProblem:
+        try:
+            found = self._keyring(name)
+        except Exception as error:
+            return SecretUnreadable(
+                f"The secret keyring:{name} cannot be read: the keyring refused ({type(error).__name__}).",
+                fix="Unlock the system's keyring and try again; `cuebook doctor` says which one is used.",
+            )
+        return found or SecretMissing(
+            f"The secret keyring:{name} has no value: the keyring has none of this name.",
+            fix=f"`keyring set cuebook {name}` puts one there.",
+        )
+
+
+def _in_file(path: str) -> str | SecretProblem:
+    handle = f"file:{path}"
+    try:
+        data = _content(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return SecretMissing(f"The secret {handle} has no value: there is no such file.", fix="Check the path.")
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        return SecretUnreadable(
+            f"The secret {handle} cannot be read: {why}.", fix="Check the path and its permissions."
+        )
+    if data is None:
+        return SecretUnreadable(f"The secret {handle} cannot be read: it is no file.", fix="Give the path of a file.")
+    if len(data) > LARGEST_FILE:
+        return SecretUnreadable(
+            f"The secret {handle} cannot be read: the file is larger than {LARGEST_FILE // 1024} KiB.",
+            fix="Give a file that holds the secret and nothing else.",
+        )
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return SecretUnreadable(
+            f"The secret {handle} cannot be read: it is not UTF-8 text.", fix="Keep it in the file as base64."
+        )
+    value = text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
+    return value or SecretMissing(
+        f"The secret {handle} has no value: the file is empty.", fix="Write the value into it."
+    )
+
+
+def _content(path: str) -> bytes | None:
+    """The beginning of a file; None for what is no file, which might never end or begin."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(LARGEST_FILE + 1)
+    finally:
+        os.close(descriptor)
+
+
+def _absolute(path: str, home: str | None) -> str:
+    if path == "~" or path.startswith("~/"):
+        path = (home or os.path.expanduser("~")) + path[1:]
+    if not path.startswith("/") or "\0" in path:
+        raise SecretProblem(
+            "A file: handle has an absolute path after the colon, or one that begins with ~/.",
+            fix="Write it as in file:~/.config/token.",
+        )
+    return "/" + os.path.normpath(path).lstrip("/")
+
+
+def _unknown(handle: str, names: Mapping[str, str]) -> SecretProblem:
+    # A value that was written where a handle belongs must not be repeated; few names have this many digits.
+    plain = _NAME.fullmatch(handle) and len(handle) <= 32 and sum(char.isdigit() for char in handle) < 4
+    close = get_close_matches(handle, names, n=3)
+    fix = f"Did you mean {' or '.join(close)}?" if close else WHAT_A_HANDLE_IS
+    return SecretUnknown(
+        f"There is no secret '{handle}'." if plain else "This is neither a handle nor the name of a secret.",
+        fix=f"{fix} `cuebook secrets add NAME HANDLE` gives a name to a handle.",
+    )
