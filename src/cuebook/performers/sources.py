@@ -1,0 +1,232 @@
+"""The performer of `ReadSource`: texts from files below a root, from the prompt library, from URLs, and lists of tools.
+
+It decides where a source is and that it is a text. Requests are the HTTP performer's, and what tools there are is told
+by a function it is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from difflib import get_close_matches
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import Failed, ReadSource, SendHttp, Source, ToolSpec
+from cuebook.kernel.errors import BadInput, NotFound
+from cuebook.kernel.ports import Action, Call, Description
+from cuebook.kernel.run import Settings
+from cuebook.performers.http import HttpPerformer
+from cuebook.performers.paths import name_inside, parts_of, read_named_inside
+
+MAX_BYTES = 2_000_000
+
+PROMPT_SUFFIXES = (".md", ".txt")
+
+ListTools = Callable[[str], Awaitable[Sequence[ToolSpec] | Failed]]
+"""The tools whose names fit a pattern. It starts nothing that nobody has agreed to."""
+
+_MOST_COMPARED = 2_000
+"""Names that a missing one is compared with."""
+_TEXTUAL = ("json", "xml", "yaml", "javascript", "ecmascript", "toml", "markdown", "csv", "graphql", "x-sh", "sql")
+
+
+class SourcePerformer:
+    """Reads texts. A file is looked for in each root, a prompt in each library folder; the first one counts."""
+
+    def __init__(
+        self,
+        roots: Sequence[Path],
+        *,
+        http: HttpPerformer,
+        prompts: Sequence[Path] = (),
+        tools: ListTools | None = None,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._roots = tuple(roots)
+        self._http = http
+        self._prompts = tuple(prompts)
+        self._tools = tools
+        self._max_bytes = max_bytes
+
+    async def describe(self, effect: ReadSource, settings: Settings) -> Description | Failed:
+        scheme, rest = _split(effect.source)
+        try:
+            match scheme:
+                case "file":
+                    return await asyncio.to_thread(self._describe_file, rest)
+                case "prompt":
+                    name = "/".join(parts_of(rest))
+                    return Description((Action("file", f"read:prompts/{name}", True),), f"Read the prompt {name}")
+                case "http" | "https":
+                    return await self._http.describe(_get(effect.source), settings)
+                case "tools":
+                    return Description((Action("tool", rest, True),), f"List the tools {rest}")
+        except BadInput as refused:
+            return Failed(refused.code, refused.message, refused.fix)
+        return _unknown_scheme(effect.source)
+
+    async def perform(self, effect: ReadSource, call: Call) -> Source | Failed:
+        scheme, rest = _split(effect.source)
+        try:
+            match scheme:
+                case "file":
+                    data, name = await asyncio.to_thread(self._read_file, rest)
+                    return _refusal(name, rest, call) or _source(data, f"The file {name}")
+                case "prompt":
+                    return _source(await asyncio.to_thread(self._read_prompt, rest), f"The prompt {rest}")
+                case "http" | "https":
+                    return await self._read_url(effect.source, call)
+                case "tools":
+                    return await self._list_tools(rest)
+        except BadInput as refused:
+            return Failed(refused.code, refused.message, refused.fix)
+        return _unknown_scheme(effect.source)
+
+    # --- files ---
+
+    def _describe_file(self, given: str) -> Description:
+        for root in self._roots:
+            name = _existing(root, given)
+            if name:
+                return Description(
+                    (Action("file", f"read:{name}", True),),
+                    f"Read the file {name}",
+                    preview={"file": str(root / name)},
+                    bound={"root": str(root), "file": name},
+                )
+        parts_of(given)
+        raise self._missing(given)
+
+    def _read_file(self, given: str) -> tuple[bytes, str]:
+        for root in self._roots:
+            try:
+                return read_named_inside(root, given, self._max_bytes)
+            except NotFound:
+                continue
+        raise self._missing(given)
+
+    def _missing(self, given: str) -> NotFound:
+        roots = " or ".join(str(root) for root in self._roots) or "any root: none is configured"
+        near = _near(given, [path for root in self._roots for path in islice(_files(root), _MOST_COMPARED)])
+        return NotFound(f"There is no file {given[:200]!a} in {roots}.", fix=near or "Check the path.")
+
+    # --- prompts ---
+
+    def _read_prompt(self, given: str) -> bytes:
+        name = "/".join(parts_of(given))
+        known: dict[str, tuple[Path, str]] = {}
+        for folder in self._prompts:
+            for path in sorted(_files(folder)):
+                stem, dot, suffix = path.rpartition(".")
+                if f"{dot}{suffix}" in PROMPT_SUFFIXES:
+                    known.setdefault(stem, (folder, path))
+        if name in known:
+            folder, path = known[name]
+            return read_named_inside(folder, path, self._max_bytes)[0]
+        folders = " or ".join(str(folder) for folder in self._prompts) or "any folder: none is configured"
+        near = _near(name, sorted(known))
+        raise NotFound(
+            f"There is no prompt {name[:200]!a} in {folders}.",
+            fix=near or f"Write it as {name[:200]}{PROMPT_SUFFIXES[0]} into the prompt library.",
+        )
+
+    # --- URLs and tools ---
+
+    async def _read_url(self, url: str, call: Call) -> Source | Failed:
+        fetched = await self._http.fetch(_get(url), call, self._max_bytes)
+        if isinstance(fetched, Failed):
+            return fetched
+        incoming, where = fetched.incoming, fetched.url.place
+        if incoming.status != 200:
+            return Failed(
+                "http_status",
+                f"{where} answered with status {incoming.status}.",
+                fix="Check the URL, and whether it can be read without signing in.",
+                retryable=incoming.status in (408, 429) or incoming.status >= 500,
+                details={"status": incoming.status},
+            )
+        if incoming.truncated:
+            return Failed("too_large", f"{where} is longer than {self._max_bytes} bytes.", fix="Read a smaller source.")
+        kind = incoming.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind and not kind.startswith("text/") and not any(word in kind for word in _TEXTUAL):
+            return Failed("not_text", f"{where} is no text but {kind[:80]!a}.", fix="Read a source that is a text.")
+        try:
+            content = Text(fetched.text(errors="strict"))
+        except UnicodeDecodeError:
+            return _not_text(where)
+        return Source(content, sha256(incoming.body).hexdigest())
+
+    async def _list_tools(self, pattern: str) -> Source | Failed:
+        if self._tools is None:
+            return Failed("no_tools", "No tools are configured here.", fix="Configure a tool server first.")
+        listed = await self._tools(pattern)
+        if isinstance(listed, Failed):
+            return listed
+        content = Text(msgspec.json.encode(listed).decode())
+        return Source(content, content.digest)
+
+
+def _split(source: str) -> tuple[str, str]:
+    scheme, colon, rest = source.partition(":")
+    return (scheme.lower(), rest) if colon else ("", source)
+
+
+def _existing(root: Path, given: str) -> str:
+    """The real name of a file below the root; empty where there is none."""
+    try:
+        name = name_inside(root, given)
+    except NotFound:
+        return ""
+    return name if (root / name).exists() else ""
+
+
+def _get(url: str) -> SendHttp:
+    return SendHttp("GET", url, reads_only=True)
+
+
+def _refusal(name: str, given: str, call: Call) -> Failed | None:
+    """A link may have been swapped in since the file was described: what counts is the name that was opened."""
+    if name == "/".join(parts_of(given)):
+        return None
+    return call.permits(Action("file", f"read:{name}", True))
+
+
+def _source(data: bytes, what: str) -> Source | Failed:
+    try:
+        return Source(Text(data.decode().removeprefix("\ufeff")), sha256(data).hexdigest())
+    except UnicodeDecodeError:
+        return _not_text(what)
+
+
+def _not_text(what: str) -> Failed:
+    return Failed("not_text", f"{what} is no text in UTF-8.", fix="Convert it to UTF-8 first.")
+
+
+def _unknown_scheme(source: str) -> Failed:
+    return Failed(
+        "bad_source",
+        f"The source {source[:200]!a} is none that can be read.",
+        fix="Use file:PATH, https://..., prompt:NAME or tools:NAME.",
+    )
+
+
+def _files(root: Path) -> Iterator[str]:
+    """Paths below the root, hidden ones left out."""
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith("."):
+                yield Path(folder, name).relative_to(root).as_posix()
+
+
+def _near(given: str, names: Sequence[str]) -> str:
+    """Names that may have been meant, as a question; those that differ by case alone come first."""
+    by_case = [name for name in names if name.casefold() == given.casefold()]
+    near = by_case or get_close_matches(given[:200], names, n=3, cutoff=0.6)
+    return f"Did you mean {' or '.join(near)}?" if near else ""
