@@ -1,0 +1,314 @@
+"""Processes in namespaces of their own, made by bubblewrap: nothing that was not put there exists for them.
+
+They see an empty file system with the system's programs in it, no network, and no process but their own. When the
+first of them ends, the kernel ends all the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping
+from functools import cache
+
+from cuebook.gate.sandbox import system, tree
+from cuebook.gate.sandbox.child import Child, NotStarted, close, on_exit
+from cuebook.gate.sandbox.rlimits import hard_memory, lower
+from cuebook.gate.sandbox.seccomp import filter_for
+from cuebook.gate.sandbox.watch import WATCH, Overrun, Watched
+from cuebook.kernel.confinement import Confined, Confinement, Limits, SandboxName
+
+_OWN = 1
+"""Processes inside that are bubblewrap's: the one that looks after the others."""
+_TASKS_A_PROCESS = 8
+"""The kernel counts threads where we count processes; this bounds a flood that comes faster than we look."""
+
+_COPIED = 1 << 20
+"""Bytes up to which a file of the system is copied, which is cheaper than a mount."""
+
+# It tells of a signal by an exit code above 128, which a program can also choose by itself. These are taken for
+# signals; the others, such as 129, by which git says that it was called wrongly, are left as they are.
+_SIGNALS = frozenset(
+    {
+        *(signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL),
+        *(signal.SIGSEGV, signal.SIGPIPE, signal.SIGTERM, signal.SIGXCPU, signal.SIGXFSZ, signal.SIGSYS),
+    }
+)
+
+
+class Bubblewrap:
+    """Starts processes through `bwrap`."""
+
+    @property
+    def name(self) -> SandboxName:
+        return "bubblewrap"
+
+    async def spawn(self, confinement: Confinement) -> Confined:
+        program = shutil.which("bwrap")
+        if program is None:
+            raise NotStarted("bubblewrap is not installed.", fix="Install it, as in `apt install bubblewrap`.")
+        return await _start(program, confinement)
+
+
+@cache
+def problem() -> str:
+    """Why it cannot be used here; nothing if it can. Asked once, by using it."""
+    program = shutil.which("bwrap")
+    if program is None:
+        return "the program bwrap is not installed"
+    if not hasattr(os, "memfd_create"):
+        return "bwrap is for Linux alone"
+    if not hasattr(os, "pidfd_open"):
+        return "the Python that runs cannot watch processes by descriptor"
+    view = _View(Confinement(argv=(), cwd="/"))
+    argv = [program, *view.options, "--", "/bin/true"]
+    try:
+        done = subprocess.run(
+            argv, env={}, pass_fds=view.files, capture_output=True, stdin=subprocess.DEVNULL, timeout=30
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bwrap does not run ({error})"
+    finally:
+        close(*view.files)
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip()
+        return said or f"bwrap ends with {done.returncode}"
+    return ""
+
+
+@cache
+def version() -> tuple[int, ...]:
+    done = subprocess.run([shutil.which("bwrap") or "bwrap", "--version"], env={}, capture_output=True, text=True)
+    return tuple(map(int, re.findall(r"\d+", done.stdout)[:3]))
+
+
+async def _start(program: str, confinement: Confinement) -> Confined:
+    told, telling = os.pipe()
+    holding, released = os.pipe()
+    kept = [telling, holding]
+    try:
+        argv = [program, "--info-fd", str(telling), "--block-fd", str(holding)]
+        code = filter_for(confinement.network)
+        if code is not None:
+            kept.append(_in_memory("filter", code))
+            argv += ["--seccomp", str(kept[-1])]
+        view = _View(confinement)
+        kept += view.files
+        # By descriptor, since everybody can read the arguments of a process; and not as its own environment, since
+        # the loader would obey that before anything is confined.
+        kept.append(_in_memory("options", _encoded(view.options, confinement.env)))
+        argv += ["--args", str(kept[-1]), "--", *confinement.argv]
+        # From this thread: bubblewrap ends together with the thread that started it.
+        child = Child(argv, env={}, keep=kept)
+    except BaseException:
+        close(told, released)
+        raise
+    finally:
+        close(*kept)
+    try:
+        first = await _first(told, child)
+        watching = _hold(first, confinement.limits, child)
+        os.write(released, b"\n")
+    except BaseException:
+        # While the first process inside still waits: it would take our hanging up for the word to go on.
+        child.discard()
+        raise
+    finally:
+        close(told, released)
+    return _Wrapped(child, first, watching, confinement.limits)
+
+
+def _in_memory(name: str, data: bytes) -> int:
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _encoded(options: list[str], env: Mapping[str, str]) -> bytes:
+    variables = [part for name, value in env.items() for part in ("--setenv", name, value)]
+    try:
+        parts = [os.fsencode(option) for option in (*options, *variables)]
+    except UnicodeEncodeError:
+        parts = [b"\0"]
+    # NUL ends an option, and what follows it would be taken for the next one.
+    if any(b"\0" in part for part in parts):
+        raise NotStarted("A variable or path holds a character that no process can be given.", fix="Remove it.")
+    return b"".join(part + b"\0" for part in parts)
+
+
+class _View:
+    """What a process is to see as its file system, in bubblewrap's words. Each mount costs, so there are few of them."""
+
+    def __init__(self, confinement: Confinement) -> None:
+        self.options = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+        self.files: list[int] = []
+        """Descriptors of files that are copied in."""
+        self._limits = confinement.limits
+        ours = system.readable(network=confinement.network)
+        self._writable = sorted(set(system.writable(confinement)))
+        self._readable = self._outermost({*ours, *system.existing(confinement.readable)})
+        if confinement.network:
+            self.options.append("--share-net")
+        # Much of /proc belongs to root and is asked for nothing more: for root it would be the way out of here.
+        self.options += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
+        self._scratch("/dev/shm")
+        self.options += ["--remount-ro", "/dev"]
+        if "/tmp" not in (*self._readable, *self._writable):
+            self._scratch("/tmp")
+        for path in self._readable:
+            self._show(path, copied=path in ours)
+        for path in self._writable:
+            self.options += ["--bind", path, path]
+        if not system.within(confinement.cwd, (*self._readable, *self._writable)):
+            self.options += ["--dir", confinement.cwd]
+        self.options += ["--remount-ro", "/", "--chdir", confinement.cwd]
+
+    def _outermost(self, paths: set[str]) -> list[str]:
+        """Those that are not below another one, nor below what can be written anyway."""
+        found: list[str] = []
+        for path in sorted(paths):
+            if not system.within(path, (*found, *self._writable)):
+                found.append(path)
+        return found
+
+    def _show(self, path: str, *, copied: bool) -> None:
+        real = os.path.realpath(path)
+        if real != path and system.within(real, [other for other in self._readable if other != path]):
+            self.options += ["--symlink", real, path]
+        elif copied and os.path.isfile(path) and os.path.getsize(path) < _COPIED:
+            self.files.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            self.options += ["--file", str(self.files[-1]), path]
+        else:
+            self.options += ["--ro-bind-try", path, path]
+
+    def _scratch(self, path: str) -> None:
+        """A place in memory that goes with the process, so it is bounded like memory."""
+        size = ["--size", str(max(self._limits.memory // 4, 1 << 20))] if version() >= (0, 7) else []
+        self.options += [*size, "--tmpfs", path]
+
+
+async def _first(told: int, child: Child) -> int:
+    """The number of the first process inside, which waits for us now; all the others descend from it."""
+    said = b""
+    while b"}" not in said:
+        await _readable(told)
+        piece = os.read(told, 4096)
+        if not piece:
+            await child.ended
+            raise _failed(child)
+        said += piece
+    return int(json.loads(said)["child-pid"])
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _hold(first: int, limits: Limits, child: Child) -> int:
+    """Sets the limits of the first process inside, and gives the descriptor by which it can be ended."""
+    try:
+        _limit(first, limits)
+        return os.pidfd_open(first)
+    except ProcessLookupError:
+        raise _failed(child) from None
+
+
+def _failed(child: Child) -> NotStarted:
+    os.set_blocking(child.streams[2], False)
+    try:
+        said = os.read(child.streams[2], 2000).decode("utf-8", "replace").strip()
+    except BlockingIOError:
+        said = ""
+    return NotStarted(
+        f"bubblewrap could not start it: {said or 'it did not say why.'}",
+        fix="Run `cuebook doctor` to see which sandboxes work here.",
+    )
+
+
+def _limit(pid: int, limits: Limits) -> None:
+    """Sets the kernel's limits on the first process inside; whatever it starts has them too."""
+    wanted = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_CPU: limits.cpu_seconds,
+        resource.RLIMIT_NOFILE: limits.open_files,
+        resource.RLIMIT_DATA: hard_memory(limits),
+    }
+    if _counts_by_namespace():
+        wanted[resource.RLIMIT_NPROC] = limits.processes * _TASKS_A_PROCESS
+    for what, most in wanted.items():
+        lower(pid, what, most)
+
+
+@cache
+def _counts_by_namespace() -> bool:
+    """Whether the kernel counts a user's tasks in each namespace. Older ones count all that the user has anywhere."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return found is not None and (int(found[1]), int(found[2])) >= (5, 14)
+
+
+class _Wrapped:
+    def __init__(self, child: Child, first: int, watching: int, limits: Limits) -> None:
+        self._child = child
+        self._first = first
+        self._handle: int | None = os.dup(watching)
+        self._ending = threading.Lock()
+        self.pid = child.pid
+        self.stdin, self.stdout, self.stderr = child.streams
+        self.overrun: Overrun | None = None
+        """Which limit it went beyond, if that ended it."""
+        self._code: int | None = None
+        self._gone = asyncio.get_running_loop().create_future()
+        on_exit(watching, self._gone)
+        self._watched = Watched(first, limits, self._too_much, spare=_OWN)
+        WATCH.add(self._watched)
+
+    def terminate(self) -> None:
+        if not self._gone.done():
+            tree.send_group(self._first, signal.SIGTERM)
+
+    def kill(self) -> None:
+        with self._ending:
+            if self._handle is None:
+                return
+            try:
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    async def wait(self) -> int:
+        await asyncio.shield(self._child.ended)
+        # bubblewrap ends as soon as the command has; what the command left behind is ended only now.
+        self.kill()
+        await asyncio.shield(self._gone)
+        WATCH.remove(self._watched)
+        with self._ending:
+            if self._handle is not None:
+                handle, self._handle = self._handle, None
+                close(handle)
+                self._code = _meaning(self._child.reap())
+                tree.bury(self._first)
+        assert self._code is not None
+        return self._code
+
+    def _too_much(self, what: Overrun) -> None:
+        self.overrun = self.overrun or what
+        self.kill()
+
+
+def _meaning(code: int) -> int:
+    return 128 - code if code - 128 in _SIGNALS else code

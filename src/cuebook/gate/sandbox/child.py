@@ -1,0 +1,117 @@
+"""A child process with three pipes: what every sandbox that starts processes itself begins with.
+
+It knows how one is started and how its end is noticed, and nothing of how it is confined.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+
+from cuebook.gate.sandbox import tree
+from cuebook.kernel.errors import CuebookError
+
+
+class NotStarted(CuebookError):
+    """The process could not be started."""
+
+    code = "not_started"
+
+
+class Child:
+    """Started in a session of its own, with the given environment and nothing else of ours."""
+
+    def __init__(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None, keep: Sequence[int] = ()
+    ) -> None:
+        theirs: list[int] = []
+        ours: list[int] = []
+        try:
+            for reads in (True, False, False):
+                reading, writing = os.pipe()
+                theirs.append(reading if reads else writing)
+                ours.append(writing if reads else reading)
+            self._process = subprocess.Popen(
+                argv,
+                stdin=theirs[0],
+                stdout=theirs[1],
+                stderr=theirs[2],
+                env=env,
+                cwd=cwd,
+                pass_fds=keep,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            close(*ours)
+            raise NotStarted(
+                f"{argv[0]} could not be started ({error}).", fix="Check the program, and how much it is given."
+            ) from None
+        finally:
+            close(*theirs)
+        self.pid = self._process.pid
+        self.streams = (ours[0], ours[1], ours[2])
+        self.ended = asyncio.get_running_loop().create_future()
+        """Done as soon as the process has ended. It is a zombie until `reap`, so its number is still its own."""
+        self._notice()
+
+    def reap(self) -> int:
+        """The exit code of a process that has ended, or minus the signal that ended it."""
+        return self._process.wait()
+
+    def discard(self) -> None:
+        """For a process that nobody was given: ends it and what it has started, and closes its pipes."""
+        tree.send(self.pid, signal.SIGSTOP)  # or it could start one more while we look
+        for pid in reversed(tree.below(self.pid)):
+            tree.send(pid, signal.SIGKILL)
+        self._process.wait()
+        close(*self.streams)
+
+    def _notice(self) -> None:
+        if not hasattr(os, "pidfd_open"):
+            self._notice_in_thread()
+            return
+        on_exit(os.pidfd_open(self.pid), self.ended)
+
+    def _notice_in_thread(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def work() -> None:
+            if hasattr(os, "waitid"):
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+            else:
+                self._process.wait()
+            try:
+                loop.call_soon_threadsafe(_settle, self.ended)
+            except RuntimeError:  # the loop is closed, and with it whoever would have wanted to know
+                pass
+
+        threading.Thread(target=work, name="cuebook-child", daemon=True).start()
+
+
+def on_exit(pidfd: int, done: asyncio.Future[None]) -> None:
+    """Settles the future once the process of the descriptor has ended; closes the descriptor."""
+    loop = asyncio.get_running_loop()
+
+    def over() -> None:
+        loop.remove_reader(pidfd)
+        os.close(pidfd)
+        _settle(done)
+
+    loop.add_reader(pidfd, over)
+
+
+def _settle(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+def close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        try:
+            os.close(descriptor)
+        except OSError:
+            pass

@@ -1,0 +1,143 @@
+"""Finds out what a sandbox really holds, by running a small process in it that tries to get out.
+
+It believes nothing that a library or a kernel says about itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from cuebook.gate.sandbox import bubblewrap, landlock, system
+from cuebook.gate.sandbox.child import close
+from cuebook.kernel.confinement import Confinement, Limits, Sandbox
+from cuebook.kernel.errors import CuebookError
+
+_SECONDS = 30.0
+_MUST_HOLD = ("reading outside", "writing outside", "the network")
+
+# Run inside. Prints what could be done; what it changed is looked for from outside, since what looks like the same
+# place may be another one in there.
+_ATTEMPTS = """
+import json, os, socket, sys
+outside, port = sys.argv[1], int(sys.argv[2])
+done = []
+def attempt(name, action):
+    try:
+        action()
+    except OSError:
+        return
+    done.append(name)
+def connect():
+    with socket.socket() as it:
+        it.settimeout(5)
+        it.connect(("127.0.0.1", port))
+attempt("writing within", lambda: open("within", "w").close())
+attempt("reading outside", lambda: open(outside).close())
+attempt("-", lambda: open(outside + ".new", "w").close())
+attempt("-", lambda: os.chmod(outside, 0o640))
+attempt("the network", connect)
+attempt("seeing that files outside exist", lambda: os.stat(outside))
+print(json.dumps(done))
+"""
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """What came of trying one sandbox."""
+
+    name: str
+    works: bool
+    detail: str
+
+
+async def probe() -> list[Probe]:
+    """Tries each sandbox, in the order in which they are preferred."""
+    return list(
+        await asyncio.gather(
+            _tried("bubblewrap", bubblewrap.Bubblewrap(), bubblewrap.problem()),
+            _tried("landlock", landlock.Landlock(), landlock.problem()),
+        )
+    )
+
+
+async def _tried(name: str, sandbox: Sandbox, problem: str) -> Probe:
+    if problem:
+        return Probe(name, False, f"{problem[0].upper()}{problem[1:]}.")
+    hits = 0
+
+    def hit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal hits
+        hits += 1
+        writer.close()
+
+    server = await asyncio.start_server(hit, "127.0.0.1", 0)
+    try:
+        with tempfile.TemporaryDirectory(prefix="cuebook-probe-") as folder:
+            port = server.sockets[0].getsockname()[1]
+            done = await asyncio.wait_for(_attempts(sandbox, Path(folder), port), _SECONDS)
+    except TimeoutError:
+        return Probe(name, False, "It could not be tried: a process in it did not come to an end.")
+    except (CuebookError, ValueError) as error:
+        return Probe(name, False, f"It could not be tried: {error}")
+    finally:
+        server.close()
+        await server.wait_closed()
+    return _verdict(name, {*done, *(["the network"] if hits else [])})
+
+
+async def _attempts(sandbox: Sandbox, folder: Path, port: int) -> list[str]:
+    outside, within = folder / "outside", folder / "within"
+    outside.write_text("nobody should read this")
+    within.mkdir()
+    process = await sandbox.spawn(
+        Confinement(
+            argv=(sys.executable, "-I", "-S", "-c", _ATTEMPTS, str(outside), str(port)),
+            cwd=str(within),
+            env={"PATH": "/usr/bin:/bin"},
+            writable=(str(within),),
+            readable=tuple(system.existing([sys.executable])),
+            limits=Limits(seconds=_SECONDS),
+        )
+    )
+    try:
+        code = await process.wait()
+        said = os.read(process.stdout, 65_536)
+        if code != 0 or not said:
+            why = os.read(process.stderr, 2_000).decode("utf-8", "replace").strip()
+            raise ValueError(f"the process ended with {code}. {why}".strip())
+    finally:
+        process.kill()
+        close(process.stdin, process.stdout, process.stderr)
+    done: list[str] = json.loads(said)
+    if outside.stat().st_mode & 0o777 == 0o640:
+        done.append("permissions of files outside")
+    if outside.with_name("outside.new").exists():
+        done.append("writing outside")
+    return done
+
+
+def _verdict(name: str, done: set[str]) -> Probe:
+    broken = [what for what in _MUST_HOLD if what in done]
+    if "writing within" not in done:
+        return Probe(name, False, "It starts a process, but does not let it write where it may.")
+    held = [what for what in (*_MUST_HOLD, *_LESSER) if what not in done]
+    parts = [f"It holds {_listed(held)}."] if held else []
+    if broken:
+        parts.insert(0, f"It does NOT hold {_listed(broken)}.")
+    lesser = [what for what in _LESSER if what in done]
+    if lesser:
+        parts.append(f"It does not hold {_listed(lesser)}.")
+    return Probe(name, not broken, " ".join(parts))
+
+
+_LESSER = ("permissions of files outside", "seeing that files outside exist")
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,59 @@
+"""What every confined process may read: the system's programs and libraries, and the few files they cannot do without.
+
+Nothing of a user's is in it, and of /etc only what is named here: much of the rest is secret, and root can read it all.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections.abc import Iterable
+from functools import cache
+
+from cuebook.gate.sandbox.child import NotStarted
+from cuebook.kernel.confinement import Confinement
+
+_PROGRAMS = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
+    *("/nix/store", "/gnu/store", "/run/current-system"),
+)
+_SETTINGS = (
+    *("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime", "/etc/os-release", "/etc/java-*-openjdk"),
+    *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/crypto-policies"),
+    *("/etc/pki/tls/certs", "/etc/pki/tls/cert.pem", "/etc/pki/tls/openssl.cnf", "/etc/pki/ca-trust/extracted"),
+    *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf"),
+)
+_FOR_NETWORK = ("/etc/hosts", "/etc/host.conf", "/etc/gai.conf", "/etc/resolv.conf", "/etc/protocols", "/etc/services")
+
+
+@cache
+def readable(*, network: bool) -> tuple[str, ...]:
+    """Paths that exist, the running Python's among them: tools are often written in it."""
+    wanted = [*_PROGRAMS, *_SETTINGS, *(_FOR_NETWORK if network else ())]
+    named = [path for pattern in wanted for path in (sorted(glob.glob(pattern)) if "*" in pattern else [pattern])]
+    python = [path for path in (sys.prefix, sys.base_prefix) if path != "/"]
+    return tuple(existing([*named, *python]))
+
+
+def existing(paths: Iterable[str]) -> list[str]:
+    """Each path that exists once, together with the place it leads to by links."""
+    found: dict[str, None] = {}
+    for path in paths:
+        if os.path.exists(path):
+            found.setdefault(path)
+            found.setdefault(os.path.realpath(path))
+    return list(found)
+
+
+def writable(confinement: Confinement) -> list[str]:
+    """What a process may change, as far as it exists. Never everything: then nothing else would hold."""
+    found = existing(confinement.writable)
+    if "/" in found:
+        raise NotStarted("The whole file system was to be writable.", fix="Choose a folder as the workspace.")
+    return found
+
+
+def within(path: str, roots: Iterable[str]) -> bool:
+    """Whether a path is one of the roots or below one."""
+    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)

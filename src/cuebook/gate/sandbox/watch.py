@@ -1,0 +1,100 @@
+"""Keeps an eye on running processes from outside: how many they have become, and how much memory they hold.
+
+The kernel's own limits count for one process each, and not at all for root in places; this counts a whole tree. It
+looks a few times a second, so it bounds what a tree can take and does not forbid the last byte of it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Literal
+
+from cuebook.gate.sandbox import tree
+from cuebook.kernel.confinement import Limits
+
+Overrun = Literal["memory", "processes"]
+
+
+class Watched:
+    """One tree of processes, and what to do when it takes too much."""
+
+    def __init__(self, root: int, limits: Limits, overrun: Callable[[Overrun], None], *, spare: int = 0) -> None:
+        self.root = root
+        self._born = tree.born(root)
+        self._limits = limits
+        self._overrun = overrun
+        self._spare = spare
+        """Processes that are the sandbox's own."""
+        self._since = time.monotonic()
+        self.due = self._since + 0.02
+        self._looking = threading.Lock()
+        self._seen: dict[int, str] = {}
+        """Every process that was ever found in the tree, with its birth: one that was orphaned is not below any more."""
+
+    def look(self) -> None:
+        pids = self._members()
+        if len(pids) > self._limits.processes + self._spare:
+            self._overrun("processes")
+        elif tree.memory(pids) > self._limits.memory and tree.fair_memory(pids) > self._limits.memory:
+            self._overrun("memory")
+        now = time.monotonic()
+        age = now - self._since
+        self.due = now + (0.02 if age < 1 else 0.1 if age < 10 else 0.5)
+
+    def leftovers(self) -> list[int]:
+        """Those of the tree that are still there, its root left out."""
+        return [pid for pid in self._members() if pid != self.root]
+
+    def _members(self) -> list[int]:
+        with self._looking:
+            # A root that has ended has nothing below it any more, and its number may be another's by now.
+            living = tree.born(self.root) == self._born
+            for pid in tree.below(self.root, self._limits.processes + self._spare) if living else ():
+                if pid not in self._seen and (birth := tree.born(pid)):
+                    self._seen[pid] = birth
+            self._seen = {pid: birth for pid, birth in self._seen.items() if tree.born(pid) == birth}
+            return list(self._seen)
+
+
+class Watch:
+    """One thread for all trees of this process. It sleeps while there are none."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._watched: set[Watched] = set()
+        self._thread: threading.Thread | None = None
+
+    def add(self, watched: Watched) -> None:
+        if not tree.visible():
+            return
+        with self._changed:
+            self._watched.add(watched)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._work, name="cuebook-watch", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def remove(self, watched: Watched) -> None:
+        with self._changed:
+            self._watched.discard(watched)
+
+    def _work(self) -> None:
+        while True:
+            for watched in self._next():
+                watched.look()
+
+    def _next(self) -> list[Watched]:
+        """Sleeps until there is something to look at."""
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                due = [watched for watched in self._watched if watched.due <= now]
+                if due:
+                    return due
+                soonest = min((watched.due for watched in self._watched), default=None)
+                self._changed.wait(None if soonest is None else soonest - now)
+
+
+WATCH = Watch()

@@ -1,0 +1,468 @@
+"""The performer of `RunCommand`: finds the program, says what would run, and runs it in a sandbox.
+
+What it describes is what it performs: both start from the same reading of the effect. How a process is confined is the
+sandbox's business, whether it may run at all the gate's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import shutil
+import signal
+import stat
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cuebook.kernel.confinement import Confinement, Limits, Sandbox
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import CommandResult, Failed, RunCommand, SecretUse
+from cuebook.kernel.errors import BadInput, CuebookError
+from cuebook.kernel.ports import Action, Call, Description
+from cuebook.kernel.run import Settings
+from cuebook.performers.paths import OutsideRoot, inside
+from cuebook.performers.processes import Running
+
+DEFAULT_PATH = os.pathsep.join(
+    (
+        *("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"),
+        os.path.dirname(sys.executable),
+    )
+)
+KEY = "CUEBOOK_IDEMPOTENCY_KEY"
+
+_HASHED = 50 << 20
+"""Bytes up to which a file is known by its content; a larger one by its size and time."""
+_AT_ONCE = 1 << 20
+_LONG = 20_000
+"""Characters of a command above which looking for files in it takes so long that nobody else should wait for it."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_CANCEL_GRACE = 1.0
+_SPARE = 4
+
+# What they hold decides which code runs in a program, whatever the program is.
+_LOADING = re.compile(
+    r"LD_\w+|DYLD_\w+|GLIBC_TUNABLES|GCONV_PATH|PATH|PYTHON\w+|NODE_\w+|PERL\w+|RUBY\w+|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS"
+    r"|CLASSPATH|BASH_ENV|ENV|SHELLOPTS|IFS|GIT_\w+|EDITOR|VISUAL|PAGER|HOME|TMPDIR"
+)
+
+
+class BadCommand(BadInput):
+    """The command cannot be run as it is written."""
+
+    code = "bad_command"
+
+
+class NoSuchCommand(BadInput):
+    """There is no such program."""
+
+    code = "no_such_command"
+
+
+class OutsideWorkspace(BadInput):
+    """The path leads out of the workspace."""
+
+    code = "outside_workspace"
+
+
+class SecretMisplaced(BadInput):
+    """A secret is to be put where it would be seen."""
+
+    code = "secret_misplaced"
+
+
+def no_network() -> bool:
+    return False
+
+
+class CommandPerformer:
+    """Runs commands below one workspace."""
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        workspace: Path,
+        *,
+        path: str = DEFAULT_PATH,
+        pass_env: Sequence[str] = (),
+        readable: Sequence[str] = (),
+        network: Callable[[], bool] = no_network,
+    ) -> None:
+        self._sandbox = sandbox
+        self._workspace = workspace
+        self._folders = [folder for folder in path.split(os.pathsep) if os.path.isabs(folder)]
+        self._pass_env = tuple(pass_env)
+        self._readable = tuple(readable)
+        """Absolute paths that commands may read besides the system's own."""
+        self._network = network
+        self._digests: dict[tuple[Any, ...], str] = {}
+        self._private = _Folders()
+
+    async def describe(self, effect: RunCommand, settings: Settings) -> Description | Failed:
+        try:
+            found = self._found(effect)
+        except BadInput as refused:
+            return Failed(refused.code, refused.message, refused.fix)
+        network, sandboxed = self._network(), self._sandbox.name != "none"
+        line = shlex.join(effect.argv)
+        environment = {**effect.env, **{_name(use): _shown(use) for use in effect.secrets if use.at != "stdin"}}
+        long = sum(map(len, effect.argv)) > _LONG
+        files = await asyncio.to_thread(found.files, effect.argv) if long else found.files(effect.argv)
+        return Description(
+            # What can reach the network can change what is there, so it is not held to reading.
+            actions=(Action("command", line, reads_only=effect.reads_only and sandboxed and not network),),
+            summary=f"Run {line}",
+            preview=_preview(effect, found, environment, sandboxed=sandboxed, network=network),
+            bound={
+                "program": [found.program, await self._digest(found.program)],
+                "folder": found.cwd,
+                "files": {name: await self._digest(file) for name, file in files.items()},
+                "loading": {name: value for name, value in environment.items() if _LOADING.fullmatch(name)},
+                "sandbox": self._sandbox.name,
+                "network": network,
+                "reads_only": effect.reads_only,
+                "timeout": effect.timeout,
+                "max_output": effect.max_output,
+            },
+        )
+
+    async def perform(self, effect: RunCommand, call: Call) -> CommandResult | Failed:
+        try:
+            found = self._found(effect)
+        except BadInput as refused:
+            return Failed(refused.code, refused.message, refused.fix)
+        if self._sandbox.name == "none":
+            call.warn("unsandboxed", f"{shlex.join(effect.argv)} ran without a sandbox, as the configuration says.")
+        private = self._private.take()
+        try:
+            return await self._run(effect, found, private, call)
+        finally:
+            await self._private.give_back(private)
+
+    # --- finding out what would run ---
+
+    def _found(self, effect: RunCommand) -> _Found:
+        """Reads the effect. Raises `BadInput` for what must not or cannot be run."""
+        _check(effect)
+        try:
+            cwd = str(inside(self._workspace, effect.cwd or "."))
+        except OutsideRoot as refused:
+            raise OutsideWorkspace(refused.message, fix="Give a folder below the workspace.") from None
+        except BadInput as refused:
+            raise BadCommand(refused.message, fix=refused.fix) from None
+        if not os.path.isdir(cwd):
+            raise BadCommand(f"There is no folder {effect.cwd!a} in the workspace.", fix="Make it first.")
+        workspace = os.path.realpath(self._workspace)
+        path = self._program(effect.argv[0], workspace, cwd)
+        return _Found(workspace, cwd, path, os.path.realpath(path))
+
+    def _program(self, name: str, workspace: str, cwd: str) -> str:
+        if not name.startswith("/") and "/" in name:
+            path = os.path.normpath(os.path.join(cwd, name))
+            if not _below(path, workspace):
+                raise OutsideWorkspace(
+                    f"The program {name!a} lies outside the workspace.",
+                    fix="Name a program of the workspace, one of the PATH, or one by its full path.",
+                )
+            candidates = [path]
+        else:
+            candidates = [name] if name.startswith("/") else [os.path.join(folder, name) for folder in self._folders]
+        for path in candidates:
+            if os.path.isfile(path) and os.access(path, os.X_OK):
+                return path
+        where = f" It was looked for in {os.pathsep.join(self._folders)} (the PATH)." if "/" not in name else ""
+        raise NoSuchCommand(
+            f"There is no program {name!a} that can be run.", fix=f"Install it, or correct its name.{where}"
+        )
+
+    async def _digest(self, path: str) -> str:
+        """What a file is known by. Kept as long as the system says that the file has not changed."""
+        try:
+            status = os.stat(path)
+        except OSError:
+            return "gone"
+        if status.st_size > _HASHED:
+            return f"{status.st_size} bytes of {status.st_mtime_ns}"
+        # The last of these cannot be set by anybody, so a file that was changed and given its old time is noticed.
+        key = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if key not in self._digests:
+            if len(self._digests) > 1_000:
+                self._digests.clear()
+            large = status.st_size > _AT_ONCE
+            self._digests[key] = await asyncio.to_thread(_hash, path) if large else _hash(path)
+        return self._digests[key]
+
+    # --- running it ---
+
+    async def _run(self, effect: RunCommand, found: _Found, private: str, call: Call) -> CommandResult | Failed:
+        secrets = call.secrets() if effect.secrets else {}
+        env = {**self._environment(private, call.key), **effect.env}
+        env.update({at.partition(".")[2]: value for at, value in secrets.items() if at != "stdin"})
+        confinement = Confinement(
+            argv=(found.path, *effect.argv[1:]),
+            cwd=found.cwd,
+            env=env,
+            writable=(private,) if effect.reads_only else (private, found.workspace),
+            readable=(found.workspace, found.program, *self._folders, *self._readable),
+            network=self._network(),
+            limits=call.limits,
+        )
+        started = time.monotonic()
+        try:
+            process = await self._sandbox.spawn(confinement)
+        except CuebookError as error:
+            return Failed(error.code, error.message, error.fix)
+        running = Running(process, secrets.get("stdin", effect.stdin).encode(), call.limits.output)
+        try:
+            return await self._outcome(running, call.limits, started)
+        except asyncio.CancelledError:
+            await running.stop(min(call.limits.grace, _CANCEL_GRACE))
+            raise
+        finally:
+            running.close()
+
+    async def _outcome(self, running: Running, limits: Limits, started: float) -> CommandResult | Failed:
+        code = await running.ended(limits.seconds)
+        late = code is None
+        if late:
+            await running.stop(limits.grace)
+        await running.drained()
+        seconds = time.monotonic() - started
+        if late:
+            return _failed(
+                "timeout",
+                f"The command was still running after {limits.seconds:g} s, and was ended.",
+                "Give it more time, or less to do.",
+                running,
+            )
+        overrun = getattr(running.process, "overrun", None)
+        if overrun == "memory":
+            most = f"{limits.memory / (1 << 20):,.0f} MiB"
+            return _failed(
+                "memory_limit", f"The command took more than {most} of memory, and was ended.", _LESS, running
+            )
+        if overrun == "processes":
+            return _failed(
+                "process_limit",
+                f"The command became more than {limits.processes} processes, and was ended.",
+                _LESS,
+                running,
+            )
+        assert code is not None
+        return CommandResult(
+            exit_code=code,
+            stdout=Text(running.stdout.text()),
+            stderr=Text(running.stderr.text()),
+            truncated=running.stdout.truncated,
+            stderr_truncated=running.stderr.truncated,
+            signal=_signal(code),
+            seconds=seconds,
+            sandbox=self._sandbox.name,
+        )
+
+    def _environment(self, private: str, key: str) -> dict[str, str]:
+        """Everything that a command is told of its surroundings, before what the effect adds."""
+        given = {name: os.environ[name] for name in ("TZ", *self._pass_env) if name in os.environ}
+        return {
+            "PATH": os.pathsep.join(self._folders),
+            "HOME": private,
+            "TMPDIR": private,
+            "LANG": os.environ.get("LANG", "C.UTF-8"),
+            "TERM": "dumb",
+            KEY: key,
+            **given,
+        }
+
+
+_LESS = "Give it less to do, or raise the limit in the configuration."
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """What an effect comes to on this machine, now."""
+
+    workspace: str
+    cwd: str
+    path: str
+    """The program by its full path. Where that is a link, some programs look at the link's place."""
+    program: str
+    """What the path leads to."""
+
+    def files(self, argv: Sequence[str]) -> dict[str, str]:
+        """The files of the workspace that the arguments name, by their name there."""
+        named = {os.path.join(self.cwd, word) for word in _words(argv) if _fits(word)}
+        real = {os.path.realpath(path) for path in named if _is_file(path)}
+        return {os.path.relpath(path, self.workspace): path for path in sorted(real) if _below(path, self.workspace)}
+
+
+class _Folders:
+    """Folders that commands have to themselves, each as home and for temporary files.
+
+    One that a command has left as it was is given to the next: making and removing them takes longer than all the rest.
+    """
+
+    def __init__(self) -> None:
+        self._spare: list[str] = []
+        weakref.finalize(self, _remove_all, self._spare)
+
+    def take(self) -> str:
+        return self._spare.pop() if self._spare else tempfile.mkdtemp(prefix="cuebook-")
+
+    async def give_back(self, folder: str) -> None:
+        if len(self._spare) < _SPARE and _is_untouched(folder):
+            self._spare.append(folder)
+        else:
+            await asyncio.shield(asyncio.to_thread(_remove, folder))
+
+
+def _is_untouched(folder: str) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return next(entries, None) is None and os.stat(folder).st_mode & 0o7777 == 0o700
+    except OSError:
+        return False
+
+
+def _remove_all(folders: list[str]) -> None:
+    for folder in folders:
+        _remove(folder)
+
+
+def _remove(folder: str) -> None:
+    """Whatever was put into it, and however it was locked."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if not os.path.lexists(folder):
+        return
+    os.chmod(folder, 0o700)
+    for place, folders, _ in os.walk(folder):
+        for name in folders:
+            with suppress(OSError):
+                os.chmod(os.path.join(place, name), 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _words(argv: Sequence[str]) -> Iterable[str]:
+    """Whatever could be a file's name: each argument, what follows its `=`, and the words of a text such as a script."""
+    for argument in argv:
+        yield argument
+        yield argument.partition("=")[2]
+        if re.search(r"\s", argument):
+            yield from re.split(r"[\s;|&<>()'\"`]+", argument)
+
+
+def _fits(word: str) -> bool:
+    return bool(word) and len(word) < 4096 and "\0" not in word
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _below(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def _check(effect: RunCommand) -> None:
+    if not effect.argv or not effect.argv[0]:
+        raise BadCommand("The command is empty.", fix="Name a program.")
+    texts = (*effect.argv, *effect.env, *effect.env.values())
+    if any("\0" in text for text in texts):
+        raise BadCommand("The command holds a NUL character.", fix="Remove it, or hand it over by stdin.")
+    try:
+        for text in texts:
+            os.fsencode(text)
+        effect.stdin.encode()
+    except UnicodeEncodeError:
+        raise BadCommand("The command holds a character that no program can be given.", fix="Remove it.") from None
+    for name in effect.env:
+        if not name or "=" in name:
+            raise BadCommand(f"{name!a} cannot be the name of a variable.", fix="Use letters, digits and '_'.")
+    for use in effect.secrets:
+        _check_secret(use, effect)
+
+
+def _check_secret(use: SecretUse, effect: RunCommand) -> None:
+    kind, _, name = use.at.partition(".")
+    if kind == "env" and _VARIABLE.fullmatch(name):
+        return
+    if use.at != "stdin":
+        raise SecretMisplaced(
+            f"The secret {use.handle} is meant for {use.at!a}, where others could see it.",
+            fix="Commands take secrets at env.NAME or stdin: what stands among the arguments can be read by everybody.",
+        )
+    if effect.stdin:
+        raise SecretMisplaced(
+            f"The command has a text for its stdin, and the secret {use.handle} is meant for it too.",
+            fix="Write the text around the secret into its form, or hand the secret over as a variable.",
+        )
+
+
+def _name(use: SecretUse) -> str:
+    return use.at.partition(".")[2]
+
+
+def _shown(use: SecretUse) -> str:
+    return use.form.replace("{}", f"[secret {use.handle}]")
+
+
+def _preview(
+    effect: RunCommand, found: _Found, environment: dict[str, str], *, sandboxed: bool, network: bool
+) -> dict[str, str]:
+    made = {"command": shlex.join(effect.argv), "program": found.program, "folder": found.cwd}
+    if environment:
+        made["environment"] = "\n".join(f"{name}={value}" for name, value in environment.items())
+    given = [_shown(use) for use in effect.secrets if use.at == "stdin"]
+    if effect.stdin or given:
+        made["stdin"] = effect.stdin or given[0]
+    if effect.timeout is not None:
+        made["time limit"] = f"{effect.timeout:g} s"
+    if not sandboxed:
+        made["may change"] = "everything that you can change: it runs without a sandbox"
+        made["network"] = "yes: it runs without a sandbox"
+        return made
+    made["may change"] = "nothing" if effect.reads_only else f"the workspace, {found.workspace}"
+    made["network"] = "yes" if network else "no"
+    return made
+
+
+def _hash(path: str) -> str:
+    hashed = sha256()
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(_AT_ONCE):
+                hashed.update(piece)
+    except OSError as error:
+        return f"unreadable ({error.strerror})"
+    return hashed.hexdigest()
+
+
+def _failed(code: str, message: str, fix: str, running: Running) -> Failed:
+    details = {
+        "stdout": running.stdout.text(),
+        "stderr": running.stderr.text(),
+        "truncated": running.stdout.truncated,
+        "stderr_truncated": running.stderr.truncated,
+    }
+    return Failed(code, message, fix, details=details)
+
+
+def _signal(code: int) -> str:
+    if code >= 0:
+        return ""
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,127 @@
+"""What it takes to talk with a running process: feeding its input, keeping the beginning of its output, ending it.
+
+It knows descriptors and `Confined`, and nothing of what the process is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+
+from cuebook.kernel.confinement import Confined
+
+_CHUNK = 1 << 16
+
+
+class Feeding:
+    """Writes bytes to a descriptor as they are taken, and closes it. A reader that hangs up is no error."""
+
+    def __init__(self, descriptor: int, data: bytes) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._descriptor = descriptor
+        self._left = memoryview(data)
+        self._open = True
+        os.set_blocking(descriptor, False)
+        self._write()
+        if self._open:
+            self._loop.add_writer(descriptor, self._write)
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._loop.remove_writer(self._descriptor)
+            os.close(self._descriptor)
+
+    def _write(self) -> None:
+        try:
+            while self._left:
+                self._left = self._left[os.write(self._descriptor, self._left[:_CHUNK]) :]
+        except BlockingIOError:
+            return
+        except OSError:  # it has closed its input, or is gone
+            pass
+        self.close()
+
+
+class Keeping:
+    """Reads a descriptor to its end and keeps the first bytes of it. What comes after them is read and thrown away."""
+
+    def __init__(self, descriptor: int, most: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._descriptor = descriptor
+        self._most = most
+        self._kept = bytearray()
+        self._open = True
+        self.truncated = False
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        os.set_blocking(descriptor, False)
+        self._loop.add_reader(descriptor, self._read)
+
+    def text(self) -> str:
+        """What was kept. A character that the limit has cut in two is left out."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return decoder.decode(bytes(self._kept), final=not self.truncated)
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            if not self.ended.done():
+                self.ended.set_result(None)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._descriptor, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        room = self._most - len(self._kept)
+        self._kept += data[:room]
+        self.truncated = self.truncated or len(data) > room
+
+
+class Running:
+    """A process whose streams are served, from its start to its end. Closing it leaves nothing of it."""
+
+    def __init__(self, process: Confined, stdin: bytes, most: int) -> None:
+        self.process = process
+        self._input = Feeding(process.stdin, stdin)
+        self.stdout = Keeping(process.stdout, most)
+        self.stderr = Keeping(process.stderr, most)
+        self._ended = asyncio.ensure_future(process.wait())
+
+    async def ended(self, seconds: float) -> int | None:
+        """Its exit code, or None if it still runs after that time."""
+        await asyncio.wait({self._ended}, timeout=seconds)
+        return self._ended.result() if self._ended.done() else None
+
+    async def stop(self, grace: float) -> None:
+        """Asks it to end, makes it end, and waits until it has, however often the waiting is interrupted."""
+        self.process.terminate()
+        try:
+            await asyncio.wait({self._ended}, timeout=grace)
+        finally:
+            self.process.kill()
+        await asyncio.wait({self._ended}, timeout=_ENDING)
+
+    async def drained(self) -> None:
+        """Waits for the rest of the output. Nothing of the process is left, so it is there or never comes."""
+        await asyncio.wait({self.stdout.ended, self.stderr.ended}, timeout=_DRAINING)
+
+    def close(self) -> None:
+        self.process.kill()
+        self._input.close()
+        self.stdout.close()
+        self.stderr.close()
+        self._ended.cancel()
+
+
+_ENDING = 10.0
+"""Seconds that a process may take to vanish once it was killed; more only if the disk hangs."""
+_DRAINING = 2.0

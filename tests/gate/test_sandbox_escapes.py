@@ -1,0 +1,307 @@
+"""No process gets out of its sandbox: every way out that is known here is tried in each one that works."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from cuebook.gate.sandbox import NotStarted, choose
+from tests.gate.cell import LIMITS, WORKING, confined, python, run
+
+CANARY = "canary-3f9a1c77"
+ATTEMPTS = Path(__file__).with_name("attempts.py")
+
+
+class Escape(NamedTuple):
+    """What came of trying everything in one sandbox."""
+
+    sandbox: str
+    results: dict[str, str | None]
+    before: dict[str, Any]
+    after: dict[str, Any]
+    hits: list[str]
+    target_alive: bool
+    target_limits: tuple[str, str]
+    target_priority: int
+    stderr: str
+
+
+def _state(folder: Path) -> dict[str, Any]:
+    """Everything that can be seen of the files in a folder."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        data = path.read_bytes() if path.is_file() else b""
+        extra = os.listxattr(path, follow_symlinks=False) if path.is_file() else []
+        found[path.name] = (data, status.st_mode, status.st_uid, status.st_mtime_ns, extra)
+    return found
+
+
+class Servers:
+    """Real servers of every kind outside; whatever reaches one of them is noted."""
+
+    def __init__(self, outside: Path, target: int) -> None:
+        self.hits: list[str] = []
+        self._sockets: list[socket.socket] = []
+        first = self._listen("tcp", socket.AF_INET, ("127.0.0.1", 0))
+        self.port = first.getsockname()[1]
+        second = self._listen("tcp6", socket.AF_INET6, ("::1", 0)) if socket.has_ipv6 else first
+        self.port6 = second.getsockname()[1]
+        self._listen("unix", socket.AF_UNIX, str(outside / "socket"))
+        self._listen("abstract", socket.AF_UNIX, f"\0cuebook-{target}")
+        self._receive("udp", socket.AF_INET, ("127.0.0.1", self.port))
+        self._receive("unix datagram", socket.AF_UNIX, str(outside / "datagrams"))
+        self._receive("abstract datagram", socket.AF_UNIX, f"\0cuebook-datagrams-{target}")
+
+    def _listen(self, name: str, family: int, address: Any) -> socket.socket:
+        made = self._made(family, socket.SOCK_STREAM, address)
+        made.listen()
+        threading.Thread(target=self._serve, args=(name, made.accept), daemon=True).start()
+        return made
+
+    def _receive(self, name: str, family: int, address: Any) -> None:
+        made = self._made(family, socket.SOCK_DGRAM, address)
+        threading.Thread(target=self._serve, args=(name, lambda: made.recvfrom(100)), daemon=True).start()
+
+    def _made(self, family: int, kind: int, address: Any) -> socket.socket:
+        made = socket.socket(family, kind)
+        self._sockets.append(made)
+        made.bind(address)
+        return made
+
+    def _serve(self, name: str, take: Any) -> None:
+        while True:
+            try:
+                taken, _ = take()
+            except OSError:
+                return
+            if not taken:  # it was closed: every datagram that is sent here holds something
+                return
+            self.hits.append(name)
+            if isinstance(taken, socket.socket):
+                taken.close()
+
+    def close(self) -> None:
+        for it in self._sockets:
+            try:
+                it.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            it.close()
+
+
+def _attempted(name: str, folder: Path, *, network: bool = False) -> Escape:
+    outside, workspace = folder / "outside", folder / "workspace"
+    outside.mkdir()
+    workspace.mkdir()
+    for file in ("secret", "movable", "removable"):
+        (outside / file).write_text(CANARY)
+        (outside / file).chmod(0o600)
+    inherited = os.open(outside / "secret", os.O_RDONLY)
+    os.set_inheritable(inherited, True)
+    target = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)", CANARY],
+        cwd=outside, env={"CANARY": CANARY}, stdin=inherited, start_new_session=True,
+    )  # fmt: skip
+    servers = Servers(outside, target.pid)
+    before = _state(outside)
+    try:
+        confinement = confined(
+            (
+                sys.executable,
+                "-I",
+                "-S",
+                str(ATTEMPTS),
+                str(outside),
+                *map(str, (target.pid, servers.port, servers.port6)),
+            ),
+            workspace,
+            readable=(str(ATTEMPTS),),
+            limits=LIMITS,
+            network=network,
+        )
+        done = asyncio.run(run(choose(name), confinement, seconds=60))  # type: ignore[arg-type]
+        assert done.stdout, done.stderr
+        return Escape(
+            name,
+            json.loads(done.stdout),
+            before,
+            _state(outside),
+            list(servers.hits),
+            target.poll() is None,
+            _cpu_limit(target.pid),
+            os.getpriority(os.PRIO_PROCESS, target.pid),
+            done.stderr,
+        )
+    finally:
+        servers.close()
+        os.close(inherited)
+        target.kill()
+        target.wait()
+
+
+def _cpu_limit(pid: int) -> tuple[str, str]:
+    line = next(line for line in Path(f"/proc/{pid}/limits").read_text().splitlines() if line.startswith("Max cpu"))
+    soft, hard = line.split()[3:5]
+    return soft, hard
+
+
+@pytest.fixture(scope="module", params=WORKING)
+def escape(request: pytest.FixtureRequest) -> Iterator[Escape]:
+    os.environ["CUEBOOK_TEST_CANARY"] = CANARY
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            yield _attempted(request.param, Path(folder))
+    finally:
+        del os.environ["CUEBOOK_TEST_CANARY"]
+
+
+def test_at_least_one_sandbox_works_here() -> None:
+    assert WORKING
+
+
+def test_nothing_outside_is_read(escape: Escape) -> None:
+    read = {name for name, result in escape.results.items() if result and CANARY in result}
+    assert read == set()
+
+
+def test_no_folder_outside_is_listed(escape: Escape) -> None:
+    assert escape.results["list_folder"] is None or escape.results["list_folder"] == "[]"
+    assert escape.results["list_home"] is None
+
+
+def test_the_passwords_of_the_system_are_not_read(escape: Escape) -> None:
+    assert escape.results["read_shadow"] is None
+
+
+def test_the_environment_is_what_was_given(escape: Escape) -> None:
+    own = escape.results["own_environment"]
+    assert own is not None
+    assert "PATH=" in own
+    assert "CUEBOOK_TEST_CANARY" not in own
+    assert "CUEBOOK_TEST_CANARY" not in (escape.results["read_environment_of_parent"] or "")
+
+
+def test_no_content_outside_is_changed(escape: Escape) -> None:
+    assert {name: seen[0] for name, seen in escape.after.items()} == {
+        name: seen[0] for name, seen in escape.before.items()
+    }
+
+
+def test_nothing_else_of_a_file_outside_is_changed_in_bubblewrap(escape: Escape) -> None:
+    changed = {name for name in escape.before if escape.before[name] != escape.after[name]}
+    assert changed == (set() if escape.sandbox == "bubblewrap" else {"secret"})
+
+
+def test_neither_programs_nor_settings_of_the_system_are_opened_for_writing(escape: Escape) -> None:
+    assert escape.results["write_programs"] is None
+    assert escape.results["write_system_settings"] is None
+    assert escape.results["open_the_emergency_switch"] is None
+    assert escape.results["open_the_disk"] is None
+
+
+def test_no_server_outside_is_reached(escape: Escape) -> None:
+    assert escape.hits == []
+
+
+def test_no_socket_of_a_dangerous_kind_is_made(escape: Escape) -> None:
+    made = {name for name in ("raw_socket", "packet_socket", "hypervisor_socket") if escape.results[name] is not None}
+    assert made == set()
+
+
+def test_no_other_process_is_touched(escape: Escape) -> None:
+    assert escape.target_alive
+    assert escape.target_limits == ("unlimited", "unlimited")
+    assert escape.target_priority == 0
+    touching = {
+        *("signal_another", "signal_another_by_descriptor", "signal_group_of_another", "trace_another"),
+        *("take_descriptor_of_another", "read_memory_of_another", "open_memory_of_another", "set_limits_of_another"),
+        *("set_priority_of_another", "bind_another_to_a_processor", "type_into_the_terminal"),
+        *("enter_the_namespace_of_another", "read_arguments_of_another", "read_environment_of_another"),
+    }
+    assert {name for name in touching if escape.results[name] is not None} == set()
+
+
+def test_no_dangerous_part_of_the_kernel_is_reached(escape: Escape) -> None:
+    reaching = {
+        *("read_keyring", "add_key", "load_program_into_the_kernel", "ring", "handle_page_faults", "count_events"),
+        *("new_user_namespace", "new_namespace_by_clone", "read_after_mounting_it", "read_by_handle"),
+        *("read_in_a_namespace_of_ones_own", "raise_own_limits"),
+    }
+    assert {name for name in reaching if escape.results[name] is not None} == set()
+
+
+@pytest.mark.parametrize("name", WORKING)
+def test_with_the_network_the_rest_still_holds(name: str, tmp_path: Path) -> None:
+    escape = _attempted(name, tmp_path, network=True)
+    assert "tcp" in escape.hits
+    assert "udp" in escape.hits
+    assert not {hit for hit in escape.hits if "unix" in hit or "abstract" in hit}
+    assert not {attempt for attempt, result in escape.results.items() if result and CANARY in result}
+    assert {name: seen[0] for name, seen in escape.after.items()} == {
+        name: seen[0] for name, seen in escape.before.items()
+    }
+    assert escape.results["hypervisor_socket"] is None
+    assert escape.target_alive
+
+
+@pytest.mark.parametrize("name", WORKING)
+def test_the_loader_obeys_nobody_before_the_sandbox_is_closed(name: str, tmp_path: Path) -> None:
+    """A library named in the environment is loaded by the confined program at most, never by what confines it."""
+    outside, workspace = tmp_path / "outside", tmp_path / "workspace"
+    outside.mkdir()
+    workspace.mkdir()
+    source = workspace / "evil.c"
+    source.write_text(
+        "#include <stdio.h>\n"
+        f'__attribute__((constructor)) void loaded(void) {{ FILE *f = fopen("{outside}/loaded", "w"); if (f) fclose(f); }}\n'
+    )
+    library = workspace / "evil.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    for variable in ("LD_PRELOAD", "LD_AUDIT"):
+        env = {"PATH": "/usr/bin:/bin", variable: str(library)}
+        done = asyncio.run(run(choose(name), confined(("/bin/true",), workspace, env=env)))  # type: ignore[arg-type]
+        assert done.code == 0, done.stderr
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", WORKING)
+async def test_a_variable_cannot_be_read_as_an_option_of_the_sandbox(name: str, tmp_path: Path) -> None:
+    env = {"PATH": "/usr/bin:/bin", "A": "x\0--ro-bind\0/\0/mnt", "B": "--bind / /mnt"}
+    with pytest.raises(NotStarted):
+        await run(choose(name), confined(("/bin/true",), tmp_path, env=env))  # type: ignore[arg-type]
+    env = {"PATH": "/usr/bin:/bin", "--bind": "/", "B": "--bind / /mnt"}
+    done = await run(choose(name), confined(python("import os; print(os.environ['B'])"), tmp_path, env=env))  # type: ignore[arg-type]
+    assert done.stdout == "--bind / /mnt\n", done.stderr
+
+
+@pytest.mark.parametrize("name", WORKING)
+async def test_what_may_only_be_read_is_not_written(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("as it was")
+    code = """
+import os
+for action in (lambda: open("file", "w"), lambda: open("new", "w"), lambda: os.mkdir("d"), lambda: os.unlink("file"),
+               lambda: os.truncate("file", 0), lambda: os.rename("file", "x"), lambda: os.symlink("/", "l")):
+    try:
+        action()
+    except OSError:
+        continue
+    print("written")
+print(open("file").read())
+"""
+    confinement = confined(python(code), tmp_path, writable=(), readable=(str(tmp_path),))
+    done = await run(choose(name), confinement)  # type: ignore[arg-type]
+    assert done.stdout == "as it was\n", done.stderr
+    assert os.listdir(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_text() == "as it was"

@@ -1,0 +1,682 @@
+"""Commands are described as they run, run as they were described, and end within their limits."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cuebook.gate.sandbox import choose
+from cuebook.kernel.confinement import Confined, Confinement, Limits, SandboxName
+from cuebook.kernel.effects import CommandResult, Failed, RunCommand, SecretUse
+from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.ports import Action, Call, Description
+from cuebook.kernel.run import Settings
+from cuebook.performers.commands import CommandPerformer
+from tests.gate.cell import WORKING, none_left, token, until, with_word
+
+SECRET = "correct-horse-battery"
+SHELL = os.path.realpath("/bin/sh")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    (folder / "sub").mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture(params=[*WORKING, "none"])
+def performer(request: pytest.FixtureRequest, workspace: Path) -> CommandPerformer:
+    return CommandPerformer(choose(request.param), workspace)
+
+
+@pytest.fixture
+def confining(workspace: Path) -> CommandPerformer:
+    return CommandPerformer(choose(), workspace)
+
+
+DEFAULT = Limits()
+
+
+def call(limits: Limits = DEFAULT, secrets: dict[str, str] | None = None, warnings: list[str] | None = None) -> Call:
+    return Call(
+        run="run",
+        key="run:1:2",
+        attempt=1,
+        settings=Settings(),
+        emit=lambda text: True,
+        reset=lambda: None,
+        warn=lambda code, message: (warnings if warnings is not None else []).append(code),
+        secrets=lambda: dict(secrets or {}),
+        limits=limits,
+    )
+
+
+async def described(performer: CommandPerformer, effect: RunCommand) -> Description:
+    description = await performer.describe(effect, Settings())
+    assert isinstance(description, Description), description
+    return description
+
+
+async def refused(performer: CommandPerformer, effect: RunCommand) -> Failed:
+    """Describing and performing refuse the same, in the same words."""
+    before = await performer.describe(effect, Settings())
+    after = await performer.perform(effect, call())
+    assert isinstance(before, Failed)
+    assert before == after
+    assert before.fix
+    return before
+
+
+async def result(performer: CommandPerformer, effect: RunCommand, made: Call | None = None) -> CommandResult:
+    outcome = await performer.perform(effect, made or call())
+    assert isinstance(outcome, CommandResult), f"{outcome} {outcome.details}"
+    return outcome
+
+
+async def failed(performer: CommandPerformer, effect: RunCommand, limits: Limits) -> Failed:
+    outcome = await performer.perform(effect, call(limits))
+    assert isinstance(outcome, Failed), outcome
+    return outcome
+
+
+def exists(path: str) -> bool:
+    return os.path.lexists(path)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def shell(script: str, *arguments: str, **more: Any) -> RunCommand:
+    return RunCommand(("sh", "-c", script, "sh", *arguments), **more)
+
+
+def python(code: str, **more: Any) -> RunCommand:
+    return RunCommand((sys.executable, "-I", "-S", "-c", code), **more)
+
+
+# --- running ---
+
+
+async def test_a_command_runs_in_the_workspace_and_says_what_it_ran_in(
+    performer: CommandPerformer, workspace: Path
+) -> None:
+    outcome = await result(performer, shell("pwd; echo oops >&2; exit 3"))
+    assert (outcome.exit_code, str(outcome.stdout), str(outcome.stderr)) == (3, f"{workspace}\n", "oops\n")
+    assert outcome.sandbox == performer._sandbox.name
+    assert outcome.signal == ""
+    assert outcome.seconds > 0
+    assert not outcome.truncated
+    assert not outcome.stderr_truncated
+
+
+async def test_a_command_runs_in_a_folder_below(performer: CommandPerformer, workspace: Path) -> None:
+    assert str((await result(performer, shell("pwd", cwd="sub"))).stdout) == f"{workspace}/sub\n"
+
+
+async def test_what_it_writes_is_there_afterwards(performer: CommandPerformer, workspace: Path) -> None:
+    await result(performer, shell("echo made > made; mkdir -p a/b"))
+    assert (workspace / "made").read_text() == "made\n"
+    assert (workspace / "a/b").is_dir()
+
+
+async def test_a_signal_is_named(performer: CommandPerformer) -> None:
+    outcome = await result(performer, shell("kill -SEGV $$"))
+    assert (outcome.exit_code, outcome.signal) == (-11, "SIGSEGV")
+
+
+async def test_a_program_of_the_workspace_is_run_by_its_path(performer: CommandPerformer, workspace: Path) -> None:
+    program = workspace / "sub" / "hello"
+    program.write_text("#!/bin/sh\necho hello $1\n")
+    program.chmod(0o755)
+    assert str((await result(performer, RunCommand(("sub/hello", "you")))).stdout) == "hello you\n"
+    assert str((await result(performer, RunCommand(("./hello", "me"), cwd="sub"))).stdout) == "hello me\n"
+
+
+async def test_its_environment_is_a_short_list(
+    performer: CommandPerformer, monkeypatch: pytest.MonkeyPatch, workspace: Path
+) -> None:
+    monkeypatch.setenv("CUEBOOK_TEST_CANARY", "canary")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
+    outcome = await result(performer, RunCommand(("env",), env={"EXTRA": "1"}))
+    names = {line.partition("=")[0] for line in str(outcome.stdout).splitlines()}
+    ours = {"PATH", "HOME", "TMPDIR", "LANG", "TERM", "CUEBOOK_IDEMPOTENCY_KEY", "EXTRA"}
+    assert ours <= names
+    assert names <= ours | {"TZ", "PWD", "OLDPWD", "SHLVL", "_", "CUEBOOK_PROCESS", "GIT_CONFIG_NOSYSTEM"}
+    assert "CUEBOOK_IDEMPOTENCY_KEY=run:1:2\n" in str(outcome.stdout)
+
+
+async def test_named_variables_are_passed_on(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANTED", "yes")
+    performer = CommandPerformer(choose(), workspace, pass_env=["WANTED", "MISSING"])
+    assert str((await result(performer, shell("echo $WANTED$MISSING"))).stdout) == "yes\n"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo x > $HOME/file",
+        "mkdir -p $TMPDIR/deep/er; echo y > $TMPDIR/deep/er/file; chmod 000 $TMPDIR/deep",
+        "chmod 777 $HOME",
+        "rmdir $HOME 2>/dev/null; true",
+    ],
+)
+async def test_what_a_command_leaves_in_its_home_is_gone_and_never_another_ones(
+    performer: CommandPerformer, script: str
+) -> None:
+    outcome = await result(performer, shell(f"echo $HOME; echo $TMPDIR; {script}"))
+    (folder,) = set(str(outcome.stdout).split())
+    assert not exists(folder) or script.startswith("rmdir")
+    later = await result(performer, shell("ls -A $HOME; stat -c %a $HOME"))
+    assert str(later.stdout) == "700\n"
+
+
+async def test_commands_at_the_same_time_have_homes_of_their_own(performer: CommandPerformer) -> None:
+    script = "echo $HOME; echo x > $HOME/x; sleep 0.2; ls -A $HOME | wc -l"
+    outcomes = await asyncio.gather(*(result(performer, shell(script)) for _ in range(3)))
+    homes = {str(outcome.stdout).split()[0] for outcome in outcomes}
+    assert len(homes) == 3
+    assert all(str(outcome.stdout).split()[1] == "1" for outcome in outcomes)
+
+
+async def test_an_untouched_home_is_used_again_and_removed_with_the_performer(workspace: Path) -> None:
+    performer = CommandPerformer(choose(), workspace)
+    first, second = [str((await result(performer, shell("echo $HOME"))).stdout).strip() for _ in range(2)]
+    assert first == second
+    assert exists(first)
+    del performer
+    gc.collect()
+    assert not exists(first)
+
+
+async def test_what_only_reads_changes_nothing(confining: CommandPerformer, workspace: Path) -> None:
+    (workspace / "file").write_text("as it was")
+    script = "cat file; echo changed > file; touch new; rm file; echo scratch > $TMPDIR/x && cat $TMPDIR/x"
+    outcome = await result(confining, shell(script, reads_only=True))
+    assert str(outcome.stdout) == "as it wasscratch\n"
+    assert names(workspace) == ["file", "sub"]
+    assert (workspace / "file").read_text() == "as it was"
+
+
+async def test_running_without_a_sandbox_is_noted(workspace: Path) -> None:
+    warnings: list[str] = []
+    await result(CommandPerformer(choose("none"), workspace), RunCommand(("true",)), call(warnings=warnings))
+    assert warnings == ["unsandboxed"]
+    warnings.clear()
+    await result(CommandPerformer(choose(), workspace), RunCommand(("true",)), call(warnings=warnings))
+    assert warnings == []
+
+
+async def test_a_sandbox_that_refuses_is_an_outcome(workspace: Path) -> None:
+    class Refusing:
+        name: SandboxName = "landlock"
+
+        async def spawn(self, confinement: Confinement) -> Confined:
+            raise CuebookError("There is no sandbox here.", fix="Install one.")
+
+    outcome = await CommandPerformer(Refusing(), workspace).perform(RunCommand(("true",)), call())
+    assert outcome == Failed("error", "There is no sandbox here.", "Install one.")
+
+
+# --- streams ---
+
+
+async def test_megabytes_on_both_streams_and_of_input_do_not_hang_it(performer: CommandPerformer) -> None:
+    code = """
+import sys, threading
+def flood(stream, letter):
+    for _ in range(300):
+        stream.write(letter * 10_000)
+threads = [threading.Thread(target=flood, args=it) for it in ((sys.stdout, "o"), (sys.stderr, "e"))]
+for it in threads: it.start()
+got = len(sys.stdin.buffer.read())
+for it in threads: it.join()
+sys.exit(7 if got == 5_000_000 else 1)
+"""
+    outcome = await result(performer, python(code, stdin="i" * 5_000_000), call(Limits(output=1000)))
+    assert outcome.exit_code == 7
+    assert (str(outcome.stdout), str(outcome.stderr)) == ("o" * 1000, "e" * 1000)
+    assert outcome.truncated
+    assert outcome.stderr_truncated
+
+
+async def test_one_that_never_reads_its_input_does_not_hang_it(performer: CommandPerformer) -> None:
+    code = "import sys; sys.stdout.write('x' * 3_000_000)"
+    outcome = await result(performer, python(code, stdin="i" * 3_000_000), call(Limits(output=10)))
+    assert (outcome.exit_code, str(outcome.stdout)) == (0, "x" * 10)
+
+
+async def test_one_that_closes_its_streams_goes_on(performer: CommandPerformer) -> None:
+    outcome = await result(performer, shell("exec <&- >&- 2>&-; sleep 0.2; exit 4", stdin="x" * 1_000_000))
+    assert outcome.exit_code == 4
+
+
+async def test_all_of_the_input_arrives(performer: CommandPerformer) -> None:
+    text = "".join(f"line {number} é\n" for number in range(20_000))
+    outcome = await result(performer, RunCommand(("cat",), stdin=text), call(Limits(output=1 << 20)))
+    assert str(outcome.stdout) == text
+    assert not outcome.truncated
+
+
+async def test_output_is_cut_between_characters(performer: CommandPerformer) -> None:
+    effect = python("import sys; sys.stdout.buffer.write('a' .encode() + 'é'.encode() * 100)")
+    for most, letters in ((100, 49), (101, 50)):
+        outcome = await result(performer, effect, call(Limits(output=most)))
+        assert (str(outcome.stdout), outcome.truncated) == ("a" + "é" * letters, True)
+    outcome = await result(performer, effect, call(Limits(output=201)))
+    assert (str(outcome.stdout), outcome.truncated) == ("a" + "é" * 100, False)
+
+
+async def test_what_is_no_text_is_shown_as_such(performer: CommandPerformer) -> None:
+    outcome = await result(performer, python("import sys; sys.stdout.buffer.write(b'a\\xff\\xc3')"))
+    assert (str(outcome.stdout), outcome.truncated) == ("a\ufffd\ufffd", False)
+
+
+async def test_a_grandchild_that_keeps_the_output_open_does_not_hang_it(performer: CommandPerformer) -> None:
+    word = token()
+    code = f"""
+import subprocess, sys
+subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)", "{word}"], start_new_session=True)
+print("done", flush=True)
+"""
+    outcome = await result(performer, RunCommand((sys.executable, "-I", "-c", code)))
+    assert (outcome.exit_code, str(outcome.stdout)) == (0, "done\n")
+    assert await none_left(word, 2.0) == []
+
+
+# --- limits ---
+
+
+async def test_what_takes_too_long_is_ended_with_all_it_started(performer: CommandPerformer, workspace: Path) -> None:
+    word = token()
+    script = """
+    trap '' TERM INT HUP
+    (trap '' TERM; sleep 600; sleep 600) &
+    setsid sh -c 'trap "" TERM; echo $$ > grandchild; sleep 600; sleep 600' "$1" &
+    while [ ! -s grandchild ]; do sleep 0.01; done
+    echo begun; echo trouble >&2
+    sleep 600; sleep 600
+    """
+    outcome = await failed(performer, shell(script, word), Limits(seconds=2.5, grace=0.3))
+    assert outcome.code == "timeout"
+    assert outcome.details["stdout"] == "begun\n"
+    assert outcome.details["stderr"] == "trouble\n"
+    assert (workspace / "grandchild").exists()
+    assert await none_left(word) == []
+
+
+async def test_what_takes_too_long_is_first_asked(performer: CommandPerformer, workspace: Path) -> None:
+    script = "trap 'echo asked > asked; exit 0' TERM; while true; do sleep 0.02; done"
+    outcome = await failed(performer, shell(script), Limits(seconds=1.5, grace=10.0))
+    assert outcome.code == "timeout"
+    assert (workspace / "asked").read_text() == "asked\n"
+
+
+async def test_partial_output_of_a_timeout_is_capped(confining: CommandPerformer) -> None:
+    code = "import sys, time\nsys.stdout.write('x' * 100_000); sys.stdout.flush(); time.sleep(600)"
+    outcome = await failed(confining, python(code), Limits(seconds=2.5, grace=0.3, output=100))
+    assert outcome.details["stdout"] == "x" * 100
+    assert outcome.details["truncated"] is True
+
+
+async def test_too_much_memory_is_an_outcome_of_its_own(performer: CommandPerformer) -> None:
+    code = "import time\nheld = []\nwhile True: held.append(b'x' * (1 << 20)); time.sleep(0.002)"
+    outcome = await failed(performer, python(code), Limits(memory=80 << 20))
+    assert outcome.code == "memory_limit"
+    assert "80 MiB" in outcome.message
+
+
+async def test_too_many_processes_are_an_outcome_of_their_own(workspace: Path) -> None:
+    code = "import os, time\nfor _ in range(6): os.fork()\ntime.sleep(60)"
+    performer = CommandPerformer(choose("none"), workspace)
+    assert (await failed(performer, python(code), Limits(processes=20))).code == "process_limit"
+
+
+async def test_a_cancelled_command_is_gone_before_the_cancellation_arrives(
+    performer: CommandPerformer, workspace: Path
+) -> None:
+    word = token()
+    script = "trap '' TERM; (trap '' TERM; sleep 600; sleep 600) & touch ready; sleep 600; sleep 600"
+    running = asyncio.ensure_future(performer.perform(shell(script, word), call(Limits(grace=0.2))))
+    await until((workspace / "ready").exists)
+    assert with_word(word)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await none_left(word, 1.0) == []
+
+
+async def test_an_impatient_second_cancellation_leaves_nothing_either(
+    performer: CommandPerformer, workspace: Path
+) -> None:
+    word = token()
+    script = "trap '' TERM; touch ready; sleep 600; sleep 600"
+    running = asyncio.ensure_future(performer.perform(shell(script, word), call(Limits(grace=30.0))))
+    await until((workspace / "ready").exists)
+    running.cancel()
+    await asyncio.sleep(0.05)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await none_left(word) == []
+
+
+# --- secrets ---
+
+
+async def test_a_secret_reaches_the_environment_and_no_argument_of_anybody(
+    performer: CommandPerformer, workspace: Path
+) -> None:
+    effect = shell(
+        'echo "got $TOKEN"; touch ready; while [ ! -e go ]; do sleep 0.02; done',
+        secrets=(SecretUse("env.TOKEN", "env:DEPLOY_TOKEN"),),
+    )
+    running = asyncio.ensure_future(performer.perform(effect, call(secrets={"env.TOKEN": SECRET})))
+    await until((workspace / "ready").exists)
+    assert with_word(SECRET) == []
+    (workspace / "go").touch()
+    outcome = await running
+    assert isinstance(outcome, CommandResult)
+    assert str(outcome.stdout) == f"got {SECRET}\n"
+
+
+async def test_a_secret_reaches_stdin(performer: CommandPerformer, workspace: Path) -> None:
+    effect = shell(
+        "read line; echo got $line; touch ready; while [ ! -e go ]; do sleep 0.02; done",
+        secrets=(SecretUse("stdin", "keyring:db"),),
+    )
+    running = asyncio.ensure_future(performer.perform(effect, call(secrets={"stdin": f"{SECRET}\n"})))
+    await until((workspace / "ready").exists)
+    assert with_word(SECRET) == []
+    (workspace / "go").touch()
+    outcome = await running
+    assert isinstance(outcome, CommandResult)
+    assert str(outcome.stdout) == f"got {SECRET}\n"
+
+
+@pytest.mark.parametrize(
+    "at", ["argv", "argv.1", "arguments.x", "env", "env.", "env.A B", "env.A=B", "cwd", "stdin.x", ""]
+)
+async def test_a_secret_anywhere_else_is_refused(confining: CommandPerformer, at: str) -> None:
+    effect = RunCommand(("true",), secrets=(SecretUse(at, "env:DEPLOY_TOKEN"),))
+    assert (await refused(confining, effect)).code == "secret_misplaced"
+
+
+async def test_a_secret_and_a_text_cannot_both_be_stdin(confining: CommandPerformer) -> None:
+    effect = RunCommand(("true",), stdin="text", secrets=(SecretUse("stdin", "env:DEPLOY_TOKEN"),))
+    assert (await refused(confining, effect)).code == "secret_misplaced"
+
+
+async def test_secrets_are_described_by_their_handles(confining: CommandPerformer) -> None:
+    effect = RunCommand(
+        ("true",),
+        secrets=(SecretUse("env.AUTH", "env:DEPLOY_TOKEN", form="Bearer {}"), SecretUse("stdin", "keyring:db")),
+    )
+    preview = (await described(confining, effect)).preview
+    assert preview["environment"] == "AUTH=Bearer [secret env:DEPLOY_TOKEN]"
+    assert preview["stdin"] == "[secret keyring:db]"
+
+
+# --- describing ---
+
+
+async def test_a_description_shows_everything_that_matters(confining: CommandPerformer, workspace: Path) -> None:
+    effect = RunCommand(
+        ("sh", "-c", "echo $A 'b c'"), cwd="sub", env={"A": "1", "LD_PRELOAD": "/x.so"}, stdin="in", timeout=5
+    )
+    description = await described(confining, effect)
+    line = """sh -c 'echo $A '"'"'b c'"'"''"""
+    assert description.actions == (Action("command", line, reads_only=False),)
+    assert description.summary == f"Run {line}"
+    assert description.preview == {
+        "command": line,
+        "program": SHELL,
+        "folder": f"{workspace}/sub",
+        "environment": "A=1\nLD_PRELOAD=/x.so",
+        "stdin": "in",
+        "time limit": "5 s",
+        "may change": f"the workspace, {workspace}",
+        "network": "no",
+    }
+    assert description.bound["loading"] == {"LD_PRELOAD": "/x.so"}
+    assert description.bound["sandbox"] == WORKING[0]
+
+
+async def test_only_what_is_held_to_reading_is_described_as_reading(workspace: Path) -> None:
+    effect = RunCommand(("ls",), reads_only=True)
+    held = await described(CommandPerformer(choose(), workspace), effect)
+    assert held.actions[0].reads_only
+    assert held.preview["may change"] == "nothing"
+    free = await described(CommandPerformer(choose("none"), workspace), effect)
+    assert not free.actions[0].reads_only
+    assert "without a sandbox" in free.preview["may change"]
+    online = await described(CommandPerformer(choose(), workspace, network=lambda: True), effect)
+    assert not online.actions[0].reads_only
+    assert online.preview["network"] == "yes"
+
+
+async def test_describing_twice_gives_the_same(confining: CommandPerformer, workspace: Path) -> None:
+    (workspace / "deploy.py").write_text("print(1)")
+    effect = RunCommand(("python3", "deploy.py"))
+    assert await described(confining, effect) == await described(confining, effect)
+
+
+def rewrite(path: Path) -> None:
+    path.write_text("print(2)")
+
+
+def rewrite_and_hide_it(path: Path) -> None:
+    """Same size, same time, same place."""
+    status = path.stat()
+    path.write_text("print(9)")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def replace(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_text("print(3)")
+    os.replace(other, path)
+
+
+def relink(path: Path) -> None:
+    path.with_name("target").write_text("print(4)")
+    path.unlink()
+    path.symlink_to("target")
+
+
+@pytest.mark.parametrize("change", [rewrite, rewrite_and_hide_it, replace, relink])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("python3", "deploy.py"),
+        ("python3", "./sub/../deploy.py"),
+        ("sh", "-c", "python3 deploy.py --now && true"),
+        ("env", "--chdir=.", "python3", "deploy.py"),
+        ("cat", "--number=deploy.py"),
+    ],
+)
+async def test_another_content_of_a_named_file_is_another_binding(
+    confining: CommandPerformer, workspace: Path, change: Callable[[Path], None], argv: tuple[str, ...]
+) -> None:
+    script = workspace / "deploy.py"
+    script.write_text("print(1)")
+    before = await described(confining, RunCommand(argv))
+    assert "deploy.py" in before.bound["files"]
+    change(script)
+    assert (await described(confining, RunCommand(argv))).bound != before.bound
+
+
+async def test_a_program_that_was_changed_is_another_binding(confining: CommandPerformer, workspace: Path) -> None:
+    program = workspace / "tool"
+    program.write_text("#!/bin/sh\necho 1\n")
+    program.chmod(0o755)
+    effect = RunCommand(("./tool",))
+    before = await described(confining, effect)
+    program.write_text("#!/bin/sh\necho 2\n")
+    assert (await described(confining, effect)).bound["program"] != before.bound["program"]
+
+
+async def test_another_program_of_the_same_name_is_another_binding(tmp_path: Path, workspace: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+        (folder / "tool").write_text(f"#!/bin/sh\necho {folder.name}\n")
+        (folder / "tool").chmod(0o755)
+    performer = CommandPerformer(choose(), workspace, path=f"{first}:{second}:/usr/bin:/bin")
+    before = await described(performer, RunCommand(("tool",)))
+    assert str((await result(performer, RunCommand(("tool",)))).stdout) == "first\n"
+    (first / "tool").unlink()
+    assert (await described(performer, RunCommand(("tool",)))).bound != before.bound
+    assert str((await result(performer, RunCommand(("tool",)))).stdout) == "second\n"
+
+
+async def test_a_folder_that_was_turned_elsewhere_is_another_binding(
+    confining: CommandPerformer, workspace: Path
+) -> None:
+    (workspace / "one").mkdir()
+    (workspace / "two").mkdir()
+    (workspace / "here").symlink_to("one")
+    effect = RunCommand(("ls",), cwd="here")
+    before = await described(confining, effect)
+    (workspace / "here").unlink()
+    (workspace / "here").symlink_to("two")
+    assert (await described(confining, effect)).bound != before.bound
+
+
+async def test_a_file_too_large_to_read_is_bound_by_size_and_time(confining: CommandPerformer, workspace: Path) -> None:
+    large = workspace / "large"
+    with large.open("wb") as file:
+        file.truncate(60 << 20)
+    effect = RunCommand(("cat", "large"))
+    before = await described(confining, effect)
+    with large.open("r+b") as file:
+        file.write(b"x")
+    assert (await described(confining, effect)).bound != before.bound
+
+
+async def test_a_file_of_some_megabytes_is_bound_by_content(confining: CommandPerformer, workspace: Path) -> None:
+    medium = workspace / "medium"
+    medium.write_bytes(b"x" * (3 << 20))
+    before = await described(confining, RunCommand(("cat", "medium")))
+    assert len(before.bound["files"]["medium"]) == 64
+
+
+async def test_files_are_found_in_a_script_of_any_length(confining: CommandPerformer, workspace: Path) -> None:
+    (workspace / "deploy.py").write_text("print(1)")
+    script = " ".join(f"word{number}" for number in range(10_000)) + "; python3 deploy.py"
+    assert list((await described(confining, shell(script))).bound["files"]) == ["deploy.py"]
+
+
+# --- refusals ---
+
+
+@pytest.mark.parametrize("argv", [(), ("",), ("", "x")])
+async def test_an_empty_command_is_refused(confining: CommandPerformer, argv: tuple[str, ...]) -> None:
+    assert (await refused(confining, RunCommand(argv))).code == "bad_command"
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        RunCommand(("echo", "a\0b")),
+        RunCommand(("ec\0ho",)),
+        RunCommand(("echo",), env={"A": "a\0b"}),
+        RunCommand(("echo",), env={"A\0": "b"}),
+        RunCommand(("echo",), env={"A=B": "c"}),
+        RunCommand(("echo",), env={"": "c"}),
+        RunCommand(("echo", "\ud800")),
+        RunCommand(("cat",), stdin="\ud800"),
+    ],
+)
+async def test_what_no_process_can_be_given_is_refused(confining: CommandPerformer, effect: RunCommand) -> None:
+    assert (await refused(confining, effect)).code == "bad_command"
+
+
+async def test_an_unknown_program_is_refused_and_the_path_is_named(workspace: Path) -> None:
+    performer = CommandPerformer(choose(), workspace, path="/usr/bin:/bin")
+    outcome = await refused(performer, RunCommand(("no-such-program",)))
+    assert outcome.code == "no_such_command"
+    assert "/usr/bin:/bin" in outcome.fix
+
+
+async def test_a_program_of_the_workspace_is_not_found_by_its_bare_name(
+    confining: CommandPerformer, workspace: Path
+) -> None:
+    (workspace / "sneaky").write_text("#!/bin/sh\n")
+    (workspace / "sneaky").chmod(0o755)
+    assert (await refused(confining, RunCommand(("sneaky",)))).code == "no_such_command"
+
+
+async def test_a_relative_folder_of_the_path_is_not_searched(workspace: Path) -> None:
+    (workspace / "sneaky").write_text("#!/bin/sh\n")
+    (workspace / "sneaky").chmod(0o755)
+    performer = CommandPerformer(choose(), workspace, path=".::bin:/usr/bin:/bin")
+    assert (await refused(performer, RunCommand(("sneaky",)))).code == "no_such_command"
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "/usr", "sub", "./sub", "/no/such/program"])
+async def test_what_is_no_program_is_refused(confining: CommandPerformer, name: str) -> None:
+    assert (await refused(confining, RunCommand((name,)))).code == "no_such_command"
+
+
+async def test_a_relative_program_outside_the_workspace_is_refused(
+    confining: CommandPerformer, workspace: Path
+) -> None:
+    outside = workspace.parent / "tool"
+    outside.write_text("#!/bin/sh\n")
+    outside.chmod(0o755)
+    for name in ("../tool", "sub/../../tool", "./../tool"):
+        assert (await refused(confining, RunCommand((name,)))).code == "outside_workspace"
+
+
+@pytest.mark.parametrize("cwd", ["/", "/tmp", "..", "sub/..", "sub/../..", "~", "a\0b", "out", "out/deeper", "loop/x"])
+async def test_a_folder_outside_the_workspace_is_refused(
+    confining: CommandPerformer, workspace: Path, cwd: str
+) -> None:
+    outside = workspace.parent / "outside"
+    (outside / "deeper").mkdir(parents=True)
+    (workspace / "out").symlink_to(outside)
+    (workspace / "loop").symlink_to("loop")
+    outcome = await refused(confining, RunCommand(("pwd",), cwd=cwd))
+    assert outcome.code == ("bad_command" if "loop" in cwd else "outside_workspace")
+
+
+@pytest.mark.parametrize("cwd", ["missing", "file"])
+async def test_a_folder_that_is_not_there_is_refused(confining: CommandPerformer, workspace: Path, cwd: str) -> None:
+    (workspace / "file").touch()
+    assert (await refused(confining, RunCommand(("pwd",), cwd=cwd))).code == "bad_command"
+
+
+PIECES = st.lists(
+    st.sampled_from(["..", ".", "", "sub", "out", "in", "up", "~", "\0", "/", "a b", "…", "SUB"]) | st.text(max_size=5),
+    max_size=6,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(PIECES.map("/".join) | st.text(max_size=30))
+def test_no_folder_is_ever_outside_the_workspace(cwd: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        workspace = root / "workspace"
+        (workspace / "sub").mkdir(parents=True)
+        (root / "outside" / "sub").mkdir(parents=True)
+        (workspace / "out").symlink_to(root / "outside")
+        (workspace / "in").symlink_to("sub")
+        (workspace / "sub" / "up").symlink_to("../..")
+        performer = CommandPerformer(choose("none"), workspace)
+        description = asyncio.run(performer.describe(RunCommand(("true",), cwd=cwd), Settings()))
+        if isinstance(description, Description):
+            folder = Path(description.bound["folder"]).resolve()
+            assert folder == workspace.resolve() or workspace.resolve() in folder.parents
