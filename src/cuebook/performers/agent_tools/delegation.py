@@ -1,0 +1,88 @@
+"""What the tools share that act through other performers, and how their parameters are written down."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from cuebook.kernel.effects import AnyOutcome, Failed
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import Call, Description
+from cuebook.kernel.run import Settings
+from cuebook.performers.tools import in_time
+
+T = TypeVar("T")
+
+
+class Acts(Protocol):
+    """A performer that describes before it performs."""
+
+    async def describe(self, effect: Any, settings: Settings) -> Description | Failed: ...
+
+    async def perform(self, effect: Any, call: Call) -> AnyOutcome: ...
+
+
+def no_secrets(handle: str) -> str:
+    raise BadInput(f"The secret '{handle}' cannot be had here.", fix="Configure where secrets come from.")
+
+
+def within(call: Call, *, seconds: float | None = None, output: int | None = None, **more: Any) -> Call:
+    """The call with other limits, and never with more time than it has."""
+    limits = msgspec.structs.replace(
+        call.limits,
+        seconds=call.limits.seconds if seconds is None else min(seconds, call.limits.seconds),
+        output=call.limits.output if output is None else output,
+    )
+    return msgspec.structs.replace(call, limits=limits, **more)
+
+
+def parameters(required: tuple[str, ...] = (), **properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def text(description: str, *, least: int = 0) -> dict[str, Any]:
+    return {"type": "string", "description": description, **({"minLength": least} if least else {})}
+
+
+def number(description: str, *, least: int = 1) -> dict[str, Any]:
+    return {"type": "integer", "description": description, "minimum": least}
+
+
+def flag(description: str) -> dict[str, Any]:
+    return {"type": "boolean", "description": description}
+
+
+class Halted(Exception):
+    """Nobody waits for the work any more."""
+
+
+class Halt:
+    """Tells work in a thread that it is to stop."""
+
+    def __init__(self) -> None:
+        self._set = threading.Event()
+
+    def set(self) -> None:
+        self._set.set()
+
+    def check(self) -> None:
+        if self._set.is_set():
+            raise Halted
+
+
+async def in_worker(name: str, call: Call, work: Callable[[Halt], T]) -> T | Failed:
+    """Runs it in a thread, within the call's time; past that, or when cancelled, the work is told to stop."""
+    halt = Halt()
+    try:
+        return await in_time(name, call.limits.seconds, asyncio.to_thread(work, halt))
+    finally:
+        halt.set()

@@ -1,0 +1,336 @@
+"""Glob and Grep: finding files and lines in the workspace, in bounded time and without following links.
+
+Folders are held open while they are walked, so that nothing swapped in meanwhile leads elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cuebook.kernel.effects import Failed, ToolResult, ToolSpec
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import Action, Call, Description
+from cuebook.kernel.run import Settings
+from cuebook.performers.agent_tools.delegation import Halt, Halted, flag, in_worker, number, parameters, text
+from cuebook.performers.agent_tools.files import looks_binary, relative
+from cuebook.performers.paths import name_inside, open_inside
+from cuebook.performers.tools import SimpleTool, Tool
+
+MOST_FILES = 1_000
+"""Files that Glob lists."""
+MATCHES = 200
+"""Lines that Grep shows unless more are asked for."""
+MOST_MATCHES = 2_000
+_MOST_ENTRIES = 200_000
+_FILE = 4 << 20
+_SHOWN = 400
+_SKIPPED = ".git"
+
+
+class Finding:
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+
+    def tools(self) -> list[Tool]:
+        path = text("The folder to look in, relative to the workspace; the workspace itself if not given.", least=1)
+        return [
+            SimpleTool(
+                ToolSpec(
+                    "Glob",
+                    "Lists the files of the workspace whose paths fit a pattern, such as `src/**/*.py`, sorted.",
+                    parameters(
+                        ("pattern",),
+                        pattern=text(
+                            "`*` stands for part of a name, `**` for any folders, `{a,b}` for either.", least=1
+                        ),
+                        path=path,
+                    ),
+                ),
+                self._glob,
+                self._describe_glob,
+                reads_only=True,
+                idempotent=True,
+            ),
+            SimpleTool(
+                ToolSpec(
+                    "Grep",
+                    "Finds the lines in files of the workspace that match a regular expression (RE2).",
+                    parameters(
+                        ("pattern",),
+                        pattern=text("The regular expression.", least=1),
+                        path=text("A file or folder, relative to the workspace; all of it if not given.", least=1),
+                        glob=text("Only files whose names or paths fit, such as `*.py`.", least=1),
+                        ignore_case=flag("Whether upper and lower case are the same."),
+                        limit=number(f"How many lines to show; {MATCHES} if not given."),
+                    ),
+                ),
+                self._grep,
+                self._describe_grep,
+                reads_only=True,
+                idempotent=True,
+            ),
+        ]
+
+    async def _describe_glob(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
+        _fitting(arguments["pattern"])
+        return await self._described(arguments, "List files")
+
+    async def _describe_grep(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
+        _expression(arguments["pattern"], ignore_case=False)
+        return await self._described(arguments, "Search")
+
+    async def _described(self, arguments: dict[str, Any], verb: str) -> Description:
+        name = await asyncio.to_thread(name_inside, self._workspace, self._path(arguments))
+        preview = {"pattern": arguments["pattern"], "path": name}
+        if "glob" in arguments:
+            preview["files"] = arguments["glob"]
+        return Description((Action("file", f"read:{name}", True),), f"{verb} in {name}", preview)
+
+    async def _glob(self, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
+        fits = _fitting(arguments["pattern"])
+        within_git = _SKIPPED in arguments["pattern"].split("/")
+
+        def work(halt: Halt) -> tuple[list[str], bool]:
+            found, complete = [], True
+            for entry in self._walk(self._path(arguments), halt, within_git):
+                if entry is None:
+                    complete = False
+                elif fits.fullmatch(entry.below):
+                    found.append(entry.name)
+            return sorted(found), complete
+
+        done = await in_worker("Glob", call, work)
+        if isinstance(done, Failed):
+            return done
+        found, complete = done
+        if not found:
+            return ToolResult("No file fits." if complete else "No file fits among those that were looked at.")
+        shown = found[:MOST_FILES]
+        if len(found) > len(shown):
+            shown.append(f"[{len(found) - MOST_FILES} more are left out; use a narrower pattern]")
+        if not complete:
+            shown.append(f"[only {_MOST_ENTRIES} entries were looked at; name a folder]")
+        return ToolResult("\n".join(shown))
+
+    async def _grep(self, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
+        wanted = _expression(arguments["pattern"], ignore_case=arguments.get("ignore_case", False))
+        glob = arguments.get("glob")
+        fits = None if glob is None else _fitting(glob if "/" in glob else f"**/{glob}")
+        limit = min(arguments.get("limit", MATCHES), MOST_MATCHES)
+
+        def work(halt: Halt) -> _Found:
+            return self._search(self._path(arguments), wanted, fits, limit, halt)
+
+        found = await in_worker("Grep", call, work)
+        if isinstance(found, Failed):
+            return found
+        return found.told(call, limit)
+
+    # --- inside ---
+
+    def _path(self, arguments: dict[str, Any]) -> str:
+        return relative(self._workspace, arguments.get("path", "."))
+
+    def _search(self, given: str, wanted: Any, fits: Any, limit: int, halt: Halt) -> _Found:
+        found = _Found()
+        for entry in self._walk(given, halt, False):
+            if entry is None:
+                found.complete = False
+                break
+            if fits is not None and not fits.fullmatch(entry.below):
+                continue
+            data = entry.read()
+            if data is None:
+                found.too_large += 1
+                continue
+            if looks_binary(data):
+                continue
+            for count, line in enumerate(data.split(b"\n"), 1):
+                if wanted.search(line) is None:
+                    continue
+                if len(found.lines) >= limit:
+                    found.complete = False
+                    return found
+                found.lines.append((entry.name, count, line[: 4 * _SHOWN].decode("utf-8", "replace").rstrip("\r")))
+        return found
+
+    def _walk(self, given: str, halt: Halt, within_git: bool) -> Iterator[_Entry | None]:
+        """The regular files below a folder, or the file itself. None in the end where there are too many."""
+        name = name_inside(self._workspace, given)
+        whole = (self._workspace / name).resolve()
+        if not whole.is_dir():
+            fd = open_inside(self._workspace, name, os.O_RDONLY)
+            os.close(fd)
+            folder, file = os.path.split(name)
+            top = open_inside(self._workspace, folder or ".", os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                yield _Entry(name, file, top, file)
+            finally:
+                os.close(top)
+            return
+        prefix = "" if name == "." else f"{name}/"
+        top = open_inside(self._workspace, name, os.O_RDONLY | os.O_DIRECTORY)
+        left = _MOST_ENTRIES
+        try:
+            for path, folders, files, folder_fd in os.fwalk(".", dir_fd=top, follow_symlinks=False):
+                halt.check()
+                folders[:] = sorted(folder for folder in folders if within_git or folder != _SKIPPED)
+                inner = "" if path == "." else f"{path.removeprefix('./')}/"
+                for file in sorted(files):
+                    halt.check()
+                    left -= 1
+                    if left < 0:
+                        yield None
+                        return
+                    if _is_file(file, folder_fd):
+                        yield _Entry(f"{prefix}{inner}{file}", f"{inner}{file}", folder_fd, file)
+        except RecursionError:
+            yield None
+        except Halted:
+            return
+        finally:
+            os.close(top)
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """A file that was met on the way, good as long as its folder is open."""
+
+    name: str
+    """Below the workspace."""
+    below: str
+    """Below the folder that is looked in."""
+    folder: int
+    file: str
+
+    def read(self) -> bytes | None:
+        """Its content; None when there is too much. What cannot be read is empty."""
+        try:
+            fd = os.open(self.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.folder)
+        except OSError:
+            return b""
+        with os.fdopen(fd, "rb", buffering=0) as opened:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                return b""
+            data = bytearray()
+            while len(data) <= _FILE and (piece := opened.read(1 << 20)):
+                data += piece
+        return None if len(data) > _FILE else bytes(data)
+
+
+class _Found:
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, int, str]] = []
+        self.complete = True
+        self.too_large = 0
+
+    def told(self, call: Call, limit: int) -> ToolResult:
+        """The lines, without those of files that must not be read."""
+        names = dict.fromkeys(name for name, _, _ in self.lines)
+        kept = {name for name in names if call.permits(Action("file", f"read:{name}", True)) is None}
+        shown = [
+            f"{name}:{count}: {line if len(line) <= _SHOWN else line[:_SHOWN] + ' [cut]'}"
+            for name, count, line in call.masked(self.lines)
+            if name in kept
+        ]
+        if not shown:
+            shown.append("No line matches.")
+        if len(kept) < len(names):
+            shown.append(f"[{len(names) - len(kept)} files are left out: the policy keeps them from being read]")
+        if not self.complete:
+            shown.append(f"[there is more than these {limit} lines; narrow the search]")
+        if self.too_large:
+            shown.append(f"[{self.too_large} files of more than {_FILE} bytes were not searched]")
+        return ToolResult("\n".join(shown))
+
+
+def _is_file(name: str, folder: int) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+class BadPattern(BadInput):
+    """The pattern cannot be used."""
+
+    code = "bad_pattern"
+
+
+def _expression(pattern: str, *, ignore_case: bool) -> Any:
+    """Compiled so that matching takes time in proportion to the text, whatever the pattern."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.case_sensitive = not ignore_case
+    try:
+        return re2.compile(pattern.encode("utf-8", "replace"), options)
+    except re2.error as error:
+        why = (
+            error.args[0].decode("utf-8", "replace") if error.args and isinstance(error.args[0], bytes) else str(error)
+        )
+        raise BadPattern(
+            f"{pattern[:200]!a} is no regular expression that can be used: {why}.",
+            fix="Use the syntax of RE2: no look-around and no back-references.",
+        ) from None
+
+
+def _fitting(pattern: str) -> Any:
+    """A glob as an expression over paths."""
+    import re2
+
+    parts = pattern.removeprefix("./").split("/")
+    if pattern.startswith("/") or ".." in parts or "\0" in pattern:
+        raise BadPattern(
+            f"The pattern {pattern[:200]!a} leads out of the folder.", fix="Give a pattern relative to the folder."
+        )
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(_translated("/".join(parts)), options)
+    except re2.error:
+        raise BadPattern(f"{pattern[:200]!a} is no pattern.", fix="Use names with *, **, ?, [a-z] and {a,b}.") from None
+
+
+def _translated(pattern: str) -> str:
+    import re2
+
+    made, at, depth = [], 0, 0
+    while at < len(pattern):
+        rest = pattern[at:]
+        sign = rest[0]
+        step = 1
+        if rest.startswith("**/"):
+            made.append("(?:[^/]*/)*")
+            step = 3
+        elif rest.startswith("**"):
+            made.append("(?s:.*)")
+            step = 2
+        elif sign == "*":
+            made.append("[^/]*")
+        elif sign == "?":
+            made.append("[^/]")
+        elif sign == "[" and "]" in rest[2:]:
+            end = rest.index("]", 2)
+            inner = rest[1:end].replace("\\", "\\\\").replace("[", "\\[")
+            made.append(f"[^/{inner[1:]}]" if inner[0] in "!^" else f"[{inner}]")
+            step = end + 1
+        elif sign == "{" and "}" in rest:
+            made.append("(?:")
+            depth += 1
+        elif sign == "}" and depth:
+            made.append(")")
+            depth -= 1
+        elif sign == "," and depth:
+            made.append("|")
+        else:
+            made.append(re2.escape(sign))
+        at += step
+    return "".join(made)

@@ -1,0 +1,309 @@
+"""The tools of one MCP server, as the toolbox knows them: found, described, trusted and called.
+
+Nothing is started before a person has agreed to exactly this server, and no tool is called whose description is not
+the one that was agreed to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cuebook.kernel.confinement import Confined, Confinement, Limits, Sandbox
+from cuebook.kernel.effects import Failed, ToolResult, ToolSpec
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import Action, Call, Description, Trust
+from cuebook.kernel.run import Settings
+from cuebook.performers.mcp.connection import Connection, Transport
+from cuebook.performers.mcp.network import checked_client
+from cuebook.performers.mcp.pipes import Pipes
+from cuebook.performers.mcp.results import digest_of_tool, listed_as, result_of
+from cuebook.performers.mcp.server import Launch, McpServer, launch
+from cuebook.performers.mcp.web import HttpClientFactory, Web
+from cuebook.performers.tools import Tool, as_json, no_such_tool
+
+if TYPE_CHECKING:
+    from mcp_types import Tool as Listed
+
+Granted = Callable[[str, str], Awaitable[bool]]
+"""Whether a person has agreed to a subject with this digest."""
+
+START_SECONDS = 30.0
+SERVER_LIMITS = Limits(cpu_seconds=3_600, memory=4 << 30)
+"""A server lives as long as we do, so what it may use is more than for one command."""
+
+
+async def nothing_granted(subject: str, digest: str) -> bool:
+    return False
+
+
+def no_secrets(handle: str) -> str:
+    raise BadInput(f"The secret '{handle}' cannot be had here.", fix="Configure where secrets come from.")
+
+
+class McpTools:
+    """One server. It is started when it is first needed, kept, and started again when it died."""
+
+    def __init__(
+        self,
+        server: McpServer,
+        *,
+        sandbox: Sandbox,
+        workspace: Path,
+        reveal: Callable[[str], str] = no_secrets,
+        granted: Granted = nothing_granted,
+        http_client: HttpClientFactory | None = None,
+        limits: Limits = SERVER_LIMITS,
+        start_seconds: float = START_SECONDS,
+    ) -> None:
+        self.server = server
+        self._sandbox = sandbox
+        self._workspace = workspace
+        self._reveal = reveal
+        self._granted = granted
+        self._http_client = http_client or checked_client()
+        self._limits = limits
+        self._start_seconds = start_seconds
+        self._connection: Connection | None = None
+        self._lock = asyncio.Lock()
+
+    # --- as a server of tools ---
+
+    async def find(self, tool: str, seconds: float | None = None) -> Tool | Failed:
+        launch = await self._launch()
+        if not await self._granted(launch.trust.subject, launch.trust.digest):
+            return _Unseen(self.server, tool, launch.trust)
+        known = await self._known(launch, seconds)
+        if isinstance(known, Failed):
+            return known
+        connection, listing = known
+        listed = listing.get(tool)
+        if listed is None:
+            return no_such_tool(f"{self.server.name}.{tool}", [f"{self.server.name}.{name}" for name in listing])
+        return _Seen(self, listed, connection, launch.trust)
+
+    async def tools(self) -> list[Tool] | Failed:
+        launch = await self._launch()
+        if not await self._granted(launch.trust.subject, launch.trust.digest):
+            return []
+        known = await self._known(launch, None)
+        if isinstance(known, Failed):
+            return known
+        connection, listing = known
+        return [_Seen(self, listed, connection, launch.trust) for listed in listing.values()]
+
+    async def close(self) -> None:
+        async with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                await connection.stop()
+
+    # --- for its tools ---
+
+    async def call(self, tool: _Seen, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
+        if not await self._granted(tool.trust.subject, tool.trust.digest):
+            return tool.changed()
+        clock = asyncio.get_running_loop().time
+        end = clock() + call.limits.seconds
+        current: Tool | Failed = tool
+        for last in (False, True):
+            if isinstance(current, Failed):
+                return current
+            if not isinstance(current, _Seen) or current.trust.digest != tool.trust.digest:
+                return tool.changed()
+            answer = await current.connection.call(tool.listed.name, arguments, end - clock(), call.limits.seconds)
+            if not isinstance(answer, Failed):
+                return result_of(answer)
+            if last or not _may_repeat(answer, tool, current.connection):
+                return msgspec.structs.replace(answer, retryable=_passing(answer, tool))
+            current = await self.find(tool.listed.name, end - clock())
+        raise AssertionError("unreachable")
+
+    # --- inside ---
+
+    async def _launch(self) -> Launch:
+        return await asyncio.to_thread(launch, self.server, self._workspace, self._sandbox.name)
+
+    async def _known(self, launch: Launch, seconds: float | None) -> tuple[Connection, dict[str, Listed]] | Failed:
+        """The connection and its tools. A connection that turns out to be dead is made anew, once."""
+        clock = asyncio.get_running_loop().time
+        allowed = self._start_seconds if seconds is None else min(seconds, self._start_seconds)
+        end = clock() + allowed
+        failed: Failed | None = None
+        for _ in range(2):
+            connection = await self._connected(launch)
+            failed = await connection.ready(end - clock(), allowed)
+            if failed is not None:
+                return failed
+            listing = await connection.listing(end - clock(), allowed)
+            if not isinstance(listing, Failed):
+                return connection, listing
+            failed = listing
+            if connection.alive:
+                break
+        assert failed is not None
+        return failed
+
+    async def _connected(self, launch: Launch) -> Connection:
+        """The one connection there is; several who ask at once get the same."""
+        async with self._lock:
+            connection = self._connection
+            if connection is not None and connection.alive and connection.digest == launch.trust.digest:
+                return connection
+            if connection is not None:
+                await connection.stop()
+            self._connection = Connection(self.server.name, self._transport(launch), launch.trust.digest)
+            return self._connection
+
+    def _transport(self, launch: Launch) -> Transport:
+        if self.server.command:
+            return Pipes(lambda folder: self._spawn(launch, folder))
+        return Web(self.server.url, self._headers, self._http_client)
+
+    def _headers(self) -> dict[str, str]:
+        secret = {name: self._reveal(handle) for name, handle in self.server.secret_headers.items()}
+        return {**self.server.headers, **secret}
+
+    async def _spawn(self, launch: Launch, folder: str) -> Confined:
+        if launch.problem:
+            raise BadInput(launch.problem, fix="Correct the server's command or its folder.")
+        secret = {name: self._reveal(handle) for name, handle in self.server.secret_env.items()}
+        return await self._sandbox.spawn(
+            Confinement(
+                argv=launch.argv,
+                cwd=launch.cwd,
+                env={"HOME": folder, "TMPDIR": folder, **launch.env, **secret},
+                writable=(str(self._workspace), folder),
+                readable=(launch.cwd, *launch.readable),
+                network=self.server.network,
+                limits=self._limits,
+            )
+        )
+
+
+def mcp_servers(
+    servers: Iterable[McpServer],
+    *,
+    sandbox: Sandbox,
+    workspace: Path,
+    reveal: Callable[[str], str] = no_secrets,
+    granted: Granted = nothing_granted,
+    http_client: HttpClientFactory | None = None,
+) -> dict[str, McpTools]:
+    """All of them by name, ready for the toolbox."""
+    made: dict[str, McpTools] = {}
+    for server in servers:
+        if server.name in made:
+            raise BadInput(f"There are two tool servers named '{server.name}'.", fix="Give one another name.")
+        made[server.name] = McpTools(
+            server, sandbox=sandbox, workspace=workspace, reveal=reveal, granted=granted, http_client=http_client
+        )
+    return made
+
+
+class _Unseen:
+    """A tool of a server that nobody has agreed to yet: nothing is known of it, and nothing is started for it."""
+
+    reads_only = False
+    idempotent = False
+    takes_secrets = True
+
+    def __init__(self, server: McpServer, tool: str, trust: Trust) -> None:
+        self.spec = ToolSpec(f"{server.name}.{tool}", "", {})
+        self._server = server
+        self._trust = trust
+
+    async def describe(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
+        return Description(
+            actions=_actions(self._server, reads_only=False),
+            summary=f"Call {self.spec.name}",
+            preview={"arguments": as_json(arguments)},
+            bound={"server": self._trust.digest},
+            trusts=(self._trust,),
+        )
+
+    async def call(self, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
+        return Failed(
+            "not_trusted",
+            f"The tool server '{self._server.name}' is not the one that was agreed to, so it was not started.",
+            fix="Run the step again: you are asked about the server then.",
+            details={"server": self._server.name},
+        )
+
+
+class _Seen:
+    """A tool as its server lists it."""
+
+    takes_secrets = True
+
+    def __init__(self, tools: McpTools, listed: Listed, connection: Connection, server_trust: Trust) -> None:
+        name = f"{tools.server.name}.{listed.name}"
+        self.spec = ToolSpec(name, listed.description or "", listed.input_schema)
+        self.listed = listed
+        self.connection = connection
+        self.trust = _tool_trust(name, listed)
+        self._tools = tools
+        self._server_trust = server_trust
+
+    @property
+    def reads_only(self) -> bool:
+        hints = self.listed.annotations if self._tools.server.trusted else None
+        return hints is not None and bool(hints.read_only_hint)
+
+    @property
+    def idempotent(self) -> bool:
+        hints = self.listed.annotations if self._tools.server.trusted else None
+        return hints is not None and bool(hints.idempotent_hint or hints.read_only_hint)
+
+    async def describe(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
+        return Description(
+            actions=_actions(self._tools.server, reads_only=self.reads_only),
+            summary=f"Call {self.spec.name}",
+            preview={"arguments": as_json(arguments), "tool": self.spec.description},
+            bound={"server": self._server_trust.digest, "tool": self.trust.digest},
+            trusts=(self._server_trust, self.trust),
+        )
+
+    async def call(self, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
+        return await self._tools.call(self, arguments, call)
+
+    def changed(self) -> Failed:
+        return Failed(
+            "tool_changed",
+            f"The tool '{self.spec.name}' is not described any more as it was when the call was approved.",
+            fix="Run the step again: the new description is shown then.",
+            details={"server": self._tools.server.name, "tool": self.trust.digest},
+        )
+
+
+def _tool_trust(name: str, listed: Listed) -> Trust:
+    shown = listed_as(listed)
+    preview = {"tool": name, "description": listed.description or "(none)", "arguments": as_json(listed.input_schema)}
+    preview |= {part: as_json(shown[part]) for part in ("title", "annotations") if shown[part]}
+    return Trust(
+        subject=f"mcp tool {name}",
+        digest=digest_of_tool(listed),
+        prompt=f"The description of '{name}' has changed since it was first seen. Go on using it?",
+        preview=preview,
+        ask_first=False,
+    )
+
+
+def _actions(server: McpServer, *, reads_only: bool) -> tuple[Action, ...]:
+    # A secret of the server was agreed to with it; it is named so that a policy can deny it all the same.
+    secrets = tuple(Action("secret", handle, reads_only=True) for handle in server.handles)
+    return (Action("egress", f"POST {server.place}", reads_only), *secrets) if server.url else secrets
+
+
+def _may_repeat(answer: Failed, tool: _Seen, connection: Connection) -> bool:
+    if connection.alive or answer.code != "dropped":
+        return False
+    return answer.details.get("sent") is False or tool.idempotent
+
+
+def _passing(answer: Failed, tool: _Seen) -> bool:
+    return answer.code in ("timeout", "dropped") and tool.idempotent

@@ -1,0 +1,318 @@
+"""A connection to one tool server: opened once, used by many at a time, and closed with everything behind it.
+
+A task of its own holds the session, because the protocol's client must be left by the task that entered it. It knows
+neither who may use the server nor what its tools are called elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from cuebook import __version__
+from cuebook.kernel.effects import Failed
+from cuebook.kernel.errors import CuebookError
+from cuebook.performers.mcp.results import readable
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import CallToolResult
+    from mcp_types import Tool as Listed
+
+T = TypeVar("T")
+
+_MOST_PAGES = 50
+_MOST_TOOLS = 2_000
+DOUBT_SECONDS = 5.0
+"""How long a server that let someone wait in vain is given to show that it still answers."""
+_CLOSING_SECONDS = 5.0
+_SHOWN = 1_000
+_SESSION_LOST = "Session terminated"
+"""What the protocol's client says when a server on the network has forgotten us."""
+
+_NO_PROTOCOL = ("Server returned an error response", "Not Found")
+"""What it says when a server answers with a bare status."""
+
+
+class Transport(Protocol):
+    """The streams to a server, and what is known of how they ended."""
+
+    closed: asyncio.Event
+    violation: str
+
+    def account(self) -> str: ...
+
+    def details(self) -> dict[str, Any]: ...
+
+    async def __aenter__(self) -> tuple[Any, Any]: ...
+
+    async def __aexit__(self, *error: Any) -> None: ...
+
+
+class Connection:
+    """Live from `start` until the server goes or `stop`; a new one is made then."""
+
+    def __init__(self, server: str, transport: Transport, digest: str) -> None:
+        self._server = server
+        self._transport = transport
+        self.digest = digest
+        """Of what a person saw of the server that this connects to."""
+        self._client: Client | None = None
+        self._error: BaseException | None = None
+        self._opened = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._listing: dict[str, Listed] | None = None
+        self._changes = 0
+        """How often the server said that its tools are not what they were."""
+        self._listing_lock = asyncio.Lock()
+        self._unwatched = False
+        self._in_doubt = False
+        """Whether it let a call run out of time, so that the next one first finds out whether it answers at all."""
+        self._waiting = 0
+        self._keeper = asyncio.create_task(self._keep(), name=f"mcp {server}")
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is worth using: opening or open, and nobody has ended it."""
+        return not (self._keeper.done() or self._stopping.is_set() or self._transport.closed.is_set())
+
+    async def ready(self, seconds: float, allowed: float) -> Failed | None:
+        """Waits until the session is open, as long as there is time left of what was allowed. When the last one who
+        waits goes away, so does the connection.
+        """
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(seconds):
+                await self._opened.wait()
+        except TimeoutError:
+            if self._waiting == 1:  # others may have more time
+                await self.stop()
+            return self._failed("timeout", f"did not start within {allowed:.3g} seconds.")
+        finally:
+            self._waiting -= 1
+            if not self._waiting and not self._opened.is_set():
+                self._stop_soon()
+        if self._client is None:
+            await self._over()
+            return self._broken("could not be started.")
+        return None
+
+    async def listing(self, seconds: float, allowed: float) -> dict[str, Listed] | Failed:
+        """The server's tools by name, fetched again when the server said that they changed."""
+        async with self._listing_lock:
+            if self._listing is not None and not self._unwatched:
+                return self._listing
+            if self._in_doubt:
+                seconds, allowed = min(seconds, DOUBT_SECONDS), min(allowed, DOUBT_SECONDS)
+            before = self._changes
+            fetched = await self._asked(seconds, allowed, self._fetch_listing)
+            if isinstance(fetched, Failed):
+                if fetched.code == "timeout":
+                    await self.stop()  # one that does not even list its tools will not do anything else
+                return fetched
+            self._in_doubt = False
+            # What changed while it was fetched may be missing from it.
+            self._listing = fetched if before == self._changes else None
+            return fetched
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], seconds: float, allowed: float
+    ) -> CallToolResult | Failed:
+        if not self.alive:
+            return self._failed("dropped", "was gone before the call reached it.", sent=False)
+
+        async def send(client: Client) -> CallToolResult:
+            return await client.call_tool(tool, arguments)
+
+        outcome = await self._asked(seconds, allowed, send)
+        if isinstance(outcome, Failed) and outcome.code == "timeout":
+            self._listing, self._in_doubt = None, True
+        return outcome
+
+    async def stop(self) -> None:
+        """Ends it, and whatever runs behind it. May be called more than once."""
+        self._stop_soon()
+        await self._over()
+
+    # --- inside ---
+
+    def _stop_soon(self) -> None:
+        if not (self._opened.is_set() or self._stopping.is_set()):
+            self._keeper.cancel()  # once: a second time would cut into its ending
+        self._stopping.set()
+
+    async def _over(self) -> None:
+        """Waits for the end of the task that holds the session; it goes on ending when we are cancelled here."""
+        done, _ = await asyncio.wait({self._keeper}, timeout=_CLOSING_SECONDS)
+        if not done:
+            self._keeper.cancel()
+            await asyncio.wait({self._keeper})
+
+    async def _keep(self) -> None:
+        watching: asyncio.Task[None] | None = None
+        try:
+            mcp = await asyncio.to_thread(_load)
+            async with mcp.Client(
+                self._transport,
+                cache=None,
+                message_handler=self._heard,
+                client_info=mcp.Implementation(name="cuebook", version=__version__),
+            ) as client:
+                self._client = client
+                self._opened.set()
+                if _may_watch(client):
+                    watching = asyncio.create_task(self._watch(client))
+                await _first_of(self._stopping, self._transport.closed)
+                if watching is not None:
+                    watching.cancel()
+                    await asyncio.gather(watching, return_exceptions=True)
+        except Exception as error:
+            self._error = _innermost(error)
+        finally:
+            self._opened.set()
+
+    async def _heard(self, message: Any) -> None:
+        if getattr(message, "method", "") == "notifications/tools/list_changed":
+            self._changed()
+
+    def _changed(self) -> None:
+        self._changes += 1
+        self._listing = None
+
+    async def _watch(self, client: Client) -> None:
+        """Newer servers tell of changes only to those who ask to be told."""
+        try:
+            async with client.listen(tools_list_changed=True) as changes:
+                self._changed()  # nobody told of what happened before
+                async for _ in changes:
+                    self._changed()
+        except Exception:
+            pass  # then nobody tells us, and we look each time
+        self._unwatched = True
+
+    async def _fetch_listing(self, client: Client) -> dict[str, Listed]:
+        found: dict[str, Listed] = {}
+        cursor: str | None = None
+        for _ in range(_MOST_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            found.update({tool.name: tool for tool in page.tools})
+            cursor = page.next_cursor
+            if not cursor:
+                return found
+            if len(found) > _MOST_TOOLS:
+                break
+        raise _Lies(f"lists tools without an end: {len(found)} so far.")
+
+    async def _asked(self, seconds: float, allowed: float, ask: Callable[[Client], Awaitable[T]]) -> T | Failed:
+        """The answer to one request, or what went wrong with it."""
+        from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED
+        from pydantic import ValidationError
+
+        client = self._client
+        if client is None:
+            return self._broken("is not connected.")
+        try:
+            async with asyncio.timeout(seconds):
+                return await ask(client)
+        except TimeoutError:
+            return self._failed("timeout", f"did not answer within {allowed:.3g} seconds.")
+        except MCPError as error:
+            if error.message == _SESSION_LOST and self._transport.details().get("status") == 404:
+                await self.stop()
+                return self._failed("dropped", "has forgotten the session.", sent=False)
+            if error.code == CONNECTION_CLOSED or self._transport.violation or not self.alive:
+                await self.stop()
+                return self._broken("was lost before it answered.")
+            return self._refused(error.code, error.message)
+        except _Lies as error:
+            return self._failed("server_failed", str(error))
+        except (ValidationError, RuntimeError) as error:
+            if not self.alive:
+                await self.stop()
+                return self._broken("was lost before it answered.")
+            return self._failed("bad_result", f"answered with something that is no answer: {_first_line(error)}")
+        except OSError as error:
+            await self.stop()
+            return self._failed("dropped", f"was lost before it answered: {error}.")
+
+    def _refused(self, code: int, message: str) -> Failed:
+        """An error that the server answered with, or that the client made of an answer that is none."""
+        from mcp_types import PARSE_ERROR
+
+        words = readable(message, _SHOWN)
+        if code == PARSE_ERROR:
+            return self._failed("bad_result", f"answered with something that is no answer: {words}")
+        moved = 300 <= self._transport.details().get("status", 0) < 400
+        kind = "server_failed" if moved or message in _NO_PROTOCOL else "tool_error"
+        return self._failed(kind, f"refused: {words.rstrip('.')}.", protocol_code=code)
+
+    def _broken(self, what: str) -> Failed:
+        error = self._error
+        if isinstance(error, CuebookError):
+            return Failed("server_failed", f"The tool server '{self._server}' {what} {error.message}", error.fix)
+        why = f" {_first_line(error)}." if error is not None and not self._transport.violation else ""
+        code = "server_failed" if self._transport.violation or self._client is None else "dropped"
+        return self._failed(code, f"{what}{why}")
+
+    def _failed(self, code: str, what: str, **details: Any) -> Failed:
+        account = self._transport.account()
+        return Failed(
+            code,
+            f"The tool server '{self._server}' {what}{f' {account}' if account else ''}",
+            fix=_FIXES[code],
+            details={"server": self._server, **self._transport.details(), **details},
+        )
+
+
+_FIXES = {
+    "timeout": "Ask for less at once, allow more time, or look at what the server is doing.",
+    "dropped": "Nobody knows whether the call had an effect: look before you repeat it.",
+    "server_failed": "Check the server's command and settings, or use another one.",
+    "tool_error": "Correct the arguments as the server says.",
+    "bad_result": "Tell the server's author, or use another tool.",
+}
+
+
+class _Lies(Exception):
+    """The server contradicts itself."""
+
+
+def _load() -> Any:
+    import mcp
+
+    # Without a handler, Python prints a library's warnings to the terminal, and these quote what the server sent.
+    for name in ("mcp", "client"):
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
+    return mcp
+
+
+def _may_watch(client: Client) -> bool:
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+    tools = client.server_capabilities.tools
+    return client.protocol_version in MODERN_PROTOCOL_VERSIONS and tools is not None and bool(tools.list_changed)
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    tasks = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return readable(lines[0], 300).rstrip(".")

@@ -1,0 +1,69 @@
+"""What a tool server says about its tools and answers to calls, in our words. It knows messages, not connections."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cuebook.kernel.effects import ToolResult
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult
+    from mcp_types import Tool as Listed
+
+_SHOWN = 2_000
+
+
+def listed_as(tool: Listed) -> dict[str, Any]:
+    """Everything about a tool that a model or a person goes by."""
+    annotations = tool.annotations
+    return {
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "schema": tool.input_schema,
+        "annotations": annotations.model_dump(by_alias=True, exclude_none=True) if annotations is not None else None,
+    }
+
+
+def digest_of_tool(tool: Listed) -> str:
+    return sha256(msgspec.json.encode(listed_as(tool), order="sorted")).hexdigest()
+
+
+def result_of(answer: CallToolResult) -> ToolResult:
+    """Structured content where there is some, otherwise the text. Images and other blobs are described, not kept."""
+    if answer.structured_content is not None and not answer.is_error:
+        return ToolResult(answer.structured_content)
+    parts = [_part(block.model_dump(by_alias=True, mode="json", exclude_none=True)) for block in answer.content]
+    if all(isinstance(part, str) for part in parts):
+        return ToolResult("\n".join(parts), answer.is_error)
+    return ToolResult(parts, answer.is_error)
+
+
+def _part(block: dict[str, Any]) -> Any:
+    match block.get("type"):
+        case "text":
+            return block.get("text", "")
+        case "resource":
+            return {"type": "resource", **_described(block.get("resource", {}))}
+        case _:
+            return _described(block)
+
+
+_KEPT = ("type", "uri", "name", "title", "description", "mimeType", "text", "size")
+
+
+def _described(block: dict[str, Any]) -> dict[str, Any]:
+    made = {name: block[name] for name in _KEPT if name in block}
+    blob = block.get("data", block.get("blob"))
+    if isinstance(blob, str):
+        made["size"] = len(blob) * 3 // 4 - blob[-2:].count("=")
+    return made
+
+
+def readable(text: str, limit: int = _SHOWN) -> str:
+    """A stranger's text as it may stand in a message: short, and with nothing that a terminal would obey."""
+    kept = "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text[-4 * limit :]).strip()
+    return kept if len(kept) <= limit else f"...{kept[-limit:]}"

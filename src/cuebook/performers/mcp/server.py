@@ -1,0 +1,195 @@
+"""A tool server as it is configured, and what a person must have seen of it before it is started.
+
+Nothing is started or reached here; files are read to know what would be.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import Trust
+from cuebook.performers.addresses import is_loopback
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_INTERPRETER = re.compile(r"(python|pypy|node|nodejs|bun|deno|ruby|perl|php|lua|bash|sh|dash|zsh|tsx|uv)[\d.]*")
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
+
+
+class McpServer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A server: a command that speaks over its streams, or the address of one on the network."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    env: Mapping[str, str] = {}
+    secret_env: Mapping[str, str] = {}
+    """Variables whose values are secrets, by handle."""
+    cwd: str = ""
+    """Where the command runs: below the workspace or absolute; empty for the workspace itself."""
+    url: str = ""
+    headers: Mapping[str, str] = {}
+    secret_headers: Mapping[str, str] = {}
+    """Headers whose values are secrets, by handle."""
+    trusted: bool = False
+    """Whether it is believed when it says that a tool only reads, or may be repeated."""
+    network: bool = False
+    """Whether the command may reach the network."""
+    readable: tuple[str, ...] = ()
+    """Absolute paths that the command may read besides the workspace and what it consists of."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise BadInput(f"'{self.name}' cannot be a tool server's name.", fix="Use letters, digits, '_' and '-'.")
+        if bool(self.command) == bool(self.url):
+            raise BadInput(
+                f"The tool server '{self.name}' needs a command or a url, and not both.", fix="Give one of them."
+            )
+        if self.url and (urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname):
+            raise BadInput(f"The url of the tool server '{self.name}' is no http address.", fix="Give its address.")
+        host = urlsplit(self.url).hostname or ""
+        if self.secret_headers and self.url.lower().startswith("http:") and not is_loopback(host):
+            raise BadInput(
+                f"The tool server '{self.name}' would be sent its secrets in the open.", fix="Use an https address."
+            )
+
+    @property
+    def handles(self) -> tuple[str, ...]:
+        """The secrets it is given."""
+        return tuple(sorted({*self.secret_env.values(), *self.secret_headers.values()}))
+
+    @property
+    def place(self) -> str:
+        """The address as policies know it: without query and fragment."""
+        parts = urlsplit(self.url)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        port = f":{parts.port}" if parts.port is not None else ""
+        return f"{parts.scheme}://{host}{port}{parts.path or '/'}"
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """What starting a server comes to, as it was found just now."""
+
+    argv: tuple[str, ...]
+    """With the program by its full path, so that what was seen is what is started."""
+    cwd: str
+    env: dict[str, str]
+    readable: tuple[str, ...]
+    trust: Trust
+    problem: str = ""
+    """Why it cannot be started."""
+
+
+def launch(server: McpServer, workspace: Path, sandbox: str) -> Launch:
+    """Looks at the command and the files it consists of."""
+    cwd = os.path.normpath(os.path.join(workspace, server.cwd))
+    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    env = {**passed_on, **server.env}
+    program = _program(server.command, cwd, env) if server.command else ""
+    script = _script(server.command, program, cwd)
+    argv = (program or server.command[0], *server.command[1:]) if server.command else ()
+    contents = {path: _digest_of_file(path) for path in script}
+    seen = {
+        "server": msgspec.to_builtins(server),
+        "program": program,
+        "cwd": cwd if server.command else "",
+        "files": contents,
+        "sandbox": sandbox if server.command else "",
+    }
+    digest = sha256(msgspec.json.encode(seen, order="sorted")).hexdigest()
+    trust = Trust(
+        subject=f"mcp server {server.name}",
+        digest=digest,
+        prompt=f"Start the tool server '{server.name}'?" if server.command else f"Use the tool server '{server.name}'?",
+        preview=_preview(server, cwd, sandbox, contents),
+    )
+    problem = ""
+    if server.command and not os.path.isdir(cwd):
+        problem = f"There is no folder {cwd} to start it in."
+    elif server.command and not program:
+        problem = f"There is no program {server.command[0]!r}."
+    return Launch(argv, cwd, env, (*server.readable, *_consists_of(program, script)), trust, problem)
+
+
+def _program(command: tuple[str, ...], cwd: str, env: Mapping[str, str]) -> str:
+    first = command[0]
+    if "/" in first:
+        found = os.path.normpath(os.path.join(cwd, first))
+        return found if os.path.isfile(found) else ""
+    return shutil.which(first, path=env.get("PATH")) or ""
+
+
+def _script(command: tuple[str, ...], program: str, cwd: str) -> tuple[str, ...]:
+    """The files whose content decides what a command does: a script, or what an interpreter is given to run."""
+    if not program:
+        return ()
+    if _begins_as_script(program):
+        return (program,)
+    if not _INTERPRETER.fullmatch(os.path.basename(program)):
+        return ()
+    named = (os.path.join(cwd, argument) for argument in command[1:] if not argument.startswith("-"))
+    return tuple(path for path in named if os.path.isfile(path))[:1]
+
+
+def _begins_as_script(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(2) == b"#!"
+    except OSError:
+        return False
+
+
+def _digest_of_file(path: str) -> str:
+    hashed = sha256()
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(1 << 20):
+                hashed.update(piece)
+    except OSError as error:
+        return f"unreadable: {error.strerror}"
+    return hashed.hexdigest()
+
+
+def _consists_of(program: str, script: tuple[str, ...]) -> tuple[str, ...]:
+    """What the command must be able to read to run at all."""
+    found = [path for path in (program, *script) if path]
+    if program:
+        environment = os.path.dirname(os.path.dirname(program))
+        if os.path.isfile(os.path.join(environment, "pyvenv.cfg")):
+            found.append(environment)
+    return tuple(dict.fromkeys(found))
+
+
+def _preview(server: McpServer, cwd: str, sandbox: str, contents: Mapping[str, str]) -> dict[str, str]:
+    if server.url:
+        shown = {"address": server.url}
+        given, secret = server.headers, server.secret_headers
+        label = "headers"
+    else:
+        shown = {
+            "command": shlex.join(server.command),
+            "folder": cwd,
+            "sandbox": "none: it may do whatever you may" if sandbox == "none" else sandbox,
+            "network": "allowed" if server.network or sandbox == "none" else "not allowed",
+        }
+        if server.readable:
+            shown["may read"] = "\n".join(server.readable)
+        if contents:
+            shown["program"] = "\n".join(f"{path}\nsha256 {digest}" for path, digest in contents.items())
+        given, secret = server.env, server.secret_env
+        label = "environment"
+    lines = [f"{name}={value}" for name, value in given.items()]
+    lines += [f"{name}=[secret {handle}]" for name, handle in secret.items()]
+    if lines:
+        shown[label] = "\n".join(lines)
+    if server.trusted:
+        shown["believed"] = "what it says about which of its tools only read"
+    return shown

@@ -1,0 +1,271 @@
+"""The tools there are, by name, and the performer of `CallTool`.
+
+It finds a tool, checks the arguments, puts secrets in place and holds the tool to its limits. What a tool does, where
+it runs and whether it may be used is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from cuebook.kernel.effects import CallTool, Failed, ToolResult, ToolSpec
+from cuebook.kernel.errors import BadInput, CuebookError
+from cuebook.kernel.ports import Action, Call, Description
+from cuebook.kernel.run import Settings
+from cuebook.performers.arguments import Place, check, places, with_handles, with_values
+
+T = TypeVar("T")
+
+_LISTED = 40
+_WILD = "*?["
+
+
+class Tool(Protocol):
+    """Something that can be called by name with plain arguments."""
+
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    @property
+    def reads_only(self) -> bool: ...
+
+    @property
+    def idempotent(self) -> bool: ...
+
+    @property
+    def takes_secrets(self) -> bool:
+        """Whether a secret may be among its arguments: not where they end up in a command line or a file."""
+
+    async def describe(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
+        """What the call would come to, besides that the tool is called. The arguments fit the schema."""
+
+    async def call(self, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
+        """Does it, within `call.limits`."""
+
+
+class ToolServer(Protocol):
+    """Tools that come from elsewhere and may change; each is named after the server, as in `github.search`."""
+
+    async def find(self, tool: str, seconds: float | None = None) -> Tool | Failed:
+        """The tool by its name on the server, within that time. It may have an empty schema as long as the server must
+        not be started.
+        """
+
+    async def tools(self) -> list[Tool] | Failed:
+        """All of them; none as long as the server must not be started."""
+
+    async def close(self) -> None: ...
+
+
+Run = Callable[[dict[str, Any], Call], Awaitable[ToolResult | Failed]]
+Describe = Callable[[dict[str, Any], Settings], Awaitable[Description | Failed]]
+
+
+class SimpleTool(msgspec.Struct, frozen=True):
+    """A tool made of a function or two."""
+
+    spec: ToolSpec
+    run: Run
+    describing: Describe | None = None
+    reads_only: bool = False
+    idempotent: bool = False
+    takes_secrets: bool = False
+
+    async def describe(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
+        if self.describing is not None:
+            return await self.describing(arguments, settings)
+        return plain_description(self.spec.name, arguments)
+
+    async def call(self, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
+        return await self.run(arguments, call)
+
+
+def plain_description(name: str, arguments: dict[str, Any]) -> Description:
+    return Description((), f"Call {name}", {"arguments": as_json(arguments)})
+
+
+def as_json(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+class Toolbox:
+    """Performs and describes `CallTool`."""
+
+    def __init__(self, tools: Iterable[Tool] = (), servers: Mapping[str, ToolServer] | None = None) -> None:
+        self._servers = dict(servers or {})
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            name = tool.spec.name
+            if name in self._tools:
+                raise BadInput(f"There are two tools named '{name}'.", fix="Give one of them another name.")
+            if "." in name:
+                raise BadInput(f"The tool name '{name}' holds a dot.", fix="Dots part a server from its tools.")
+            self._tools[name] = tool
+
+    async def describe(self, effect: CallTool, settings: Settings) -> Description | Failed:
+        prepared = await self._prepared(effect)
+        if isinstance(prepared, Failed):
+            return prepared
+        tool, _, arguments = prepared
+        try:
+            description = await tool.describe(arguments, settings)
+        except CuebookError as error:
+            return as_failed(error)
+        if isinstance(description, Failed):
+            return description
+        action = Action("tool", effect.tool, tool.reads_only)
+        return msgspec.structs.replace(description, actions=(action, *description.actions))
+
+    async def perform(self, effect: CallTool, call: Call) -> ToolResult | Failed:
+        # A tool keeps to its limit by itself and can say more about it; this is for one that does not.
+        net = call.limits.seconds + call.limits.grace + 1.0
+        try:
+            outcome = await in_time(effect.tool, net, self._perform(effect, call))
+        except CuebookError as error:
+            return as_failed(error)
+        return outcome if isinstance(outcome, Failed) else capped(outcome, effect.tool, call)
+
+    async def _perform(self, effect: CallTool, call: Call) -> ToolResult | Failed:
+        clock = asyncio.get_running_loop().time
+        begun = clock()
+        prepared = await self._prepared(effect, call.limits.seconds)
+        if isinstance(prepared, Failed):
+            return prepared
+        tool, secret, _ = prepared
+        arguments = _with_secrets(effect, secret, call)
+        if isinstance(arguments, Failed):
+            return arguments
+        left = msgspec.structs.replace(call.limits, seconds=max(0.0, call.limits.seconds - (clock() - begun)))
+        # What a tool hands on to other performers has secrets of its own, or none.
+        inner = msgspec.structs.replace(call, limits=left, secrets=dict)
+        return await tool.call(arguments, inner)
+
+    async def specs(self, pattern: str = "*") -> list[ToolSpec] | Failed:
+        """The tools whose names fit, as a model is shown them. A server that nobody has agreed to gives none."""
+        found = [tool.spec for name, tool in self._tools.items() if fnmatchcase(name, pattern)]
+        for server in self._servers:
+            if not _may_fit(server, pattern):
+                continue
+            tools = await self._servers[server].tools()
+            if isinstance(tools, Failed):
+                return tools
+            found += [tool.spec for tool in tools if fnmatchcase(tool.spec.name, pattern)]
+        return sorted(found, key=lambda spec: spec.name)
+
+    async def find(self, name: str, seconds: float | None = None) -> Tool | Failed:
+        """The tool of that name, with its marks. This may start its server, if a person has agreed to that."""
+        tool = self._tools.get(name)
+        if tool is not None:
+            return tool
+        server, dot, rest = name.partition(".")
+        if dot and server in self._servers:
+            return await self._servers[server].find(rest, seconds)
+        return no_such_tool(name, [*self._tools, *(f"{server}.*" for server in self._servers)])
+
+    async def close(self) -> None:
+        """Ends the servers."""
+        await asyncio.gather(*(server.close() for server in self._servers.values()))
+
+    async def _prepared(
+        self, effect: CallTool, seconds: float | None = None
+    ) -> tuple[Tool, dict[Place, Any], dict[str, Any]] | Failed:
+        """The tool, the places of secrets, and the arguments with secrets by their handles, which fit its schema."""
+        secret = places(effect.secrets, effect.tool)
+        if isinstance(secret, Failed):
+            return secret
+        arguments = with_handles(effect.arguments, secret)
+        if isinstance(arguments, Failed):
+            return arguments
+        tool = await self.find(effect.tool, seconds)
+        if isinstance(tool, Failed):
+            return tool
+        if secret and not tool.takes_secrets:
+            return Failed(
+                "secret_misplaced",
+                f"The tool '{effect.tool}' takes no secrets: its arguments do not stay private.",
+                fix="Hand the secret to a command by its environment, or to a request by a header.",
+            )
+        wrong = check(effect.tool, tool.spec.parameters, arguments, secret)
+        return wrong or (tool, secret, arguments)
+
+
+def no_such_tool(name: str, known: Iterable[str]) -> Failed:
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+    meant = f"Did you mean {' or '.join(near)}? " if near else ""
+    return Failed(
+        "no_such_tool",
+        f"There is no tool named '{name[:200]}'.",
+        fix=f"{meant}There {'are: ' + listed if names else 'are no tools'}.",
+        details={"near": near},
+    )
+
+
+def as_failed(error: CuebookError) -> Failed:
+    return Failed(error.code, error.message, error.fix)
+
+
+async def in_time(name: str, seconds: float, work: Awaitable[T], note: str = "") -> T | Failed:
+    """The work's result, or `timeout` when it takes longer; the work is cancelled then."""
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await work
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        return timed_out(name, seconds, note)
+
+
+def timed_out(name: str, seconds: float, note: str = "") -> Failed:
+    return Failed(
+        "timeout",
+        f"The tool '{name}' took longer than {seconds:.3g} seconds and was stopped.{f' {note}' if note else ''}",
+        fix="Ask for less at once, or allow more time.",
+        details={"seconds": round(seconds, 3)},
+    )
+
+
+def capped(result: ToolResult, name: str, call: Call) -> ToolResult:
+    """The result within the limit of its size. What is left out is said in the result and on the step."""
+    text = result.value if isinstance(result.value, str) else None
+    try:
+        data = call.masked(text if text is not None else msgspec.json.encode(result.value).decode()).encode(
+            "utf-8", "replace"
+        )
+    except (TypeError, ValueError, RecursionError):
+        return result  # the engine says what cannot be stored
+    limit = call.limits.output
+    if len(data) <= limit:
+        return result
+    call.warn("output_cut", f"The result of '{name}' has {len(data)} bytes; the first {limit} are kept.")
+    what = "" if text is not None else " of JSON"
+    kept = data[:limit].decode("utf-8", "ignore")
+    note = f"[cut: the first {limit} of {len(data)} bytes{what} are shown]"
+    return msgspec.structs.replace(result, value=f"{kept}\n{note}")
+
+
+def _with_secrets(effect: CallTool, secret: Mapping[Place, Any], call: Call) -> dict[str, Any] | Failed:
+    if not secret:
+        return effect.arguments
+    values = call.secrets()
+    missing = [use.handle for use in secret.values() if use.at not in values]
+    if missing:
+        return Failed("secret_missing", f"The secret '{missing[0]}' was not handed over.", fix="Check the secret.")
+    return with_values(effect.arguments, {place: values[use.at] for place, use in secret.items()})
+
+
+def _may_fit(server: str, pattern: str) -> bool:
+    """Whether some tool of the server could fit the pattern: others need not be started for it."""
+    literal = pattern
+    for sign in _WILD:
+        literal = literal.partition(sign)[0]
+    own = f"{server}."
+    return literal.startswith(own) or (literal != pattern and own.startswith(literal))

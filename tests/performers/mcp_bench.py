@@ -1,0 +1,83 @@
+"""What tests of MCP servers share: a bench with a workspace, a sandbox and trust, and a look at what still runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from cuebook.gate.sandbox import choose
+from cuebook.performers.mcp import McpServer, McpTools
+from cuebook.performers.tools import Toolbox
+from tests.performers.toolcalls import Recording
+
+FOLDER = Path(__file__).parent
+GOOD = str(FOLDER / "mcp_good_server.py")
+BY_HAND = str(FOLDER / "mcp_servers.py")
+SECRET = "s3cret-value-of-the-server"
+
+
+class Trusting:
+    """What people have agreed to. With `all`, everything is agreed to as soon as it is asked about."""
+
+    def __init__(self, *, all: bool = True) -> None:
+        self._all = all
+        self.digests: dict[str, str] = {}
+
+    async def __call__(self, subject: str, digest: str) -> bool:
+        if self._all:
+            self.digests.setdefault(subject, digest)
+        return self.digests.get(subject) == digest
+
+
+class Bench:
+    """A workspace, a sandbox, and the servers that a test started."""
+
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+        self.sandbox = Recording(choose())
+        self.trust = Trusting()
+        self._boxes: list[Toolbox] = []
+
+    def serve(self, server: McpServer, **more: Any) -> Toolbox:
+        tools = McpTools(
+            server,
+            sandbox=self.sandbox,
+            workspace=self.workspace,
+            granted=self.trust,
+            reveal={"env:TOKEN": SECRET}.__getitem__,
+            **more,
+        )
+        self._boxes.append(Toolbox([], {server.name: tools}))
+        return self._boxes[-1]
+
+    def by_hand(self, name: str, *arguments: str, start_seconds: float = 20.0, **more: Any) -> Toolbox:
+        command = (sys.executable, BY_HAND, name, *arguments)
+        return self.serve(McpServer("s", command=command, **more), start_seconds=start_seconds)
+
+    def good(self, **more: Any) -> Toolbox:
+        return self.serve(McpServer("good", command=(sys.executable, GOOD), **more))
+
+    async def close(self) -> None:
+        await asyncio.gather(*(box.close() for box in self._boxes))
+
+
+def running(mark: str) -> list[int]:
+    """Processes whose command line or folder holds the mark."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            told = (entry / "cmdline").read_bytes().decode("utf-8", "replace") + str((entry / "cwd").readlink())
+        except OSError:
+            continue
+        if mark in told:
+            found.append(int(entry.name))
+    return found
+
+
+def assert_nothing_left(mark: str) -> None:
+    assert running(mark) == []

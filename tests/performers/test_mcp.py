@@ -1,0 +1,412 @@
+"""Tools over MCP: real servers as child processes in the sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from cuebook.gate.sandbox import choose
+from cuebook.kernel.confinement import Limits
+from cuebook.kernel.effects import Failed, SecretUse, ToolResult
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import Action
+from cuebook.performers.mcp import McpServer, connection, mcp_servers
+from cuebook.performers.tools import Toolbox
+from tests.performers.mcp_bench import BY_HAND, SECRET, Bench, Trusting, assert_nothing_left, running
+from tests.performers.toolcalls import Desk, described, not_described
+
+T = TypeVar("T")
+SOURCE = Path(BY_HAND).read_text()
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    await made.close()
+    assert_nothing_left(str(tmp_path))
+
+
+async def told_of_change(box: Toolbox, tool: str, wanted: type[T]) -> T:
+    """What comes of the tool once the news of a change has arrived."""
+    for _ in range(500):
+        outcome = await Desk().perform(box, tool)
+        if isinstance(outcome, wanted):
+            return outcome
+        await asyncio.sleep(0.02)
+    raise AssertionError("nothing changed")
+
+
+def is_there(path: str) -> bool:
+    return os.path.exists(path)
+
+
+# --- a decent server ---
+
+
+async def test_a_servers_tools_are_listed_described_and_called(bench: Bench):
+    box = bench.good(trusted=True, env={"COLOUR": "blue"}, secret_env={"TOKEN": "env:TOKEN"})
+    specs = await box.specs("good.*")
+    assert isinstance(specs, list)
+    add = next(spec for spec in specs if spec.name == "good.add")
+    assert add.description == "Adds two numbers."
+    assert add.parameters["required"] == ["a", "b"]
+    assert "good.say" in [spec.name for spec in specs]
+
+    description = await described(box, "good.add", {"a": 1, "b": 2})
+    assert description.actions[0] == Action("tool", "good.add", True)
+    assert Action("secret", "env:TOKEN", True) in description.actions
+    assert set(description.bound) == {"server", "tool"}
+
+    desk = Desk()
+    assert await desk.value(box, "good.add", {"a": 1, "b": 2}) == {"result": 3}
+    assert await desk.value(box, "good.say", {"text": "hi"}) == "hi\nhi"
+    picture = await desk.value(box, "good.picture")
+    assert picture == ["look", {"type": "image", "mimeType": "image/png", "size": 5}]
+    failed = await desk.perform(box, "good.fail", {"why": "it rains"})
+    assert isinstance(failed, ToolResult)
+    assert failed.is_error
+    assert (await desk.failure(box, "good.add", {"a": "one", "b": 2})).code == "bad_arguments"
+    assert "good.add" in (await desk.failure(box, "good.ad")).fix
+
+    seen = await desk.value(box, "good.seen")
+    assert seen["COLOUR"] == "blue"
+    assert seen["TOKEN"] == SECRET
+    assert seen["cwd"] == str(bench.workspace)
+    assert "PYTEST_CURRENT_TEST" not in seen
+    assert (await desk.failure(box, "good.ask")).code == "tool_error"  # nobody is there to be asked
+    use = SecretUse("arguments.text", "env:OTHER")
+    assert "other-secret" not in str(await described(box, "good.say", {}, (use,)))
+    said = await Desk(secrets={use.at: "other-secret"}).perform(box, "good.say", {}, (use,))
+    assert said == ToolResult("other-secret\nother-secret")
+    long = await Desk(limits=Limits(output=1000)).value(box, "good.long", {"size": 100_000})
+    assert long.endswith("bytes of JSON are shown]")
+    slow = await Desk(limits=Limits(seconds=0.3)).failure(box, "good.wait", {"seconds": 600})
+    assert slow.code == "timeout"
+    assert "'good'" in slow.message
+    assert await desk.value(box, "good.add", {"a": 2, "b": 2}) == {"result": 4}
+    assert len(bench.sandbox.started) == 1
+
+
+async def test_calls_run_side_by_side_and_a_server_starts_once_however_many_ask(bench: Bench):
+    box = bench.good()
+    slow = [Desk().value(box, "good.wait", {"seconds": 0.5}) for _ in range(10)]
+    sums = [Desk().value(box, "good.add", {"a": n, "b": n}) for n in range(10)]
+    results = await asyncio.gather(*slow, *sums)
+    assert results[:10] == [{"result": "waited"}] * 10
+    assert results[10:] == [{"result": 2 * n} for n in range(10)]
+
+    waiting = asyncio.create_task(Desk().perform(box, "good.wait", {"seconds": 600}))
+    await Desk().value(box, "good.add", {"a": 1, "b": 1})
+    waiting.cancel()  # which leaves the server to the others
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await Desk().value(box, "good.add", {"a": 1, "b": 1}) == {"result": 2}
+    assert len(bench.sandbox.started) == 1
+
+
+async def test_a_tool_that_is_new_on_a_running_server_is_found(bench: Bench):
+    box = bench.good()
+    assert (await Desk().failure(box, "good.grown")).code == "no_such_tool"
+    await Desk().value(box, "good.grow")
+    assert await told_of_change(box, "good.grown", ToolResult) == ToolResult({"result": "grown"})
+
+
+# --- confinement ---
+
+
+async def test_a_server_is_kept_to_its_workspace_and_off_the_network(
+    bench: Bench, tmp_path_factory: pytest.TempPathFactory
+):
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "private").write_text("keep out")
+    await Desk().value(bench.by_hand("greets"), "s.t")
+    (confinement,) = bench.sandbox.started
+    assert confinement.network is False
+    assert confinement.writable[0] == str(bench.workspace)
+    assert not any(str(outside).startswith(path) for path in (*confinement.writable, *confinement.readable))
+    home = confinement.env["HOME"]
+    await bench.close()
+    assert not is_there(home)
+
+
+# --- trust ---
+
+
+async def test_nothing_is_started_before_a_person_has_agreed(bench: Bench):
+    bench.trust = Trusting(all=False)
+    box = bench.by_hand("greets", env={"A": "b"}, secret_env={"TOKEN": "env:TOKEN"})
+    description = await described(box, "s.t", {"x": 1})
+    assert description.actions[0] == Action("tool", "s.t")
+    (trust,) = description.trusts
+    assert trust.subject == "mcp server s"
+    assert trust.ask_first
+    assert trust.prompt == "Start the tool server 's'?"
+    assert trust.preview["command"] == f"{sys.executable} {BY_HAND} greets"
+    assert "A=b" in trust.preview["environment"]
+    assert "TOKEN=[secret env:TOKEN]" in trust.preview["environment"]
+    assert SECRET not in str(description)
+    assert (await Desk().failure(box, "s.t")).code == "not_trusted"
+    assert await box.specs("*") == []
+    assert bench.sandbox.started == []
+
+
+async def test_with_the_server_granted_its_tool_is_shown_and_must_be_known_to_be_called(bench: Bench):
+    bench.trust = Trusting(all=False)
+    box = bench.by_hand("greets")
+    (server,) = (await described(box, "s.t")).trusts
+    bench.trust.digests[server.subject] = server.digest
+    description = await described(box, "s.t")
+    assert description.trusts[0] == server
+    tool = description.trusts[1]
+    assert (tool.subject, tool.ask_first) == ("mcp tool s.t", False)
+    assert tool.preview["description"] == "A tool."
+    assert description.bound == {"server": server.digest, "tool": tool.digest}
+    assert (await Desk().failure(box, "s.t")).code == "tool_changed"
+    bench.trust.digests[tool.subject] = tool.digest
+    assert await Desk().value(box, "s.t") == "called"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"env": {"A": "other"}},
+        {"secret_env": {"TOKEN": "env:OTHER"}},
+        {"cwd": "below"},
+        {"network": True},
+        {"trusted": True},
+        {"readable": ("/opt",)},
+    ],
+)
+async def test_a_server_that_is_configured_in_another_way_is_asked_about_again(bench: Bench, change: dict[str, Any]):
+    bench.trust = Trusting(all=False)
+    (before,) = (await described(bench.by_hand("greets"), "s.t")).trusts
+    (same,) = (await described(bench.by_hand("greets"), "s.t")).trusts
+    (after,) = (await described(bench.by_hand("greets", **change), "s.t")).trusts
+    (other,) = (await described(bench.by_hand("stubborn"), "s.t")).trusts
+    assert before == same
+    assert len({before.digest, after.digest, other.digest}) == 3
+
+
+async def test_a_script_that_was_changed_is_asked_about_again_and_not_served_by_the_old_process(bench: Bench):
+    script = bench.workspace / "server.py"
+    script.write_text(SOURCE)
+    box = bench.serve(McpServer("s", command=(sys.executable, "server.py", "greets")))
+    assert await Desk().value(box, "s.t") == "called"
+    script.write_text(SOURCE + "\n# now with something else\n")
+    assert (await Desk().failure(box, "s.t")).code == "not_trusted"
+    (trust,) = (await described(box, "s.t")).trusts
+    bench.trust.digests[trust.subject] = trust.digest
+    assert await Desk().value(box, "s.t") == "called"
+    assert len(bench.sandbox.started) == 2
+
+
+async def test_a_program_that_is_a_script_is_known_by_its_content(bench: Bench):
+    bench.trust = Trusting(all=False)
+    script = bench.workspace / "run"
+    script.write_text("#!/bin/sh\necho one\n")
+    script.chmod(0o755)
+    server = McpServer("s", command=("./run",))
+    (before,) = (await described(bench.serve(server), "s.t")).trusts
+    script.write_text("#!/bin/sh\necho two\n")
+    (after,) = (await described(bench.serve(server), "s.t")).trusts
+    assert before.digest != after.digest
+
+
+async def test_a_server_that_describes_its_tool_otherwise_after_a_restart_is_not_called(bench: Bench):
+    box = bench.by_hand("changes", str(bench.workspace / "starts"))
+    assert await Desk().value(box, "s.t") == "start 1"
+    await box.close()
+    failed = await Desk().failure(box, "s.t")
+    assert failed.code == "tool_changed"
+    shown = (await described(box, "s.t")).trusts[1]
+    assert shown.prompt == "The description of 's.t' has changed since it was first seen. Go on using it?"
+    assert shown.preview["description"] == "Description 2."
+    bench.trust.digests[shown.subject] = shown.digest
+    assert await Desk().value(box, "s.t") == "start 2"
+
+
+async def test_a_tool_is_not_repeated_on_a_server_that_describes_it_otherwise(bench: Bench):
+    box = bench.by_hand("changes", str(bench.workspace / "starts"), trusted=True)
+    failed = await Desk().failure(box, "s.t", {"die": True})
+    assert failed.code == "tool_changed"
+
+
+async def test_a_running_server_that_changes_a_description_is_not_called_either(bench: Bench):
+    box = bench.by_hand("changes_meanwhile")
+    assert await Desk().value(box, "s.t") == "called"
+    failed = await told_of_change(box, "s.t", Failed)
+    assert failed.code == "tool_changed"
+    assert "secrets" in (await described(box, "s.t")).trusts[1].preview["description"]
+
+
+async def test_only_a_trusted_server_is_believed_about_what_its_tools_do(bench: Bench):
+    mark = str(bench.workspace / "mark")
+    believed = await bench.by_hand("dies_once", mark, trusted=True).find("s.t")
+    other = await bench.by_hand("dies_once", mark).find("s.t")
+    assert not isinstance(believed, Failed)
+    assert not isinstance(other, Failed)
+    assert (believed.reads_only, believed.idempotent) == (True, True)
+    assert (other.reads_only, other.idempotent) == (False, False)
+
+
+# --- servers that fail ---
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        ("dies_at_once", "server_failed", "no configuration found"),
+        ("dies_in_call", "dropped", "out of memory"),
+        ("floods", "server_failed", "floods"),
+        ("floods_with_requests", "server_failed", "floods"),
+        ("garbage", "server_failed", "Listening on port 8080"),
+        ("huge_line", "server_failed", "more than 4194304 bytes"),
+        ("lies", "bad_result", "no answer"),
+        ("bad_schema", "bad_schema", "not valid"),
+        ("endless_list", "server_failed", "without an end"),
+    ],
+)
+async def test_what_a_bad_server_does_is_a_typed_outcome(bench: Bench, name: str, code: str, words: str):
+    failed = await Desk().failure(bench.by_hand(name), "s.t", {"a": 1})
+    assert (failed.code, words in failed.message) == (code, True), failed
+    assert failed.details["server"] == "s"
+    assert not failed.retryable
+
+
+async def test_a_server_that_died_says_how(bench: Bench):
+    failed = await Desk().failure(bench.by_hand("dies_in_call"), "s.t")
+    assert failed.details["exit_code"] == 9
+    assert failed.details["stderr"] == "out of memory"
+    assert "look before you repeat it" in failed.fix
+
+
+@pytest.mark.parametrize("name", ["silent", "deaf"])
+async def test_a_server_that_never_answers_is_given_its_time_and_no_more(bench: Bench, name: str):
+    failed = await Desk(limits=Limits(seconds=0.7)).failure(bench.by_hand(name), "s.t")
+    assert failed.code == "timeout"
+    assert "'s'" in failed.message
+
+
+async def test_a_description_does_not_wait_for_ever_either(bench: Bench):
+    failed = await not_described(bench.by_hand("silent", start_seconds=0.5), "s.t")
+    assert failed.code == "timeout"
+    assert "I never answer" in failed.message
+    assert_nothing_left(str(bench.workspace))
+
+
+async def test_a_server_that_hung_in_a_call_is_started_again_for_the_next(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "DOUBT_SECONDS", 0.5)
+    box = bench.by_hand("deaf_once", str(bench.workspace / "mark"))
+    await described(box, "s.t")
+    assert (await Desk(limits=Limits(seconds=1.0)).failure(box, "s.t")).code == "timeout"
+    assert await Desk().value(box, "s.t") == "second"
+    assert len(bench.sandbox.started) == 2
+
+
+@pytest.mark.parametrize("name", ["chatters", "greets"])
+async def test_a_server_that_only_talks_a_lot_is_put_up_with(bench: Bench, name: str):
+    box = bench.by_hand(name)
+    assert [await Desk().value(box, "s.t") for _ in range(5)] == ["done" if name == "chatters" else "called"] * 5
+
+
+async def test_a_program_or_folder_that_is_not_there_is_told(bench: Bench):
+    failed = await Desk().failure(bench.serve(McpServer("s", command=("no-such-program-at-all",))), "s.t")
+    assert failed.code == "server_failed"
+    assert "no-such-program-at-all" in failed.message
+    bench.trust = Trusting()
+    assert "no folder" in (await Desk().failure(bench.by_hand("greets", cwd="missing"), "s.t")).message
+
+
+async def test_a_server_that_died_is_started_again(bench: Bench):
+    box = bench.by_hand("dies_once", str(bench.workspace / "mark"))
+    assert (await Desk().failure(box, "s.t")).code == "dropped"
+    assert await Desk().value(box, "s.t") == "second"
+    assert len(bench.sandbox.started) == 2
+
+
+async def test_a_call_that_may_be_repeated_survives_one_death(bench: Bench):
+    box = bench.by_hand("dies_once", str(bench.workspace / "mark"), trusted=True)
+    assert await Desk().value(box, "s.t") == "second"
+    assert len(bench.sandbox.started) == 2
+
+
+async def test_a_server_that_always_dies_is_not_started_for_ever(bench: Bench):
+    await Desk().failure(bench.by_hand("dies_in_call", trusted=True), "s.t")
+    assert len(bench.sandbox.started) <= 2
+
+
+async def test_what_a_server_asks_of_us_is_declined(bench: Bench):
+    assert await Desk().value(bench.by_hand("asks_back"), "s.t") == "declined declined declined"
+
+
+# --- ending ---
+
+
+async def test_closing_ends_a_server_its_children_and_one_that_will_not_go(bench: Bench):
+    seconds = f"600.{os.getpid()}"
+    await Desk().value(bench.by_hand("has_children", seconds), "s.t")
+    bench.trust = Trusting()
+    await Desk().value(bench.by_hand("stubborn"), "s.t")
+    assert running(seconds)
+    await bench.close()
+    assert_nothing_left(seconds)
+    assert_nothing_left(str(bench.workspace))
+
+
+async def test_when_nobody_waits_any_more_for_a_start_it_is_given_up(bench: Bench):
+    box = bench.by_hand("silent")
+    waiting = [asyncio.create_task(Desk().perform(box, "s.t")) for _ in range(3)]
+    while not bench.sandbox.started:
+        await asyncio.sleep(0.01)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    for _ in range(500):
+        if not running(str(bench.workspace)):
+            break
+        await asyncio.sleep(0.01)
+    assert_nothing_left(str(bench.workspace))
+    assert len(bench.sandbox.started) == 1
+
+
+async def test_one_who_gives_up_early_does_not_end_the_start_for_others(bench: Bench):
+    box = bench.good()
+    hurried = asyncio.create_task(Desk(limits=Limits(seconds=0.05)).failure(box, "good.add", {"a": 1, "b": 1}))
+    patient = asyncio.create_task(Desk().value(box, "good.add", {"a": 1, "b": 1}))
+    assert (await hurried).code == "timeout"
+    assert await patient == {"result": 2}
+    assert len(bench.sandbox.started) == 1
+
+
+# --- configuration ---
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"name": "a.b", "command": ("x",)},
+        {"name": "a"},
+        {"name": "a", "command": ("x",), "url": "https://example.com/mcp"},
+        {"name": "a", "url": "ftp://example.com"},
+        {"name": "a", "url": "http://example.com/mcp", "secret_headers": {"Authorization": "env:TOKEN"}},
+    ],
+)
+def test_a_server_that_makes_no_sense_is_refused(given: dict[str, Any]):
+    with pytest.raises(BadInput):
+        McpServer(**given)
+
+
+def test_servers_are_kept_by_name(tmp_path: Path):
+    servers = [McpServer("a", command=("x",)), McpServer("b", url="https://example.com/mcp")]
+    assert list(mcp_servers(servers, sandbox=choose(), workspace=tmp_path)) == ["a", "b"]
+    with pytest.raises(BadInput, match="two tool servers"):
+        mcp_servers([servers[0], servers[0]], sandbox=choose(), workspace=tmp_path)
