@@ -1,6 +1,7 @@
 """What every surface calls: start, resume, answer, decide, cancel, retry, restart, fork, and look.
 
-It joins dialects, performers and a store into one thing, and knows no surface.
+It joins dialects, performers, the gate and a store into one thing, and knows no surface. Everything is done on
+someone's behalf: by their roles, and within their tenant.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
+from cuebook.administration import Administration, Today, no_policy
 from cuebook.dialects import registry
+from cuebook.gate.people import NotAllowed, Principal
+from cuebook.gate.policy import Policy
 from cuebook.kernel.context import Text, digest_of
 from cuebook.kernel.effects import Effect, Program, Reply
 from cuebook.kernel.engine import Engine, Observer, WatchFunction
@@ -35,18 +39,11 @@ from cuebook.kernel.events import (
     ValueSet,
 )
 from cuebook.kernel.journal import Entry, Place, Verdict, outcome_from, without_void
-from cuebook.kernel.ports import Performer, Store
+from cuebook.kernel.ports import Gate, Performer, Redactor, Store
 from cuebook.kernel.rehearsal import Rehearsal
 from cuebook.kernel.run import Budget, RunRow, Settings, Signal, StepRow, WaitRow
 
 ID_LETTERS = "abcdefghjkmnpqrstvwxyz23456789"
-
-
-class Principal(msgspec.Struct, frozen=True):
-    """On whose behalf something is done. On a laptop, the person at the terminal."""
-
-    name: str = "local"
-    tenant: str = "local"
 
 
 class RunView(msgspec.Struct, frozen=True):
@@ -62,7 +59,10 @@ class RunView(msgspec.Struct, frozen=True):
     result: Any
 
 
-class Service:
+__all__ = ["Principal", "RunView", "Service"]
+
+
+class Service(Administration):
     """Cuebook without a surface."""
 
     def __init__(
@@ -70,14 +70,23 @@ class Service:
         store: Store,
         performers: Mapping[type[Effect], Performer],
         *,
+        gate: Gate | None = None,
+        redactor: Redactor | None = None,
+        today: Today = no_policy,
+        learn: Callable[[Iterable[str]], None] | None = None,
+        on_close: Callable[[], Awaitable[None]] | None = None,
         watches: Mapping[str, Callable[..., WatchFunction]] | None = None,
         key_file: Path | None = None,
         programs: Callable[[RunRow, str, dict[str, Any]], Callable[[Any], Program[Any]]] | None = None,
         **engine: Any,
     ) -> None:
-        self.store = store
-        self.engine = Engine(store, programs or _program_of, performers, watches=watches, **engine)
+        self.engine = Engine(
+            store, programs or _program_of, performers, gate=gate, redactor=redactor, watches=watches, **engine
+        )
+        super().__init__(store, today, self.engine.clock)
         self._key_file = key_file
+        self._learn_handles = learn
+        self._on_close = on_close
         self._live: dict[str, dict[int, tuple[str, list[str]]]] = {}
         """The texts under way of each run, by the attempt's record: the step, and what has come so far."""
         self._asked: dict[tuple[str, Place], int] = {}
@@ -94,12 +103,16 @@ class Service:
         who: Principal = Principal(),
     ) -> RunRow:
         """Creates a run of a playbook's text; `drive` takes it from there. Bad input creates nothing."""
+        who.require("runner", "start runs")
+        await self._learn(who.tenant)
+        self._check_secrets(text, name, inputs)
         dialect = registry.detect(text, name)
         document = dialect.parse(text, name)
         accepted = dialect.accept(document, inputs)
         row = self._row(dialect.name, dialect.interpreter, digest_of(text), name, who)
         row.model = settings.model
-        await self.engine.start(row, text, accepted, settings)
+        policy = None if self.engine.gate is None else (await self._policy_of(document, name, who)).snapshot()
+        await self.engine.start(row, text, accepted, settings, policy)
         return row
 
     async def restart(self, run: str, step: str, *, visit: int | None = None, who: Principal = Principal()) -> RunRow:
@@ -118,7 +131,8 @@ class Service:
         who: Principal = Principal(),
     ) -> RunRow:
         """A restart with edits: values and settings that hold from this step on."""
-        parent = await self.get(run)
+        who.require("runner", "start runs")
+        parent = await self.get(run, who)
         known = [s for s in await self.store.steps(parent.id) if s.label == step and s.path == path and s.seq]
         if visit is not None:
             known = [s for s in known if s.visit == visit]
@@ -134,6 +148,7 @@ class Service:
 
     async def drive(self, run: str) -> RunRow:
         """Goes on with a run until it waits for someone or ends. Where another process has it, follows that one."""
+        await self._learn((await self.store.run(run)).tenant)
         while True:
             try:
                 row = await self.engine.drive(run)
@@ -157,7 +172,9 @@ class Service:
 
     async def answer(self, wait: str, value: str, who: Principal = Principal(), *, token: str | None = None) -> WaitRow:
         """Answers a question, once. A value that does not fit leaves it waiting."""
-        row = await self._wait(wait, token)
+        row = await self._wait(wait, token, who)
+        if token is None:
+            who.require("runner", "answer questions")
         if row.kind != "question":
             raise BadInput(f"{row.id} is no question but a {row.kind}.", fix=_how_to(row))
         return await self._complete(row, {"value": _fitting(row, value)}, who)
@@ -171,7 +188,8 @@ class Service:
         settings: Mapping[str, Any] | None = None,
     ) -> RunRow:
         """Ends a pause (a breakpoint or a spent budget), with values and settings to change."""
-        row = await self.get(run)
+        who.require("runner", "resume runs")
+        row = await self.get(run, who)
         pauses = [wait for wait in await self.store.waits(run=row.id) if wait.kind in ("breakpoint", "budget")]
         checked = _checked_settings(settings)
         changes = [_raised(wait, checked) if wait.kind == "budget" else checked for wait in pauses]
@@ -184,17 +202,25 @@ class Service:
     async def decide(
         self,
         wait: str,
-        decision: Literal["repeat", "stop", "done"],
+        decision: Literal["approve", "deny", "repeat", "stop", "done"],
         who: Principal = Principal(),
         *,
+        reason: str = "",
         outcome: Mapping[str, Any] | None = None,
         token: str | None = None,
     ) -> WaitRow:
-        """Says what became of an effect that is in doubt. `done` needs its outcome."""
-        row = await self._wait(wait, token)
+        """Decides what needs someone with the role for it, once: an approval, or an effect that is in doubt.
+
+        `done` needs the effect's outcome.
+        """
+        row = await self._wait(wait, token, who)
+        if token is None:
+            who.require("approver", "decide this")
+        if row.kind == "approval":
+            return await self._complete(row, _approval(row, decision, reason, who), who)
         if row.kind != "in_doubt":
-            raise BadInput(f"{row.id} is not in doubt but a {row.kind}.", fix=_how_to(row))
-        answer: dict[str, Any] = {"decision": decision}
+            raise BadInput(f"{row.id} is not to be decided: it is a {row.kind}.", fix=_how_to(row))
+        answer: dict[str, Any] = {"decision": decision, "reason": reason}
         if decision == "done":
             answer["outcome"] = _checked_outcome(row, outcome)
         elif decision not in ("repeat", "stop"):
@@ -203,19 +229,22 @@ class Service:
 
     async def cancel(self, run: str, reason: str = "", who: Principal = Principal()) -> RunRow:
         """Asks a run to stop and undo; a second time, at once."""
-        row = await self.get(run)
+        who.require("runner", "cancel runs")
+        row = await self.get(run, who)
         await self._signal(Signal(row.id, "cancel", {"reason": reason}, who.name))
         return row
 
     async def retry(self, run: str, *, whole_step: bool = False, who: Principal = Principal()) -> RunRow:
         """Goes on with a failed run at the effect that failed, or at the beginning of its step."""
-        row = await self.get(run)
+        who.require("runner", "retry runs")
+        row = await self.get(run, who)
         await self._signal(Signal(row.id, "retry", {"whole_step": whole_step}, who.name))
         return row
 
     async def send(self, run: str, channel: str, value: Any, who: Principal = Principal()) -> RunRow:
         """Sends a message to a run that waits for one, or will."""
-        row = await self.get(run)
+        who.require("runner", "send messages")
+        row = await self.get(run, who)
         await self._signal(Signal(row.id, "message", {"channel": channel, "value": value}, who.name))
         return row
 
@@ -225,23 +254,26 @@ class Service:
 
     # --- looking ---
 
-    async def get(self, run: str) -> RunRow:
+    async def get(self, run: str, who: Principal = Principal()) -> RunRow:
         """A run by its id or the beginning of it."""
+        who.require("viewer", "look at runs")
         try:
-            return await self.store.run(run)
+            return _of_tenant(await self.store.run(run), who)
         except NotFound:
-            alike = [row for row in await self.store.runs(limit=1000) if run and row.id.startswith(run)]
+            mine = await self.store.runs(tenant=who.tenant, limit=1000)
+            alike = [row for row in mine if run and row.id.startswith(run)]
             if len(alike) == 1:
                 return alike[0]
             if alike:
                 raise BadInput(f"'{run}' fits {len(alike)} runs.", fix="Give more of its id.") from None
             raise
 
-    async def runs(self, *, status: Sequence[str] = (), limit: int = 100) -> list[RunRow]:
-        return await self.store.runs(status=status, limit=limit)
+    async def runs(self, *, status: Sequence[str] = (), limit: int = 100, who: Principal = Principal()) -> list[RunRow]:
+        who.require("viewer", "look at runs")
+        return await self.store.runs(tenant=who.tenant, status=status, limit=limit)
 
-    async def view(self, run: str) -> RunView:
-        row = await self.get(run)
+    async def view(self, run: str, who: Principal = Principal()) -> RunView:
+        row = await self.get(run, who)
         entries = without_void([entry async for entry in self.engine.entries(row.id)])
         values: dict[str, Any] = {}
         outputs: dict[str, Text] = {}
@@ -262,26 +294,28 @@ class Service:
         steps, waits = await self.store.steps(row.id), await self.store.waits(run=row.id)
         return RunView(row, steps, waits, values, outputs, artifact, result)
 
-    async def inbox(self) -> list[WaitRow]:
+    async def inbox(self, who: Principal = Principal()) -> list[WaitRow]:
         """Everything that waits for a person."""
-        return [wait for wait in await self.store.waits() if wait.kind not in ("timer", "message")]
+        who.require("viewer", "look at runs")
+        return [wait for wait in await self.store.waits(tenant=who.tenant) if wait.kind not in ("timer", "message")]
 
-    async def verify(self, run: str) -> Verdict:
-        return await self.engine.verify((await self.get(run)).id)
+    async def verify(self, run: str, who: Principal = Principal()) -> Verdict:
+        return await self.engine.verify((await self.get(run, who)).id)
 
-    async def replay(self, run: str) -> Rehearsal:
-        return await self.engine.replay((await self.get(run)).id)
+    async def replay(self, run: str, who: Principal = Principal()) -> Rehearsal:
+        return await self.engine.replay((await self.get(run, who)).id)
 
     def observe(self, observer: Observer) -> Callable[[], None]:
         return self.engine.observe(observer)
 
     async def events(
-        self, run: str, after: str = "0", *, follow: bool = True
+        self, run: str, after: str = "0", *, follow: bool = True, who: Principal = Principal()
     ) -> AsyncIterator[Entry | TextChunk | TextReset]:
         """Everything that happened after an event id, then what happens, until the run waits or ends.
 
         An id is a record's number, or `number.offset` within the text that the record's call streams.
         """
+        run = (await self.get(run, who)).id
         number, _, offset = after.partition(".")
         seq = int(number)
         texts = _Shown()
@@ -317,6 +351,8 @@ class Service:
             stop()
 
     async def close(self) -> None:
+        if self._on_close is not None:
+            await self._on_close()
         await self.engine.close()
         await self.store.close()
 
@@ -373,18 +409,46 @@ class Service:
             updated=now,
         )
 
-    async def _wait(self, wait: str, token: str | None) -> WaitRow:
+    async def _policy_of(self, document: Any, name: str, who: Principal) -> Policy:
+        """Today's policy, with what the playbook itself says: it can only make it stricter."""
+        today = await self.policy(who)
+        own = getattr(document, "policy", None)
+        return today if own is None else today.with_playbook(own, name)
+
+    async def _learn(self, tenant: str) -> None:
+        """Whatever is written from here on is masked, also by a process that never resolves the secret itself."""
+        if self._learn_handles is not None:
+            self._learn_handles([str(body["handle"]) for body in (await self.store.kept(tenant, "secret")).values()])
+
+    def _check_secrets(self, text: str, name: str, inputs: Mapping[str, Any]) -> None:
+        """A secret belongs into no text. What a playbook needs of one is its handle."""
+        masked = self.engine.redactor.value
+        found = [name] if masked(text) is not text else []
+        found += [f"the input '{one}'" for one, value in inputs.items() if masked(value) is not value]
+        if found:
+            raise BadInput(
+                f"The value of a secret stands in {' and in '.join(found)}; nothing was started.",
+                fix="Take it out and give the secret's handle instead, as in env:NAME.",
+            )
+
+    async def _wait(self, wait: str, token: str | None, who: Principal) -> WaitRow:
         if token is not None and not hmac.compare_digest(token.encode(), self.token(wait).encode()):
             raise Refused("This token does not belong to this question.")
-        return await self.store.wait(wait)
+        row = await self.store.wait(wait)
+        if token is None and row.tenant != who.tenant:
+            raise NotFound(f"There is no wait {wait}.")
+        return row
 
     async def _complete(self, row: WaitRow, answer: dict[str, Any], who: Principal) -> WaitRow:
-        done = await self.store.complete_wait(row.id, answer, who.name, self.engine.clock())
+        await self._learn(row.tenant)
+        kept = self.engine.redactor.value(answer)
+        done = await self.store.complete_wait(row.id, kept, who.name, self.engine.clock())
         await self.engine.hear(row.run)
         return done
 
     async def _signal(self, signal: Signal) -> None:
-        await self.store.signal(signal)
+        await self._learn((await self.store.run(signal.run)).tenant)
+        await self.store.signal(self.engine.redactor.value(signal))
         await self.engine.hear(signal.run)
 
     def _key(self) -> bytes:
@@ -445,8 +509,27 @@ def _program_of(row: RunRow, text: str, inputs: dict[str, Any]) -> Callable[[Any
     return dialect.start(dialect.parse(text, row.name), inputs, row.interpreter)
 
 
+def _of_tenant(row: RunRow, who: Principal) -> RunRow:
+    if row.tenant != who.tenant:
+        raise NotFound(f"There is no run {row.id}.")
+    return row
+
+
+def _approval(row: WaitRow, decision: str, reason: str, who: Principal) -> dict[str, Any]:
+    """What an approver says, bound to the digest of what was shown."""
+    if decision not in ("approve", "deny"):
+        raise BadInput(f"'{decision}' does not decide an approval.", fix="Say approve or deny.")
+    if row.details.get("different_person") and who.name == row.owner:
+        raise NotAllowed(
+            f"{who.name} started this run, and the policy wants another person to decide.",
+            fix="Ask another approver.",
+        )
+    return {"decision": decision, "digest": row.details.get("digest", ""), "reason": reason}
+
+
 def _how_to(row: WaitRow) -> str:
     return {
+        "approval": f"`cuebook decide {row.run} approve|deny` decides it.",
         "question": f"`cuebook answer {row.run} VALUE` answers it.",
         "breakpoint": f"`cuebook resume {row.run}` goes on.",
         "budget": f"`cuebook resume {row.run}` with a larger budget goes on.",

@@ -99,7 +99,7 @@ CASES: list[tuple[Callable[[Desk], None], str, str]] = [
     (nothing, "resume abc", "There are no runs yet."),
     (nothing, "cancel abc", "There are no runs yet."),
     (nothing, "events abc --after x", "--after: 'x' is no event id."),
-    (nothing, "decide abc maybe", "Invalid value for '{repeat|stop|done}'"),
+    (nothing, "decide abc maybe", "Invalid value for '{approve|deny|repeat|stop|done}'"),
     (nothing, "keys set nobody", "There is no provider 'nobody'."),
     (nothing, "keys set ollama", "The provider 'ollama' wants no key."),
     (nothing, "keys set openai", "This system has no keyring that Cuebook can use. Set OPENAI_API_KEY"),

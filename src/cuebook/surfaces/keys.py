@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from cuebook.kernel.errors import BadInput
@@ -23,9 +23,23 @@ class Keys:
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         self._environ = os.environ if environ is None else environ
         self._kept: dict[str, str | None] = {}
+        self.on_found: Callable[[str, str], None] = lambda handle, key: None
+        """Told of every key before it is handed out: from then on it is masked."""
 
     def __call__(self, name: str) -> str | None:
-        return self._environ.get(name, "").strip() or self._in_keyring(name)
+        return self.in_environment(name) or self.in_keyring(name)
+
+    def in_environment(self, name: str) -> str | None:
+        key = self._environ.get(name, "").strip()
+        if key:
+            self.on_found(f"env:{name}", key)
+        return key or None
+
+    def in_keyring(self, name: str) -> str | None:
+        key = self._in_keyring(name)
+        if key:
+            self.on_found(f"keyring:{name}", key)
+        return key
 
     def source(self, name: str) -> Literal["environment", "keyring"] | None:
         if self._environ.get(name, "").strip():

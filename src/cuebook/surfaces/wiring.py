@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from cuebook.config import Config, Provider
-from cuebook.kernel.effects import AskModel
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.run import Settings
 from cuebook.performers.models import DEFAULT, ModelPerformer, Prices, ProviderConfig, Providers
@@ -13,6 +12,7 @@ from cuebook.performers.models.providers import BUILT_IN
 from cuebook.service import Service
 from cuebook.stores.sqlite import SqliteStore
 from cuebook.surfaces.keys import Keys
+from cuebook.surfaces.reaching import Reaching
 
 EMBEDDED_MAX_TOKENS = 512
 """The embedded model does not always know when to stop, and takes its time."""
@@ -27,6 +27,7 @@ class Wiring:
         custom = {name: _merged(provider) for name, provider in config.providers.items()}
         self.provider_configs: dict[str, ProviderConfig] = {**BUILT_IN, **custom}
         self.providers = Providers(self.keys, custom)
+        self.reaching = Reaching(config, self.keys)
 
     @property
     def model(self) -> str:
@@ -68,8 +69,21 @@ class Wiring:
         performer = self.performer()
         if path.is_dir():
             raise BadInput(f"The store {path} is a folder.", fix="Give the path of a file.")
+        performers = self.reaching.performers(performer)
         store = SqliteStore(path, synchronous=self.config.get("synchronous"))
-        return Service(store, {AskModel: performer}, key_file=path.with_name(f"{path.name}.key"))
+        for config in self.provider_configs.values():
+            if config.key:
+                self.keys.in_environment(config.key)  # known to the redactor before anything is written
+        return Service(
+            store,
+            performers,
+            gate=self.reaching.gate(performers, store),
+            redactor=self.reaching.redactor,
+            today=self.reaching.today,
+            learn=self.reaching.learn,
+            on_close=self.reaching.tools.close,
+            key_file=path.with_name(f"{path.name}.key"),
+        )
 
     def key_name(self, provider: str) -> str:
         """The name under which a provider's key is found."""

@@ -19,7 +19,7 @@ COMMANDS = {
     "run": ("running", "Run a playbook."),
     "resume": ("continuing", "Go on with a run that is paused or was interrupted."),
     "answer": ("continuing", "Answer the question a run waits for."),
-    "decide": ("continuing", "Say what became of an effect that is in doubt."),
+    "decide": ("continuing", "Approve or deny what a run wants to do, or settle what is in doubt."),
     "cancel": ("continuing", "Stop a run; a second time, at once."),
     "retry": ("continuing", "Go on with a failed run where it failed."),
     "restart": ("branching", "Start a new run that keeps what an old one did before a step."),
@@ -32,6 +32,9 @@ COMMANDS = {
     "inbox": ("looking", "List everything that waits for a person."),
     "models": ("models", "List the models there are, or install the embedded one."),
     "keys": ("keys", "Keep the keys of providers in the system's keyring."),
+    "policy": ("policy", "Test, show and change what playbooks may do."),
+    "secrets": ("secrets", "Name the secrets that playbooks may be given."),
+    "users": ("users", "Say who may look, run, approve and administer."),
     "doctor": ("doctor", "Say what was found, where, and what is missing."),
 }
 """Each command: its module, and its line in the list."""
@@ -69,7 +72,7 @@ class Commands(click.Group):
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 completed, 1 failed, 2 bad input, 3 waits for a person, 4 paused by a budget,"
-    " 5 cancelled or expired, 130 interrupted.",
+    " 5 denied, cancelled or expired, 130 interrupted.",
 )
 @click.version_option(__version__, prog_name="cuebook", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error.")

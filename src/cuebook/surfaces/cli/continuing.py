@@ -64,14 +64,19 @@ def answer_command(given: Given) -> int:
     "decide",
     [
         click.Argument(["run_or_wait"]),
-        click.Argument(["decision"], type=click.Choice(["repeat", "stop", "done"])),
+        click.Argument(["decision"], type=click.Choice(["approve", "deny", "repeat", "stop", "done"])),
+        click.Option(["--reason"], metavar="TEXT", default="", help="Why, for the record."),
         click.Option(["--outcome"], metavar="JSON", help="With 'done': what the effect gave back."),
+        options.AS_USER,
         options.STORE,
         *options.LIVE,
     ],
 )
 def decide_command(given: Given) -> int:
-    """Say what became of an effect that is in doubt.
+    """Approve or deny what a run wants to do, or settle what is in doubt.
+
+    `cuebook inbox WAIT` shows what an approval is about. 'approve' and 'deny' count once; what was approved is exactly
+    what runs, and a change asks again.
 
     An effect is in doubt if the process ended while it was under way: nobody knows whether it happened. 'repeat' does
     it again, 'stop' fails the run, and 'done' goes on with the outcome you give.
@@ -79,9 +84,11 @@ def decide_command(given: Given) -> int:
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
         outcome = _outcome(given["outcome"])
-        wait = await session.wait_of(service, given["run_or_wait"], "in_doubt")
+        who = await session.acting(service, given)
+        kind = "approval" if given["decision"] in ("approve", "deny") else "in_doubt"
+        wait = await session.wait_of(service, given["run_or_wait"], kind)
         row = await service.get(wait.run)
-        await service.decide(wait.id, given["decision"], outcome=outcome)
+        await service.decide(wait.id, given["decision"], who, reason=given["reason"], outcome=outcome)
         return row
 
     return session.in_foreground(given, act)

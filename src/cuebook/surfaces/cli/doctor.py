@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
+import shlex
 import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
 
 from cuebook import __version__
+from cuebook.config import config_folder
+from cuebook.gate.policy import find, load_bundle
+from cuebook.gate.sandbox import probe
 from cuebook.kernel.errors import BadInput
 from cuebook.performers.models import ProviderStatus, find_weights
 from cuebook.stores.schema import MIGRATIONS
@@ -27,6 +32,13 @@ def doctor_command(given: Given) -> int:
     """
     wiring = session.wiring_of(given)
     found, missing = examined(wiring)
+    found["sandbox"] = _sandbox(wiring, missing)
+    found["workspace"] = _workspace(wiring, missing)
+    found["policy"] = _policy(wiring, missing)
+    found["tool_servers"] = [
+        {"name": one.name, "where": one.where, "runs": shlex.join(one.command) or one.url}
+        for one in wiring.config.reach.servers.values()
+    ]
     if given["as_json"]:
         sys.stdout.write(live.json_line({**found, "missing": missing}))
     else:
@@ -75,6 +87,43 @@ def examined(wiring: Wiring) -> tuple[dict[str, Any], list[str]]:
         "keyring": {"backend": name, "usable": works},
     }
     return found, missing
+
+
+def _sandbox(wiring: Wiring, missing: list[str]) -> dict[str, Any]:
+    """What really holds, found by trying it."""
+    probes = asyncio.run(probe())
+    setting = wiring.config.get("sandbox")
+    working = [one.name for one in probes if one.works]
+    active = setting if setting != "auto" else next(iter(working), None)
+    if setting == "none":
+        missing.append("The sandbox is switched off: commands and tool servers run with all your rights.")
+    elif active not in working:
+        missing.append(
+            f"No sandbox works here{'' if setting == 'auto' else f' as {setting}'}: commands and tool servers are"
+            ' refused. Install bubblewrap, or set sandbox = "none" if you must.'
+        )
+        active = None
+    tried = [{"name": one.name, "works": one.works, "detail": one.detail} for one in probes]
+    return {"setting": setting, "active": active, "tried": tried}
+
+
+def _workspace(wiring: Wiring, missing: list[str]) -> dict[str, Any]:
+    path = wiring.config.get("workspace")
+    problem = wiring.reaching.unfit(path)
+    if problem is not None:
+        missing.append(f"{problem}")
+    return {"path": str(path), "usable": problem is None}
+
+
+def _policy(wiring: Wiring, missing: list[str]) -> list[dict[str, Any]]:
+    try:
+        found = find(config_folder(os.environ), wiring.config.folder)
+        for one in found:
+            load_bundle(one.path)
+    except BadInput as error:
+        missing.append(str(error))
+        return []
+    return [{"whose": one.whose, "path": str(one.path)} for one in found]
 
 
 def _setting(wiring: Wiring, name: str) -> dict[str, Any]:
@@ -156,9 +205,15 @@ def _in_words(found: dict[str, Any], missing: list[str]) -> str:
         f"model     {found['model']['name']} ({'ready' if found['model']['usable'] else 'cannot be used'})",
         f"weights   {found['weights'] or 'none'}",
         f"keyring   {found['keyring']['backend']}",
+        f"workspace {found['workspace']['path']}{'' if found['workspace']['usable'] else ' (cannot be used)'}",
+        f"sandbox   {found['sandbox']['active'] or 'none that works'} (set to {found['sandbox']['setting']})",
+        *(f"          {_probe_line(one)}" for one in found["sandbox"]["tried"]),
+        *(f"policy    {one['path']} ({one['whose']})" for one in found["policy"]),
+        *([] if found["policy"] else ["policy    no file: what only reads is allowed, everything else is asked about"]),
+        *(f"tools     {one['name']}: {one['runs']} ({one['where']})" for one in found["tool_servers"]),
         "",
         "settings",
-        *(f"  {name:<16}{_value(one['value']):<32}  {one['origin']}" for name, one in found["settings"].items()),
+        *(f"  {name:<20}{_value(one['value']):<32}  {one['origin']}" for name, one in found["settings"].items()),
         "",
         "providers",
         *(_provider_line(one) for one in found["providers"]),
@@ -170,6 +225,10 @@ def _in_words(found: dict[str, Any], missing: list[str]) -> str:
         lines.append("Nothing is missing.")
     lines.append("Another model: `cuebook run --model provider/model`, CUEBOOK_MODEL, or 'model' in cuebook.toml.")
     return "\n".join(lines) + "\n"
+
+
+def _probe_line(one: dict[str, Any]) -> str:
+    return f"{one['name']}: {'works' if one['works'] else 'does not work'}; {one['detail']}"
 
 
 def _file_line(file: dict[str, Any]) -> str:

@@ -160,9 +160,11 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-@command("inbox", [options.STORE, options.AS_JSON])
+@command("inbox", [click.Argument(["wait"], required=False), options.STORE, options.AS_JSON])
 def inbox_command(given: Given) -> int:
-    """List everything that waits for a person."""
+    """List everything that waits for a person, or show one WAIT in full."""
+    if given["wait"]:
+        return _looking(given, lambda service: _one_wait(service, given))
     if not session.wiring_of(given).has_store():
         return _nothing(given, f"Nothing waits. {session.NO_RUNS}")
 
@@ -181,6 +183,19 @@ def inbox_command(given: Given) -> int:
         return 0
 
     return _looking(given, look)
+
+
+async def _one_wait(service: Service, given: Given) -> int:
+    wait = await session.wait_of(service, given["wait"], "approval")
+    if given["as_json"]:
+        sys.stdout.write(live.json_line(wording.wait_object(wait)))
+    elif wait.kind == "approval":
+        sys.stdout.write("\n".join(wording.approval_lines(wait)) + "\n")
+    else:
+        row = await service.get(wait.run)
+        sys.stdout.write(f"{wait.id}, run {wait.run}, step {wait.place.step or '-'}\n{wait.prompt}\n")
+        sys.stdout.write(f"{'next:':<12}{wording.what_next(row, [wait])}\n")
+    return 0
 
 
 @command("verify", [RUN, options.STORE, options.AS_JSON])

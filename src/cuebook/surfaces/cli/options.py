@@ -18,6 +18,8 @@ AS_EVENTS = click.Option(["--events", "as_events"], is_flag=True, help="Print ev
 AS_LIVE = click.Option(["--live", "as_live"], is_flag=True, help="Stream as on a terminal, wherever it goes.")
 NO_COLOR = click.Option(["--no-color"], is_flag=True, help="No colours, as with NO_COLOR in the environment.")
 
+AS_USER = click.Option(["--as", "as_user"], metavar="NAME", help="As this user, with the roles they have.")
+
 SETTINGS: list[click.Parameter] = [
     click.Option(["--model"], metavar="NAME", help="provider/model, or 'local' for the embedded one."),
     click.Option(["--max-tokens"], metavar="N", help="The most tokens that a reply may have."),

@@ -14,7 +14,7 @@ from cuebook.kernel.errors import BadInput, CuebookError, NotFound, StoreError
 from cuebook.kernel.journal import without_void
 from cuebook.kernel.replay import Recorded
 from cuebook.kernel.run import RunRow, Settings, WaitRow
-from cuebook.service import Service
+from cuebook.service import Principal, Service
 from cuebook.surfaces.cli import complain, wording
 from cuebook.surfaces.cli.live import View, view_for
 from cuebook.surfaces.cli.options import Given, configuration
@@ -63,6 +63,19 @@ def perform(work: Coroutine[Any, Any, int]) -> int:
         start = "\n" if sys.stderr.isatty() else ""
         complain(f"{start}cuebook: interrupted. `cuebook resume {interrupted.run}` goes on where it stopped.")
         return 130
+
+
+Act = Callable[[Service], Awaitable[int]]
+
+
+def with_service(given: Given, act: Act, *, create: bool = True) -> int:
+    """Does something that drives no run."""
+
+    async def work() -> int:
+        async with opened(wiring_of(given), create=create) as service:
+            return await act(service)
+
+    return perform(work())
 
 
 def in_foreground(
@@ -164,6 +177,12 @@ async def accepted_values(service: Service, row: RunRow, values: dict[str, str])
     entries = without_void([entry async for entry in service.engine.entries(row.id)])
     accepted = dialect.accept(document, {**Recorded(entries, 0).inputs, **values})
     return {name: accepted[name] for name in values}
+
+
+async def acting(service: Service, given: Given) -> Principal:
+    """Whoever sits at the terminal may do everything, or says as which user to act."""
+    name = given.get("as_user")
+    return await service.principal(name) if name else Principal()
 
 
 async def wait_of(service: Service, name: str, kind: str) -> WaitRow:

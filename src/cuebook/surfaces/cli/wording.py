@@ -23,6 +23,8 @@ EXIT_CODES = {
 def exit_code(row: RunRow) -> int:
     if row.status == "paused" and row.reason == "budget":
         return 4
+    if row.status == "failed" and row.reason == "forbidden":
+        return 5
     return EXIT_CODES.get(row.status, 1)
 
 
@@ -89,7 +91,8 @@ def what_next(row: RunRow, waits: list[WaitRow], alive: bool = False) -> str:
         case "awaiting_input":
             return f"cuebook answer {row.id} VALUE"
         case "awaiting_approval":
-            return f"cuebook decide {row.id} repeat|stop|done"
+            approval = any(wait.kind == "approval" for wait in waits)
+            return f"cuebook decide {row.id} {'approve|deny' if approval else 'repeat|stop|done'}"
         case "paused" if row.reason == "budget":
             return f"cuebook resume {row.id} {_larger(waits)}"
         case "paused":
@@ -158,7 +161,44 @@ def wait_object(wait: WaitRow) -> dict[str, Any]:
         "default": wait.default,
         "opened": wait.opened,
         "expires": wait.expires,
+        **({"approval": approval_object(wait)} if wait.kind == "approval" else {}),
     }
+
+
+def approval_object(wait: WaitRow) -> dict[str, Any]:
+    """What an approver decides about."""
+    names = ("summary", "preview", "rules", "requester", "about", "digest", "on_expiry", "held", "suggestions")
+    return {name: wait.details[name] for name in names if name in wait.details}
+
+
+def approval_lines(wait: WaitRow) -> list[str]:
+    """An approval in full, as plain text."""
+    lines = [f"approval {wait.id}, run {wait.run}, step {wait.place.step or '-'}", wait.prompt, ""]
+    for name, text in wait.details.get("preview", {}).items():
+        lines += [f"{name}:", *(f"  | {line}" for line in str(text).split("\n"))]
+    lines.append("")
+    for name, words in (
+        ("asked because", "; ".join(wait.details.get("rules", []))),
+        ("asked by", wait.details.get("requester", "")),
+        ("since", moment(wait.opened)),
+        ("until", _until(wait)),
+        ("digest", wait.details.get("digest", "")),
+        ("yes", f"cuebook decide {wait.id} approve --reason WHY"),
+        ("no", f"cuebook decide {wait.id} deny --reason WHY"),
+    ):
+        if words:
+            lines.append(f"{name + ':':<15}{words}")
+    choices = [f"{domain} '{pattern}'" for domain, pattern in wait.details.get("suggestions", [])]
+    if choices:
+        lines.append(f"{'always:':<15}cuebook policy allow {choices[0]}")
+    return lines
+
+
+def _until(wait: WaitRow) -> str:
+    if wait.expires is None:
+        return "held: its time is over, and it waits on" if wait.details.get("held") else "no end"
+    ends = {"cancel": "the run ends then", "hold": "it waits on then", "deny": "it is denied then"}
+    return f"{moment(wait.expires)} ({ends.get(wait.details.get('on_expiry', ''), 'it expires then')})"
 
 
 def _step_object(step: StepRow) -> dict[str, Any]:

@@ -16,10 +16,22 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from cuebook.config import reach
+from cuebook.config.reach import Reach, Search, ToolServer
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.run import Budget
 
 FILE = "cuebook.toml"
+SANDBOXES = ("auto", "landlock", "bubblewrap", "none")
+LIMITS: dict[str, Any] = {
+    "limits.seconds": 60.0,
+    "limits.max_seconds": 300.0,
+    "limits.output": 32_768,
+    "limits.max_output": 512_000,
+    "limits.cpu_seconds": 60,
+    "limits.memory": 1 << 30,
+    "limits.processes": 128,
+}
 PAUSE_EXPIRY = 24 * 3600.0
 
 
@@ -61,9 +73,12 @@ class Config:
 
     values: Mapping[str, Value]
     providers: Mapping[str, Provider] = field(default_factory=dict)
+    reach: Reach = field(default_factory=Reach)
     user_file: Path | None = None
     project_file: Path | None = None
     """None where there is none up from the working folder."""
+    folder: Path = Path()
+    """The working folder."""
 
     def get(self, name: str) -> Any:
         return self.values[name].value
@@ -179,6 +194,34 @@ def _synchronous(value: Any) -> str:
     return name
 
 
+def _sandbox(value: Any) -> str:
+    if value not in SANDBOXES:
+        raise _Unfit(f"must be one of {', '.join(SANDBOXES)}")
+    return str(value)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(
+        isinstance(n, str) and _VARIABLE.fullmatch(n.strip()) for n in names
+    ):
+        raise _Unfit('must be names of variables, as in ["LANG", "EDITOR"]')
+    return tuple(name.strip() for name in names)
+
+
+_SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, str) and value.strip()[-1:].lower() in _SIZES:
+        text = value.strip()
+        return int(_amount(text[:-1]) * _SIZES[text[-1].lower()])
+    try:
+        return _whole(value)
+    except _Unfit:
+        raise _Unfit('must be a number of bytes, or a size as in "512M"') from None
+
+
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -203,6 +246,17 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "temperature": _temperature,
     "pause_expiry": _duration,
     "prices": _path,
+    "sandbox": _sandbox,
+    "workspace": _path,
+    "prompts": _path,
+    "pass_env": _names,
+    "limits.seconds": _amount,
+    "limits.max_seconds": _amount,
+    "limits.output": _size,
+    "limits.max_output": _size,
+    "limits.cpu_seconds": _whole,
+    "limits.memory": _size,
+    "limits.processes": _whole,
     "budget.money": _amount,
     "budget.tokens": _whole,
     "budget.seconds": _amount,
@@ -211,6 +265,9 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
 """Every value that can be configured, and what it may be."""
 
 ENVIRONMENT = {name: f"CUEBOOK_{name.replace('.', '_').upper()}" for name in _KINDS}
+
+_GUARDED = ("sandbox", "workspace", "pass_env")
+"""What a project's file may not set: it may come with a clone, and must not open what the user closed."""
 
 _PROVIDER_FIELDS = ("base_url", "key_env", "protocol")
 _NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
@@ -234,14 +291,19 @@ def load(
     values["store"] = Value(data_folder(environ) / "cuebook.db", DEFAULT)
     values["synchronous"] = Value("FULL", DEFAULT)
     values["pause_expiry"] = Value(PAUSE_EXPIRY, DEFAULT)
+    values["sandbox"] = Value("auto", DEFAULT)
+    values["pass_env"] = Value((), DEFAULT)
+    for name, otherwise in LIMITS.items():
+        values[name] = Value(otherwise, DEFAULT)
     providers: dict[str, Provider] = {}
+    tables = _Tables()
 
     users = config_folder(environ) / FILE
     projects = project_file(folder)
     if users.is_file():
-        _File(users, shared=False).into(values, providers)
+        _File(users, shared=False).into(values, providers, tables)
     if projects is not None and projects != users:
-        _File(projects, shared=True).into(values, providers)
+        _File(projects, shared=True).into(values, providers, tables)
     for name, variable in ENVIRONMENT.items():
         given = environ.get(variable, "")
         if given.strip():
@@ -250,7 +312,13 @@ def load(
         if given is not None:
             flag = "--" + name.replace(".", "-").replace("_", "-")
             values[name] = Value(_checked(name, given, flag), Origin(flag))
-    return Config(values, providers, users, projects)
+    around = projects.parent if projects is not None else folder
+    if values["workspace"].value is None:
+        values["workspace"] = Value(around, DEFAULT)
+    if values["prompts"].value is None:
+        values["prompts"] = Value(around / "prompts", DEFAULT)
+    found = Reach(tables.servers, tables.functions, tables.search)
+    return Config(values, providers, found, users, projects, folder)
 
 
 def _working_folder() -> Path:
@@ -271,6 +339,15 @@ def _shown(given: Any) -> str:
     return repr(given) if len(repr(given)) <= 60 else f"a {type(given).__name__}"
 
 
+@dataclass
+class _Tables:
+    """What the files say about tools, as it is gathered."""
+
+    servers: dict[str, ToolServer] = field(default_factory=dict)
+    functions: dict[str, str] = field(default_factory=dict)
+    search: Search | None = None
+
+
 class _File:
     """One `cuebook.toml`. A shared one lies in a project, where others may have written it."""
 
@@ -288,24 +365,48 @@ class _File:
         except tomllib.TOMLDecodeError as error:
             raise BadInput(f"{self._where_of(error)}: this is not TOML: {_said(error)}.", fix="Correct it.") from None
 
-    def into(self, values: dict[str, Value], providers: dict[str, Provider]) -> None:
+    def into(self, values: dict[str, Value], providers: dict[str, Provider], tables: _Tables) -> None:
         for name, given in self.tables.items():
             if name == "providers":
                 self._providers(given, providers)
-            elif name == "budget":
+            elif name in ("mcp", "tools", "search"):
+                self._reach(name, self._table(name, given), tables)
+            elif name in ("budget", "limits"):
                 for part, amount in self._table(name, given).items():
-                    self._value(f"budget.{part}", amount, values)
+                    self._value(f"{name}.{part}", amount, values)
             else:
                 self._value(name, given, values)
 
     def _value(self, name: str, given: Any, values: dict[str, Value]) -> None:
         if name not in _KINDS:
-            raise self._unknown(name, [*_KINDS, "providers"])
+            raise self._unknown(name, [*_KINDS, "providers", "mcp", "tools", "search"])
         origin = self._origin(name)
+        if self.shared and (name in _GUARDED or name.startswith("limits.")):
+            raise BadInput(
+                f"{origin}: a project's file may not set '{name}'.",
+                fix=f"Set it in the {FILE} of your user, in {ENVIRONMENT[name]}, or leave it out.",
+            )
         value = _checked(name, given, str(origin))
         if isinstance(value, Path):
             value = self.path.parent / value
         values[name] = Value(value, origin)
+
+    def _reach(self, name: str, table: dict[str, Any], tables: _Tables) -> None:
+        def refuse(dotted: str, wrong: str, fix: str) -> BadInput:
+            return BadInput(f"{self._origin(dotted)}: {wrong}", fix=fix)
+
+        if name == "search":
+            tables.search = reach.search(table, refuse, shared=self.shared)
+            return
+        for one, value in table.items():
+            if name == "tools":
+                tables.functions[one] = reach.function(one, value, refuse, shared=self.shared)
+                continue
+            if self.shared and one in tables.servers:
+                raise refuse(f"mcp.{one}", f"Your own file has a tool server '{one}' already.", "Choose another name.")
+            described = self._table(f"mcp.{one}", value)
+            where = str(self._origin(f"mcp.{one}"))
+            tables.servers[one] = reach.server(one, described, where, refuse, shared=self.shared)
 
     def _providers(self, given: Any, providers: dict[str, Provider]) -> None:
         for name, table in self._table("providers", given).items():

@@ -1,0 +1,89 @@
+"""What a person is shown before saying yes, and the digest that holds the yes to exactly that.
+
+A preview is plain text: nothing in it can colour, reorder or hide what stands there.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from cuebook.kernel.confinement import Limits
+from cuebook.kernel.effects import Effect
+from cuebook.kernel.ports import Action, Description
+
+SHOWN = 2_000
+"""Characters that are shown of each part of a preview; of a longer one the beginning and the end."""
+PARTS = 20
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
+_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_KEPT = "\n\t"
+
+
+def shown(text: str, limit: int = SHOWN) -> str:
+    """The text as it can be looked at: every character that would not be seen as itself is spelled out."""
+    text = text.replace("\r\n", "\n")
+    if len(text) > limit:
+        ending = limit // 4
+        left_out = len(text) - limit
+        return f"{_plain(text[: limit - ending])}\n[... {left_out:,} more characters ...]\n{_plain(text[-ending:])}"
+    return _plain(text)
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    return shown(" ".join(text.split()), limit).replace("\n", " ")
+
+
+def _plain(text: str) -> str:
+    text = _ESCAPES.sub(lambda found: f"<U+{ord(found[0][0]):04X}>{found[0][1:]}", text)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_spelled(letter) for letter in text)
+
+
+def _spelled(letter: str) -> str:
+    if letter in _KEPT or letter == " ":
+        return letter
+    if unicodedata.category(letter) in _UNSEEN or (letter.isspace() and letter != " "):
+        return f"<U+{ord(letter):04X}>"
+    return letter
+
+
+def preview(named: Mapping[str, str]) -> dict[str, str]:
+    """Bounded in number and size. A part that was left out is said to be. Secrets are masked before it is cut."""
+    parts = list(named.items())
+    made = {one_line(name, 60): shown(text) for name, text in parts[:PARTS]}
+    if len(parts) > PARTS:
+        made["left out"] = f"{len(parts) - PARTS} more parts"
+    return made
+
+
+def digest(effect: Effect, description: Description, limits: Limits) -> str:
+    """Of everything that an approval covers. Secrets are in it by their handles; their values never are."""
+    return _hash(
+        {
+            "effect": msgspec.to_builtins(effect, enc_hook=str),
+            "actions": [_action(action) for action in description.actions],
+            "preview": description.preview,
+            "bound": description.bound,
+            "limits": msgspec.to_builtins(limits),
+        }
+    )
+
+
+def trust_digest(subject: str, seen: str) -> str:
+    return _hash({"subject": subject, "seen": seen})
+
+
+def _hash(value: dict[str, Any]) -> str:
+    return sha256(msgspec.json.encode(value, order="sorted")).hexdigest()
+
+
+def _action(action: Action) -> Sequence[Any]:
+    return [action.domain, action.target, action.reads_only]

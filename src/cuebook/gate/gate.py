@@ -1,0 +1,290 @@
+"""The gate: every effect that reaches the world passes here, whatever dialect asked for it.
+
+It puts together what the effect would do (told by its performer), what the policies say, which secrets it needs and
+what a person has approved, and comes to one ruling. It performs nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from cuebook.gate import approvals
+from cuebook.gate.limits import Ceilings
+from cuebook.gate.policy import Override, Policy, Reason, Ruling, approvals_of, decide_all, suggested
+from cuebook.gate.secrets import Vault
+from cuebook.kernel.effects import Acting, AskModel, Effect, Failed, RunPlaybook, RunPython, SecretUse, Send
+from cuebook.kernel.ports import Action, Admitted, Case, Describer, Description, Needed, Redactor, Trust
+from cuebook.kernel.run import RunRow, Settings
+
+INWARD: tuple[type[Effect], ...] = (Send, RunPython, RunPlaybook)
+"""Effects that reach no further than Cuebook itself: a child run's own effects are examined one by one."""
+
+
+class Kept(Protocol):
+    """What of a store the gate needs: what was decided for all runs of a tenant."""
+
+    async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None: ...
+
+    async def kept(self, tenant: str, kind: str) -> dict[str, dict[str, Any]]: ...
+
+
+class Gate:
+    """Rules on effects. One for a process."""
+
+    def __init__(
+        self,
+        describers: Mapping[type[Effect], Any],
+        kept: Kept,
+        today: Callable[[str], Awaitable[Policy]],
+        vault: Vault,
+        *,
+        redactor: Redactor,
+        ceilings: Ceilings = Ceilings(),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._describers = dict(describers)
+        self._kept = kept
+        self._today = today
+        self._vault = vault
+        self._masked = redactor.value
+        self._ceilings = ceilings
+        self._clock = clock
+        self._snapshots: dict[str, Policy] = {}
+
+    # --- the port ---
+
+    async def examine(self, effect: Effect, case: Case) -> Admitted | Needed | Failed:
+        if isinstance(effect, INWARD):
+            return Admitted(_nothing_more, dict)
+        description = await self._described(effect, case.settings)
+        if isinstance(description, Failed):
+            return description
+        policies = await self._policies(effect, case)
+        if isinstance(policies, Failed):
+            return policies
+        uses = await self._uses(effect, case.run.tenant)
+        secret = tuple(Action("secret", use.handle) for use in uses)
+        overrides = await self._overrides(case.run.tenant)
+        actions = tuple(self._canonical(action) for action in description.actions)
+        ruling = decide_all((*actions, *secret), policies, overrides, self._clock())
+        if ruling.decision == "deny":
+            return _forbidden(description.summary, ruling)
+        limits = self._ceilings.for_effect(effect)
+        needed = await self._untrusted(description, case, policies)
+        if needed is not None:
+            return needed
+        digest = approvals.digest(effect, description, limits)
+        wanted = effect.approval if isinstance(effect, Acting) else ""
+        approved = digest in case.granted
+        if (ruling.decision == "ask" or wanted) and not approved:
+            return self._approval(description, ruling, digest, wanted, case, policies)
+        return Admitted(
+            permits=_Permits(description, policies, overrides, self._clock, approved),
+            secrets=lambda: self._vault.resolve_uses(uses),
+            limits=limits,
+            ruling=_recorded(ruling, digest if approved else ""),
+        )
+
+    async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
+        await self._remember(run.tenant, trust, by)
+
+    # --- for performers that need to know before they describe ---
+
+    async def is_trusted(self, tenant: str, subject: str, digest: str) -> bool:
+        return (await self._kept.kept(tenant, "trust")).get(subject, {}).get("digest") == digest
+
+    # --- inside ---
+
+    async def _described(self, effect: Effect, settings: Settings) -> Description | Failed:
+        if isinstance(effect, AskModel):
+            model = effect.model or settings.model
+            return Description((Action("model", model, reads_only=True),), f"Ask {model}")
+        describer: object = self._describers.get(type(effect))
+        if isinstance(describer, Describer):
+            return await describer.describe(effect, settings)
+        if isinstance(effect, Acting) and effect.secrets:
+            return Failed(
+                "secret_misplaced",
+                f"'{effect.fingerprint}' cannot be given secrets.",
+                fix="Use a command, a request or a tool for what needs one.",
+            )
+        preview = {"effect": msgspec.json.encode(effect, enc_hook=str).decode()}
+        action = Action("tool", effect.fingerprint, reads_only=not effect.changes)
+        return Description((action,), effect.fingerprint, preview)
+
+    async def _uses(self, effect: Effect, tenant: str) -> tuple[SecretUse, ...]:
+        """The secrets that the effect needs, each by its direct handle."""
+        uses = effect.secrets if isinstance(effect, Acting) else ()
+        if not uses:
+            return ()
+        names = {name: str(body["handle"]) for name, body in (await self._kept.kept(tenant, "secret")).items()}
+        self._vault.check_uses(uses)
+        return tuple(
+            msgspec.structs.replace(use, handle=self._vault.canonical(names.get(use.handle, use.handle)))
+            for use in uses
+        )
+
+    def _canonical(self, action: Action) -> Action:
+        if action.domain != "secret":
+            return action
+        return msgspec.structs.replace(action, target=self._vault.canonical(action.target))
+
+    async def _policies(self, effect: Effect, case: Case) -> tuple[Policy, ...] | Failed:
+        today = await self._today(case.run.tenant)
+        if case.policy is None:
+            if isinstance(effect, AskModel):
+                return (today,)
+            return Failed(
+                "no_policy",
+                "The run has no policy of its own, so nothing may be done in its name.",
+                fix="Start it again with `cuebook run`.",
+            )
+        known = self._snapshots.get(case.policy)
+        if known is None:
+            if len(self._snapshots) > 100:
+                self._snapshots.clear()
+            known = self._snapshots[case.policy] = Policy.from_snapshot(case.policy)
+        return (known,) if known == today else (known, today)
+
+    async def _overrides(self, tenant: str) -> list[Override]:
+        return [msgspec.convert(body, Override) for body in (await self._kept.kept(tenant, "override")).values()]
+
+    async def _untrusted(self, description: Description, case: Case, policies: Sequence[Policy]) -> Needed | None:
+        """The first thing the effect stands on that nobody has seen yet, or that is not what it was."""
+        if not description.trusts:
+            return None
+        known = await self._kept.kept(case.run.tenant, "trust")
+        for trust in description.trusts:
+            before = known.get(trust.subject, {}).get("digest")
+            digest = approvals.trust_digest(trust.subject, trust.digest)
+            if before == trust.digest or digest in case.granted:
+                continue
+            if before is None and not trust.ask_first:
+                await self._remember(case.run.tenant, trust, "first use")
+                continue
+            shown = approvals.preview(self._masked(trust.preview))
+            details = {"summary": trust.prompt, "preview": shown, "requester": case.run.owner, "about": trust.subject}
+            terms = _terms(policies)
+            return Needed(trust.prompt, digest, {**details, **terms.details}, terms.seconds, terms.on_expiry, trust)
+        return None
+
+    async def _remember(self, tenant: str, trust: Trust, by: str) -> None:
+        body = {"digest": trust.digest, "by": by, "at": self._clock()}
+        await self._kept.keep(tenant, "trust", trust.subject, body)
+
+    def _approval(
+        self,
+        description: Description,
+        ruling: Ruling,
+        digest: str,
+        wanted: str,
+        case: Case,
+        policies: Sequence[Policy],
+    ) -> Needed:
+        summary = approvals.one_line(self._masked(description.summary))
+        terms = _terms(policies)
+        asks = [reason for reason in ruling.reasons if reason.decision == "ask"]
+        details = {
+            "summary": summary,
+            "preview": approvals.preview(self._masked(description.preview)),
+            "requester": case.run.owner,
+            "rules": [_said(reason) for reason in asks] or ["the step asks for approval"],
+            "suggestions": [[reason.action.domain, pattern] for reason in asks for pattern in suggested(reason.action)],
+            **terms.details,
+        }
+        prompt = f"{approvals.one_line(self._masked(wanted))} ({summary})" if wanted else f"{summary}?"
+        return Needed(prompt, digest, details, terms.seconds, terms.on_expiry)
+
+
+class _Terms(msgspec.Struct, frozen=True):
+    seconds: float | None
+    on_expiry: Any
+    details: dict[str, Any]
+
+
+def _terms(policies: Sequence[Policy]) -> _Terms:
+    """The strictest of what the policies say about approvals."""
+    strictest = approvals_of(policies)
+    return _Terms(
+        strictest.expires_after, strictest.on_expiry, {"different_person": True} if strictest.different_person else {}
+    )
+
+
+class _Permits:
+    """Rules on what shows only while an effect is performed. Nobody can be asked then, so `ask` is a refusal."""
+
+    def __init__(
+        self,
+        description: Description,
+        policies: Sequence[Policy],
+        overrides: Sequence[Override],
+        clock: Callable[[], float],
+        approved: bool,
+    ) -> None:
+        self._shown = description.actions if approved else ()
+        self._policies = policies
+        self._overrides = overrides
+        self._clock = clock
+
+    def __call__(self, action: Action) -> Failed | None:
+        ruling = decide_all((action,), self._policies, self._overrides, self._clock())
+        if ruling.decision == "allow":
+            return None
+        if ruling.decision == "ask" and any(_same_place(action, shown) for shown in self._shown):
+            return None
+        if ruling.decision == "ask":
+            return Failed(
+                "forbidden",
+                f"{approvals.one_line(action.target)} came up on the way and needs an approval of its own:"
+                f" {_said(ruling.reasons[0])}.",
+                fix="Ask for it in a step of its own, or allow it in a policy.",
+            )
+        return _forbidden(action.target, ruling)
+
+
+def _same_place(action: Action, shown: Action) -> bool:
+    """A redirect within the origin that a person approved; anything else is something new."""
+    if action == shown:
+        return True
+    if action.domain != "egress" or shown.domain != "egress":
+        return False
+    return _origin(action.target) == _origin(shown.target)
+
+
+def _origin(target: str) -> tuple[str, str]:
+    method, _, url = target.partition(" ")
+    scheme, _, rest = url.partition("://")
+    return method, f"{scheme}://{rest.partition('/')[0]}".lower()
+
+
+def _nothing_more(action: Action) -> Failed | None:
+    return Failed("forbidden", f"{approvals.one_line(action.target)} was not asked for.")
+
+
+def _forbidden(what: str, ruling: Ruling) -> Failed:
+    denials = [reason for reason in ruling.reasons if reason.decision == "deny"]
+    said = "; ".join(_said(reason) for reason in denials)
+    return Failed(
+        "forbidden",
+        f"{approvals.one_line(what)}: the policy denies it ({said}).",
+        fix="`cuebook policy test` shows what decides; change the policy if this should be allowed.",
+        details={"rules": [_said(reason) for reason in denials]},
+    )
+
+
+def _said(reason: Reason) -> str:
+    return f"{reason.rule} ({reason.where})" if reason.where else reason.rule
+
+
+def _recorded(ruling: Ruling, approved: str) -> dict[str, Any]:
+    made: dict[str, Any] = {"decision": ruling.decision, "rules": [_said(reason) for reason in ruling.reasons]}
+    overrides = [reason.override for reason in ruling.reasons if reason.override]
+    if overrides:
+        made["overrides"] = overrides
+    if approved:
+        made["approved"] = approved
+    return made

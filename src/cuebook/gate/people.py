@@ -1,0 +1,59 @@
+"""People and what each may do. On a laptop the person at the terminal is everyone.
+
+It knows no surface: whoever speaks for a person says so by a `Principal`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+
+from cuebook.kernel.errors import CuebookError
+
+Role = Literal["viewer", "runner", "approver", "admin"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+MEANING: dict[Role, str] = {
+    "viewer": "look at runs",
+    "runner": "start, answer, resume and cancel runs",
+    "approver": "approve or deny what a run wants to do",
+    "admin": "everything, and users, secrets and overrides",
+}
+
+
+class NotAllowed(CuebookError):
+    """You may not do that."""
+
+    code = "not_allowed"
+    exit_code = 5
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """On whose behalf something is done. On a laptop, the person at the terminal."""
+
+    name: str = "local"
+    tenant: str = "local"
+    roles: frozenset[str] = frozenset(ROLES)
+
+    def may(self, role: Role) -> bool:
+        """An admin may do everything; whoever has a role may look."""
+        return role in self.roles or "admin" in self.roles or (role == "viewer" and bool(self.roles))
+
+    def require(self, role: Role, what: str) -> None:
+        if not self.may(role):
+            has = ", ".join(sorted(self.roles)) or "no role"
+            raise NotAllowed(
+                f"{self.name} may not {what}: that needs the role {role}, and {self.name} has {has}.",
+                fix=f"Ask someone who has it, or an admin for the role: `cuebook users add {self.name} --role {role}`.",
+            )
+
+
+class User(msgspec.Struct, frozen=True):
+    """A person who was given roles. The token is kept as its digest only."""
+
+    name: str
+    roles: tuple[str, ...]
+    token: str
+    created: float
+    by: str = ""

@@ -1,0 +1,375 @@
+"""`cuebook policy`: what would be allowed, asked about or denied, why, and what was allowed beforehand."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from cuebook.config import Config
+from cuebook.gate import approvals
+from cuebook.gate import policy as rules
+from cuebook.gate.policy import Layer, Opinion, Override, Policy, Rule, Ruling
+from cuebook.kernel.errors import BadInput, NotFound
+from cuebook.kernel.ports import Action, Domain
+from cuebook.service import Service
+from cuebook.surfaces.cli import live, options, session, wording
+from cuebook.surfaces.cli.options import Given, command
+
+EXIT_CODES = {"allow": 0, "ask": 3, "deny": 5}
+EXAMPLES = {
+    "command": "command git push origin main",
+    "http": "http POST https://api.example.com/x",
+    "tool": "tool github.create_issue",
+    "secret": "secret env:TOKEN",
+    "file": "file write:src/a.py",
+    "model": "model openai/gpt-5",
+}
+_DOMAINS: dict[str, Domain] = {
+    **{name: domain for domain, table in rules.TABLES.items() for name in (domain, table)},
+    "http": "egress",
+}
+"""The names that a domain goes by on the command line."""
+
+
+@click.group("policy", help="Test, show and change what playbooks may do.")
+def policy_command() -> None:
+    pass
+
+
+# --- test ---------------------------------------------------------------------------------------------
+
+
+@command(
+    "test",
+    [
+        click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="KIND ACTION..."),
+        click.Option(["--reads-only"], is_flag=True, help="As something that changes nothing."),
+        options.STORE,
+        options.AS_JSON,
+    ],
+    # What follows the action's kind belongs to the action, as the -f of git push -f does.
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+def _test(given: Given) -> int:
+    """Say what would happen to an action, and which rule decides.
+
+    \b
+    command git push origin main
+    http POST https://api.example.com/x
+    tool github.create_issue
+    secret env:TOKEN
+    file write:src/a.py
+    model openai/gpt-5
+
+    Options come before the action. The exit code is 0 for allow, 3 for ask and 5 for deny.
+    """
+    action = _action(given["words"], given["reads_only"])
+
+    async def act(service: Service) -> int:
+        today = await service.policy()
+        ruling = rules.decide(action, [today], await service.overrides(), service.engine.clock())
+        if given["as_json"]:
+            sys.stdout.write(live.json_line(_ruling_object(action, today, ruling)))
+        else:
+            sys.stdout.write("\n".join(_ruling_lines(action, today, ruling)) + "\n")
+        return EXIT_CODES[ruling.decision]
+
+    return session.with_service(given, act)
+
+
+def _action(words: tuple[str, ...], reads_only: bool) -> Action:
+    domain = _domain(words[0] if words else "")
+    target = words[1:]
+    if domain == "command" and target:
+        return Action("command", shlex.join(target), reads_only)
+    if domain == "egress" and target:
+        method, url = target if len(target) == 2 else ("GET", target[0])
+        if len(target) <= 2:
+            return Action("egress", f"{method.upper()} {_without_query(url)}", reads_only)
+    if domain == "file" and len(target) == 1 and not target[0].startswith(("read:", "write:")):
+        raise BadInput("Nothing is said about what happens to the file.", fix=f"Write it as in `{EXAMPLES['file']}`.")
+    if len(target) != 1:
+        kind = "http" if domain == "egress" else domain
+        what = "It is not said what to test." if not target else f"Only one {kind} can be tested at a time."
+        raise BadInput(what, fix=f"Write it as in `{EXAMPLES[kind]}`; options come before it.")
+    return Action(domain, target[0], reads_only)
+
+
+def _domain(name: str) -> Domain:
+    if name not in _DOMAINS:
+        wrong = f"There is no kind of action '{name}'." if name else "It is not said what kind of action this is."
+        raise BadInput(wrong, fix=f"There are: {', '.join(EXAMPLES)}.")
+    return _DOMAINS[name]
+
+
+def _without_query(url: str) -> str:
+    return url.partition("#")[0].partition("?")[0]
+
+
+def _ruling_lines(action: Action, today: Policy, ruling: Ruling) -> Iterator[str]:
+    yield f"{ruling.decision}: {action.domain} {action.target}"
+    for opinion in rules.opinions(action, today):
+        yield from _opinion_lines(opinion)
+    for reason in ruling.reasons:
+        if reason.where == "default":
+            yield f"  {reason.decision:<6}built in: {reason.rule}"
+        elif reason.override:
+            yield f"  {reason.decision:<6}{reason.where}: {reason.rule}"
+    yield "decided by: " + "; ".join(f"{reason.rule} ({reason.where})" for reason in ruling.deciding)
+    for pattern in rules.suggested(action) if ruling.decision == "ask" else ():
+        yield f"allow it beforehand: cuebook policy allow {action.domain} {shlex.quote(pattern)}"
+
+
+def _opinion_lines(opinion: Opinion) -> Iterator[str]:
+    if opinion.decision is None:
+        yield f"  {'-':<6}{opinion.whose}: {opinion.where} says nothing about it"
+    for rule in opinion.rules:
+        ignored = "" if opinion.counts else f", which does not count: {_why_not(opinion.whose)}"
+        yield f"  {opinion.decision if opinion.counts else '-':<6}{opinion.whose}: {rule.words} ({rule.where}){ignored}"
+
+
+def _why_not(whose: str) -> str:
+    if whose == "project":
+        return "the file is not trusted (`cuebook policy trust`)"
+    return f"a {whose} can only restrict"
+
+
+def _ruling_object(action: Action, today: Policy, ruling: Ruling) -> dict[str, Any]:
+    return {
+        "decision": ruling.decision,
+        "action": msgspec.to_builtins(action),
+        "decided_by": [{"rule": one.rule, "where": one.where, "override": one.override} for one in ruling.deciding],
+        "opinions": [
+            {
+                "whose": one.whose,
+                "where": one.where,
+                "decision": one.decision,
+                "counts": one.counts,
+                "rules": [{"rule": rule.words, "where": rule.where} for rule in one.rules],
+            }
+            for one in rules.opinions(action, today)
+        ],
+        "suggested": list(rules.suggested(action)) if ruling.decision == "ask" else [],
+    }
+
+
+# --- show ---------------------------------------------------------------------------------------------
+
+
+@command("show", [options.STORE, options.AS_JSON])
+def _show(given: Given) -> int:
+    """Show the policy in force.
+
+    Its files with their rules, whether the project's file is trusted, and what holds where no rule fits.
+    """
+
+    async def act(service: Service) -> int:
+        today = await service.policy()
+        if given["as_json"]:
+            layers = msgspec.to_builtins(today.layers)
+            found = {"layers": layers, "approvals": msgspec.to_builtins(today.approvals), "built_in": rules.BUILT_IN}
+            sys.stdout.write(live.json_line({**found, "digest": today.digest}))
+        else:
+            sys.stdout.write("\n".join(_policy_lines(today, options.configuration(given))) + "\n")
+        return 0
+
+    return session.with_service(given, act)
+
+
+def _policy_lines(today: Policy, config: Config) -> Iterator[str]:
+    if not today.layers:
+        yield "There are no policy files: only what is built in holds."
+        yield f"Yours would be {_config_folder(config) / 'policy.toml'}, a project's cuebook.policy.toml."
+        yield ""
+    for layer in today.layers:
+        yield f"{layer.whose}: {layer.where} ({_standing(layer)})"
+        yield from _rule_lines(layer)
+        yield ""
+    asked = today.approvals
+    yield "approvals:"
+    yield f"  expire: {wording.duration(asked.expires_after) if asked.expires_after is not None else 'never'}"
+    yield f"  then:   {asked.on_expiry}"
+    if asked.different_person:
+        yield "  by another person than the one who started the run"
+    yield ""
+    yield "where no rule fits:"
+    for table, words in rules.BUILT_IN.items():
+        yield f"  {table:<10}{words}"
+
+
+def _standing(layer: Layer) -> str:
+    if layer.whose == "user":
+        return "yours"
+    if layer.may_allow:
+        return "trusted"
+    return "not trusted: it can only restrict; `cuebook policy trust` trusts it"
+
+
+def _rule_lines(layer: Layer) -> Iterator[str]:
+    for domain in rules.TABLES:
+        for decision in ("deny", "ask", "allow"):
+            count = len(layer.patterns(domain, decision))
+            yield from dict.fromkeys(_rule_line(layer.rule(domain, decision, number)) for number in range(count))
+        default = layer.default(domain)
+        if default is not None:
+            yield _rule_line(default[1])
+
+
+def _rule_line(rule: Rule) -> str:
+    return f"  {rule.words}" + (f"  (line {rule.line})" if rule.line else "")
+
+
+def _config_folder(config: Config) -> Path:
+    assert config.user_file is not None  # `load` always says where it would be
+    return config.user_file.parent
+
+
+# --- overrides ----------------------------------------------------------------------------------------
+
+
+@command(
+    "allow",
+    [
+        click.Argument(["domain"]),
+        click.Argument(["pattern"]),
+        click.Option(
+            ["--for", "lasting"], metavar="TIME", help="For how long, as in 8h or 7d; otherwise until revoked."
+        ),
+        options.AS_USER,
+        options.STORE,
+        options.AS_JSON,
+    ],
+)
+def _allow(given: Given) -> int:
+    """Allow beforehand what the policy would ask about.
+
+    DOMAIN is tool, command, egress, secret, file or model. PATTERN is what is allowed, in full or with one * at its
+    end. What a policy denies stays denied.
+    """
+    domain, pattern, lasting = _domain(given["domain"]), given["pattern"], _lasting(given["lasting"])
+    rules.check_override(domain, pattern)
+
+    async def act(service: Service) -> int:
+        made = await service.add_override(domain, pattern, lasting, await session.acting(service, given))
+        if given["as_json"]:
+            sys.stdout.write(live.json_line(_override_object(made, service.engine.clock())))
+            return 0
+        sys.stdout.write(f"{made.id}: {made.domain} '{made.pattern}' is allowed {_until(made)}.\n")
+        return 0
+
+    return session.with_service(given, act)
+
+
+@command("overrides", [options.STORE, options.AS_JSON])
+def _overrides(given: Given) -> int:
+    """List what was allowed beforehand.
+
+    What has expired or was revoked stays in the list.
+    """
+
+    async def act(service: Service) -> int:
+        found, now = await service.overrides(), service.engine.clock()
+        if given["as_json"]:
+            sys.stdout.write(live.json_line([_override_object(one, now) for one in found]))
+            return 0
+        for one in found:
+            state = _state(one, now)
+            until = f"holds {_until(one)}" if state == "holds" else state
+            by = f"{one.by}, {wording.moment(one.created)}"
+            sys.stdout.write(f"{one.id}  {one.domain:<8}{shlex.quote(one.pattern):<32}  {until}  ({by})\n")
+        if not found:
+            sys.stdout.write("Nothing was allowed beforehand.\n")
+        return 0
+
+    return session.with_service(given, act)
+
+
+@command("revoke", [click.Argument(["override"]), options.AS_USER, options.STORE])
+def _revoke(given: Given) -> int:
+    """Take back what was allowed beforehand."""
+
+    async def act(service: Service) -> int:
+        await service.revoke_override(given["override"], await session.acting(service, given))
+        sys.stdout.write(f"{given['override']} is revoked.\n")
+        return 0
+
+    return session.with_service(given, act)
+
+
+def _lasting(given: str | None) -> float | None:
+    if given is None:
+        return None
+    try:
+        return rules.duration(given)
+    except ValueError:
+        raise BadInput(f"--for: '{given}' is no time.", fix="Write it as in 8h, 7d or never.") from None
+
+
+def _state(override: Override, now: float) -> str:
+    if override.revoked:
+        return "revoked"
+    return "holds" if override.holds(now) else "expired"
+
+
+def _until(override: Override) -> str:
+    return "until it is revoked" if override.expires is None else f"until {wording.moment(override.expires)}"
+
+
+def _override_object(override: Override, now: float) -> dict[str, Any]:
+    return {**msgspec.to_builtins(override), "state": _state(override, now)}
+
+
+# --- trust --------------------------------------------------------------------------------------------
+
+
+@command(
+    "trust",
+    [
+        click.Argument(["file"], required=False),
+        click.Option(["--revoke"], is_flag=True, help="Trust it no more."),
+        options.AS_USER,
+        options.STORE,
+    ],
+)
+def _trust(given: Given) -> int:
+    """Show the project's policy file and trust it as it is now.
+
+    A trusted file may allow things. Otherwise, and after any change, it can only restrict.
+    """
+    path = _project_file(given)
+    subject = rules.trust_subject(path)
+
+    async def revoke(service: Service) -> int:
+        there = await service.untrust(subject, await session.acting(service, given))
+        sys.stdout.write(f"{path} is {'not trusted any more' if there else 'not trusted anyway'}.\n")
+        return 0
+
+    async def trust(service: Service) -> int:
+        text, digest = rules.content_of(path)
+        await service.trust(subject, digest, await session.acting(service, given))
+        for line in approvals.shown(text, len(text)).rstrip("\n").split("\n"):
+            sys.stdout.write(f"| {line}\n")
+        sys.stdout.write(f"{path} is trusted as shown (sha256 {digest}).\n")
+        return 0
+
+    return session.with_service(given, revoke if given["revoke"] else trust)
+
+
+def _project_file(given: Given) -> Path:
+    if given["file"]:
+        return Path(given["file"])
+    found = rules.find(_config_folder(options.configuration(given)), Path.cwd())
+    paths = [one.path for one in found if one.whose == "project"]
+    if not paths:
+        raise NotFound("There is no cuebook.policy.toml here or above.", fix="Give the path of the file.")
+    return paths[0]
+
+
+for _command in (_test, _show, _allow, _overrides, _revoke, _trust):
+    policy_command.add_command(_command)

@@ -1,0 +1,137 @@
+"""`cuebook secrets`: names for the places where secrets are found. A value is tried and never shown."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from cuebook.administration import SecretName
+from cuebook.gate.secrets import SecretTooShort, Vault, check_handle, check_name
+from cuebook.kernel.errors import BadInput
+from cuebook.service import Service
+from cuebook.surfaces.cli import live, options, session, wording
+from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.keys import Keys
+
+NAME = click.Argument(["name"])
+NO_SECRETS = "There are no secrets yet. `cuebook secrets add NAME HANDLE` adds one."
+
+
+@click.group("secrets", help="Name the secrets that playbooks may be given.")
+def secrets_command() -> None:
+    pass
+
+
+@command(
+    "add",
+    [
+        NAME,
+        click.Argument(["handle"]),
+        # Words too many may be a value in the wrong place; click would repeat them.
+        click.Argument(["more"], nargs=-1, metavar=""),
+        options.AS_USER,
+        options.STORE,
+        options.AS_JSON,
+    ],
+)
+def _add(given: Given) -> int:
+    """Give NAME to the secret that HANDLE leads to.
+
+    HANDLE says where the value is found: env:NAME, keyring:NAME or file:PATH. The value itself is never given here,
+    never kept and never shown.
+    """
+    if given["more"]:
+        raise BadInput("More was given than a name and a handle.", fix="Write it as in github env:GITHUB_TOKEN.")
+    name, handle = check_name(given["name"]), check_handle(given["handle"])
+    vault = _vault()
+    problem = vault.problem(handle)
+    if isinstance(problem, SecretTooShort):
+        raise problem
+
+    async def act(service: Service) -> int:
+        await service.add_secret(name, handle, await session.acting(service, given))
+        if given["as_json"]:
+            sys.stdout.write(live.json_line({"name": name, **_state(vault, handle)}))
+            return 0
+        sys.stdout.write(f"{name} stands for {handle}.\n")
+        sys.stdout.write(f"It cannot be used yet. {problem}\n" if problem else "Its value can be read.\n")
+        if concern := vault.concern(handle):
+            sys.stdout.write(f"{concern}\n")
+        return 0
+
+    return session.with_service(given, act)
+
+
+@command("list", [options.STORE, options.AS_JSON])
+def _list(given: Given) -> int:
+    """Show the names, where each value is found, and whether it can be read now; never the value."""
+    return _shown(given, failing=0)
+
+
+@command("check", [options.STORE, options.AS_JSON])
+def _check(given: Given) -> int:
+    """Like list, with exit code 2 if a value cannot be read now."""
+    return _shown(given, failing=2)
+
+
+@command("remove", [NAME, options.AS_USER, options.STORE])
+def _remove(given: Given) -> int:
+    """Take a name back. The value stays where it is."""
+
+    async def act(service: Service) -> int:
+        name = check_name(given["name"])
+        removed = await service.remove_secret(name, await session.acting(service, given))
+        sys.stdout.write(f"{name} is removed.\n" if removed else f"There is no secret '{name}'.\n")
+        return 0
+
+    return session.with_service(given, act)
+
+
+def _shown(given: Given, failing: int) -> int:
+    async def act(service: Service) -> int:
+        vault = _vault()
+        found = [(secret, _state(vault, secret.handle)) for secret in await service.secrets()]
+        if given["as_json"]:
+            listed = [{"name": one.name, "owner": one.owner, "created": one.created, **state} for one, state in found]
+            sys.stdout.write(live.json_line(listed))
+        elif found:
+            _print(found)
+        else:
+            sys.stdout.write(f"{NO_SECRETS}\n")
+        return 0 if all(state["readable"] for _, state in found) else failing
+
+    return session.with_service(given, act)
+
+
+def _print(found: list[tuple[SecretName, dict[str, Any]]]) -> None:
+    names = max(len(secret.name) for secret, _ in found) + 2
+    handles = max(len(secret.handle) for secret, _ in found) + 2
+    for secret, state in found:
+        can = "can be read" if state["readable"] else "cannot be read"
+        since = f"{secret.owner}, {wording.moment(secret.created)}"
+        sys.stdout.write(f"{secret.name:<{names}}{secret.handle:<{handles}}{can:<16}{since}\n")
+        for words in (state["problem"], state["concern"]):
+            if words:
+                sys.stdout.write(f"  {words}\n")
+
+
+def _state(vault: Vault, handle: str) -> dict[str, Any]:
+    """Whether a value can be had now, without it."""
+    problem = vault.problem(handle)
+    return {
+        "handle": handle,
+        "readable": problem is None,
+        "problem": str(problem) if problem else "",
+        "concern": vault.concern(handle),
+    }
+
+
+def _vault() -> Vault:
+    return Vault(environ=os.environ, keyring=Keys().in_keyring)
+
+
+for _command in (_add, _list, _check, _remove):
+    secrets_command.add_command(_command)

@@ -1,0 +1,220 @@
+"""Builds everything through which a playbook reaches the world: performers, sandbox, secrets, policy and the gate.
+
+Nothing is started here: a sandbox, a tool server or a connection comes up when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cuebook.config import Config, config_folder
+from cuebook.config.reach import ToolServer
+from cuebook.gate.gate import Gate
+from cuebook.gate.limits import Ceilings
+from cuebook.gate.policy import Policy, find, load_layer, names_host, trust_subject
+from cuebook.gate.redaction import SecretRedactor, guard_logs
+from cuebook.gate.sandbox import choose
+from cuebook.gate.secrets import Vault
+from cuebook.kernel.confinement import Limits, Sandbox
+from cuebook.kernel.effects import AskModel, CallTool, Effect, Failed, ReadSource, RunCommand, SendHttp
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import Call, Description, Performer, Store
+from cuebook.kernel.run import Settings
+from cuebook.performers.agent_tools import SearchProvider, agent_tools
+from cuebook.performers.commands import CommandPerformer
+from cuebook.performers.http import HttpPerformer
+from cuebook.performers.mcp import McpServer, McpTools, checked_client
+from cuebook.performers.python import python_tool
+from cuebook.performers.sources import SourcePerformer
+from cuebook.performers.tools import Tool, Toolbox
+from cuebook.surfaces.keys import Keys
+
+TENANT = "local"
+
+
+class Reaching:
+    """What one process reaches the world with."""
+
+    def __init__(self, config: Config, keys: Keys, environ: Mapping[str, str] | None = None) -> None:
+        self.config = config
+        self.environ = os.environ if environ is None else environ
+        self.redactor = SecretRedactor()
+        self.vault = Vault(
+            environ=self.environ,
+            keyring=keys.in_keyring,
+            names=self._configured_handles,
+            redactor=self.redactor,
+        )
+        keys.on_found = self._found_key
+        self.sandbox: Sandbox = choose(config.get("sandbox"))
+        self.http = HttpPerformer(private=self._private)
+        self._store: Store | None = None
+        self._policy = Policy(())
+        self._policy_seen: tuple[Any, ...] = ()
+        """What the policy was read from: files as they were, and whether they were trusted."""
+
+    # --- the parts ---
+
+    def performers(self, model: Performer) -> dict[type[Effect], Performer]:
+        workspace: Path = self.config.get("workspace")
+        made: dict[type[Effect], Any] = {AskModel: model, SendHttp: self.http}
+        problem = self.unfit(workspace)
+        if problem is not None:
+            commands: Any = _Nothing(problem)
+            tools: list[Tool] = []
+        else:
+            commands = CommandPerformer(self.sandbox, workspace, pass_env=self.config.get("pass_env"))
+            tools = list(
+                agent_tools(
+                    workspace, commands=commands, http=self.http, search=self._search(), reveal=self.vault.resolve
+                )
+            )
+        made[RunCommand] = commands
+        self.tools = Toolbox([*tools, *self._functions()], self._servers(workspace))
+        made[CallTool] = self.tools
+        made[ReadSource] = SourcePerformer(
+            [] if problem is not None else [workspace],
+            http=self.http,
+            prompts=[self.config.get("prompts")],
+            tools=self.tools.specs,
+        )
+        return made
+
+    def gate(self, performers: Mapping[type[Effect], Performer], store: Store) -> Gate:
+        self._store = store
+        guard_logs(self.redactor)
+        return Gate(performers, store, self.today, self.vault, redactor=self.redactor, ceilings=self._ceilings())
+
+    async def today(self, tenant: str) -> Policy:
+        """The policy files as they are now."""
+        assert self._store is not None
+        trusts = await self._store.kept(tenant, "trust")
+
+        def trusted(path: Path, digest: str) -> bool:
+            return trusts.get(trust_subject(path), {}).get("digest") == digest
+
+        found = find(config_folder(self.environ), self.config.folder)
+        seen = tuple(_seen(one.path, trusts) for one in found)
+        if seen != self._policy_seen:
+            self._policy = Policy(tuple(load_layer(one, trusted) for one in found))
+            self._policy_seen = seen
+        return self._policy
+
+    def learn(self, handles: Iterable[str]) -> None:
+        self.vault.learn(handles)
+
+    # --- inside ---
+
+    def _ceilings(self) -> Ceilings:
+        of = self.config.get
+        limits = Limits(
+            seconds=of("limits.seconds"),
+            output=of("limits.output"),
+            cpu_seconds=of("limits.cpu_seconds"),
+            memory=of("limits.memory"),
+            processes=of("limits.processes"),
+        )
+        return Ceilings(limits, of("limits.max_seconds"), of("limits.max_output"))
+
+    def unfit(self, workspace: Path) -> Failed | None:
+        """A workspace is writable for what runs in it: that must not be everything a person has."""
+        real = Path(os.path.realpath(workspace))
+        home = Path(os.path.realpath(self.environ.get("HOME", "") or os.path.expanduser("~")))
+        if real == home or real in home.parents:
+            where = "your home folder" if real == home else f"{real}, which holds your home folder"
+            return Failed(
+                "no_workspace",
+                f"The workspace is {where}: commands and file tools would reach everything in it.",
+                fix="Work in a folder of the project, or set `workspace` (CUEBOOK_WORKSPACE) to one.",
+            )
+        if not real.is_dir():
+            return Failed("no_workspace", f"The workspace {workspace} is no folder.", fix="Create it, or set another.")
+        return None
+
+    def _private(self, host: str, port: int) -> bool:
+        return names_host([self._policy], host, port)
+
+    def _search(self) -> SearchProvider | None:
+        found = self.config.reach.search
+        return None if found is None else SearchProvider(found.provider, url=found.url, key=found.key)
+
+    def _functions(self) -> list[Tool]:
+        return [python_tool(_imported(name, path), name=name) for name, path in self.config.reach.functions.items()]
+
+    def _servers(self, workspace: Path) -> dict[str, McpTools]:
+        return {
+            name: McpTools(
+                _server(server),
+                sandbox=self.sandbox,
+                workspace=workspace,
+                reveal=self.vault.resolve,
+                granted=self._granted,
+                http_client=checked_client(private=self._private),
+            )
+            for name, server in self.config.reach.servers.items()
+        }
+
+    async def _granted(self, subject: str, digest: str) -> bool:
+        assert self._store is not None
+        return (await self._store.kept(TENANT, "trust")).get(subject, {}).get("digest") == digest
+
+    def _configured_handles(self) -> dict[str, str]:
+        """Secrets that the configuration gives away to tool servers and the search: masked like all others."""
+        reach = self.config.reach
+        handles = [handle for server in reach.servers.values() for handle in server.secret_env.values()]
+        handles += [handle for server in reach.servers.values() for handle in server.secret_headers.values()]
+        handles += [reach.search.key] if reach.search is not None and reach.search.key else []
+        return {handle: handle for handle in handles}
+
+    def _found_key(self, handle: str, key: str) -> None:
+        if len(key) >= 8:
+            self.redactor.add(handle, key)
+
+
+def _seen(path: Path, trusts: Mapping[str, Mapping[str, Any]]) -> tuple[Any, ...]:
+    status = path.stat()
+    trust = trusts.get(trust_subject(path), {}).get("digest")
+    return path, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size, trust
+
+
+class _Nothing:
+    """Stands where a performer would, and says why there is none."""
+
+    def __init__(self, why: Failed) -> None:
+        self._why = why
+
+    async def describe(self, effect: Any, settings: Settings) -> Description | Failed:
+        return self._why
+
+    async def perform(self, effect: Any, call: Call) -> Failed:
+        return self._why
+
+
+def _server(server: ToolServer) -> McpServer:
+    return McpServer(
+        server.name,
+        command=server.command,
+        env=server.env,
+        secret_env=server.secret_env,
+        cwd=server.cwd,
+        url=server.url,
+        headers=server.headers,
+        secret_headers=server.secret_headers,
+        trusted=server.trusted,
+        network=server.network,
+    )
+
+
+def _imported(name: str, path: str) -> Any:
+    module, _, function = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise BadInput(
+            f"The tool '{name}' cannot be loaded from {path}: {error}.",
+            fix="Install the module where Cuebook runs, or correct [tools] in cuebook.toml.",
+        ) from None

@@ -1,0 +1,441 @@
+"""What a person approves is what runs, once, and everything else ends where the policy says."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuebook.gate import approvals
+from cuebook.gate.people import NotAllowed
+from cuebook.kernel.effects import EffectFailed, Program, RunCommand
+from cuebook.kernel.errors import AlreadyAnswered, BadInput, NotFound, Refused, WaitExpired
+from cuebook.kernel.events import Performing, WaitClosed
+from cuebook.service import Principal
+from tests.gate.yard import Yard, doing
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+async def yard(tmp_path: Path) -> AsyncIterator[Yard]:
+    made = Yard(tmp_path)
+    yield made
+    await made.close()
+
+
+def touch(name: str = "made.txt", **more: Any) -> RunCommand:
+    return RunCommand(("touch", name), **more)
+
+
+# --- before the effect ------------------------------------------------------------------------------------
+
+
+async def test_a_state_changing_command_waits_before_it_does_anything(yard: Yard) -> None:
+    row = await yard.run(touch())
+    assert row.status == "awaiting_approval"
+    assert not (yard.workspace / "made.txt").exists()
+    assert not [e async for e in yard.service.engine.entries(row.id) if isinstance(e.event, Performing)]
+
+
+async def test_the_record_tells_what_would_run_who_asks_and_until_when(yard: Yard) -> None:
+    row = await yard.run(touch(stdin="some text"), who=Principal("ada"))
+    wait = await yard.wait(row.id)
+    assert wait.kind == "approval"
+    assert "touch made.txt" in wait.prompt
+    assert "touch made.txt" in wait.details["preview"]["command"]
+    assert "some text" in str(wait.details["preview"])
+    assert wait.details["requester"] == "ada"
+    assert len(wait.details["digest"]) == 64
+    assert wait.details["rules"]
+    assert wait.expires == yard.now + 24 * HOUR
+
+
+async def test_a_command_that_only_reads_runs_without_asking(yard: Yard) -> None:
+    (yard.workspace / "seen.txt").write_text("seen")
+    row = await yard.run(RunCommand(("cat", "seen.txt"), reads_only=True))
+    assert row.status == "completed"
+    assert "seen" in (await yard.result(row.id))[0]
+
+
+async def test_a_step_may_ask_for_approval_of_something_that_is_allowed(yard: Yard) -> None:
+    yard.allow({"commands": {"allow": ["touch *"]}})
+    row = await yard.run(touch(approval="Really make it?"))
+    assert row.status == "awaiting_approval"
+    assert (await yard.wait(row.id)).prompt.startswith("Really make it?")
+
+
+# --- decided ----------------------------------------------------------------------------------------------
+
+
+async def test_an_approved_command_runs_once(yard: Yard) -> None:
+    row = await yard.run(RunCommand(("sh", "-c", "echo x >> log")))
+    row = await yard.decide(row.id, "approve", reason="looks right")
+    assert row.status == "completed"
+    assert (yard.workspace / "log").read_text() == "x\n"
+    closed = [e.event async for e in yard.service.engine.entries(row.id) if isinstance(e.event, WaitClosed)]
+    assert closed[0].answer["reason"] == "looks right"
+    assert closed[0].by == "local"
+
+
+async def test_the_ruling_is_recorded_with_the_intent(yard: Yard) -> None:
+    row = await yard.run(touch())
+    digest = (await yard.wait(row.id)).details["digest"]
+    await yard.decide(row.id, "approve")
+    intents = [e.event async for e in yard.service.engine.entries(row.id) if isinstance(e.event, Performing)]
+    assert [intent.ruling["approved"] for intent in intents] == [digest]
+    assert intents[0].ruling["rules"]
+
+
+async def test_a_denied_command_never_runs_and_cancels_the_run(yard: Yard) -> None:
+    row = await yard.run(touch())
+    row = await yard.decide(row.id, "deny", reason="not on a Friday")
+    assert row.status == "cancelled"
+    assert row.error is not None
+    assert row.error.code == "denied"
+    assert "not on a Friday" in row.error.message
+    assert not (yard.workspace / "made.txt").exists()
+
+
+async def test_a_program_may_go_another_way_when_it_is_denied(yard: Yard) -> None:
+    def make(inputs: dict[str, Any]) -> Program[Any]:
+        try:
+            yield touch()
+        except EffectFailed as error:
+            return error.failed.code
+        return "done"
+
+    yard.make = make
+    row = await yard.run()
+    row = await yard.decide(row.id, "deny")
+    assert row.status == "completed"
+    assert await yard.result(row.id) == "denied"
+
+
+async def test_an_approval_is_decided_once(yard: Yard) -> None:
+    row = await yard.run(touch())
+    wait = await yard.wait(row.id)
+    await yard.service.decide(wait.id, "deny")
+    with pytest.raises(AlreadyAnswered):
+        await yard.service.decide(wait.id, "approve")
+    assert (await yard.service.drive(row.id)).status == "cancelled"
+    assert not (yard.workspace / "made.txt").exists()
+
+
+async def test_only_approve_and_deny_decide_an_approval(yard: Yard) -> None:
+    row = await yard.run(touch())
+    wait = await yard.wait(row.id)
+    with pytest.raises(BadInput):
+        await yard.service.decide(wait.id, "repeat")
+    with pytest.raises(BadInput):
+        await yard.service.answer(wait.id, "yes")
+    assert (await yard.wait(row.id)).state == "open"
+
+
+async def test_an_approval_survives_a_crash_before_the_command(yard: Yard, tmp_path: Path) -> None:
+    row = await yard.run(touch())
+    wait = await yard.wait(row.id)
+    await yard.service.decide(wait.id, "approve")
+    await yard.close()
+    again = Yard(tmp_path, make=doing(touch()))
+    try:
+        row = await again.service.drive(row.id)
+        assert row.status == "completed"
+        assert (again.workspace / "made.txt").exists()
+    finally:
+        await again.close()
+
+
+# --- who ---------------------------------------------------------------------------------------------------
+
+
+async def test_only_an_approver_decides(yard: Yard) -> None:
+    row = await yard.run(touch())
+    wait = await yard.wait(row.id)
+    for roles in ({"viewer"}, {"runner"}, {"viewer", "runner"}, set()):
+        with pytest.raises(NotAllowed):
+            await yard.service.decide(wait.id, "approve", Principal("eve", roles=frozenset(roles)))
+    await yard.service.decide(wait.id, "approve", Principal("ann", roles=frozenset({"approver"})))
+    assert (await yard.service.drive(row.id)).status == "completed"
+
+
+async def test_another_tenant_neither_sees_nor_decides(yard: Yard) -> None:
+    row = await yard.run(touch())
+    wait = await yard.wait(row.id)
+    stranger = Principal("ann", tenant="elsewhere")
+    assert await yard.service.inbox(stranger) == []
+    assert await yard.service.runs(who=stranger) == []
+    with pytest.raises(NotFound):
+        await yard.service.get(row.id, stranger)
+    with pytest.raises(NotFound):
+        await yard.service.decide(wait.id, "approve", stranger)
+
+
+async def test_the_policy_may_want_another_person(yard: Yard) -> None:
+    yard.allow({"approvals": {"different_person": True}})
+    row = await yard.run(touch(), who=Principal("ada"))
+    wait = await yard.wait(row.id)
+    with pytest.raises(NotAllowed):
+        await yard.service.decide(wait.id, "approve", Principal("ada"))
+    await yard.service.decide(wait.id, "approve", Principal("bob"))
+    assert (await yard.service.drive(row.id)).status == "completed"
+
+
+async def test_a_token_decides_its_own_approval_only(yard: Yard) -> None:
+    first, second = await yard.run(touch("a")), await yard.run(touch("b"))
+    one, two = await yard.wait(first.id), await yard.wait(second.id)
+    nobody = Principal("guest", roles=frozenset())
+    with pytest.raises(Refused):
+        await yard.service.decide(two.id, "approve", nobody, token=yard.service.token(one.id))
+    await yard.service.decide(one.id, "approve", nobody, token=yard.service.token(one.id))
+    with pytest.raises(AlreadyAnswered):
+        await yard.service.decide(one.id, "deny", nobody, token=yard.service.token(one.id))
+
+
+# --- expired, held, cancelled -------------------------------------------------------------------------------
+
+
+async def test_an_approval_that_runs_out_ends_the_run(yard: Yard) -> None:
+    yard.allow({"approvals": {"expires_after": "1h", "on_expiry": "cancel"}})
+    row = await yard.run(touch())
+    wait = await yard.wait(row.id)
+    row = await yard.later(2 * HOUR, row.id)
+    assert row.status == "expired"
+    assert not (yard.workspace / "made.txt").exists()
+    with pytest.raises((WaitExpired, Refused)):
+        await yard.service.decide(wait.id, "approve")
+
+
+async def test_an_approval_that_runs_out_may_be_held_until_someone_comes(yard: Yard) -> None:
+    yard.allow({"approvals": {"expires_after": "1h", "on_expiry": "hold"}})
+    row = await yard.run(touch())
+    row = await yard.later(2 * HOUR, row.id)
+    assert row.status == "awaiting_approval"
+    held = await yard.wait(row.id)
+    assert held.expires is None
+    assert held.details["held"]
+    row = await yard.later(1000 * HOUR, row.id)
+    assert row.status == "awaiting_approval"
+    assert (await yard.decide(row.id, "approve")).status == "completed"
+    assert (yard.workspace / "made.txt").exists()
+
+
+async def test_an_approval_that_runs_out_may_count_as_denied(yard: Yard) -> None:
+    yard.allow({"approvals": {"expires_after": "1h", "on_expiry": "deny"}})
+    row = await yard.run(touch())
+    row = await yard.later(2 * HOUR, row.id)
+    assert row.status == "cancelled"
+    assert row.error is not None
+    assert row.error.code == "denied"
+
+
+async def test_a_cancelled_run_takes_its_approvals_with_it(yard: Yard) -> None:
+    row = await yard.run(touch())
+    wait = await yard.wait(row.id)
+    await yard.service.cancel(row.id)
+    with pytest.raises(Refused):
+        await yard.service.decide(wait.id, "approve")
+    assert (await yard.service.drive(row.id)).status == "cancelled"
+    assert not (yard.workspace / "made.txt").exists()
+    assert await yard.service.inbox() == []
+
+
+# --- approve one thing, run another --------------------------------------------------------------------------
+
+
+CHANGES: list[tuple[str, RunCommand, RunCommand]] = [
+    ("an argument", RunCommand(("touch", "a")), RunCommand(("touch", "b"))),
+    ("one more argument", RunCommand(("touch", "a")), RunCommand(("touch", "a", "b"))),
+    ("the folder", RunCommand(("touch", "a")), RunCommand(("touch", "a"), cwd="below")),
+    ("a variable", RunCommand(("touch", "a")), RunCommand(("touch", "a"), env={"X": "1"})),
+    ("stdin", RunCommand(("touch", "a"), stdin="x"), RunCommand(("touch", "a"), stdin="y")),
+    ("the time limit", RunCommand(("touch", "a")), RunCommand(("touch", "a"), timeout=7)),
+    ("the output limit", RunCommand(("touch", "a")), RunCommand(("touch", "a"), max_output=7)),
+    ("whether it may be repeated", RunCommand(("touch", "a")), RunCommand(("touch", "a"), idempotent=True)),
+    ("what was asked", RunCommand(("touch", "a"), approval="A?"), RunCommand(("touch", "a"), approval="B?")),
+]
+
+
+@pytest.mark.parametrize(("what", "shown", "run"), CHANGES, ids=[what for what, _, _ in CHANGES])
+async def test_what_was_changed_after_the_approval_is_asked_about_again(
+    yard: Yard, what: str, shown: RunCommand, run: RunCommand
+) -> None:
+    (yard.workspace / "below").mkdir()
+    row = await yard.run(shown)
+    before = await yard.wait(row.id)
+    await yard.service.decide(before.id, "approve")
+    yard.make = doing(run)
+    row = await yard.service.drive(row.id)
+    assert row.status == "awaiting_approval"
+    after = await yard.wait(row.id)
+    assert after.id != before.id
+    assert after.details["digest"] != before.details["digest"]
+    assert sorted(path.name for path in yard.workspace.rglob("*")) == ["below"]
+    assert (await yard.decide(row.id, "deny")).status == "cancelled"
+    assert sorted(path.name for path in yard.workspace.rglob("*")) == ["below"]
+
+
+async def test_a_script_that_was_changed_after_the_approval_is_asked_about_again(yard: Yard) -> None:
+    script = yard.workspace / "deploy.sh"
+    script.write_text("echo good > good\n")
+    row = await yard.run(RunCommand(("sh", "deploy.sh")))
+    await yard.service.decide((await yard.wait(row.id)).id, "approve")
+    script.write_text("echo bad > bad\n")
+    row = await yard.service.drive(row.id)
+    assert row.status == "awaiting_approval"
+    assert not (yard.workspace / "bad").exists()
+    script.write_text("echo good > good\n")
+    row = await yard.service.drive(row.id)
+    assert row.status == "completed"  # it is again what was approved, and the other question is closed
+    assert (yard.workspace / "good").exists()
+    assert await yard.service.inbox() == []
+
+
+async def test_a_program_file_that_was_replaced_after_the_approval_is_asked_about_again(yard: Yard) -> None:
+    tool = yard.workspace / "tool"
+    tool.write_text("#!/bin/sh\necho good > good\n")
+    tool.chmod(0o755)
+    row = await yard.run(RunCommand(("./tool",)))
+    await yard.service.decide((await yard.wait(row.id)).id, "approve")
+    other = yard.workspace / "other"
+    other.write_text("#!/bin/sh\necho bad > bad\n")
+    other.chmod(0o755)
+    other.rename(tool)
+    row = await yard.service.drive(row.id)
+    assert row.status == "awaiting_approval"
+    assert not (yard.workspace / "bad").exists()
+
+
+async def test_an_approval_of_one_run_is_none_of_another(yard: Yard) -> None:
+    first = await yard.run(touch())
+    await yard.service.decide((await yard.wait(first.id)).id, "approve")
+    second = await yard.run(touch())
+    assert second.status == "awaiting_approval"
+
+
+async def test_a_second_visit_of_the_same_command_is_asked_about_again(yard: Yard) -> None:
+    row = await yard.run(touch("a"), touch("a"))
+    row = await yard.decide(row.id, "approve")
+    assert row.status == "awaiting_approval"
+
+
+async def test_a_retry_asks_again(yard: Yard) -> None:
+    row = await yard.run(touch())
+    row = await yard.decide(row.id, "deny")
+    await yard.service.retry(row.id)
+    row = await yard.service.drive(row.id)
+    assert row.status == "awaiting_approval"
+    assert (await yard.decide(row.id, "approve")).status == "completed"
+
+
+# --- today's policy and that of the start --------------------------------------------------------------------
+
+
+async def test_a_policy_that_was_tightened_after_the_approval_counts(yard: Yard) -> None:
+    row = await yard.run(touch())
+    await yard.service.decide((await yard.wait(row.id)).id, "approve")
+    yard.allow({"commands": {"deny": ["touch *"]}})
+    row = await yard.service.drive(row.id)
+    assert row.status == "failed"
+    assert row.error is not None
+    assert row.error.code == "forbidden"
+    assert not (yard.workspace / "made.txt").exists()
+
+
+async def test_a_policy_that_was_loosened_after_the_start_does_not(yard: Yard) -> None:
+    def make(inputs: dict[str, Any]) -> Program[Any]:
+        yield RunCommand(("true",))
+        yield touch()
+
+    yard.make = make
+    row = await yard.run()
+    yard.allow({"commands": {"allow": ["*"]}})
+    row = await yard.decide(row.id, "approve")
+    assert row.status == "awaiting_approval"
+    assert not (yard.workspace / "made.txt").exists()
+
+
+async def test_an_override_answers_beforehand_until_it_expires_or_is_revoked(yard: Yard) -> None:
+    made = await yard.service.add_override("command", "touch made.txt", HOUR)
+    assert (await yard.run(touch())).status == "completed"
+    yard.now += 2 * HOUR
+    assert (await yard.run(touch())).status == "awaiting_approval"
+    other = await yard.service.add_override("command", "touch made.txt", None)
+    assert (await yard.run(touch())).status == "completed"
+    await yard.service.revoke_override(other.id)
+    assert (await yard.run(touch())).status == "awaiting_approval"
+    assert [one.id for one in await yard.service.overrides()] == [made.id, other.id]
+
+
+async def test_an_override_never_beats_a_deny(yard: Yard) -> None:
+    yard.allow({"commands": {"deny": ["touch *"]}})
+    await yard.service.add_override("command", "touch made.txt", None)
+    row = await yard.run(touch())
+    assert row.status == "failed"
+    assert not (yard.workspace / "made.txt").exists()
+
+
+async def test_a_run_without_a_policy_of_its_own_may_do_nothing(yard: Yard) -> None:
+    yard.make = doing(touch())
+    gate, yard.service.engine.gate = yard.service.engine.gate, None
+    row = await yard.service.start("# T\n\n## STEP 1: A\n\nB\n", "t.md", {}, (await _settings()))
+    yard.service.engine.gate = gate
+    row = await yard.service.drive(row.id)
+    assert row.status == "failed"
+    assert row.error is not None
+    assert row.error.code == "no_policy"
+    assert not (yard.workspace / "made.txt").exists()
+
+
+async def _settings() -> Any:
+    from cuebook.kernel.run import Settings
+
+    return Settings(model="test/echo")
+
+
+# --- what is shown ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "\u202e",
+        "\u2066",
+        "\u200b",
+        "\u00ad",
+        "\ufeff",
+        "\x1b[2K",
+        "\x1b]8;;http://x\x07",
+        "\x07",
+        "\r",
+        "\u2028",
+        "\U000e0041",
+    ],
+)
+def test_nothing_that_would_hide_or_reorder_is_shown_as_itself(hidden: str) -> None:
+    shown = approvals.shown(f"rm {hidden}-rf /")
+    assert not set(hidden) & set(shown) or hidden[0] not in shown
+    assert "<U+" in shown
+
+
+def test_a_long_part_shows_its_beginning_and_its_end() -> None:
+    shown = approvals.shown("a" * 5_000 + "the end")
+    assert shown.startswith("aaa")
+    assert shown.endswith("the end")
+    assert "more characters" in shown
+    assert len(shown) < 2_200
+
+
+def test_a_preview_is_bounded_in_parts() -> None:
+    named = {f"part {n}": "y" * 10_000 for n in range(100)}
+    assert len(str(approvals.preview(named))) < 60_000
+    assert "left out" in approvals.preview(named)
+
+
+async def test_markup_in_a_command_is_shown_as_it_is_written(yard: Yard) -> None:
+    row = await yard.run(RunCommand(("echo", "![x](http://evil/) **safe** [bold]", "\u202egnp.exe")))
+    preview = (await yard.wait(row.id)).details["preview"]["command"]
+    assert "![x](http://evil/) **safe** [bold]" in preview
+    assert "\u202e" not in preview

@@ -1,0 +1,189 @@
+"""`cuebook policy` says what would happen and which line decides, and keeps what was allowed beforehand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.surfaces.desk import Desk
+
+PROJECT = """\
+commands:
+  allow: ["git *"]
+  ask: ["git push*"]
+"""
+
+
+def users(desk: Desk, text: str) -> Path:
+    path = desk.home / "config" / "cuebook" / "policy.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_a_test_says_what_would_happen_and_which_line_decides(bare_desk: Desk) -> None:
+    path = users(bare_desk, '[commands]\nallow = ["ls *"]\ndeny = ["rm *"]\n')
+    allowed = bare_desk.call("policy", "test", "command", "ls", "-la")
+    assert (allowed.code, allowed.out.splitlines()[0]) == (0, "allow: command ls -la")
+    denied = bare_desk.call("policy", "test", "command", "bash", "-c", "ls x && rm -rf y")
+    assert denied.code == 5
+    assert f"decided by: commands.deny 'rm *' ({path}:3)" in denied.out
+    asked = bare_desk.call("policy", "test", "command", "git", "push", "-f", "--json", "-h")
+    assert asked.code == 3
+    assert "ask: command git push -f --json -h\n" in asked.out
+    assert f"user: {path} says nothing about it" in asked.out
+    assert "cuebook policy allow command 'git push*'" in asked.out
+
+
+@pytest.mark.parametrize(
+    ("words", "target", "code"),
+    [
+        (["http", "POST", "https://api.example.com/x?token=1#y"], "POST https://api.example.com/x", 3),
+        (["http", "https://api.example.com/x"], "GET https://api.example.com/x", 3),
+        (["egress", "get", "https://api.example.com\\@evil.net/"], "GET https://api.example.com\\@evil.net/", 5),
+        (["tool", "github.create_issue"], "github.create_issue", 3),
+        (["secret", "env:TOKEN"], "env:TOKEN", 3),
+        (["file", "read:src/a.py"], "read:src/a.py", 0),
+        (["files", "write:../a.py"], "write:../a.py", 5),
+        (["model", "openai/gpt-5"], "openai/gpt-5", 0),
+    ],
+)
+def test_every_kind_of_action_can_be_tested(bare_desk: Desk, words: list[str], target: str, code: int) -> None:
+    ran = bare_desk.call("policy", "test", "--json", *words)
+    assert ran.code == code
+    assert ran.object["action"]["target"] == target
+    assert ran.object["decided_by"][0]["where"] == "default"
+
+
+def test_what_only_reads_is_tested_as_such(bare_desk: Desk) -> None:
+    assert bare_desk.call("policy", "test", "tool", "look").code == 3
+    assert bare_desk.call("policy", "test", "--reads-only", "tool", "look").code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["zork", "x"], ["tool"], ["tool", "a", "b"], ["command"], ["file", "a"], ["http"], ["http", "a", "b", "c"]],
+)
+def test_an_action_that_cannot_be_read_is_bad_usage(bare_desk: Desk, words: list[str]) -> None:
+    ran = bare_desk.call("policy", "test", *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.count("\n") == 1
+
+
+def test_a_mistake_in_a_file_is_told_before_anything_is_decided(bare_desk: Desk) -> None:
+    path = users(bare_desk, '[commands]\nalow = ["ls"]\n')
+    for words in (["test", "tool", "x"], ["show"]):
+        ran = bare_desk.call("policy", *words)
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err == f"cuebook: {path}:2: there is no setting 'commands.alow'. Did you mean 'allow'?\n"
+
+
+def test_a_projects_file_allows_only_what_was_trusted_as_it_was_shown(bare_desk: Desk) -> None:
+    path = bare_desk.write("cuebook.policy.yaml", PROJECT)
+    before = bare_desk.call("policy", "test", "command", "git", "log")
+    assert (before.code, "does not count: the file is not trusted" in before.out) == (3, True)
+    assert "not trusted" in bare_desk.call("policy", "show").out
+
+    trusted = bare_desk.call("policy", "trust")
+    assert trusted.code == 0
+    assert '|   allow: ["git *"]\n' in trusted.out
+    assert bare_desk.call("policy", "test", "command", "git", "log").code == 0
+    assert bare_desk.call("policy", "test", "command", "git", "push").code == 3
+    assert f"project: {path} (trusted)" in bare_desk.call("policy", "show").out
+
+    path.write_text(PROJECT.replace("git *", "*"))
+    assert bare_desk.call("policy", "test", "command", "git", "log").code == 3
+    assert bare_desk.call("policy", "trust", path).code == 0
+    assert bare_desk.call("policy", "test", "command", "git", "log").code == 0
+    assert "not trusted any more" in bare_desk.call("policy", "trust", "--revoke").out
+    assert "not trusted anyway" in bare_desk.call("policy", "trust", "--revoke").out
+    assert bare_desk.call("policy", "test", "command", "git", "log").code == 3
+
+
+def test_what_a_file_shows_when_it_is_trusted_is_what_stands_in_it(bare_desk: Desk) -> None:
+    bare_desk.write("cuebook.policy.toml", '# \u202e\n[tools]\nallow = ["x"]\n')
+    shown = bare_desk.call("policy", "trust").out
+    assert "\u202e" not in shown
+    assert "| # <U+202E>\n" in shown
+    none = bare_desk.call("policy", "trust", "missing.toml")
+    assert (none.code, "cannot be read" in none.err) == (2, True)
+    bare_desk.write("cuebook.policy.toml", "[tools]\nalow = []\n")
+    wrong = bare_desk.call("policy", "trust")
+    assert (wrong.code, "tools.alow" in wrong.err) == (2, True)
+
+
+def test_without_a_projects_file_there_is_nothing_to_trust(bare_desk: Desk) -> None:
+    ran = bare_desk.call("policy", "trust")
+    assert (ran.code, ran.err.startswith("cuebook: There is no cuebook.policy.toml")) == (2, True)
+
+
+def test_the_policy_in_force_is_shown_with_its_lines_and_defaults(bare_desk: Desk) -> None:
+    empty = bare_desk.call("policy", "show")
+    assert "There are no policy files" in empty.out
+    path = users(
+        bare_desk, 'allowed_domains = ["a.example"]\n[tools]\ndefault = "deny"\n[approvals]\nexpires_after = "8h"\n'
+    )
+    shown = bare_desk.call("policy", "show").out
+    assert f"user: {path} (yours)\n" in shown
+    assert "  tools.default 'deny'  (line 3)\n" in shown
+    assert "  allowed_domains 'a.example'  (line 1)\n" in shown
+    assert "8 h 0 min" in shown
+    found = bare_desk.call("policy", "show", "--json").object
+    assert found["layers"][0]["bundle"]["tools"] == {"default": "deny"}
+    assert found["approvals"]["expires_after"] == 8 * 3600
+    assert set(found["built_in"]) == {"tools", "commands", "egress", "secrets", "files", "models"}
+
+
+def test_what_is_allowed_beforehand_holds_until_it_is_revoked(bare_desk: Desk) -> None:
+    assert bare_desk.call("policy", "overrides").out == "Nothing was allowed beforehand.\n"
+    made = bare_desk.call("policy", "allow", "commands", "git push*", "--for", "8h", "--json")
+    assert (made.code, made.object["domain"], made.object["state"]) == (0, "command", "holds")
+    assert made.object["expires"] - made.object["created"] == 8 * 3600
+    said = bare_desk.call("policy", "allow", "egress", "https://api.example.com/*")
+    assert "is allowed until it is revoked.\n" in said.out
+
+    ran = bare_desk.call("policy", "test", "command", "git", "push", "origin")
+    assert (ran.code, f"override {made.object['id']}" in ran.out) == (0, True)
+    assert bare_desk.call("policy", "test", "http", "POST", "https://api.example.com/x").code == 0
+    assert len(bare_desk.call("policy", "overrides").out.splitlines()) == 2
+
+    revoked = bare_desk.call("policy", "revoke", made.object["id"])
+    assert (revoked.code, revoked.out) == (0, f"{made.object['id']} is revoked.\n")
+    assert bare_desk.call("policy", "test", "command", "git", "push", "origin").code == 3
+    listed = json.loads(bare_desk.call("policy", "overrides", "--json").out)
+    assert [one["state"] for one in listed] == ["revoked", "holds"]
+    assert bare_desk.call("policy", "revoke", "nothing").code == 2
+
+
+def test_an_override_does_not_get_past_a_deny(bare_desk: Desk) -> None:
+    users(bare_desk, '[commands]\ndeny = ["git push*"]\n')
+    assert bare_desk.call("policy", "allow", "command", "git push origin").code == 0
+    assert bare_desk.call("policy", "test", "command", "git", "push", "origin").code == 5
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["command", "git *"],
+        ["command", "*"],
+        ["command", "bash -c*"],
+        ["secret", "env:*"],
+        ["egress", "https://*"],
+        ["zork", "x"],
+        ["command", "git push", "--for", "soon"],
+    ],
+)
+def test_an_override_that_is_too_wide_is_not_made(bare_desk: Desk, words: list[str]) -> None:
+    ran = bare_desk.call("policy", "allow", *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert bare_desk.call("policy", "overrides").out == "Nothing was allowed beforehand.\n"
+
+
+def test_only_who_may_can_allow_and_trust(bare_desk: Desk) -> None:
+    bare_desk.write("cuebook.policy.toml", "")
+    bare_desk.call("users", "add", "eve", "--role", "viewer")
+    for words in (["allow", "tool", "x"], ["trust"]):
+        ran = bare_desk.call("policy", *words, "--as", "eve")
+        assert (ran.code, "eve may not" in ran.err, ran.out) == (5, True, "")
