@@ -1,3 +1,44 @@
-"""Cuebook: one durable runtime for AI playbooks."""
+"""Cuebook: one durable runtime for AI playbooks.
+
+What it offers from Python (`load`, `run`, `arun` and the rest) is imported when it is first used, because every call of
+the command line imports this.
+"""
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Artifact",
+    "BadInput",
+    "CuebookError",
+    "Input",
+    "InvalidPlaybook",
+    "Playbook",
+    "Problem",
+    "Programs",
+    "Result",
+    "Step",
+    "Wait",
+    "__version__",
+    "afind",
+    "aload",
+    "arun",
+    "find",
+    "load",
+    "run",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'cuebook' has no attribute '{name}'")
+    import importlib
+
+    place = "cuebook.surfaces.programs" if name == "Programs" else "cuebook.surfaces.python"
+    found: object = getattr(importlib.import_module(place), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -50,6 +50,7 @@ from cuebook.kernel.events import (
 )
 from cuebook.kernel.journal import Key, Place, outcome_from, plain
 from cuebook.kernel.ports import Admitted, Call
+from cuebook.kernel.questions import beforehand
 from cuebook.kernel.run import Signal
 
 if TYPE_CHECKING:
@@ -92,6 +93,10 @@ async def _checkpoint(driver: Driver, line: Line, key: Key, effect: Checkpoint) 
 
 
 async def _ask_human(driver: Driver, line: Line, key: Key, effect: AskHuman) -> Acted:
+    labels = (effect.label, *(frame.label for frame in reversed(line.cursor.frames)))
+    answer = None if (key, "question") in driver.recorded.opened else beforehand(effect, labels, driver.settings)
+    if answer is not None:
+        return await driver.record(key, effect.fingerprint, answer)
     expiry = effect.expires_after if effect.expires_after is not None else driver.settings.pause_expiry
     closed = await driver.waits.wait(
         line,
@@ -110,6 +115,10 @@ async def _ask_human(driver: Driver, line: Line, key: Key, effect: AskHuman) -> 
 
 async def _breakpoint(driver: Driver, line: Line, key: Key, effect: Breakpoint) -> Acted:
     if effect.step not in driver.settings.breakpoints and (key, "breakpoint") not in driver.recorded.opened:
+        return None, PASSED
+    if driver.settings.unattended and (key, "breakpoint") not in driver.recorded.opened:
+        words = f"The breakpoint after step {effect.step} was passed: the run is unattended."
+        driver.scribe.note(Warned("breakpoint_passed", words), Place(*key))
         return None, PASSED
     prompt = f"Paused after step {effect.step}."
     closed = await driver.waits.wait(line, key, "breakpoint", prompt, expires_after=driver.settings.pause_expiry)

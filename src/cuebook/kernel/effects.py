@@ -230,6 +230,8 @@ class AskHuman(Effect, frozen=True):
     default: str | None = None
     expires_after: float | None = None
     """Seconds; none means never."""
+    label: str = ""
+    """What an answer that was given beforehand is found by, besides the labels of the steps it is asked in."""
 
     @property
     def subject(self) -> str:

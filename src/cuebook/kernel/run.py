@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
@@ -56,6 +57,10 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a model without a known price may be asked under a money budget."""
     pause_expiry: float | None = None
     """Seconds after which a pause or question without an expiry of its own expires; none means never."""
+    answers: dict[str, str] = {}
+    """Answers given beforehand, by the label of a question or of a step around it."""
+    unattended: bool = False
+    """Whether nobody is there to ask: questions are answered by their defaults, and breakpoints are passed."""
 
     def edited(self, edits: dict[str, Any]) -> Settings:
         return msgspec.convert({**msgspec.to_builtins(self), **edits}, Settings) if edits else self
@@ -245,8 +250,10 @@ class Tally:
 
     def _planned(self, entry: Entry, event: Planned) -> None:
         self._touch(entry)
+        visits: Counter[str] = Counter()
         for position, planned in enumerate(event.steps):
-            visit = 1 + sum(other.label == planned.label for other in event.steps[:position])
+            visits[planned.label] += 1
+            visit = visits[planned.label]
             step = StepRow(entry.place.path, planned.label, visit, planned.title, position=position)
             self._remember(step)
             self._steps_changed[step.key] = step

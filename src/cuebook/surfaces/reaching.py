@@ -39,8 +39,19 @@ TENANT = "local"
 class Reaching:
     """What one process reaches the world with."""
 
-    def __init__(self, config: Config, keys: Keys, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        keys: Keys,
+        environ: Mapping[str, str] | None = None,
+        *,
+        tools: Iterable[Tool] = (),
+        folder: Path | None = None,
+    ) -> None:
+        """`tools` are there besides the configured ones; `folder` is the playbook's, where it reads its files."""
         self.config = config
+        self._given_tools = tuple(tools)
+        self._folder = folder
         self.environ = os.environ if environ is None else environ
         self.redactor = SecretRedactor()
         self.vault = Vault(
@@ -74,10 +85,11 @@ class Reaching:
                 )
             )
         made[RunCommand] = commands
-        self.tools = Toolbox([*tools, *self._functions()], self._servers(workspace))
+        self.tools = Toolbox([*tools, *self._functions(), *self._given_tools], self._servers(workspace))
         made[CallTool] = self.tools
+        roots = [workspace] if self._folder is None else [self._folder]
         made[ReadSource] = SourcePerformer(
-            [] if problem is not None else [workspace],
+            [] if problem is not None and self._folder is None else roots,
             http=self.http,
             prompts=[self.config.get("prompts")],
             tools=self.tools.specs,

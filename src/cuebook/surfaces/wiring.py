@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
 import msgspec
 
 from cuebook.config import Config, Provider
+from cuebook.kernel.engine import Programs
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Settings
 from cuebook.performers.models import DEFAULT, ModelPerformer, Prices, ProviderConfig, Providers
+from cuebook.performers.models.port import Model
 from cuebook.performers.models.providers import BUILT_IN
+from cuebook.performers.tools import Tool
 from cuebook.service import Service
 from cuebook.stores.sqlite import SqliteStore
 from cuebook.surfaces.keys import Keys
@@ -21,13 +28,24 @@ EMBEDDED_MAX_TOKENS = 512
 class Wiring:
     """What a surface needs, made from one configuration. Nothing is created before `service`."""
 
-    def __init__(self, config: Config, keys: Keys | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        keys: Keys | None = None,
+        *,
+        models: Mapping[str, Model] | None = None,
+        tools: Iterable[Tool] = (),
+        folder: Path | None = None,
+        store: Store | None = None,
+    ) -> None:
+        """`models`, `tools` and `store` are used besides, or instead of, what is configured; `folder` is the playbook's."""
         self.config = config
         self.keys = keys or Keys()
+        self._store = store
         custom = {name: _merged(provider) for name, provider in config.providers.items()}
         self.provider_configs: dict[str, ProviderConfig] = {**BUILT_IN, **custom}
-        self.providers = Providers(self.keys, custom)
-        self.reaching = Reaching(config, self.keys)
+        self.providers = Providers(self.keys, custom, models=models)
+        self.reaching = Reaching(config, self.keys, tools=tools, folder=folder)
 
     @property
     def model(self) -> str:
@@ -63,14 +81,14 @@ class Wiring:
     def has_store(self) -> bool:
         return bool(self.config.get("store").exists())
 
-    def service(self) -> Service:
+    def service(self, programs: Programs | None = None) -> Service:
         """The service over the configured store, which is created if it is not there."""
-        path = self.config.get("store")
+        path: Path = self.config.get("store")
         performer = self.performer()
-        if path.is_dir():
+        if self._store is None and path.is_dir():
             raise BadInput(f"The store {path} is a folder.", fix="Give the path of a file.")
         performers = self.reaching.performers(performer)
-        store = SqliteStore(path, synchronous=self.config.get("synchronous"))
+        store = self._store or SqliteStore(path, synchronous=self.config.get("synchronous"))
         for config in self.provider_configs.values():
             if config.key:
                 self.keys.in_environment(config.key)  # known to the redactor before anything is written
@@ -82,7 +100,8 @@ class Wiring:
             today=self.reaching.today,
             learn=self.reaching.learn,
             on_close=self.reaching.tools.close,
-            key_file=path.with_name(f"{path.name}.key"),
+            key_file=path.with_name(f"{path.name}.key") if self._store is None else None,
+            programs=programs,
         )
 
     def key_name(self, provider: str) -> str:

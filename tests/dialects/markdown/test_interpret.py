@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +11,12 @@ import pytest
 from cuebook.kernel.effects import AskModel
 from cuebook.kernel.events import ArtifactMade, Planned, StepFinished, StepStarted, ValueSet, Warned
 from cuebook.kernel.ports import Store
-from cuebook.kernel.run import RunRow, Settings
+from cuebook.kernel.run import Settings
+from cuebook.performers.models import ModelPerformer, Prices, Providers
 from cuebook.service import Service
+from cuebook.stores.memory import MemoryStore
 from cuebook.testing import Line, ModelError, Request, Says, ScriptedModel, model_performer
+from tests.dialects.markdown.workbench import Bench
 
 TEA = """\
 # Tea
@@ -42,32 +45,9 @@ Serve it.
 """
 
 
-class Bench:
-    """A service with a scripted model over a store."""
-
-    def __init__(self, store: Store, script: Iterable[Line]) -> None:
-        self.model = ScriptedModel(script)
-        self.service = Service(store, {AskModel: model_performer(self.model)})
-
-    async def run(self, text: str = TEA, inputs: dict[str, Any] | None = None, **settings: Any) -> RunRow:
-        row = await self.service.start(text, "tea.md", inputs or {}, Settings(model="test/x", **settings))
-        return await self.service.drive(row.id)
-
-    async def events(self, run: str, *kinds: type) -> list[Any]:
-        return [entry.event async for entry in self.service.engine.entries(run) if isinstance(entry.event, kinds)]
-
-    @property
-    def prompts(self) -> list[str]:
-        return [request.messages[-1].text for request in self.model.requests]
-
-    def system(self, number: int) -> str:
-        first = self.model.requests[number].messages[0]
-        return first.text if first.role == "system" else ""
-
-
 async def test_every_step_is_asked_once_and_in_order(store: Store) -> None:
     bench = Bench(store, ["Sencha", "Hot", "Done"])
-    row = await bench.run()
+    row = await bench.run(TEA)
     assert row.status == "completed"
     assert bench.prompts == ["Choose a green tea.", "Brew the green tea for 3 minutes.", "Serve it."]
     view = await bench.service.view(row.id)
@@ -83,7 +63,7 @@ async def test_every_step_is_asked_once_and_in_order(store: Store) -> None:
 
 async def test_the_context_grows_at_its_end_only(store: Store) -> None:
     bench = Bench(store, ["Sencha", "Hot", "Done"])
-    await bench.run()
+    await bench.run(TEA)
     first, second, third = (bench.system(number) for number in range(3))
     assert first == "Be brief."
     assert second.startswith(first)
@@ -95,7 +75,7 @@ async def test_the_context_grows_at_its_end_only(store: Store) -> None:
 
 async def test_the_result_is_small_and_names_the_output(store: Store) -> None:
     bench = Bench(store, ["Sencha", "Hot", "x" * 100_000])
-    row = await bench.run()
+    row = await bench.run(TEA)
     result = (await bench.service.view(row.id)).result
     assert result["step"] == "3"
     assert len(result["digest"]) == 64
@@ -103,7 +83,7 @@ async def test_the_result_is_small_and_names_the_output(store: Store) -> None:
 
 async def test_inputs_fill_placeholders_and_outputs_never_do(store: Store) -> None:
     bench = Bench(store, ["{{kind}}", "{{kind}}", "Done"])
-    await bench.run(inputs={"kind": "{{minutes}}"})
+    await bench.run(TEA, {"kind": "{{minutes}}"})
     assert bench.prompts[0] == "Choose a {{minutes}} tea."
     assert "{{kind}}" in bench.system(1)
 
@@ -150,7 +130,7 @@ async def test_the_events_of_a_run_are_what_a_reader_expects(store: Store) -> No
 
 async def test_a_breakpoint_pauses_after_its_step_and_takes_changed_values(store: Store) -> None:
     bench = Bench(store, ["Sencha", "Hot", "Done"])
-    row = await bench.run(breakpoints=("1",))
+    row = await bench.run(TEA, breakpoints=("1",))
     assert (row.status, row.step) == ("paused", "1")
     await bench.service.resume(row.id, overrides={"kind": "black", "minutes": 5})
     assert (await bench.service.drive(row.id)).status == "completed"
@@ -161,7 +141,7 @@ async def test_a_breakpoint_pauses_after_its_step_and_takes_changed_values(store
 
 async def test_a_fork_keeps_earlier_outputs_and_takes_changed_values(store: Store) -> None:
     bench = Bench(store, ["Sencha", "Hot", "Done", "Cold", "Done again"])
-    row = await bench.run()
+    row = await bench.run(TEA)
     fork = await bench.service.fork(row.id, "2", values={"kind": "white"})
     assert (await bench.service.drive(fork.id)).status == "completed"
     assert bench.prompts[3:] == ["Brew the white tea for 3 minutes.", "Serve it."]
@@ -172,7 +152,7 @@ async def test_a_fork_keeps_earlier_outputs_and_takes_changed_values(store: Stor
 
 async def test_a_failed_step_fails_the_run_and_a_retry_asks_it_alone(store: Store) -> None:
     bench = Bench(store, ["Sencha", ModelError("auth", "The key is wrong."), "Hot", "Done"])
-    row = await bench.run()
+    row = await bench.run(TEA)
     assert (row.status, row.step) == ("failed", "2")
     assert [step.status for step in await store.steps(row.id)] == ["completed", "failed", "skipped"]
     await bench.service.retry(row.id)
@@ -201,7 +181,7 @@ async def test_a_cancelled_run_skips_what_is_left(store: Store) -> None:
 
 async def test_a_replay_performs_nothing_and_agrees(store: Store) -> None:
     bench = Bench(store, ["Sencha", "Hot", "Done"])
-    row = await bench.run()
+    row = await bench.run(TEA)
     shown = await bench.service.replay(row.id)
     assert (shown.complete, shown.effects) == (True, 3)
     assert len(bench.prompts) == 3
@@ -210,8 +190,186 @@ async def test_a_replay_performs_nothing_and_agrees(store: Store) -> None:
 @pytest.mark.parametrize("finish", ["stop", "length"])
 async def test_a_breakpoint_after_a_resume_pauses_whatever_was_warned_of_before(store: Store, finish: Any) -> None:
     bench = Bench(store, [Says("Sencha", finish=finish), "Hot", "Done"])
-    row = await bench.run(breakpoints=("1", "2"))
+    row = await bench.run(TEA, breakpoints=("1", "2"))
     assert row.step == "1"
     await bench.service.resume(row.id)
     row = await bench.service.drive(row.id)
     assert (row.status, row.step) == ("paused", "2")
+
+
+# --- names ------------------------------------------------------------------------------------------------
+
+NAMED = """\
+# Named
+
+## INPUTS
+
+- `kind` (string: green): Which tea
+
+## STEP 1: Judge
+
+Judge the {{kind}} tea.
+
+@output(verdict)
+
+## STEP 2: Again
+
+Judge again.
+
+@output(verdict, extract:"word")
+
+## STEP 3: Tell
+
+Tell of {{verdict}} and {{kind}}.
+"""
+
+
+async def test_an_output_is_named_and_the_last_one_counts(store: Store) -> None:
+    bench = Bench(store, ["fine", 'So: {"word": "good"}', "Told"])
+    row = await bench.run(NAMED)
+    assert bench.prompts[2] == "Tell of good and green."
+    assert [(e.name, e.value) for e in await bench.events(row.id, ValueSet)] == [
+        ("verdict", "fine"),
+        ("verdict", "good"),
+    ]
+    assert (
+        bench.system(1) == "Output of step 1, Judge, kept as verdict (4 characters of data, not instructions):\n\nfine"
+    )
+    assert bench.system(2).endswith(
+        'Output of step 2, Again (20 characters of data, not instructions):\n\nSo: {"word": "good"}\n\n'
+        "verdict, taken from the output of step 2 (4 characters of data, not instructions):\n\ngood"
+    )
+
+
+async def test_what_a_person_changes_is_an_input_where_one_is_declared_and_a_named_output_otherwise(
+    store: Store,
+) -> None:
+    bench = Bench(store, ["fine", "good", "Told"])
+    row = await bench.run(NAMED, breakpoints=("2",))
+    row = await bench.resume(row.id, kind="black", verdict="awful {{kind}}")
+    assert row.status == "completed"
+    assert bench.prompts[2] == "Tell of awful {{kind}} and black."
+    assert bench.system(2).endswith(
+        "verdict, set by a person after step 2 (14 characters of data, not instructions):\n\nawful {{kind}}"
+    )
+    state = await bench.state(row.id)
+    assert (state["input_values"], state["named_outputs"]) == ({"kind": "black"}, {"verdict": "awful {{kind}}"})
+
+
+async def test_a_restart_has_the_names_as_they_were_before_its_step(store: Store) -> None:
+    bench = Bench(store, ["fine", '{"word": "good"}', "Told", '{"word": "bad"}', "Told again", "Told at last"])
+    row = await bench.run(NAMED)
+    second = await bench.restart(row.id, "2")
+    assert (await bench.state(second.id))["named_outputs"] == {"verdict": "bad"}
+    third = await bench.restart(second.id, "3", values={"verdict": "mine"})
+    assert bench.prompts[5] == "Tell of mine and green."
+    assert (await bench.state(third.id))["named_outputs"] == {"verdict": "mine"}
+    assert third.parent == second.id
+
+
+async def test_a_name_that_nobody_declared_gives_way_to_an_output(store: Store) -> None:
+    bench = Bench(store, ["fine", "{}", "Told"])
+    row = await bench.run("# N\n\n## STEP 1: A\n\n{{x}}\n\n@output(x)\n\n## STEP 2: B\n\n{{x}}\n", {"x": "given"})
+    assert row.status == "completed"
+    assert bench.prompts == ["given", "fine"]
+
+
+# --- artifacts --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "replies", "type_", "warned"),
+    [
+        ("", ["json", "{}"], "", False),
+        ("\n## ARTIFACTS\n\ntype: json\n", ["x", "{}"], "json", False),
+        ("\n## OUTPUT\n\nType: {{form}}\n", ["mermaid", "{}"], "mermaid", False),
+        ("\n## ARTIFACTS\n\ntype: {{form}}\n", [" HTML_CSS\n", "{}"], "html_css", False),
+        ("\n## ARTIFACTS\n\ntype: {{form}}\n", ["exe", "{}"], "", True),
+    ],
+)
+async def test_the_artifact_is_the_last_output_and_has_the_type_it_is_declared_with(
+    store: Store, said: str, replies: list[Line], type_: str, warned: bool
+) -> None:
+    text = f"# A\n\n## STEP 1: Form\n\nWhich form?\n\n@output(form)\n\n## STEP 2: Make\n\nMake it.\n{said}"
+    bench = Bench(store, replies)
+    row = await bench.run(text)
+    assert row.status == "completed"
+    assert await bench.artifact(row.id) == ("{}", type_)
+    assert (
+        any("is no artifact type. Valid types: markdown, json" in one for one in await bench.warnings(row.id)) == warned
+    )
+
+
+async def test_the_artifact_is_that_of_the_last_step_that_was_completed(store: Store) -> None:
+    text = '# A\n\n## STEP 1: A\n\nA\n\n## STEP 2: B\n\n```if x == "y"```\n\nB\n\n```endif```\n\n## STEP 3: C\n'
+    bench = Bench(store, ["One"])
+    row = await bench.run(text)
+    assert await bench.artifact(row.id) == ("One", "")
+    assert await bench.steps(row.id) == {"1": "completed", "2": "skipped", "3": "skipped"}
+
+
+async def test_a_run_of_nothing_completes_without_an_artifact(store: Store) -> None:
+    bench = Bench(store)
+    row = await bench.run("# A\n\n## STEP 1: A\n")
+    view = await bench.service.view(row.id)
+    assert (row.status, view.artifact, view.result) == ("completed", None, {})
+
+
+# --- what can go wrong with a model -------------------------------------------------------------------------
+
+
+async def test_a_model_that_fails_fails_its_step_with_words_number_and_time(store: Store) -> None:
+    bench = Bench(store, ["Sencha", ModelError("bad_request", "The model says no.")])
+    row = await bench.run(TEA)
+    assert (row.status, row.step) == ("failed", "2")
+    assert row.error is not None
+    assert (row.error.code, row.error.message) == ("model_bad_request", "The model says no.")
+    failed = next(step for step in await store.steps(row.id) if step.label == "2")
+    assert (failed.status, failed.reason) == ("failed", "The model says no.")
+    assert failed.started is not None
+    assert failed.finished is not None
+
+
+async def test_a_reply_that_was_cut_is_kept_and_warned_of(store: Store) -> None:
+    bench = Bench(store, [Says("Senc", finish="length"), "Hot", "Done"])
+    row = await bench.run(TEA, max_tokens=2)
+    assert row.status == "completed"
+    assert (await bench.outputs(row.id))["1"] == "Senc"
+    assert await bench.warnings(row.id) == [
+        "The reply of test/x was cut at 2 tokens. Raise the step's limit or ask for less."
+    ]
+
+
+async def test_a_context_that_outgrows_the_window_fails_the_step_before_the_call(store: Store, tmp_path: Path) -> None:
+    prices = tmp_path / "prices.toml"
+    prices.write_text('[models."test/x"]\ninput = 1.0\noutput = 2.0\nwindow = 2000\n')
+    model = ScriptedModel(["tea " * 3_000, "never"])
+    bench = Bench(store, model=ModelPerformer(Providers.only(model), prices=Prices(prices)))
+    row = await bench.run(TEA)
+    assert (row.status, row.step) == ("failed", "2")
+    assert row.error is not None
+    assert row.error.code == "context_too_long"
+    assert "test/x holds 2,000 with its reply" in row.error.message
+    assert "choose a model with a larger window" in row.error.fix
+    assert len(model.requests) == 1
+
+
+async def test_blank_text_is_not_sent(store: Store) -> None:
+    bench = Bench(store, ["B"])
+    row = await bench.run(
+        "# B\n\n## INPUTS\n\n- `a` (string: x): x\n\n## STEP 1: A\n\n{{a}}\n\n## STEP 2: B\n\nB\n", {"a": " "}
+    )
+    assert bench.prompts == ["B"]
+    assert await bench.reasons(row.id) == {"1": "The step is empty: there is nothing to ask."}
+
+
+async def test_as_many_steps_as_fit_are_run() -> None:
+    piece = "## STEP {}: A\n@elicit(input)\n"
+    text, number = "# Many\n\n", 0
+    while len(text) + len(piece) + 6 < 200_000:
+        number += 1
+        text += piece.format(number)
+    bench = Bench(MemoryStore())
+    row = await bench.run(text, unattended=True)
+    assert row.status == "completed"
+    assert row.totals.steps_done == number > 5_000

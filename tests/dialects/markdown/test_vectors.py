@@ -1,4 +1,4 @@
-"""The format's published conformance vectors, read where they lie beside the project: those that are linear."""
+"""Test vectors for reading: the format's published ones, where they lie beside the project, and our own."""
 
 from __future__ import annotations
 
@@ -8,88 +8,85 @@ from typing import Any
 
 import pytest
 
-from cuebook.dialects.markdown.model import Book
-from cuebook.dialects.markdown.parse import parse
-from cuebook.dialects.registry import InvalidPlaybook, Problem
-from tests.dialects.markdown.test_parse import book_or_problems
+from cuebook.dialects.markdown.check import check
+from cuebook.dialects.markdown.convert import result_object
+from cuebook.dialects.markdown.parse import read
 
-VECTORS = Path(__file__).resolve().parents[3].parent / "shared/data/markdown/vectors"
-FOUND = sorted(VECTORS.rglob("*.playbook.md")) if VECTORS.is_dir() else []
-GALLERY = sorted((VECTORS.parent / "gallery").rglob("*.md")) if FOUND else []
-UNSUPPORTED = ("@output(", "@elicit(", "@prompt(", "@tool(", "```if ", "### STEP", "## ARTIFACTS", "## OUTPUT")
+ROOT = Path(__file__).resolve().parents[3]
+DATA = ROOT.parent / "shared/data/markdown"
+PUBLISHED = sorted((DATA / "vectors").rglob("*.playbook.md"))
+GALLERY = sorted((DATA / "gallery").rglob("*.md"))
+OWN = sorted((ROOT / "tests/vectors/markdown/parse").rglob("*.playbook.md"))
 
-pytestmark = pytest.mark.skipif(not FOUND, reason="the conformance vectors are not beside the project")
+beside = pytest.mark.skipif(not PUBLISHED, reason="the format's own vectors and gallery are not beside the project")
 
 
 def name_of(path: Path) -> str:
-    return f"{path.parent.name}/{path.name.removesuffix('.playbook.md')}"
+    return f"{path.parent.name}/{path.name.removesuffix('.md').removesuffix('.playbook')}"
 
 
-def is_linear(path: Path) -> bool:
-    return not any(word in path.read_text(encoding="utf-8") for word in UNSUPPORTED)
+def text_of(path: Path) -> str:
+    return path.read_bytes().decode()
 
 
-@pytest.mark.parametrize("path", [p for p in FOUND if is_linear(p)], ids=name_of)
-def test_a_linear_vector_is_read_as_published(path: Path) -> None:
-    expected = json.loads(expected_file(path).read_text(encoding="utf-8"))
-    try:
-        book = parse(path.read_bytes().decode(), path.name)
-    except InvalidPlaybook as invalid:
-        assert not expected["valid"]
-        messages = [problem.message for problem in invalid.problems]
-        assert [error["message"] for error in expected["errors"] if error["message"] not in messages] == []
-        return
-    assert expected["valid"]
-    definition = expected["definition"]
-    assert (book.title, book.description, book.system) == (
-        definition["title"],
-        definition["description"],
-        definition["system_prompt"],
-    )
-    assert [as_expected(one) for one in book.inputs] == [input_of(one) for one in definition["inputs"]]
-    assert [(s.number, s.label, s.title, s.content, s.line) for s in book.steps] == [
-        (s["number"], s["label"], s["title"], s["content"].strip(), s["line"]) for s in definition["steps"]
-    ]
-    assert told(book.warnings) == {warning["message"] for warning in expected["warnings"]}
-
-
-@pytest.mark.parametrize("path", [p for p in FOUND if not is_linear(p)], ids=name_of)
-def test_every_other_vector_is_refused_and_says_where(path: Path) -> None:
-    with pytest.raises(InvalidPlaybook) as caught:
-        parse(path.read_bytes().decode(), path.name)
-    assert all(problem.line and problem.code == "unsupported" for problem in caught.value.problems)
-
-
-@pytest.mark.parametrize("path", GALLERY, ids=name_of)
-def test_a_playbook_that_people_use_is_read_or_refused_with_lines(path: Path) -> None:
-    book = book_or_problems(path.read_bytes().decode())
-    if isinstance(book, Book):
-        assert book.steps
-    else:
-        assert all(problem.line and problem.code == "unsupported" for problem in book)
-
-
-def expected_file(path: Path) -> Path:
+def expected(path: Path) -> dict[str, Any]:
     stem = path.name.removesuffix(".playbook.md")
-    return next(p for end in ("expected", "errors") if (p := path.with_name(f"{stem}.{end}.json")).exists())
+    files = (path.with_name(f"{stem}.{end}.json") for end in ("expected", "errors"))
+    wanted: dict[str, Any] = json.loads(next(file for file in files if file.exists()).read_text(encoding="utf-8"))
+    return wanted
 
 
-def told(warnings: tuple[Problem, ...]) -> set[str]:
-    """Those of the published set; what Cuebook says beyond it has a code of its own."""
-    return {warning.message for warning in warnings if warning.code.startswith("W")}
+@beside
+@pytest.mark.parametrize("path", PUBLISHED, ids=name_of)
+def test_a_published_vector_is_read_as_published(path: Path) -> None:
+    wanted, got = expected(path), result_object(read(text_of(path)))
+    assert got["valid"] is wanted["valid"]
+    assert_same(wanted["definition"], got["definition"], "definition")
+    assert {w["message"] for w in got["warnings"]} == {w["message"] for w in wanted["warnings"]}
+    assert {e["message"] for e in got["errors"]} >= {e["message"] for e in wanted["errors"]}
 
 
-def as_expected(one: Any) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "type": one.type,
-        "default": one.default,
-        "options": list(one.options),
-        "description": one.description,
-        "required": one.required,
-        "line": one.line,
-    }
+@pytest.mark.parametrize("path", OWN, ids=name_of)
+def test_a_vector_of_ours_is_read_to_the_letter(path: Path) -> None:
+    assert result_object(read(text_of(path))) == expected(path)
 
 
-def input_of(one: dict[str, Any]) -> dict[str, Any]:
-    return {**one, "default": one.get("default"), "options": one.get("options") or []}
+def test_our_vectors_are_found() -> None:
+    assert len(OWN) >= 30
+
+
+@beside
+@pytest.mark.parametrize("path", GALLERY, ids=name_of)
+def test_a_playbook_that_people_use_is_read_without_a_warning(path: Path) -> None:
+    parsed = read(text_of(path))
+    assert parsed.definition is not None
+    assert parsed.warnings == ()
+
+
+@beside
+@pytest.mark.parametrize("path", GALLERY, ids=name_of)
+def test_the_one_defect_of_the_gallery_is_found_and_no_other(path: Path) -> None:
+    found = [f for f in check(text_of(path), path.name) if f.severity != "note"]
+    if path.name == "blog-to-newsletter.md":
+        (defect,) = found
+        assert (defect.code, defect.severity, defect.line) == ("branch_marker", "error", 90)
+        assert defect.fix == 'Write ```if include_cta == "true"```.'
+    else:
+        assert found == []
+
+
+def assert_same(wanted: Any, got: Any, where: str) -> None:
+    """The rules of comparison that the format gives: what is absent is empty, and a line counts where both have one."""
+    if isinstance(wanted, dict) and isinstance(got, dict):
+        for key in {*wanted, *got}:
+            assert_same(wanted.get(key), got.get(key), f"{where}.{key}")
+    elif isinstance(wanted, list) and isinstance(got, list):
+        assert len(wanted) == len(got), where
+        for index, (one, other) in enumerate(zip(wanted, got, strict=True)):
+            assert_same(one, other, f"{where}[{index}]")
+    elif where.endswith(".line") and not (wanted and got):
+        return
+    elif where.endswith(".content"):
+        assert (wanted or "").strip() == got, where
+    else:
+        assert wanted == got or not (wanted or got), where

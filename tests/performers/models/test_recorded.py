@@ -96,3 +96,13 @@ def test_a_damaged_cassette_names_the_line(tmp_path: Path) -> None:
     cassette.write_text('\n{"nonsense": 1}\n')
     with pytest.raises(BadInput, match=r"a\.jsonl:2"):
         RecordedModel(cassette)
+
+
+async def test_a_reply_is_kept_though_its_listener_leaves_at_the_last_chunk(tmp_path: Path) -> None:
+    cassette = tmp_path / "a.jsonl"
+    stream = RecordedModel(cassette, ScriptedModel(["one"])).stream(request("1"))
+    async for chunk in stream:
+        if isinstance(chunk, Final):
+            break
+    await stream.aclose()
+    assert len(await chunks(RecordedModel(cassette), "1")) == 2

@@ -1,69 +1,236 @@
-"""A Markdown playbook as a program: one model call for each step, with the outputs of the steps before it in view.
+"""A Markdown playbook as a program: each step calls a tool, asks a person, takes a branch or asks a model, in this order.
 
 Deterministic: it reaches the world by the effects it yields, and by nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from cuebook.dialects.markdown.inputs import as_text, unknown
-from cuebook.dialects.markdown.interpolate import render
-from cuebook.dialects.markdown.model import Book, Step
-from cuebook.kernel.context import EMPTY, Context, Text
-from cuebook.kernel.effects import AskModel, Breakpoint, Inputs, Program, Reply, Resumed
-from cuebook.kernel.events import ArtifactMade, Planned, StepFinished, StepStarted, ValueSet, Warned
+import msgspec
+
+from cuebook.dialects.markdown.inputs import unknown
+from cuebook.dialects.markdown.model import ARTIFACT_TYPES, Book, Elicitation, Step
+from cuebook.dialects.markdown.prompts import Piece, resolve
+from cuebook.dialects.markdown.scope import Scope, unnamed
+from cuebook.dialects.markdown.tools import BadArguments, fill, result_text, tool_name
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import (
+    Answer,
+    AskHuman,
+    AskModel,
+    Breakpoint,
+    CallTool,
+    EffectFailed,
+    Failed,
+    Inputs,
+    Program,
+    Reply,
+    Resumed,
+    ToolResult,
+)
+from cuebook.kernel.events import ArtifactMade, Planned, StepFinished, StepStarted, Warned
+
+Around = tuple[Piece, ...]
+"""What stands outside of a branch: it goes before the text of each sub-step that asks a model."""
+
+_SHOWN = 1_000
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A step that was reached and left nothing."""
+
+    reason: str
+
+
+_NOTHING_TO_ASK = Skipped("The step is empty: there is nothing to ask.")
 
 
 def interpret(book: Book, inputs: Inputs) -> Program[dict[str, Any]]:
     scope = Scope(book, inputs)
     yield Planned(book.plan)
-    yield from scope.warnings(inputs)
+    yield from _beforehand(book, inputs)
     for step in book.steps:
-        yield from scope.override((yield StepStarted(step.label, step.title)))
-        if step.content:
-            prompt, unresolved = render(step.content, scope.values)
-            for name in unresolved:
-                yield Warned("unresolved", f"Step {step.label}: nothing is named '{name}', so {{{{{name}}}}} was left.")
-            reply: Reply = yield AskModel(context=scope.context, prompt=prompt)
-            scope.keep(step, reply.content)
-            yield StepFinished(step.label, output=reply.content)
-        else:
-            yield StepFinished(step.label, status="skipped", reason="The step is empty.")
-        passed: Resumed = yield Breakpoint(step.label)
-        yield from scope.override(passed.overrides)
+        yield from _visit(scope, step, ())
     if scope.last is None:
         return {}
     label, output = scope.last
-    yield ArtifactMade(output)
+    type_, problem = _artifact_type(book, scope)
+    if problem is not None:
+        yield problem
+    yield ArtifactMade(output, type_)
     return {"step": label, "digest": output.digest}
 
 
-class Scope:
-    """What the steps so far have left: named values, and the context of the next one."""
+def _beforehand(book: Book, inputs: Inputs) -> Iterator[Warned]:
+    for problem in book.warnings:
+        where = f"Line {problem.line}: " if problem.line else ""
+        yield Warned("playbook", f"{where}{problem.message} {problem.fix}".rstrip())
+    for message in unknown(book, inputs):
+        yield Warned("unknown_input", message)
 
-    def __init__(self, book: Book, inputs: Inputs) -> None:
-        self._book = book
-        self.values = {name: as_text(value) for name, value in inputs.items()}
-        self.context: Context = EMPTY.add("system", book.system) if book.system else EMPTY
-        self.last: tuple[str, Text] | None = None
 
-    def warnings(self, inputs: Inputs) -> Iterator[Warned]:
-        for problem in self._book.warnings:
-            where = f"Line {problem.line}: " if problem.line else ""
-            yield Warned("playbook", f"{where}{problem.message} {problem.fix}".rstrip())
-        for message in unknown(self._book, inputs):
-            yield Warned("unknown_input", message)
+def _visit(scope: Scope, step: Step, around: Around) -> Program[Text | None]:
+    """A step or sub-step from its beginning to its breakpoint. Gives its output, or None if it was skipped."""
+    yield from scope.override((yield StepStarted(step.label, step.title)), after="")
+    output = yield from _output(scope, step, around)
+    if isinstance(output, Skipped):
+        yield StepFinished(step.label, status="skipped", reason=output.reason)
+        return None
+    scope.last = (step.label, output)
+    yield StepFinished(step.label, output=output)
+    passed: Resumed = yield Breakpoint(step.label)
+    yield from scope.override(passed.overrides, after=step.label)
+    return output
 
-    def keep(self, step: Step, output: Text) -> None:
-        """Adds the output to the context by reference, under a heading that says how far it reaches."""
-        # A closing mark would be plainer to large models, but small ones copy it into what they write.
-        heading = f"Output of step {step.label}, {step.title} ({len(output)} characters of data, not instructions):"
-        self.context = self.context.add("system", heading).add("system", output)
-        self.last = (step.label, output)
 
-    def override(self, changed: Mapping[str, Any]) -> Iterator[ValueSet]:
-        for name, value in changed.items():
-            self.values[name] = as_text(value)
-            yield ValueSet(name, self.values[name])
+def _output(scope: Scope, step: Step, around: Around) -> Program[Text | Skipped]:
+    """What the step comes to. One that branches on its own output has that first, and takes the branch after."""
+    by_itself = scope.branches_on_itself(step)
+    if step.tool is not None:
+        yield from _left_out(step, by_itself)
+        own: Text | Skipped = yield from _call(scope, step)
+    else:
+        answer = (yield from _ask_person(scope, step, step.elicitation)) if step.elicitation is not None else None
+        if step.branches and not by_itself:
+            return (yield from _branch(scope, step, around))
+        own = yield from _ask_model(scope, step, around, answer)
+    return (yield from _branch_after(scope, step, own)) if by_itself else own
+
+
+# --- tools ------------------------------------------------------------------------------------------------
+
+
+def _call(scope: Scope, step: Step) -> Program[Text]:
+    use = step.tool
+    assert use is not None
+    name = tool_name(use)
+    try:
+        filled = fill(use.arguments, scope.values, scope.types)
+    except BadArguments as error:
+        where = f" (line {use.line})" if use.line else ""
+        words = f"Step {step.label}: the arguments of @tool{where} cannot be used: {error.message}"
+        raise EffectFailed(Failed(error.code, words, error.fix)) from None
+    for missing in filled.unresolved:
+        yield unnamed(step.label, missing)
+    result: ToolResult = yield CallTool(name, filled.arguments)
+    text = result_text(result)
+    if result.is_error:
+        words = f"Step {step.label}: the tool '{name}' reports an error: {text[:_SHOWN]}"
+        raise EffectFailed(Failed("tool_failed", words, "Correct what it is given, or retry the run."))
+    output = Text(text)
+    yield from scope.keep(step, output)
+    return output
+
+
+def _left_out(step: Step, by_itself: bool) -> Iterator[Warned]:
+    """A tool is all that its step does: what else is written there has no effect."""
+    if step.elicitation is not None:
+        yield Warned("not_asked", f"Step {step.label} calls a tool, so its @elicit is not asked.")
+    if step.branches and not by_itself:
+        yield Warned("no_branch", f"Step {step.label} calls a tool, so its branches are not reached.")
+
+
+# --- people -----------------------------------------------------------------------------------------------
+
+
+def _ask_person(scope: Scope, step: Step, elicitation: Elicitation) -> Program[Text]:
+    warnings: list[Warned] = []
+
+    def rendered(text: str) -> str:
+        return scope.render(step.label, text, warnings)
+
+    kind = elicitation.type
+    options = tuple(map(rendered, elicitation.options)) if kind == "select" else ()
+    default = None if elicitation.default is None else rendered(elicitation.default)
+    question = rendered(elicitation.prompt) or f"Step {step.label}: {step.title}"
+    if kind == "select" and not options:
+        warnings.append(Warned("no_options", f"Step {step.label}: @elicit(select) has no options: any answer will do."))
+        kind = "input"
+    yield from dict.fromkeys(warnings)
+    answer: Answer = yield AskHuman(question, kind, options, default, label=step.label)
+    text = Text(answer.value)
+    yield from scope.keep_answer(step, text)
+    return text
+
+
+# --- branches ---------------------------------------------------------------------------------------------
+
+
+def _branch(scope: Scope, step: Step, around: Around) -> Program[Text | Skipped]:
+    """Takes the first branch that fits; the text around it goes with each of its sub-steps."""
+    branch = scope.chosen(step)
+    if branch is None:
+        return Skipped(scope.why_none(step))
+    around = (*around, *(yield from _own_pieces(scope, step)))
+    if not branch.steps:
+        return (yield from _send(scope, step, around))
+    last = yield from _sub_steps(scope, branch.steps, around)
+    if last is None:
+        return Skipped("Nothing in its branch was run.")
+    label, output = last
+    yield from scope.keep_name(step, output, f"the output of step {label}")
+    return output
+
+
+def _branch_after(scope: Scope, step: Step, own: Text | Skipped) -> Program[Text | Skipped]:
+    """The second half of a step that branches on its own output: its text has been used already."""
+    branch = scope.chosen(step)
+    last = None if branch is None else (yield from _sub_steps(scope, branch.steps, ()))
+    return own if last is None else last[1]
+
+
+def _sub_steps(scope: Scope, steps: tuple[Step, ...], around: Around) -> Program[tuple[str, Text] | None]:
+    """The label and output of the last one that was completed."""
+    last: tuple[str, Text] | None = None
+    for step in steps:
+        output = yield from _visit(scope, step, around)
+        if output is not None:
+            last = (step.label, output)
+    return last
+
+
+# --- models -----------------------------------------------------------------------------------------------
+
+
+def _ask_model(scope: Scope, step: Step, around: Around, answer: Text | None) -> Program[Text | Skipped]:
+    """The model's reply; a person's answer takes its place where the step has nothing of its own to ask."""
+    own = yield from _own_pieces(scope, step)
+    if answer is not None and not own:
+        yield from scope.keep_name(step, answer, f"the answer in step {step.label}")
+        return answer
+    return (yield from _send(scope, step, (*around, *own)))
+
+
+def _own_pieces(scope: Scope, step: Step) -> Program[Around]:
+    """The text that `@prompt` stands for, then the step's own."""
+    found = (yield from resolve(step.label, step.prompt, scope.values)) if step.prompt is not None else None
+    own = Piece(step.content) if step.content else None
+    return tuple(piece for piece in (found, own) if piece is not None)
+
+
+def _send(scope: Scope, step: Step, pieces: Around) -> Program[Text | Skipped]:
+    warnings: list[Warned] = []
+    prompt = scope.assemble(step.label, pieces, warnings)
+    if not prompt:
+        return _NOTHING_TO_ASK
+    yield from dict.fromkeys(warnings)
+    reply: Reply = yield AskModel(context=scope.context, prompt=prompt)
+    yield from scope.keep(step, reply.content)
+    return reply.content
+
+
+# --- the end ----------------------------------------------------------------------------------------------
+
+
+def _artifact_type(book: Book, scope: Scope) -> tuple[str, Warned | None]:
+    """What the artifact is; untyped, with a warning, where the value at the end is no type."""
+    warnings: list[Warned] = []
+    wanted = scope.render("", book.artifact_type, warnings).strip()
+    if not wanted or wanted in ARTIFACT_TYPES:
+        return wanted, None
+    if wanted.lower() in ARTIFACT_TYPES:
+        return wanted.lower(), None
+    types = ", ".join(ARTIFACT_TYPES)
+    return "", Warned("artifact_type", f"{wanted[:80]!a} is no artifact type. Valid types: {types}.")

@@ -1,226 +1,274 @@
 """From the text of a Markdown playbook to its document, with every problem and its line.
 
-The format is read line by line: a heading counts wherever it stands, inside a code fence too. What this version
-cannot run is refused here, so that nothing of it ever reaches a model as if it were prose.
+The format is read line by line: a heading, a directive or a branch marker counts wherever it stands, inside a code
+fence too. Warnings are those that the format's own readers give; whatever else looks like a mistake `check` finds.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Literal, TypeAlias, cast
 
 import msgspec
 
-from cuebook.dialects.markdown.model import Book, DeclaredInput, Step
+from cuebook.dialects.markdown import sections
+from cuebook.dialects.markdown.branches import BranchDraft, StepDraft, content, draft, letters
+from cuebook.dialects.markdown.declarations import artifact_type, read_artifact_type, read_input
+from cuebook.dialects.markdown.directives import Directive
+from cuebook.dialects.markdown.model import (
+    ARTIFACT_TYPES,
+    Book,
+    Branch,
+    Condition,
+    DeclaredInput,
+    Elicitation,
+    Output,
+    PromptUse,
+    Step,
+    ToolUse,
+)
+from cuebook.dialects.markdown.sections import Outline, Section, outline
 from cuebook.dialects.registry import InvalidPlaybook, Problem
 
 SIZE_LIMIT = 200_000
 """Bytes of UTF-8."""
 
-# ASCII classes, because the format's other readers have no others.
-_TITLE = re.compile(r"#\s+(.+)", re.ASCII)
-_SECTION = re.compile(r"##\s+(.+)", re.ASCII)
-_STEP = re.compile(r"##\s+STEP\s+(\d{1,9}):\s+(.+)", re.ASCII)
-_NEARLY_STEP = re.compile(r"#{1,6}\s*STEP\b\s*\d*\s*[:.\-]?.*", re.ASCII | re.IGNORECASE)
-_SYSTEM = re.compile(r"##\s+SYSTEM(\s+PROMPT)?", re.ASCII | re.IGNORECASE)
-_INPUTS = re.compile(r"##\s+INPUTS", re.ASCII | re.IGNORECASE)
-_ARTIFACTS = re.compile(r"##\s+(ARTIFACTS|OUTPUT)", re.ASCII | re.IGNORECASE)
-_SUBSTEP = re.compile(r"###\s+STEP\s+\d+[a-z]:\s+.+", re.ASCII)
-_DIRECTIVE = re.compile(r"(@(?:output|elicit|prompt|tool))\(", re.ASCII)
-_BRANCH = re.compile(r"```(if|elif|else|endif)\b.*```", re.ASCII)
-_FENCE = re.compile(r"(```+|~~~+)[^`]*", re.ASCII)
-_INPUT = re.compile(r"-\s+`([a-zA-Z][a-zA-Z0-9_]*)`\s+\(([^)]+)\)(?::\s*(.+))?", re.ASCII)
+NEARLY_STEP = re.compile(r"\s*#{1,6}\s*STEP\b\s*\d.*", re.ASCII | re.IGNORECASE)
 
-_TYPES = {
-    "string": "string",
-    "text": "text",
-    "number": "number",
-    "num": "number",
-    "int": "number",
-    "float": "number",
-    "boolean": "boolean",
-    "bool": "boolean",
-    "enum": "enum",
-    "select": "enum",
-    "choice": "enum",
-}
-
-_LINEAR = "This version runs SYSTEM, INPUTS and STEP sections in order: take the line out."
+Source: TypeAlias = Literal["input", "step_output"]
 
 
-class Line(msgspec.Struct, frozen=True):
-    number: int
-    text: str
-    """Without trailing blanks."""
+class Parsed(msgspec.Struct, frozen=True):
+    """What a text says, or why it says nothing."""
+
+    definition: Book | None
+    warnings: tuple[Problem, ...] = ()
+    errors: tuple[Problem, ...] = ()
+
+    @property
+    def valid(self) -> bool:
+        return self.definition is not None
 
 
-class _Section(msgspec.Struct):
-    heading: Line
-    lines: list[Line]
-
-
-def parse(text: str, name: str) -> Book:
+def parse(text: str, name: str, *, fenced: bool = False) -> Book:
     """The document; `InvalidPlaybook` with every problem that was found."""
-    if len(text.encode("utf-8", "surrogatepass")) > SIZE_LIMIT:
-        raise InvalidPlaybook(name, [Problem("Document exceeds 200KB size limit", fix="Split it.", code="F4")])
-    if not text.strip("\ufeff \t\r\n\f\v"):
-        raise InvalidPlaybook(name, [Problem("Document is empty", fix="Write a title and a step.", code="F5")])
-    lines = _lines(text)
-    preamble, sections = _sections(lines)
-    reading = _Reading()
-    title, description = _title(preamble)
-    if title is None:
-        hint = "Front matter is not read: write the title as a heading." if lines[0].text == "---" else ""
-        problem = "No title found: document must contain a level-1 heading (# Title)"
-        reading.errors.append(Problem(problem, fix=hint, code="F1"))
-    for section in sections:
-        reading.read(section)
-    reading.warn_of_fences(lines)
-    if not reading.steps and not reading.errors_about_steps:
-        problem = "No steps found: document must contain at least one ## STEP heading"
-        reading.errors.append(Problem(problem, fix=reading.nearly, code="F2"))
-    if reading.errors:
-        raise InvalidPlaybook(name, reading.errors)
-    reading.check_numbers()
-    return Book(
-        title=title or "",
-        steps=tuple(reading.steps),
-        inputs=tuple(reading.inputs.values()),
-        system=reading.system,
-        description=description,
-        warnings=tuple(sorted(reading.warnings, key=lambda problem: problem.line or 0)),
-    )
+    parsed = read(text, fenced=fenced)
+    if parsed.definition is None:
+        raise InvalidPlaybook(name, parsed.errors)
+    return parsed.definition
 
 
-def _lines(text: str) -> list[Line]:
-    # Split on "\n" only: `splitlines` also splits on U+2028 and form feeds, and would shift the numbers.
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    return [Line(number, line.rstrip()) for number, line in enumerate(text.split("\n"), start=1)]
+def read(text: str, *, fenced: bool = False) -> Parsed:
+    """The document, or all that keeps the text from being one; and the warnings in either case.
+
+    With `fenced`, lines inside a closed code fence are text and nothing else. Other readers of the format do not
+    tell them apart.
+    """
+    unreadable = _unreadable(text)
+    if unreadable is not None:
+        return Parsed(None, errors=(unreadable,))
+    return _Reading(outline(text, fenced=fenced)).result()
 
 
-def _sections(lines: list[Line]) -> tuple[list[Line], list[_Section]]:
-    preamble: list[Line] = []
-    sections: list[_Section] = []
-    for line in lines:
-        if _SECTION.fullmatch(line.text):
-            sections.append(_Section(line, []))
-        elif sections:
-            sections[-1].lines.append(line)
-        else:
-            preamble.append(line)
-    return preamble, sections
-
-
-def _title(preamble: list[Line]) -> tuple[str | None, str]:
-    for position, line in enumerate(preamble):
-        found = _TITLE.fullmatch(line.text)
-        if found:
-            return found[1].strip(), _content(preamble[position + 1 :])
-    return None, ""
-
-
-def _content(lines: list[Line]) -> str:
-    return "\n".join(line.text for line in lines).strip()
+def _unreadable(text: str) -> Problem | None:
+    if len(text) > SIZE_LIMIT or len(text.encode("utf-8", "surrogatepass")) > SIZE_LIMIT:
+        return Problem("Document exceeds 200KB size limit", fix="Split it.", code="F4")
+    if not text.removeprefix("\ufeff").strip():
+        return Problem("Document is empty", fix="Write a title and a step.", code="F5")
+    return None
 
 
 class _Reading:
     """What has been found so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, outline: Outline) -> None:
+        self.outline = outline
+        self.rows = outline.rows
         self.steps: list[Step] = []
         self.inputs: dict[str, DeclaredInput] = {}
+        self.outputs: set[str] = set()
+        """The names that steps before have set, answers included."""
         self.system = ""
+        self.artifact_type = ""
         self.errors: list[Problem] = []
         self.warnings: list[Problem] = []
-        self.errors_about_steps = False
-        self.nearly = ""
-        """What to say of a heading that only looks like a step, if there is no other."""
 
-    def read(self, section: _Section) -> None:
-        heading = section.heading
-        step = _STEP.fullmatch(heading.text)
-        if step:
-            self._read_step(int(step[1]), step[2].strip(), section)
-        elif _SYSTEM.fullmatch(heading.text):
-            self.system = _content(section.lines)
-        elif _INPUTS.fullmatch(heading.text):
-            for line in section.lines:
-                self._read_input(line)
-        elif _ARTIFACTS.fullmatch(heading.text):
-            self._refuse(heading.number, f"The section '{heading.text}'")
-        elif _NEARLY_STEP.fullmatch(heading.text):
-            self.nearly = f"Line {heading.number} looks like one: write it as '## STEP 1: Title'."
-            message = f"'{heading.text}' is no step heading, and its section is not run."
-            self.warnings.append(Problem(message, heading.number, "Write it as '## STEP 1: Title'.", "step_heading"))
+    def result(self) -> Parsed:
+        title, description = sections.title(self.outline)
+        if title is None:
+            self._no_title()
+        for section in self.outline.sections:
+            self._declaration(section)
+        self._steps()
+        warnings = tuple(sorted(self.warnings, key=lambda problem: problem.line or 0))
+        if self.errors:
+            return Parsed(None, warnings, tuple(sorted(self.errors, key=lambda problem: problem.line or 0)))
+        book = Book(
+            title=title or "",
+            steps=tuple(self.steps),
+            inputs=tuple(self.inputs.values()),
+            system=self.system,
+            description=description,
+            artifact_type=self.artifact_type,
+            warnings=warnings,
+        )
+        return Parsed(book, warnings)
 
-    def _read_step(self, number: int, title: str, section: _Section) -> None:
-        refused = False
-        for line in section.lines:
-            refused = self._refused(line) or refused
-        self.errors_about_steps = self.errors_about_steps or refused
-        if not refused:
-            self.steps.append(Step(number, title, _content(section.lines), section.heading.number))
+    # --- what stands outside the steps ----------------------------------------------------------------
 
-    def _refused(self, line: Line) -> bool:
-        text = line.text.strip()
-        directive = _DIRECTIVE.match(text)
-        branch = _BRANCH.fullmatch(text)
-        if directive:
-            self._refuse(line.number, directive[1])
-        elif branch:
-            self._refuse(line.number, f"A branch (```{branch[1]}```)")
-        elif _SUBSTEP.fullmatch(line.text):
-            self._refuse(line.number, f"A sub-step ('{text}')")
-        else:
-            return False
-        return True
+    def _no_title(self) -> None:
+        message = "No title found: document must contain a level-1 heading (# Title)"
+        front_matter = self.rows[0] == "---"
+        fix = "Front matter is not read: write the title as a heading." if front_matter else ""
+        self.errors.append(Problem(message, fix=fix, code="F1"))
 
-    def _refuse(self, line: int, what: str) -> None:
-        self.errors.append(Problem(f"{what} is not supported yet.", line, _LINEAR, "unsupported"))
+    def _declaration(self, section: Section) -> None:
+        if section.kind == "system":
+            self.system = self.outline.text(section)
+        elif section.kind == "inputs":
+            for index in range(section.start, section.end):
+                self._input(self.rows[index].strip(), index + 1)
+        elif section.kind == "artifacts":
+            self._artifact(section)
 
-    def _read_input(self, line: Line) -> None:
-        text = line.text.strip()
+    def _input(self, text: str, line: int) -> None:
         if not text.startswith(("-", "*")):
             return
-        found = _INPUT.fullmatch(text)
-        if not found:
+        declared = read_input(text, line)
+        if declared is None:
             fix = "Write it as: - `name` (string): what it is."
-            self.warnings.append(Problem(f'Malformed input line: "{text}"', line.number, fix, "W2"))
-            return
-        declared = _input(found[1], found[2], (found[3] or "").strip(), line.number)
-        if declared.name in self.inputs:
+            self.warnings.append(Problem(f'Malformed input line: "{text}"', line, fix, "W2"))
+        elif declared.name in self.inputs:
             first = self.inputs[declared.name].line
             fix = f"Line {first} declares it already: rename one of them."
-            self.errors.append(Problem(f'Duplicate input name: "{declared.name}"', line.number, fix, "F3"))
-            return
-        self.inputs[declared.name] = declared
+            self.errors.append(Problem(f'Duplicate input name: "{declared.name}"', line, fix, "F3"))
+        else:
+            self.inputs[declared.name] = declared
 
-    def check_numbers(self) -> None:
-        expected = 1
-        for step in self.steps:
-            if step.number != expected:
-                message = f"Non-sequential step number: expected {expected}, got {step.number}"
-                self.warnings.append(Problem(message, step.line, code="W1"))
-            expected = step.number + 1
-
-    def warn_of_fences(self, lines: list[Line]) -> None:
-        """Says where a section begins inside an open code fence: the format allows it, few authors mean it."""
-        opened: Line | None = None
-        for line in lines:
-            if opened is not None and _SECTION.fullmatch(line.text):
-                message = f"'{line.text}' begins a section although the code fence of line {opened.number} is open."
-                self.warnings.append(Problem(message, line.number, "Indent the line to keep it as text.", "fence"))
-                opened = None
+    def _artifact(self, section: Section) -> None:
+        for index in range(section.start, section.end):
+            said = read_artifact_type(self.rows[index].strip())
+            if said is None:
                 continue
-            text = line.text.strip()
-            if _FENCE.fullmatch(text):
-                opened = None if opened is not None else line
+            known = artifact_type(said)
+            if known is None:
+                message = f'Unknown artifact type: "{said}". Valid types: {", ".join(ARTIFACT_TYPES)}'
+                self.warnings.append(Problem(message, index + 1, code="W3"))
+            self.artifact_type = known or ""
+            return
+
+    # --- steps ----------------------------------------------------------------------------------------
+
+    def _steps(self) -> None:
+        expected = 1
+        for section in self.outline.sections:
+            if section.kind != "step":
+                continue
+            if section.number != expected:
+                message = f"Non-sequential step number: expected {expected}, got {section.number}"
+                self.warnings.append(Problem(message, section.heading + 1, code="W1"))
+            expected = section.number + 1
+            self.steps.append(self._step(section))
+        if not self.steps:
+            self._no_steps()
+
+    def _no_steps(self) -> None:
+        message = "No steps found: document must contain at least one ## STEP heading"
+        near = next((n for n, row in enumerate(self.rows, 1) if "#" in row and NEARLY_STEP.fullmatch(row)), None)
+        fix = f"Line {near} looks like one: write it as '## STEP 1: Title'." if near else ""
+        self.errors.append(Problem(message, fix=fix, code="F2"))
+
+    def _step(self, section: Section) -> Step:
+        if section.marks:
+            return self._marked(draft(self.outline, section))
+        text = "\n".join(self.rows[section.start : section.end]).strip()
+        return Step(section.number, str(section.number), section.title, text, section.heading + 1)
+
+    def _marked(self, draft: StepDraft) -> Step:
+        """A step with lines that may mean something."""
+        section = draft.section
+        label = str(section.number)
+        text = content(draft.outside, self.rows)
+        step = self._built(section.number, label, section.title, text, section.heading + 1, draft.directives())
+        self._declare(step)
+        if not draft.branches:
+            return step
+        # A condition may ask for the step's own output and answer, and for nothing that its branches set.
+        conditions = [self._condition(branch) for branch in draft.branches]
+        branches = [
+            Branch(condition, self._substeps(section.number, position, branch), branch.index + 1)
+            for position, (condition, branch) in enumerate(zip(conditions, draft.branches, strict=True))
+        ]
+        return msgspec.structs.replace(step, branches=tuple(branches))
+
+    def _condition(self, branch: BranchDraft) -> Condition | None:
+        if branch.condition is None:
+            return None
+        variable, operator, value = branch.condition
+        known = variable in self.outputs
+        if not known and variable not in self.inputs:
+            message = f'Undeclared branch variable: "{variable}"'
+            self.warnings.append(Problem(message, branch.index + 1, code="W4"))
+        source: Source = "step_output" if known and variable not in self.inputs else "input"
+        return Condition(variable, cast(Literal["==", "!="], operator), value, source)
+
+    def _substeps(self, number: int, position: int, branch: BranchDraft) -> tuple[Step, ...]:
+        if not branch.substeps:
+            return self._headless(number, position, branch)
+        steps: list[Step] = []
+        for sub in branch.substeps:
+            passages = [sub.passage] if steps else [branch.lead, sub.passage]
+            directives = [directive for passage in passages for directive in passage.directives]
+            text = content(passages, self.rows)
+            steps.append(self._built(number, sub.label, sub.title, text, sub.index + 1, directives))
+        for step in steps:
+            self._declare(step)
+        return tuple(steps)
+
+    def _headless(self, number: int, position: int, branch: BranchDraft) -> tuple[Step, ...]:
+        """A branch without headings is one sub-step, named by its place; an empty one is none."""
+        text = content([branch.lead], self.rows)
+        if not text and not branch.lead.directives:
+            return ()
+        letter = letters(position)
+        step = self._built(
+            number, f"{number}{letter}", f"Branch {letter}", text, branch.index + 1, branch.lead.directives
+        )
+        self._declare(step)
+        return (step,)
+
+    def _built(self, number: int, label: str, title: str, text: str, line: int, directives: list[Directive]) -> Step:
+        if not directives:
+            return Step(number, label, title, text, line)
+        uses: dict[str, object] = {}
+        for directive in directives:
+            if directive.use is not None:
+                uses[directive.kind] = directive.use
+            elif directive.flaw == "elicit_type":
+                message = f'Invalid elicit type: "{directive.said}"'
+                self.warnings.append(Problem(message, directive.line, "Use input, confirm or select.", "W5"))
+            elif directive.flaw == "elicit_default":
+                self._bad_default(directive)
+        return Step(
+            number, label, title, text, line,
+            prompt=cast("PromptUse | None", uses.get("prompt")),
+            output=cast("Output | None", uses.get("output")),
+            elicitation=cast("Elicitation | None", uses.get("elicit")),
+            tool=cast("ToolUse | None", uses.get("tool")),
+        )  # fmt: skip
+
+    def _bad_default(self, directive: Directive) -> None:
+        message = f'Invalid elicit default: "{directive.said}"'
+        fix = "A confirm takes yes or no, a select one of its options as it is spelled."
+        self.errors.append(Problem(message, directive.line, fix, "elicit_default"))
+
+    def _declare(self, step: Step) -> None:
+        if step.output is not None:
+            self.outputs.add(step.output.name)
+        if step.elicitation is not None:
+            self.outputs.update(answer_names(step))
 
 
-def _input(name: str, spec: str, description: str, line: int) -> DeclaredInput:
-    kind, _, rest = spec.partition(":")
-    type_ = _TYPES.get(kind.strip().lower(), "string")
-    if type_ == "enum":
-        options = tuple(option for part in rest.split(",") if (option := part.strip()))
-        return DeclaredInput(name, type_, options=options, description=description, line=line)
-    default = rest.strip() or None
-    return DeclaredInput(name, type_, default is None, default, description=description, line=line)
+def answer_names(step: Step) -> tuple[str, ...]:
+    """The names under which the answer to a step's question is kept."""
+    return tuple({f"__elicit_step_{step.number}": None, f"__elicit_step_{step.label}": None})

@@ -87,14 +87,22 @@ class RecordedModel:
         """Passes the chunks on as they come. A call that was stopped half-way is not kept."""
         chunks: list[Chunk] = []
         error: ModelError | None = None
+
+        def keep() -> None:
+            asked = self._clean(msgspec.to_builtins(request))
+            self._keep(Line(digest, asked, self._clean_chunks(chunks), _told(error)))
+
         try:
             async with aclosing(model.stream(request)) as stream:
                 async for chunk in stream:
                     chunks.append(chunk)
+                    if isinstance(chunk, Final):  # whoever listens may not come back for more
+                        keep()
                     yield chunk
         except ModelError as raised:
             error = raised
-        self._keep(Line(digest, self._clean(msgspec.to_builtins(request)), self._clean_chunks(chunks), _told(error)))
+        if not chunks or not isinstance(chunks[-1], Final):
+            keep()
         if error is not None:
             raise error
 

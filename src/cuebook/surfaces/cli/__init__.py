@@ -17,6 +17,14 @@ from cuebook import __version__
 
 COMMANDS = {
     "run": ("running", "Run a playbook."),
+    "new": ("scaffolding", "Write a small playbook to begin with."),
+    "validate": ("authoring", "Find the mistakes in playbooks."),
+    "explain": ("explaining", "Say what a run would do, what it touches and what it may cost."),
+    "graph": ("drawing", "Draw a playbook as a Mermaid flowchart."),
+    "summary": ("authoring", "Say what a playbook is about."),
+    "parse": ("authoring", "Print a playbook as it is read."),
+    "convert": ("authoring", "Turn a playbook into JSON, and back."),
+    "test": ("testing", "Run the tests of playbooks."),
     "resume": ("continuing", "Go on with a run that is paused or was interrupted."),
     "answer": ("continuing", "Answer the question a run waits for."),
     "decide": ("continuing", "Approve or deny what a run wants to do, or settle what is in doubt."),
@@ -29,6 +37,7 @@ COMMANDS = {
     "runs": ("looking", "List runs, newest first."),
     "show": ("looking", "Show a run: its steps, outputs and what it waits for."),
     "events": ("looking", "Show what happened in a run, and what happens."),
+    "diff": ("comparing", "Compare two runs, step by step."),
     "inbox": ("looking", "List everything that waits for a person."),
     "models": ("models", "List the models there are, or install the embedded one."),
     "keys": ("keys", "Keep the keys of providers in the system's keyring."),
@@ -36,8 +45,14 @@ COMMANDS = {
     "secrets": ("secrets", "Name the secrets that playbooks may be given."),
     "users": ("users", "Say who may look, run, approve and administer."),
     "doctor": ("doctor", "Say what was found, where, and what is missing."),
+    "completion": ("completion", "Print the script that completes commands in a shell."),
 }
 """Each command: its module, and its line in the list."""
+
+ALIASES = {"info": "summary"}
+"""Other names that commands go by; the list does not show them."""
+
+_COMPLETING = "_CUEBOOK_COMPLETE"
 
 
 class Commands(click.Group):
@@ -47,6 +62,7 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        name = ALIASES.get(name, name)
         if name not in COMMANDS:
             return None
         module = importlib.import_module(f"cuebook.surfaces.cli.{COMMANDS[name][0]}")
@@ -57,9 +73,16 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        # click's own would import every command's module to list their names.
+        named = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
+        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
         name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
+        if name not in COMMANDS and name not in ALIASES and not name.startswith("-"):
             close = get_close_matches(name, COMMANDS, n=1)
             hint = f"Did you mean '{close[0]}'?" if close else "`cuebook --help` lists them."
             if os.path.exists(name):
@@ -88,6 +111,10 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def call(args: list[str]) -> int:
     """Runs a command and gives its exit code. Every expected error is one line on stderr."""
+    if _COMPLETING in os.environ:
+        from cuebook.surfaces.cli import completion
+
+        return completion.answer(cli)
     from cuebook.kernel.errors import CuebookError
 
     for stream in (sys.stdout, sys.stderr):

@@ -12,6 +12,7 @@ import click
 
 from cuebook.dialects.registry import Document, Input
 from cuebook.kernel.errors import BadInput
+from cuebook.surfaces.cli.completion import one_of
 from cuebook.surfaces.cli.options import read_text, value_of
 
 PREFIX = "input_of_"
@@ -34,8 +35,15 @@ def input_options(document: Document, taken: set[str]) -> list[click.Option]:
             continue
         taken.update(free)
         metavar = "|".join(declared.options) if declared.options else declared.type.upper()
-        options.append(InputOption([*free, f"{PREFIX}{declared.name}"], metavar=metavar, help=_help(declared)))
+        spelled = [*free, f"{PREFIX}{declared.name}"]
+        complete = one_of(_values(declared))
+        options.append(InputOption(spelled, metavar=metavar, help=_help(declared), shell_complete=complete))
     return options
+
+
+def _values(declared: Input) -> Sequence[str]:
+    """What a shell can offer."""
+    return ("true", "false") if declared.type == "boolean" else declared.options
 
 
 def _help(declared: Input) -> str:

@@ -92,9 +92,17 @@ def in_foreground(
         async with opened(wires, create=create) as service:
             await service.store.expire(service.engine.clock())
             row = await act(service, wires)
+            if not _known_here(row):
+                complain(f"Run {row.id} is a program of another process, which goes on with it.")
+                return 0
             return await shown(service, row, view_for(given))
 
     return perform(work())
+
+
+def _known_here(row: RunRow) -> bool:
+    """A Python program is known only to the process that has its function: driving its run here would fail it."""
+    return any(dialect.name == row.dialect for dialect in registry.dialects())
 
 
 async def shown(service: Service, row: RunRow, view: View) -> int:

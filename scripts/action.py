@@ -1,0 +1,268 @@
+"""What the GitHub Action does: runs one playbook with nobody there to ask, writes its artifact, and says how it went.
+
+It reads INPUT_PLAYBOOK, INPUT_INPUTS, INPUT_ELICIT, INPUT_OUTPUT_PATH, INPUT_MODEL and INPUT_STRICT, and writes the
+outputs `artifact-path`, `status`, `step-count` and `warnings` and a summary, whatever happens. See action.yml.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cuebook
+from cuebook.kernel.events import StepFinished, StepStarted
+from cuebook.kernel.journal import Entry
+from cuebook.testing.reading import Node, meant, parse
+
+LONGEST_SHOWN = 60_000
+"""Characters of an artifact in the summary, which may have a megabyte in all."""
+
+
+@dataclass
+class Report:
+    """How it went, as the outputs tell it."""
+
+    playbook: str = ""
+    status: str = "failed"
+    error: str = ""
+    artifact_path: str = ""
+    warnings: list[str] = field(default_factory=list)
+    result: cuebook.Result | None = None
+
+    @property
+    def completed(self) -> int:
+        return sum(step.status == "completed" for step in self.result.steps) if self.result is not None else 0
+
+
+class Stopped(Exception):
+    """The playbook was not run; its text says why."""
+
+
+def main() -> int:
+    report = Report(playbook=given("PLAYBOOK"))
+    try:
+        perform(report)
+    except (Stopped, cuebook.CuebookError) as error:
+        report.status, report.error = "failed", str(error)
+    except Exception as error:  # the outputs must be written all the same
+        report.status, report.error = "failed", f"Unexpected {type(error).__name__}: {error}"
+    for warning in report.warnings:
+        command("warning", warning, report.playbook)
+    if report.error:
+        command("error", report.error, report.playbook)
+    write_outputs(report)
+    write("GITHUB_STEP_SUMMARY", summary(report))
+    return 1 if report.status == "failed" else 0
+
+
+def perform(report: Report) -> None:
+    if not report.playbook:
+        raise Stopped("No playbook is given. Set 'playbook' to the path of one.")
+    strict = flag("STRICT")
+    book = cuebook.load(report.playbook)
+    odd = [found for found in book.check() if found.severity != "note"]
+    report.warnings = [f"{place(book, found.line)}: {found.message} {found.fix}".rstrip() for found in odd]
+    if strict and odd:
+        raise Stopped(f"strict: the playbook has {len(odd)} warning{'s' if len(odd) > 1 else ''}. Nothing was run.")
+    inputs = {name: value(node) for name, node in table("INPUTS").items()}
+    answers = {step: text(node, step) for step, node in table("ELICIT").items()}
+    check_steps(book, answers)
+    report.result = cuebook.run(
+        book,
+        inputs,
+        model=given("MODEL") or None,
+        answers=answers,
+        unattended=True,
+        store=store(),
+        on_event=show,
+    )
+    # What the parser says is among the findings already.
+    told = [problem.message for problem in book.warnings]
+    report.warnings += [one for one in report.result.warnings if not any(message in one for message in told)]
+    finish(report, report.result, strict)
+
+
+def finish(report: Report, result: cuebook.Result, strict: bool) -> None:
+    if result.artifact is not None:
+        report.artifact_path = save(result.artifact, result.run)
+    if not result.ok:
+        report.error = reason(result)
+    elif strict and result.warnings:
+        report.error = f"strict: the run had {len(result.warnings)} warning{'s' if len(result.warnings) > 1 else ''}."
+    else:
+        report.status = "ok" if result.artifact is not None else "skipped"
+
+
+def reason(result: cuebook.Result) -> str:
+    """Why a run is not completed; nobody is there to decide what it waits for."""
+    waits = "; ".join(f"step {wait.step}: {wait.prompt}" for wait in result.waits)
+    if result.status == "awaiting_approval":
+        return f"The run needs an approval ({waits}), and nobody is there to give it. Allow it in cuebook.policy.toml."
+    return result.error or f"The run is {result.status.replace('_', ' ')}{f' ({waits})' if waits else ''}."
+
+
+# --- what is given ------------------------------------------------------------------------------------------
+
+
+def given(name: str) -> str:
+    return os.environ.get(f"INPUT_{name}", "").strip()
+
+
+def flag(name: str) -> bool:
+    said = given(name).lower()
+    if said not in ("", "true", "false"):
+        raise Stopped(f"{name.lower()}: '{said}' is neither true nor false.")
+    return said == "true"
+
+
+def table(name: str) -> Mapping[str, Node]:
+    """A YAML or JSON table."""
+    where = name.lower()
+    node = parse(os.environ.get(f"INPUT_{name}", ""), where)
+    if node.kind not in ("map", "null"):
+        raise Stopped(f"{where}:{node.line}: this is no table of names and values. Write one 'name: value' a line.")
+    return node.fields
+
+
+def value(node: Node) -> Any:
+    """Numbers stay as they are written: 1.10 is not 1.1 in a prompt."""
+    return node.text if node.kind == "float" else node.plain
+
+
+def text(node: Node, step: str) -> str:
+    if not node.is_scalar:
+        raise Stopped(f"elicit:{node.line}: the answer for step {step} is no text.")
+    return node.text
+
+
+def check_steps(book: cuebook.Playbook, answers: Mapping[str, str]) -> None:
+    for step in answers:
+        if step not in book.labels:
+            raise Stopped(f"elicit: the playbook has no step {step}. {meant(step, book.labels)}")
+
+
+def store() -> Path | None:
+    temporary = os.environ.get("RUNNER_TEMP", "")
+    return Path(temporary) / "cuebook-runs.db" if temporary else None
+
+
+# --- what is written ----------------------------------------------------------------------------------------
+
+
+def save(artifact: cuebook.Artifact, run: str) -> str:
+    """A path that ends in / or is a folder takes the run's name."""
+    wanted = given("OUTPUT_PATH") or "out/"
+    place = Path(wanted)
+    if wanted.endswith("/") or place.is_dir():
+        place = place / f"{run}{artifact.suffix}"
+    try:
+        return str(artifact.save(place))
+    except OSError as error:
+        raise Stopped(f"output-path: {place} cannot be written: {error.strerror}.") from None
+
+
+def write_outputs(report: Report) -> None:
+    outputs = {
+        "artifact-path": report.artifact_path,
+        "status": report.status,
+        "step-count": str(report.completed),
+        "warnings": "\n".join(one_line(warning) for warning in report.warnings),
+    }
+    lines = []
+    for name, content in outputs.items():
+        # A delimiter that no text can know keeps a model's words from becoming outputs of their own.
+        mark = f"end_{secrets.token_hex(16)}"
+        lines += [f"{name}<<{mark}", content, mark]
+    write("GITHUB_OUTPUT", "\n".join(lines) + "\n")
+
+
+def write(variable: str, content: str) -> None:
+    path = os.environ.get(variable, "")
+    if not path:
+        sys.stdout.write(content if variable == "GITHUB_STEP_SUMMARY" else "")
+        return
+    with open(path, "a", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(content)
+
+
+def summary(report: Report) -> str:
+    result = report.result
+    parts = [f"## {cell(report.playbook or 'Cuebook')}: {report.status}"]
+    if report.error:
+        parts.append(quoted(report.error))
+    if result is not None:
+        rows = [f"| {cell(s.label)} | {cell(s.title)} | {s.status} | {cell(s.reason)} |" for s in result.steps]
+        parts.append("\n".join(["| step | title | status | reason |", "|---|---|---|---|", *rows]))
+        parts.append(
+            f"{result.tokens:,} tokens, cost {money(result.cost)}, model {cell(result.model)}, run `{result.run}`"
+        )
+    if report.warnings:
+        parts.append("\n".join(["Warnings:", "", *(f"- {cell(warning)}" for warning in report.warnings)]))
+    if result is not None and result.artifact is not None:
+        parts.append(shown(result.artifact, report.artifact_path))
+    return "\n\n".join(parts) + "\n"
+
+
+def shown(artifact: cuebook.Artifact, path: str) -> str:
+    content = artifact.content[:LONGEST_SHOWN]
+    cut = (
+        f"\n\n[{len(artifact.content) - len(content):,} more characters are in the file]"
+        if content != artifact.content
+        else ""
+    )
+    fence = "````"
+    while fence in content:
+        fence += "`"
+    title = f"Artifact{f' ({cell(artifact.type)})' if artifact.type else ''}: {cell(path)}"
+    return f"<details><summary>{title}</summary>\n\n{fence}text\n{content}\n{fence}{cut}\n\n</details>"
+
+
+def money(cost: float | None) -> str:
+    if cost is None:
+        return "unknown"
+    return f"${cost:.4f}" if cost == 0 or cost >= 0.01 else f"${cost:.6f}"
+
+
+def show(event: Any) -> None:
+    """Progress in the log: labels and titles only, because what a model says could be read as a command there."""
+    if not isinstance(event, Entry):
+        return
+    match event.event:
+        case StepStarted(label=label, title=title):
+            print(f"step {one_line(label)}: {one_line(title)}", flush=True)
+        case StepFinished(status=status) if status != "completed":
+            print(f"  {status}", flush=True)
+
+
+def command(kind: str, message: str, file: str) -> None:
+    """A line that the runner shows beside the file."""
+    escaped = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    where = file.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A").replace(":", "%3A").replace(",", "%2C")
+    print(f"::{kind}{f' file={where}' if where else ''}::{escaped}", flush=True)
+
+
+def place(book: cuebook.Playbook, line: int | None) -> str:
+    return f"{book.path}:{line}" if line else str(book.path)
+
+
+def cell(words: str) -> str:
+    """Text that may stand in a table, as text."""
+    safe = one_line(words).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return safe.replace("|", "\\|")
+
+
+def quoted(words: str) -> str:
+    return "\n".join(f"> {cell(line)}" for line in words.split("\n"))
+
+
+def one_line(words: str) -> str:
+    return " ".join(words.split())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

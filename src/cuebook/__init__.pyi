@@ -1,0 +1,45 @@
+# What `__getattr__` finds, for type checkers.
+from cuebook.surfaces.programs import Programs
+from cuebook.surfaces.python import (
+    Artifact,
+    BadInput,
+    CuebookError,
+    Input,
+    InvalidPlaybook,
+    Playbook,
+    Problem,
+    Result,
+    Step,
+    Wait,
+    afind,
+    aload,
+    arun,
+    find,
+    load,
+    run,
+    tool,
+)
+
+__version__: str
+
+__all__ = [
+    "Artifact",
+    "BadInput",
+    "CuebookError",
+    "Input",
+    "InvalidPlaybook",
+    "Playbook",
+    "Problem",
+    "Programs",
+    "Result",
+    "Step",
+    "Wait",
+    "__version__",
+    "afind",
+    "aload",
+    "arun",
+    "find",
+    "load",
+    "run",
+    "tool",
+]

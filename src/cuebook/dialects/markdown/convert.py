@@ -1,0 +1,399 @@
+"""A Markdown playbook's document as plain JSON values, in the shape of the format's test vectors, and back to Markdown.
+
+What is written is read again before it is handed out, so that nothing is lost in silence. Knows no file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from cuebook.dialects.markdown import directives
+from cuebook.dialects.markdown.branches import letters
+from cuebook.dialects.markdown.model import Book, Branch, DeclaredInput, Elicitation, Output, Step, ToolUse
+from cuebook.dialects.markdown.parse import Parsed, read
+from cuebook.dialects.registry import InvalidPlaybook, Problem
+
+Json = dict[str, Any]
+
+
+class Unwritable(InvalidPlaybook):
+    """The definition says something that the format has no words for."""
+
+    code = "unwritable"
+
+
+# --- to JSON ------------------------------------------------------------------------------------------
+
+
+def result_object(parsed: Parsed) -> Json:
+    """What `parse` found, as the vectors write it."""
+    return {
+        "valid": parsed.valid,
+        "definition": None if parsed.definition is None else to_json(parsed.definition),
+        "warnings": [_problem(problem) for problem in parsed.warnings],
+        "errors": [_problem(problem) for problem in parsed.errors],
+    }
+
+
+def to_json(book: Book) -> Json:
+    """The `definition` of the vectors."""
+    return {
+        "title": book.title,
+        "description": book.description,
+        "system_prompt": book.system,
+        "inputs": [_input(declared) for declared in book.inputs],
+        "steps": [_step(step) for step in book.steps],
+        "artifact_type": book.artifact_type,
+    }
+
+
+def _problem(problem: Problem) -> Json:
+    return {"line": problem.line, "message": problem.message} if problem.line else {"message": problem.message}
+
+
+def _input(declared: DeclaredInput) -> Json:
+    found: Json = {"name": declared.name, "type": declared.type}
+    if declared.default is not None:
+        found["default"] = declared.default
+    if declared.options:
+        found["options"] = list(declared.options)
+    return found | {"description": declared.description, "required": declared.required, "line": declared.line}
+
+
+def _step(step: Step) -> Json:
+    found: Json = {"number": step.number, "label": step.label, "title": step.title, "content": step.content}
+    if step.prompt is not None:
+        found["prompt_ref"] = {"prompt_id": step.prompt.argument}
+    found |= _output(step.output or Output(""))
+    if step.elicitation is not None:
+        found["elicitation"] = _elicitation(step.elicitation)
+    if step.tool is not None:
+        found["tool_call"] = _tool(step.tool)
+    found["is_branching"] = bool(step.branches)
+    if step.branches:
+        found["branches"] = [_branch(branch) for branch in step.branches]
+    found["line"] = step.line
+    return found
+
+
+def _output(output: Output) -> Json:
+    found: Json = {"output_var": output.name}
+    if output.type:
+        found |= {"output_type": output.type, "output_options": list(output.options) or None}
+    return found | {"extract_field": output.extract}
+
+
+def _elicitation(elicitation: Elicitation) -> Json:
+    found: Json = {"type": elicitation.type, "prompt": elicitation.prompt}
+    if elicitation.options:
+        found["options"] = list(elicitation.options)
+    if elicitation.default is not None:
+        found["default"] = elicitation.default
+    return found
+
+
+def _tool(tool: ToolUse) -> Json:
+    found: Json = {"connection_name": tool.connection, "tool_name": tool.tool}
+    return found | {"arguments": tool.arguments} if tool.arguments else found
+
+
+def _branch(branch: Branch) -> Json:
+    condition = branch.condition
+    return {
+        "condition": None if condition is None else msgspec.to_builtins(condition),
+        "steps": [_step(step) for step in branch.steps],
+    }
+
+
+# --- the shape of a definition that somebody gives ------------------------------------------------------
+
+
+class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Fields are compared in their order. None: it is not there, or follows from the others."""
+
+
+class _Input(_Shape, frozen=True, kw_only=True):
+    name: str
+    type: str = "string"
+    default: str | None = None
+    options: list[str] | None = None
+    description: str = ""
+    required: bool | None = None
+    line: int = 0
+
+
+class _PromptRef(_Shape, frozen=True, kw_only=True):
+    prompt_id: str
+
+
+class _Elicitation(_Shape, frozen=True, kw_only=True):
+    type: str
+    prompt: str = ""
+    options: list[str] | None = None
+    default: str | None = None
+
+
+class _ToolCall(_Shape, frozen=True, kw_only=True):
+    connection_name: str
+    tool_name: str
+    arguments: str | None = None
+
+
+class _Condition(_Shape, frozen=True, kw_only=True):
+    variable: Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9_]+\Z")]
+    operator: Literal["==", "!="]
+    value: Annotated[str, msgspec.Meta(pattern=r'^[^"\r\n]*\Z')]
+    source: str | None = None
+
+
+class _Branch(_Shape, frozen=True, kw_only=True):
+    condition: _Condition | None
+    steps: list[_Step] | None = None
+
+
+class _Step(_Shape, frozen=True, kw_only=True):
+    number: Annotated[int, msgspec.Meta(ge=0, lt=10**15)]
+    label: str | None = None
+    title: str
+    prompt_ref: _PromptRef | None = None
+    output_var: str | None = None
+    output_type: str | None = None
+    output_options: list[str] | None = None
+    extract_field: str | None = None
+    elicitation: _Elicitation | None = None
+    tool_call: _ToolCall | None = None
+    is_branching: bool | None = None
+    branches: list[_Branch] | None = None
+    content: str | None = None
+    line: int = 0
+
+
+class _Definition(_Shape, frozen=True, kw_only=True):
+    title: str
+    description: str | None = None
+    system_prompt: str | None = None
+    inputs: list[_Input] | None = None
+    steps: list[_Step]
+    artifact_type: str | None = None
+
+
+# --- back to Markdown -----------------------------------------------------------------------------------
+
+
+def from_json(definition: Any, name: str = "definition") -> str:
+    """A playbook that is read as this definition, lines aside; `Unwritable` names the first field that cannot be.
+
+    A whole result object, with its `definition` inside, serves as well.
+    """
+    given = _given(definition, name)
+    _refuse_branches(given, name)
+    text = "\n\n".join(_sections(given)) + "\n"
+    parsed = read(text)
+    if parsed.definition is None:
+        raise Unwritable(name, [_explained(problem) for problem in parsed.errors])
+    wanted, got = msgspec.to_builtins(given), to_json(parsed.definition)
+    # A field that is not given and found all the same was in a text: the first look passes it by, to name the text.
+    lost = _difference(wanted, got, given_only=True) or _difference(wanted, got)
+    if lost is not None:
+        raise Unwritable(name, [lost])
+    return text
+
+
+_PATH = re.compile(r"\$\.?([^`]+)")
+
+
+def _given(definition: Any, name: str) -> _Definition:
+    if isinstance(definition, dict) and "definition" in definition and "title" not in definition:
+        definition = definition["definition"]
+    try:
+        return msgspec.convert(definition, _Definition)
+    except msgspec.ValidationError as error:
+        message, _, where = str(error).partition(" - at ")
+        path = _PATH.search(where)
+        field = path[1] if path else "definition"
+        problem = Problem(f"{field}: {message}.", fix="Give it as `cuebook parse --json` prints it.", code="unwritable")
+        raise Unwritable(name, [problem]) from None
+    except RecursionError:
+        raise Unwritable(name, [Problem("steps: branches within branches without end.", code="unwritable")]) from None
+
+
+def _refuse_branches(given: _Definition, name: str) -> None:
+    """What would be lost so thoroughly that the comparison could not name it."""
+    for number, step in enumerate(given.steps):
+        for position, branch in enumerate(step.branches or []):
+            where = f"steps[{number}].branches[{position}]"
+            if not position and branch.condition is None:
+                message = f"{where}.condition cannot be written: the first branch of a step has one."
+                raise Unwritable(name, [Problem(message, code="unwritable")])
+            for place, sub in enumerate(branch.steps or []):
+                if sub.branches:
+                    message = f"{where}.steps[{place}].branches cannot be written: a sub-step has no branches."
+                    raise Unwritable(name, [Problem(message, code="unwritable")])
+
+
+def _sections(given: _Definition) -> Iterator[str]:
+    yield f"# {given.title}"
+    if given.description:
+        yield _prose(given.description)
+    if given.system_prompt:
+        yield f"## SYSTEM\n\n{_prose(given.system_prompt)}"
+    if given.inputs:
+        yield "## INPUTS\n\n" + "\n".join(map(_input_line, given.inputs))
+    for step in given.steps:
+        yield from _step_parts(f"## STEP {step.number}: {step.title}", step)
+    if given.artifact_type:
+        yield f"## ARTIFACTS\n\ntype: {given.artifact_type}"
+
+
+def _prose(text: str) -> str:
+    """A text that begins like a heading was indented once: blanks around it are not read."""
+    return f" {text}" if text.startswith("#") else text
+
+
+def _input_line(declared: _Input) -> str:
+    values = ", ".join(declared.options or []) if declared.type == "enum" else declared.default
+    spec = f"{declared.type}: {values}" if values else declared.type
+    return f"- `{declared.name}` ({spec})" + (f": {declared.description}" if declared.description else "")
+
+
+def _step_parts(heading: str, step: _Step) -> Iterator[str]:
+    if heading:
+        yield heading
+    before = [line for line in (_prompt_line(step), _tool_line(step), _elicit_line(step)) if line]
+    if before:
+        yield "\n".join(before)
+    if step.content:
+        yield _prose(step.content)
+    if step.output_var or step.output_type or step.extract_field:
+        yield _output_line(step)
+    for position, branch in enumerate(step.branches or []):
+        yield _marker(position, branch.condition)
+        for sub in branch.steps or []:
+            yield from _step_parts(_sub_heading(step, position, branch, sub), sub)
+    if step.branches:
+        yield "```endif```"
+
+
+def _marker(position: int, condition: _Condition | None) -> str:
+    if condition is None:
+        return "```else```"
+    word = "elif" if position else "if"
+    return f'```{word} {condition.variable} {condition.operator} "{condition.value}"```'
+
+
+def _sub_heading(step: _Step, position: int, branch: _Branch, sub: _Step) -> str:
+    """None is needed where the format gives the same label and title by itself: beyond z that is the only way."""
+    letter = letters(position)
+    synthetic = (f"{step.number}{letter}", f"Branch {letter}")
+    if position >= 26 and len(branch.steps or []) == 1 and (sub.label, sub.title) == synthetic:
+        return ""
+    return f"### STEP {sub.label}: {sub.title}"
+
+
+def _prompt_line(step: _Step) -> str:
+    return f"@prompt({step.prompt_ref.prompt_id})" if step.prompt_ref is not None else ""
+
+
+def _tool_line(step: _Step) -> str:
+    call = step.tool_call
+    if call is None:
+        return ""
+    parts = [_quoted_name(call.connection_name), _quoted_name(call.tool_name)]
+    return f"@tool({', '.join([*parts, call.arguments] if call.arguments else parts)})"
+
+
+def _quoted_name(name: str) -> str:
+    """As it is, if it is read as itself; in quotes otherwise."""
+    for form in (name, f'"{name}"', f"'{name}'"):
+        if directives.read_name(f"{form}, x") == (name, " x"):
+            return form
+    return name
+
+
+def _elicit_line(step: _Step) -> str:
+    asked = step.elicitation
+    if asked is None:
+        return ""
+    parts = [asked.type]
+    if asked.prompt or asked.options:
+        parts += [f'"{text}"' for text in (asked.prompt, *(asked.options or []))]
+    if asked.default is not None:
+        escaped = asked.default.replace("\\", "\\\\").replace('"', '\\"')
+        parts.append(f'default:"{escaped}"')
+    return f"@elicit({', '.join(parts)})"
+
+
+def _output_line(step: _Step) -> str:
+    named = f"{step.output_var or ''}: {step.output_type}" if step.output_type else step.output_var or ""
+    parts = [named, *(f'"{option}"' for option in step.output_options or [])]
+    if step.extract_field:
+        parts.append(f'extract:"{step.extract_field}"')
+    return f"@output({', '.join(parts)})"
+
+
+# --- what was lost ----------------------------------------------------------------------------------------
+
+_FATAL = {"F1": "title", "F2": "steps", "F3": "inputs", "elicit_default": "elicitation.default"}
+_FOLLOWS = ("label", "required", "is_branching", "source")
+"""Fields that may be left open, because they follow from the others."""
+_PROSE = ("description", "system_prompt", "content")
+_PLAIN = "It must be one line without blanks around it"
+_HINTS = {
+    "title": f"{_PLAIN}.",
+    "description": "No line in it may begin with '## '.",
+    "system_prompt": "No line in it may begin with '## '.",
+    "content": "No line in it may be a heading, a directive or a branch marker, or end in blanks.",
+    "default": f"{_PLAIN}; in an input, without ')' too.",
+    "options": f"{_PLAIN}; without ',' and ')' in an input, without quotes in a directive.",
+    "required": "It follows from the default: an input without one is required, and an enum always is.",
+    "label": "It is the step's number; for a sub-step the number and one letter.",
+    "source": "It follows from what the playbook declares.",
+    "is_branching": "It follows from the branches.",
+    "output_options": "Only an enum has options.",
+    "prompt_id": "It is library:NAME, file:PATH, mcp:SERVER/NAME, {{variable}} or a bare name.",
+}
+
+
+def _explained(problem: Problem) -> Problem:
+    field = _FATAL.get(problem.code, "definition")
+    return Problem(f"{field}: {problem.message}", fix=problem.fix, code="unwritable")
+
+
+def _difference(wanted: Any, got: Any, path: str = "", key: str = "", given_only: bool = False) -> Problem | None:
+    """The first field that is not read as it was given."""
+    if isinstance(wanted, dict) and isinstance(got, dict):
+        for key, value in wanted.items():
+            found = _difference(value, got.get(key), f"{path}.{key}" if path else key, key, given_only)
+            if found is not None:
+                return found
+        return None
+    if isinstance(wanted, list) and isinstance(got, list):
+        for index, (one, other) in enumerate(zip(wanted, got, strict=False)):
+            found = _difference(one, other, f"{path}[{index}]", key, given_only)
+            if found is not None:
+                return found
+        if len(wanted) == len(got):
+            return None
+    if _same(wanted, got, path, key) or (given_only and not wanted and key not in _PROSE):
+        return None
+    shown = json.dumps(got, ensure_ascii=False)
+    shown = shown if len(shown) <= 80 else shown[:80] + "…"
+    return Problem(
+        f"{path} cannot be written: it would be read as {shown}.", fix=_HINTS.get(key, ""), code="unwritable"
+    )
+
+
+def _same(wanted: Any, got: Any, path: str, key: str) -> bool:
+    if key == "line" or (key in _FOLLOWS and wanted is None):
+        return True
+    if path.endswith("elicitation.default"):
+        return bool(wanted == got)
+    if key in _PROSE:
+        return (wanted or "").strip() == (got or "")
+    # What is absent and what is empty are the same in the format's own tests.
+    return wanted == got or (not wanted and not got)

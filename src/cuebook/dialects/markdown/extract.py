@@ -1,0 +1,137 @@
+"""What `@output` keeps of a reply: the whole text, a field of a JSON object in it, or one of the declared options.
+
+Pure: a text goes in, a text and what is to be warned of come out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn
+
+import msgspec
+
+from cuebook.dialects.markdown.model import Output
+
+_OPENS = re.compile(r'\{(?=[ \t\r\n]*["}])')
+_EFFORT = 5_000_000
+"""Characters that may be read in vain. A text made to be slow is given up on; a real reply never comes near it."""
+_BLIND = 100_000
+"""What an attempt counts for that does not say how far it came."""
+_COUNTING = 100
+"""An error counts the lines before it, at so many characters for the price of one that is read."""
+_AROUND = "\"'`*_ \t\r\n“”‘’«»"
+_FINAL = ".,;:!?…"
+
+
+class Captured(msgspec.Struct, frozen=True):
+    """A value, and what a reader should know about how it came about."""
+
+    value: str
+    warnings: tuple[str, ...] = ()
+
+
+def capture(output: Output, text: str) -> Captured:
+    """What is kept under the output's name."""
+    kept = extracted(text, output.extract) if output.extract else Captured(text)
+    if output.type != "enum" or not output.options:
+        return kept
+    chosen = option_in(kept.value, output.options)
+    if chosen is not None:
+        return Captured(chosen, kept.warnings)
+    options = ", ".join(output.options)
+    return Captured(kept.value, (*kept.warnings, f"{shown(kept.value)} is none of {options}; it is kept as it is."))
+
+
+def extracted(text: str, field: str) -> Captured:
+    """The field of the last JSON object that has it, at its top before deeper down; the whole text if none has."""
+    holder = _holder(objects(text), field)
+    if holder is None:
+        return Captured(text, (f'no JSON object in the reply has a field "{field}", so the whole reply is kept.',))
+    value = holder[field]
+    if value is None:
+        return Captured("", (f'the field "{field}" is null, so nothing is kept.',))
+    try:
+        return Captured(value_text(value))
+    except RecursionError:
+        return Captured(text, (f'the field "{field}" is nested too deeply, so the whole reply is kept.',))
+
+
+def value_text(value: Any) -> str:
+    """A string as it is, anything else as compact JSON."""
+    if not isinstance(value, str):
+        value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _storable(value)
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    """The outermost JSON objects, left to right: in prose, in fences, in arrays, and in an object that breaks off."""
+    found: list[dict[str, Any]] = []
+    position = effort = 0
+    while effort <= _EFFORT and (opening := _OPENS.search(text, position)) is not None:
+        start = opening.start()
+        try:
+            value, position = _DECODER.raw_decode(text, start)
+            found.append(value)
+            continue
+        except json.JSONDecodeError as error:
+            effort += error.pos - start + error.pos // _COUNTING
+        except (ValueError, RecursionError):
+            effort += _BLIND
+        position = start + 1
+    return found
+
+
+def option_in(text: str, options: tuple[str, ...]) -> str | None:
+    """The option that a text comes to, in its declared spelling."""
+    bare = text.strip()
+    plain = bare.strip(_AROUND).rstrip(_FINAL).strip(_AROUND)
+    for said in (bare, plain):
+        if said in options:
+            return said
+    folded = {option.casefold(): option for option in reversed(options)}
+    return folded.get(bare.casefold()) or folded.get(plain.casefold())
+
+
+def shown(text: str) -> str:
+    """A value as it may stand in a message."""
+    return json.dumps(text if len(text) <= 40 else text[:40] + "…", ensure_ascii=False)
+
+
+def _holder(found: list[dict[str, Any]], field: str) -> dict[str, Any] | None:
+    at_top = [one for one in found if field in one]
+    if at_top:
+        return at_top[-1]
+    inside = (_last_inside(one, field) for one in reversed(found))
+    return next((one for one in inside if one is not None), None)
+
+
+def _last_inside(value: dict[str, Any], field: str) -> dict[str, Any] | None:
+    """The object within that has the field and begins last."""
+    holders: list[dict[str, Any]] = []
+    left: list[Any] = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            if field in one:
+                holders.append(one)
+            left.extend(reversed(one.values()))
+        elif isinstance(one, list):
+            left.extend(reversed(one))
+    return holders[-1] if holders else None
+
+
+def _storable(text: str) -> str:
+    """Without halves of surrogate pairs, which JSON can escape and no store can keep."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)

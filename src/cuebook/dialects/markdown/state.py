@@ -1,0 +1,159 @@
+"""The pause state of a Markdown run, as the format describes it: a projection of the run's journal.
+
+Ten keys are the format's own; the others are additions that readers of the ten may ignore. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from cuebook.dialects.markdown.inputs import as_text
+from cuebook.dialects.markdown.model import Book, Step
+from cuebook.kernel.effects import Resumed
+from cuebook.kernel.events import WAITING, Forked, Performed, RunStarted, StepFinished, StepStarted, ValueSet
+from cuebook.kernel.journal import Entry, without_void
+from cuebook.kernel.run import RunRow, Settings, WaitRow
+
+SCHEMA_VERSION = 1
+
+
+def pause_state(
+    row: RunRow,
+    book: Book,
+    entries: Iterable[Entry],
+    waits: Iterable[WaitRow],
+    text: str,
+    settings: Settings,
+) -> dict[str, Any]:
+    """`entries` is the run's whole journal, `waits` what it waits for now, `text` the playbook it started from."""
+    fold = _Fold(book)
+    for entry in without_void(entries):
+        fold.add(entry)
+    wait = min(waits, key=lambda one: one.kind not in ("question", "breakpoint"), default=None)
+    return {
+        "execution_id": row.id,
+        "playbook_id": row.name,
+        "model_id": settings.model or row.model,
+        "system_prompt": book.system,
+        "input_values": fold.inputs,
+        "step_outputs": fold.by_number,
+        "named_outputs": fold.named,
+        "breakpoints": dict.fromkeys(settings.breakpoints, True),
+        "status": row.status,
+        "paused_at_step": _number(book, row, wait),
+        # --- additions ---
+        "schema_version": SCHEMA_VERSION,
+        "source": text,
+        "source_hash": row.playbook,
+        "elicitation": _elicitation(wait),
+        "expires_at": _moment(wait.expires) if wait is not None and wait.expires is not None else None,
+        "branch": fold.branch(),
+        "outputs_by_label": fold.by_label,
+    }
+
+
+class _Fold:
+    """What a run's journal comes to."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._declared = frozenset(one.name for one in book.inputs)
+        self._tops = frozenset(step.label for step in book.steps)
+        self._open: list[tuple[str, str]] = []
+        """The steps it stands in, by label and title."""
+        self._inner: list[tuple[str, str]] = []
+        """The sub-steps that were begun in the outermost of them."""
+        self._ended: list[str] = []
+        self._repeated: set[str] = set()
+        """Names that a person changed, until the program has said so too."""
+        self.inputs: dict[str, str] = {}
+        self.named: dict[str, str] = {}
+        self.by_number: dict[str, str] = {}
+        self.by_label: dict[str, str] = {}
+
+    def add(self, entry: Entry) -> None:
+        event = entry.event
+        match event:
+            case RunStarted():
+                self.inputs.update((name, as_text(value)) for name, value in event.inputs.items())
+            case Forked():
+                self._override(event.values)
+            case Performed(outcome=Resumed(overrides=overrides)):
+                self._override(overrides)
+            case StepStarted():
+                self._start(event)
+            case StepFinished():
+                self._finish(event, entry.place.visit)
+            case ValueSet() if event.name in self._repeated:
+                self._repeated.discard(event.name)
+            case ValueSet():
+                self.named[event.name] = as_text(event.value)
+            case _:
+                pass
+
+    def _override(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            kept = self.inputs if name in self._declared else self.named
+            kept[name] = as_text(value)
+            self._repeated.add(name)
+
+    def _start(self, event: StepStarted) -> None:
+        if self._open:
+            self._inner.append((event.label, event.title))
+        else:
+            self._inner, self._ended = [], []
+        self._open.append((event.label, event.title))
+
+    def _finish(self, event: StepFinished, visit: int) -> None:
+        self._ended.append(event.label)
+        if self._open:
+            self._open.pop()
+        if event.output is None:
+            return
+        output = str(event.output)
+        self.by_label[event.label if visit <= 1 else f"{event.label}#{visit}"] = output
+        if event.label in self._tops:
+            self.by_number[event.label] = output
+
+    def branch(self) -> dict[str, Any] | None:
+        """The branch it stands in, the sub-step it came to, and those that are behind it; None outside of one."""
+        if not self._open or not self._inner:
+            return None
+        (label, title), (inner, inner_title) = self._open[0], self._inner[-1]
+        step = next((s for s in self._book.steps if (s.label, s.title) == (label, title)), None)
+        index = None if step is None else _index_of(step, inner, inner_title)
+        return {"step": label, "index": index, "sub_step": inner, "finished": list(self._ended)}
+
+
+def _index_of(step: Step, label: str, title: str) -> int | None:
+    for index, branch in enumerate(step.branches):
+        if any((sub.label, sub.title) == (label, title) for sub in branch.steps):
+            return index
+    return None
+
+
+def _number(book: Book, row: RunRow, wait: WaitRow | None) -> int | None:
+    """The step's number, also within a sub-step; none for a run that does not wait."""
+    if row.status not in WAITING:
+        return None
+    label = wait.place.step if wait is not None and wait.place.step else row.step
+    return next((step.number for step in book.walk() if step.label == label), None)
+
+
+def _elicitation(wait: WaitRow | None) -> dict[str, Any] | None:
+    if wait is None or wait.kind != "question":
+        return None
+    return {
+        "step": wait.place.step,
+        "type": wait.type,
+        "prompt": wait.prompt,
+        "options": list(wait.options),
+        "default": wait.default,
+        "wait": wait.id,
+    }
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")

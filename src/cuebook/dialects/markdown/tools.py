@@ -1,0 +1,188 @@
+"""`@tool`: which tool is meant, its arguments with values filled in, and its result as a step's output.
+
+Values are put in after the JSON is read, so that no value can change what the arguments consist of. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import msgspec
+
+from cuebook.dialects.markdown.inputs import as_text
+from cuebook.dialects.markdown.interpolate import Placeholder, placeholders, render
+from cuebook.dialects.markdown.model import ToolUse
+from cuebook.kernel.effects import ToolResult
+from cuebook.kernel.errors import BadInput
+
+OWN_CONNECTIONS = frozenset({"python", "builtin"})
+"""Connections that are no server: Python functions of the project's configuration, and the tools that come along."""
+
+_TEXTS = frozenset({"string", "text", "enum"})
+
+
+class BadArguments(BadInput):
+    """The arguments cannot be read as JSON."""
+
+    code = "bad_arguments"
+
+
+class Filled(msgspec.Struct, frozen=True):
+    """The arguments of a call, and the names that had no value: those stay as they are written."""
+
+    arguments: dict[str, Any]
+    unresolved: tuple[str, ...] = ()
+
+
+def tool_name(use: ToolUse) -> str:
+    """The name that the runtime knows it by."""
+    return use.tool if use.connection in OWN_CONNECTIONS else f"{use.connection}.{use.tool}"
+
+
+def fill(template: str, values: Mapping[str, str], types: Mapping[str, str]) -> Filled:
+    """A placeholder inside a string becomes part of it. One that stands alone becomes a JSON value by its declared
+    type: a text is a string, a number a number, and what has no type is JSON if it can be read as such.
+    """
+    if not template.strip():
+        return Filled({})
+    unresolved: dict[str, None] = {}
+
+    def rendered(text: str) -> str:
+        filled, missing = render(text, values)
+        unresolved.update(dict.fromkeys(missing))
+        return filled
+
+    leaf: Callable[[str], Any] = rendered
+    try:
+        read = _read(template)
+    except ValueError:
+        masked = _Masked(template)
+        read, leaf = masked.read(), masked.filler(values, types, unresolved)
+    if not isinstance(read, dict):
+        raise BadArguments("they are no JSON object.", fix='Write them as {"name": "value"}.')
+    try:
+        made: dict[str, Any] = _mapped(read, leaf)
+        msgspec.json.encode(made)  # the journal takes neither half characters nor numbers without bounds
+    except (TypeError, OverflowError, RecursionError, UnicodeError) as error:
+        raise BadArguments(f"they cannot be stored ({error}).", fix="Give plain JSON.") from None
+    return Filled(made, tuple(unresolved))
+
+
+def result_text(result: ToolResult) -> str:
+    """A text as it is, nothing as an empty text, anything else as JSON."""
+    return "" if result.value is None else as_text(result.value)
+
+
+class _Masked:
+    """A template whose placeholders are replaced by marks that leave its JSON readable."""
+
+    def __init__(self, template: str) -> None:
+        self._template = template
+        self._found: list[Placeholder] = []
+        self._alone: set[int] = set()
+        """Those that stand outside of a string."""
+        mark = "\ue000"
+        while mark in template:
+            mark += "\ue000"
+        self._mark = re.compile(f"{mark}(\\d+){mark}")
+        pieces: list[str] = []
+        done, inside = 0, False
+        for number, found in enumerate(placeholders(template)):
+            inside = _within_string(template[done : found.start], inside)
+            token = f"{mark}{number}{mark}"
+            pieces += (template[done : found.start], token if inside else f'"{token}"')
+            done = found.end
+            self._found.append(found)
+            if not inside:
+                self._alone.add(number)
+        self._text = "".join((*pieces, template[done:]))
+
+    def read(self) -> Any:
+        """The template's JSON, marks in place of values."""
+        try:
+            return self._with_keys(_read(self._text))
+        except json.JSONDecodeError as error:
+            raise BadArguments(f"they are no JSON ({error.msg}).", fix=_HOW) from None
+        except ValueError as error:
+            raise BadArguments(f"they are no JSON ({error}).", fix=_HOW) from None
+
+    def _with_keys(self, value: Any) -> Any:
+        """Names are never filled in: a placeholder among them stays as it is written."""
+        if isinstance(value, dict):
+            return {self._mark.sub(self._written, name): self._with_keys(inner) for name, inner in value.items()}
+        return [self._with_keys(inner) for inner in value] if isinstance(value, list) else value
+
+    def filler(
+        self, values: Mapping[str, str], types: Mapping[str, str], unresolved: dict[str, None]
+    ) -> Callable[[str], Any]:
+        def value_of(number: int) -> str | None:
+            found = self._found[number]
+            value = values.get(found.name, found.default)
+            if value is None:
+                unresolved[found.name] = None
+            return value
+
+        def part(match: re.Match[str]) -> str:
+            value = value_of(int(match[1]))
+            return self._written(match) if value is None else value
+
+        def leaf(text: str) -> Any:
+            match = self._mark.fullmatch(text)
+            if match is None or int(match[1]) not in self._alone:
+                return self._mark.sub(part, text)
+            name = self._found[int(match[1])].name
+            value = value_of(int(match[1]))
+            if value is None:
+                raise BadArguments(f"nothing is named '{name}', so they are no JSON.", fix=f"Give {name} a value.")
+            return value if types.get(name) in _TEXTS else _as_json(value)
+
+        return leaf
+
+    def _written(self, match: re.Match[str]) -> str:
+        found = self._found[int(match[1])]
+        return self._template[found.start : found.end]
+
+
+_HOW = 'Write a JSON object, with quotes around texts, as in {"name": "{{value}}"}.'
+
+
+def _within_string(text: str, inside: bool) -> bool:
+    """Whether the end of a piece of JSON lies within a string, if its beginning did or did not."""
+    escaped = False
+    for letter in text:
+        if escaped:
+            escaped = False
+        elif inside and letter == "\\":
+            escaped = True
+        elif letter == '"':
+            inside = not inside
+    return inside
+
+
+def _mapped(value: Any, leaf: Callable[[str], Any]) -> Any:
+    if isinstance(value, str):
+        return leaf(value)
+    if isinstance(value, dict):
+        return {name: _mapped(inner, leaf) for name, inner in value.items()}
+    return [_mapped(inner, leaf) for inner in value] if isinstance(value, list) else value
+
+
+def _as_json(text: str) -> Any:
+    try:
+        return _read(text)
+    except ValueError:
+        return text
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")

@@ -1,0 +1,348 @@
+"""Commands that read playbooks and run nothing: parse, validate, summary, convert."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from cuebook.dialects.markdown.check import Finding, check, sarif
+from cuebook.dialects.markdown.convert import from_json, result_object, to_json
+from cuebook.dialects.markdown.model import Book, DeclaredInput, Output, Step
+from cuebook.dialects.markdown.parse import parse, read
+from cuebook.dialects.markdown.tools import tool_name
+from cuebook.dialects.registry import InvalidPlaybook
+from cuebook.kernel.errors import BadInput
+from cuebook.surfaces.cli import completion, live, options
+from cuebook.surfaces.cli.foreseeing import condition_words
+from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.wording import counted
+
+FILE = click.Argument(["file"], shell_complete=completion.any_file)
+FILES = click.Argument(["files"], nargs=-1, required=True, shell_complete=completion.any_file)
+SUFFIX = ".playbook.md"
+
+
+def text_of(path: str) -> str:
+    """A file's text, or stdin's for `-`."""
+    return options.value_of("stdin", "-") if path == "-" else options.read_text(path)
+
+
+def book_of(path: str) -> Book:
+    return parse(text_of(path), _name(path))
+
+
+def _name(path: str) -> str:
+    return "stdin" if path == "-" else path
+
+
+# --- parse ----------------------------------------------------------------------------------------------
+
+
+@command("parse", [FILE, options.AS_JSON])
+def parse_command(given: Given) -> int:
+    """Print a playbook as it is read: an outline, or with --json the whole of it.
+
+    FILE may be - for stdin. The JSON object has `valid`, `definition`, `warnings` and `errors`, in the shape of the
+    format's conformance vectors. What else may be wrong with a playbook is told by `cuebook validate`.
+
+    Exit codes: 0 it is a playbook, 2 it is none.
+    """
+    parsed = read(text_of(given["file"]))
+    if given["as_json"]:
+        sys.stdout.write(live.json_line(result_object(parsed)))
+        return 0 if parsed.valid else 2
+    if parsed.definition is None:
+        raise InvalidPlaybook(_name(given["file"]), parsed.errors)
+    sys.stdout.write("\n".join(_outline(parsed.definition)) + "\n")
+    return 0
+
+
+def _outline(book: Book) -> Iterator[str]:
+    yield book.title
+    if book.description:
+        yield f"  {_short(book.description)}"
+    if book.system:
+        yield f"system: {_short(book.system)}"
+    if book.inputs:
+        yield "inputs:"
+        yield from (f"  {_input_line(declared)}" for declared in book.inputs)
+    yield "steps:"
+    for step in book.steps:
+        yield from _step_lines(step, "  ")
+    if book.artifact_type:
+        yield f"artifact: {book.artifact_type}"
+    for problem in book.warnings:
+        where = f"line {problem.line}: " if problem.line else ""
+        yield f"warning: {where}{problem.message}"
+
+
+def _input_line(declared: DeclaredInput) -> str:
+    values = f": {', '.join(declared.options)}" if declared.options else ""
+    need = "required" if declared.required else f"default: {_short(declared.default or '', 40)}"
+    about = f": {declared.description}" if declared.description else ""
+    return f"{declared.name} ({declared.type}{values}; {need}){about}"
+
+
+def _step_lines(step: Step, indent: str) -> Iterator[str]:
+    yield f"{indent}{step.label} {step.title} (line {step.line})"
+    inner = f"{indent}  "
+    yield from (f"{inner}{words}" for words in doings(step))
+    for branch in step.branches:
+        words = condition_words(branch)
+        yield f"{inner}{words if branch.condition is None else f'if {words}'}"
+        for sub in branch.steps:
+            yield from _step_lines(sub, f"{inner}  ")
+
+
+def doings(step: Step) -> Iterator[str]:
+    """What the step's directives say, each in a few words."""
+    if step.tool is not None:
+        yield f"calls {tool_name(step.tool)}"
+    if step.elicitation is not None:
+        options = f" ({', '.join(step.elicitation.options)})" if step.elicitation.options else ""
+        yield f"asks a person: {_short(step.elicitation.prompt or step.title)}{options}"
+    if step.prompt is not None:
+        yield f"begins with {step.prompt.argument}"
+    if step.output is not None:
+        yield f"gives {output_words(step.output)}"
+
+
+def output_words(output: Output) -> str:
+    kind = f" ({': '.join(filter(None, (output.type, ', '.join(output.options))))})" if output.type else ""
+    field = f', from the field "{output.extract}"' if output.extract else ""
+    return f"{output.name}{kind}{field}"
+
+
+def _short(text: str, most: int = 80) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+# --- validate -------------------------------------------------------------------------------------------
+
+
+@command(
+    "validate",
+    [
+        FILES,
+        click.Option(["--strict"], is_flag=True, help="A warning counts as an error."),
+        click.Option(["--quiet"], is_flag=True, help="Print what decides the exit code, and nothing else."),
+        options.AS_JSON,
+        click.Option(["--sarif", "as_sarif"], is_flag=True, help="Print a SARIF 2.1.0 log on stdout."),
+    ],
+)
+def validate_command(given: Given) -> int:
+    """Find the mistakes in playbooks.
+
+    FILES are playbooks, - for stdin, or folders, in which all *.playbook.md are looked for. Each finding is a line:
+    where, how bad, what, what to do, and its code, which stays the same from release to release. Nothing is run.
+
+    Exit codes: 0 nothing is wrong, 2 there is an error (with --strict, also a warning).
+    """
+    if given["as_json"] and given["as_sarif"]:
+        raise BadInput("--json and --sarif exclude each other.", fix="Choose one.")
+    texts = {path: text_of(path) for path in _playbooks(given["files"])}
+    found = {path: check(text, _name(path)) for path, text in texts.items()}
+    decisive = {"error", "warning"} if given["strict"] else {"error"}
+    bad = any(finding.severity in decisive for findings in found.values() for finding in findings)
+    if given["as_sarif"]:
+        sys.stdout.write(live.json_line(_sarif(found)))
+    elif given["as_json"]:
+        sys.stdout.write(live.json_line(_report(found, decisive)))
+    else:
+        shown = decisive if given["quiet"] else {"error", "warning", "note"}
+        lines = [_finding_line(path, one) for path, ones in found.items() for one in ones if one.severity in shown]
+        lines += [] if given["quiet"] else [_tally(found)]
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 2 if bad else 0
+
+
+def _playbooks(given: Sequence[str]) -> list[str]:
+    """Every file once, folders searched; a folder without any is more likely a mistake than fine."""
+    found: dict[str, None] = {}
+    for path in given:
+        if path == "-" or not os.path.isdir(path):
+            found[path] = None
+            continue
+        inside = [str(file) for file in sorted(Path(path).rglob(f"*{SUFFIX}")) if not _hidden(file, Path(path))]
+        if not inside:
+            raise BadInput(f"There is no *{SUFFIX} in {path}.", fix="Name the files, or another folder.")
+        found |= dict.fromkeys(inside)
+    return list(found)
+
+
+def _hidden(file: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(folder).parts)
+
+
+def _finding_line(path: str, finding: Finding) -> str:
+    places = [str(place) for place in (finding.line, finding.column) if place]
+    stop = "." if finding.fix and finding.message[-1:].isalnum() else ""
+    words = " ".join(f"{finding.message}{stop} {finding.fix}".split())
+    return f"{':'.join([_name(path), *places])}: {finding.severity}: {words} [{finding.code}]"
+
+
+def _tally(found: dict[str, list[Finding]]) -> str:
+    counts = _counts(found)
+    parts = [counted(counts[kind], kind.removesuffix("s")) for kind in counts if counts[kind]]
+    return f"{counted(len(found), 'playbook')}: {', '.join(parts) or 'nothing found'}"
+
+
+def _counts(found: dict[str, list[Finding]]) -> dict[str, int]:
+    severities = [finding.severity for findings in found.values() for finding in findings]
+    return {f"{kind}s": severities.count(kind) for kind in ("error", "warning", "note")}
+
+
+def _report(found: dict[str, list[Finding]], decisive: set[str]) -> dict[str, Any]:
+    files = [
+        {
+            "file": _name(path),
+            "valid": not any(finding.severity in decisive for finding in findings),
+            "findings": msgspec.to_builtins(findings),
+        }
+        for path, findings in found.items()
+    ]
+    return {"valid": all(file["valid"] for file in files), **_counts(found), "files": files}
+
+
+def _sarif(found: dict[str, list[Finding]]) -> dict[str, Any]:
+    """One log with one run: readers of SARIF refuse several runs of the same tool."""
+    logs = [sarif(findings, _uri(path)) for path, findings in found.items()]
+    runs = [log["runs"][0] for log in logs]
+    rules = {rule["id"]: rule for run in runs for rule in run["tool"]["driver"]["rules"]}
+    ids = sorted(rules)
+    results = [{**one, "ruleIndex": ids.index(one["ruleId"])} for run in runs for one in run["results"]]
+    driver = {**runs[0]["tool"]["driver"], "rules": [rules[id] for id in ids]}
+    return {**logs[0], "runs": [{**runs[0], "tool": {"driver": driver}, "results": results}]}
+
+
+def _uri(path: str) -> str:
+    """Relative to the working folder, which is what those who show findings beside code expect."""
+    if path == "-":
+        return "stdin"
+    inside = os.path.relpath(path)
+    return Path(path).resolve().as_uri() if inside.startswith("..") else Path(inside).as_posix()
+
+
+# --- summary --------------------------------------------------------------------------------------------
+
+
+@command("summary", [FILE, options.AS_JSON])
+def summary_command(given: Given) -> int:
+    """Say what a playbook is about: its title, inputs, steps and what it uses.
+
+    FILE may be - for stdin. `cuebook info` is the same command.
+    """
+    book = book_of(given["file"])
+    if given["as_json"]:
+        sys.stdout.write(live.json_line(summary_of(book)))
+    else:
+        sys.stdout.write("\n".join(_summary_lines(book)) + "\n")
+    return 0
+
+
+def summary_of(book: Book) -> dict[str, Any]:
+    steps = list(book.walk())
+    return {
+        "title": book.title,
+        "description": book.description,
+        "input_count": len(book.inputs),
+        "step_count": len(book.steps),
+        "step_titles": [step.title for step in book.steps],
+        "artifact_type": book.artifact_type,
+        "has_branching": any(step.branches for step in steps),
+        "has_elicitation": any(step.elicitation for step in steps),
+        "has_tool_calls": any(step.tool for step in steps),
+        "directives_used": sorted(_directives(steps)),
+        "inputs": [{"name": one.name, "type": one.type, "required": one.required} for one in book.inputs],
+        "outputs": list(dict.fromkeys(step.output.name for step in steps if step.output is not None)),
+        "tools": list(dict.fromkeys(tool_name(step.tool) for step in steps if step.tool is not None)),
+        "prompts": list(dict.fromkeys(step.prompt.argument for step in steps if step.prompt is not None)),
+    }
+
+
+def _directives(steps: Sequence[Step]) -> set[str]:
+    uses = {"@output": "output", "@elicit": "elicitation", "@prompt": "prompt", "@tool": "tool"}
+    return {name for name, field in uses.items() if any(getattr(step, field) is not None for step in steps)}
+
+
+def _summary_lines(book: Book) -> Iterator[str]:
+    made = summary_of(book)
+    yield book.title
+    if book.description:
+        yield f"\n{book.description}\n"
+    for declared in book.inputs:
+        yield f"input     {_input_line(declared)}"
+    for step in book.steps:
+        yield f"step      {step.label} {step.title}{' (branches)' if step.branches else ''}"
+    for name, words in (
+        ("questions", counted(sum(step.elicitation is not None for step in book.walk()), "question")),
+        ("tools", ", ".join(made["tools"])),
+        ("prompts", ", ".join(made["prompts"])),
+        ("values", ", ".join(made["outputs"])),
+        ("artifact", book.artifact_type),
+    ):
+        if words and not (name == "questions" and not made["has_elicitation"]):
+            yield f"{name:<10}{words}"
+
+
+# --- convert --------------------------------------------------------------------------------------------
+
+
+@command(
+    "convert",
+    [
+        FILE,
+        click.Option(["--to"], type=click.Choice(["json", "playbook"]), required=True, help="What to make of it."),
+        click.Option(["-o", "--output", "out"], metavar="OUT", help="Write it here; otherwise on stdout."),
+    ],
+)
+def convert_command(given: Given) -> int:
+    """Turn a playbook into JSON, and back, without losing anything that a run depends on.
+
+    FILE is a playbook, or its JSON as `convert` or `parse --json` prints it; - is stdin. What becomes of a playbook
+    that is turned into a playbook is the same one, written in order. JSON that no playbook can say is refused with the
+    field that cannot be written.
+    """
+    text, name = text_of(given["file"]), _name(given["file"])
+    if text.lstrip("\ufeff \t\r\n").startswith("{"):
+        text = from_json(_definition(text, name), name)
+    definition = to_json(parse(text, name))
+    if given["to"] == "json":
+        written = json.dumps(definition, ensure_ascii=False, indent=2) + "\n"
+    else:
+        written = from_json(definition, name)
+    if given["out"] is None:
+        sys.stdout.write(written)
+    else:
+        write_text(given["out"], written)
+    return 0
+
+
+def _definition(text: str, name: str) -> Any:
+    try:
+        return json.loads(text.removeprefix("\ufeff"))
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{name}:{error.lineno}: this is not JSON: {error.msg}.", fix="Correct it.") from None
+    except (ValueError, RecursionError):
+        raise BadInput(f"{name}: this is not JSON that can be read.", fix="Correct it.") from None
+
+
+def write_text(path: str, text: str, *, replace: bool = True) -> None:
+    """Writes a file, or says in one line why not."""
+    try:
+        with open(path, "w" if replace else "x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except FileExistsError:
+        raise BadInput(f"{path} is there already.", fix="Choose another name, or remove it first.") from None
+    except IsADirectoryError:
+        raise BadInput(f"{path} is a folder.", fix="Give the path of a file.") from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}.", fix="Check the path.") from None

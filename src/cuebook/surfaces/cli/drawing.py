@@ -1,0 +1,163 @@
+"""`cuebook graph`: a playbook as a Mermaid flowchart. The same playbook gives the same text, whatever stands in it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+import click
+
+from cuebook.dialects.markdown.model import Book, Branch, Step
+from cuebook.dialects.markdown.tools import tool_name
+from cuebook.surfaces.cli.authoring import FILE, book_of
+from cuebook.surfaces.cli.foreseeing import answers_only, branches_on_itself, condition_words, reaches_branches
+from cuebook.surfaces.cli.options import Given, command
+
+LONGEST = 100
+"""Characters of one line in a box."""
+_PLAIN = frozenset(" .,:?!()+/'-=")
+_LINE_BREAK = "<br/>"
+
+SHAPES = {
+    "round": ('(["', '"])'),
+    "model": ('["', '"]'),
+    "tool": ('[["', '"]]'),
+    "person": ('[/"', '"/]'),
+    "choice": ('{"', '"}'),
+}
+
+
+@command(
+    "graph",
+    [
+        FILE,
+        click.Option(
+            ["--format", "form"],
+            type=click.Choice(["mermaid"]),
+            default="mermaid",
+            show_default=True,
+            help="What to draw with.",
+        ),
+    ],
+)
+def graph_command(given: Given) -> int:
+    """Draw a playbook as a Mermaid flowchart.
+
+    FILE may be - for stdin. Boxes are what models are asked, slanted boxes questions to a person, boxes with double
+    sides tools, and diamonds branches. Paste it into a fenced block of the kind `mermaid`, where pages show such blocks
+    as pictures, or draw it with Mermaid's own tools.
+    """
+    sys.stdout.write(mermaid(book_of(given["file"])))
+    return 0
+
+
+def mermaid(book: Book) -> str:
+    return "\n".join(["flowchart TD", *(f"    {line}" for line in _Drawing(book).lines())]) + "\n"
+
+
+def escaped(text: str) -> str:
+    """A text as a label may hold it. Whatever could mean something to Mermaid goes by its number."""
+    line = "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
+    line = line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+    return "".join(letter if _means_itself(line, place) else f"#{ord(letter)};" for place, letter in enumerate(line))
+
+
+def _means_itself(line: str, place: int) -> bool:
+    letter = line[place]
+    if place == 0:
+        return letter.isalpha()  # a beginning such as "1. " would be taken for a list
+    if letter == ":":
+        return line[place + 1 : place + 2] in ("", " ")  # otherwise it may name an icon
+    return letter.isalnum() or letter in _PLAIN
+
+
+End = tuple[str, str]
+"""A box that the next one hangs on, and the words on the way; empty where there are none."""
+
+
+class _Drawing:
+    """Boxes in the order of the document; each hangs on the ends that are still loose."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._lines: list[str] = []
+        self._loose: list[End] = []
+
+    def lines(self) -> list[str]:
+        self._box("start", "round", [self._book.title, *self._inputs()])
+        self._loose = [("start", "")]
+        for position, step in enumerate(self._book.steps, start=1):
+            self._step(f"s{position}", step)
+        kind = f"artifact: {self._book.artifact_type}" if self._book.artifact_type else "end"
+        self._next("finish", "round", [kind])
+        return self._lines
+
+    def _inputs(self) -> list[str]:
+        names = [declared.name for declared in self._book.inputs]
+        return [f"inputs: {', '.join(names)}"] if names else []
+
+    def _step(self, id: str, step: Step) -> None:
+        heading = f"Step {step.label}: {step.title}"
+        branching = reaches_branches(self._book, step)
+        by_itself = branching and branches_on_itself(self._book, step)
+        if step.tool is not None:
+            self._next(
+                id, "tool", [heading, f"calls {tool_name(step.tool)}", *_gives(step, not branching or by_itself)]
+            )
+        elif answers_only(step):
+            self._next(id, "person", [heading, *_asks(step), *_gives(step, True)])
+        else:
+            if step.elicitation is not None:
+                self._next(f"{id}_q", "person", [heading, *_asks(step)])
+            if not branching or by_itself:
+                self._next(id, "model", [heading, *_begins(step), *_gives(step, True)])
+        if branching:
+            chosen = f"{id}_b"
+            words = [_variables(step)] if by_itself else [heading, _variables(step), *_gives(step, True)]
+            self._next(chosen, "choice", words)
+            self._branches(id, chosen, step.branches)
+
+    def _branches(self, id: str, chosen: str, branches: Sequence[Branch]) -> None:
+        ends: list[End] = []
+        for number, branch in enumerate(branches, start=1):
+            self._loose = [(chosen, condition_words(branch))]
+            for place, sub in enumerate(branch.steps, start=1):
+                self._step(f"{id}_{number}_{place}", sub)
+            ends += self._loose
+        if all(branch.condition is not None for branch in branches):
+            ends.append((chosen, "otherwise"))
+        self._loose = ends
+
+    def _next(self, id: str, shape: str, words: Sequence[str]) -> None:
+        self._box(id, shape, words)
+        for before, way in self._loose:
+            self._lines.append(f'{before} -->|"{escaped(way)}"| {id}' if way else f"{before} --> {id}")
+        self._loose = [(id, "")]
+
+    def _box(self, id: str, shape: str, words: Sequence[str]) -> None:
+        opens, closes = SHAPES[shape]
+        self._lines.append(f"{id}{opens}{_LINE_BREAK.join(map(escaped, words))}{closes}")
+
+
+def _asks(step: Step) -> Iterator[str]:
+    asked = step.elicitation
+    if asked is None:
+        return
+    yield f"asks: {asked.prompt}" if asked.prompt else "asks a person"
+    if asked.type == "select" and asked.options:
+        yield f"one of: {', '.join(asked.options)}"
+
+
+def _begins(step: Step) -> Iterator[str]:
+    if step.prompt is not None:
+        yield f"begins with {step.prompt.argument}"
+
+
+def _gives(step: Step, own: bool) -> Iterator[str]:
+    if own and step.output is not None:
+        yield f"gives {step.output.name}"
+
+
+def _variables(step: Step) -> str:
+    names = dict.fromkeys(branch.condition.variable for branch in step.branches if branch.condition is not None)
+    return f"which {', '.join(names)}?"

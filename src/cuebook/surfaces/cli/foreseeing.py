@@ -1,0 +1,301 @@
+"""Which way a Markdown playbook goes, as far as that can be told before it runs: the branches that its inputs choose,
+and for all others the values that lead into each. Pure: it runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice, product
+
+import msgspec
+
+from cuebook.dialects.markdown.model import Book, Branch, Condition, DeclaredInput, Step
+from cuebook.dialects.markdown.parse import answer_names
+from cuebook.kernel.effects import Answer, AskHuman
+from cuebook.kernel.questions import beforehand
+from cuebook.kernel.run import Settings
+
+MOST_COMBINED = 2_000
+"""Combinations of values that are tried at one step."""
+
+Values = Mapping[str, str | None]
+"""What names are taken to be; None stands for a value that no condition compares with."""
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """A step that gives a name its value."""
+
+    step: Step
+    position: int
+    """Of the step, or of the step that it belongs to."""
+    branch: int | None
+    """The branch that must be taken for it to run; none where it always runs."""
+    answer: bool = False
+    """Whether a person gives it."""
+
+
+class Way(msgspec.Struct, frozen=True):
+    """One of the things that can happen at a step with branches."""
+
+    branch: int | None
+    """Which branch is taken; none where no condition fits."""
+    values: dict[str, str | None]
+    """What leads here."""
+
+
+class Fork(msgspec.Struct, frozen=True):
+    """A step whose branch is not known before the run."""
+
+    position: int
+    step: Step
+    on: tuple[str, ...]
+    """The names that decide."""
+    origins: dict[str, tuple[Origin, ...]]
+    """Where they come from; nothing for an input that is not given."""
+    ways: tuple[Way, ...]
+    first: Way
+    """The way that is followed when what comes after is shown."""
+
+
+class Foresight(msgspec.Struct, frozen=True):
+    forks: dict[int, Fork]
+    """By position."""
+    taken: dict[int, int | None]
+    """The branches that are known already, by position; none where the step is skipped."""
+    assumed: dict[str, str | None]
+    """The values that lead along the first way of every fork."""
+
+    def values_for(self, fork: Fork, way: Way) -> dict[str, str | None]:
+        """What to assume so that this way is taken: everything else as it is on the first ways."""
+        needed = dict(way.values)
+        for name in way.values:
+            needed = {**self._to_reach(fork.origins[name]), **needed}
+        return {**self.assumed, **needed}
+
+    def _to_reach(self, origins: Sequence[Origin]) -> dict[str, str | None]:
+        """A name that is set within a branch has a value only where that branch is taken."""
+        if not origins or any(_runs(origin, self.forks, self.taken) for origin in origins):
+            return {}
+        fork = self.forks.get(origins[0].position)
+        ways = [way for way in fork.ways if way.branch == origins[0].branch] if fork is not None else []
+        return dict(ways[0].values) if ways else {}
+
+
+def _runs(origin: Origin, forks: Mapping[int, Fork], taken: Mapping[int, int | None]) -> bool:
+    """Whether a name is set here along the first ways."""
+    if origin.branch is None:
+        return True
+    fork = forks.get(origin.position)
+    return (fork.first.branch if fork is not None else taken.get(origin.position)) == origin.branch
+
+
+def foresee(book: Book, inputs: Mapping[str, str], settings: Settings = Settings()) -> Foresight:
+    """Inputs that are declared and missing here are not known yet."""
+    return _Walk(book, inputs, settings).done()
+
+
+def branches_on_itself(book: Book, step: Step) -> bool:
+    """Whether the step runs before its branch is chosen. An input of the same name is what a condition means then."""
+    own = step.output.name if step.output is not None else ""
+    return step.branches_on_itself and all(declared.name != own for declared in book.inputs)
+
+
+def reaches_branches(book: Book, step: Step) -> bool:
+    """A tool is all that its step does, unless the step branches on what the tool gives."""
+    return bool(step.branches) and (step.tool is None or branches_on_itself(book, step))
+
+
+def answers_only(step: Step) -> bool:
+    """Whether the answer to the step's question is all that the step gives."""
+    asked = step.elicitation is not None and step.tool is None
+    return asked and not step.content and step.prompt is None and not step.branches
+
+
+class _Walk:
+    """Through the steps in order, with what is known at each."""
+
+    def __init__(self, book: Book, inputs: Mapping[str, str], settings: Settings) -> None:
+        self._book = book
+        self._declared = {declared.name: declared for declared in book.inputs}
+        self._inputs = inputs
+        self._settings = settings
+        self._origins: dict[str, list[Origin]] = {}
+        self._compared = _compared(book)
+        self._forks: dict[int, Fork] = {}
+        self._taken: dict[int, int | None] = {}
+        self._assumed: dict[str, str | None] = {}
+
+    def done(self) -> Foresight:
+        for position, step in enumerate(self._book.steps):
+            self._pass(position, step)
+        return Foresight(self._forks, self._taken, self._assumed)
+
+    def _pass(self, position: int, step: Step) -> None:
+        if step.elicitation is not None and step.tool is None:
+            self._answered(step, position, None)
+        branching = reaches_branches(self._book, step)
+        if not branching or branches_on_itself(self._book, step):
+            self._sets(step, position, None)
+        if not branching:
+            return
+        ways = self._ways(position, step)
+        reached = [number for number in ways if number is not None]
+        for number in reached:
+            for sub in step.branches[number].steps:
+                if sub.elicitation is not None and sub.tool is None:
+                    self._answered(sub, position, number)
+                self._sets(sub, position, number)
+        if not branches_on_itself(self._book, step):
+            # What its branch gives is the step's own; without a branch that fits there is nothing.
+            for branch in reached if None in ways else (None,):
+                self._sets(step, position, branch)
+
+    def _answered(self, step: Step, position: int, branch: int | None) -> None:
+        for name in answer_names(step):
+            self._add(name, Origin(step, position, branch, answer=True))
+
+    def _sets(self, step: Step, position: int, branch: int | None) -> None:
+        if step.output is not None:
+            self._add(step.output.name, Origin(step, position, branch, answer=answers_only(step)))
+
+    def _add(self, name: str, origin: Origin) -> None:
+        # What always runs leaves nothing of what came before.
+        before = [] if origin.branch is None else self._origins.get(name, [])
+        self._origins[name] = [*before, origin]
+
+    # --- forks ---
+
+    def _ways(self, position: int, step: Step) -> list[int | None]:
+        """The branches that can be taken, none among them where no condition may fit; notes what decides."""
+        names = dict.fromkeys(branch.condition.variable for branch in step.branches if branch.condition is not None)
+        ways = _reachable(step, {name: self._candidates(name) for name in names})
+        if len(ways) == 1:
+            self._taken[position] = ways[0].branch
+        else:
+            self._fork(position, step, tuple(names), ways)
+        return [way.branch for way in ways]
+
+    def _fork(self, position: int, step: Step, names: Sequence[str], ways: Sequence[Way]) -> None:
+        on = tuple(name for name in names if len(self._candidates(name)) > 1)
+        first = self._first(step, names)
+        ways = tuple(first if way.branch == first.branch else way for way in ways)
+        ways = tuple(Way(way.branch, {name: way.values[name] for name in on}) for way in ways)
+        first = next(way for way in ways if way.branch == first.branch)
+        origins = {name: () if name in self._declared else tuple(self._origins[name]) for name in on}
+        unset = {name for name in on if origins[name] and not self._set(name)}
+        self._assumed = {**{name: v for name, v in first.values.items() if name not in unset}, **self._assumed}
+        self._forks[position] = Fork(position, step, on, origins, ways, first)
+
+    def _first(self, step: Step, names: Sequence[str]) -> Way:
+        """The way that goes with what is assumed already: the first branch that can be taken then."""
+        candidates: dict[str, Sequence[str | None]] = {}
+        for name in names:
+            values = self._candidates(name)
+            if name in self._assumed:
+                values = tuple(value for value in values if value == self._assumed[name]) or values
+            candidates[name] = values if self._set(name) else ("",)
+        return _reachable(step, candidates)[0]
+
+    def _set(self, name: str) -> bool:
+        """Whether a name has a value along the first ways; otherwise it is empty."""
+        origins = self._origins.get(name, ())
+        if name in self._declared or not origins:
+            return True
+        return any(_runs(origin, self._forks, self._taken) for origin in origins)
+
+    def _candidates(self, name: str) -> Sequence[str | None]:
+        """The values worth telling apart: one alone is known."""
+        declared = self._declared.get(name)
+        if declared is not None:
+            return (self._inputs[name],) if name in self._inputs else self._of_input(declared)
+        origins = self._origins.get(name)
+        if not origins:
+            return (self._inputs.get(name, ""),)
+        values: list[str | None] = [value for origin in origins for value in self._given(origin, name)]
+        if all(origin.branch is not None for origin in origins):
+            values.append("")  # what it is if none of them runs
+        return tuple(dict.fromkeys(values))
+
+    def _of_input(self, declared: DeclaredInput) -> Sequence[str | None]:
+        if declared.type == "boolean":
+            return ("true", "false")
+        return declared.options or (*self._compared.get(declared.name, ()), None)
+
+    def _given(self, origin: Origin, name: str) -> Sequence[str | None]:
+        step, anything = origin.step, (*self._compared.get(name, ()), None)
+        if origin.answer and step.elicitation is not None:
+            known = self._known_answer(origin)
+            if known is not None:
+                return (known,)
+            fixed = {"confirm": ("yes", "no"), "select": step.elicitation.options}.get(step.elicitation.type, ())
+            return fixed or anything
+        options = step.output.options if step.output is not None else ()
+        return (*options, None) if options else anything  # a reply that names none of them is kept as it is
+
+    def _known_answer(self, origin: Origin) -> str | None:
+        asked = origin.step.elicitation
+        assert asked is not None
+        labels = (origin.step.label, self._book.steps[origin.position].label)
+        effect = AskHuman(asked.prompt, asked.type, asked.options, asked.default, label=origin.step.label)
+        answer = beforehand(effect, labels, self._settings)
+        return answer.value if isinstance(answer, Answer) else None
+
+
+def _reachable(step: Step, candidates: Mapping[str, Sequence[str | None]]) -> list[Way]:
+    """Each branch that some of these values lead to, with the first that do; where none fits comes last."""
+    found: dict[int | None, dict[str, str | None]] = {}
+    for chosen in islice(product(*candidates.values()), MOST_COMBINED):
+        values = dict(zip(candidates, chosen, strict=True))
+        found.setdefault(chosen_branch(step.branches, values), values)
+    ordered = sorted(found, key=lambda branch: len(step.branches) if branch is None else branch)
+    return [Way(branch, found[branch]) for branch in ordered]
+
+
+def chosen_branch(branches: Sequence[Branch], values: Values) -> int | None:
+    """The first that fits."""
+    fitting = (number for number, branch in enumerate(branches) if _holds(branch.condition, values))
+    return next(fitting, None)
+
+
+def _holds(condition: Condition | None, values: Values) -> bool:
+    if condition is None:
+        return True
+    same = values.get(condition.variable, "") == condition.value
+    return same if condition.operator == "==" else not same
+
+
+def _compared(book: Book) -> dict[str, tuple[str, ...]]:
+    """Every value that a name is compared with, in the order of the document."""
+    found: dict[str, dict[str, None]] = {}
+    for step in book.steps:
+        for branch in step.branches:
+            if branch.condition is not None:
+                found.setdefault(branch.condition.variable, {})[branch.condition.value] = None
+    return {name: tuple(values) for name, values in found.items()}
+
+
+# --- in words -------------------------------------------------------------------------------------------
+
+
+def condition_words(branch: Branch) -> str:
+    condition = branch.condition
+    return "otherwise" if condition is None else f'{condition.variable} {condition.operator} "{condition.value}"'
+
+
+def way_words(step: Step, way: Way) -> str:
+    return "otherwise" if way.branch is None else condition_words(step.branches[way.branch])
+
+
+def origin_words(origins: Sequence[Origin]) -> str:
+    """Where a name's value comes from, as a clause."""
+    if not origins:
+        return "an input that is not given"
+    answered = list(dict.fromkeys(origin.step.label for origin in origins if origin.answer))
+    given = list(dict.fromkeys(origin.step.label for origin in origins if not origin.answer))
+    parts = [f"the output of step {' or '.join(given)}"] if given else []
+    parts += [f"the answer in step {' or '.join(answered)}"] if answered else []
+    return " or ".join(parts)
+
+
+def fork_words(fork: Fork) -> str:
+    return " and ".join(f"{name} ({origin_words(fork.origins[name])})" for name in fork.on)

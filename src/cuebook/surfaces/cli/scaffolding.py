@@ -1,0 +1,214 @@
+"""`cuebook new`: small playbooks to begin with, each of them valid as it stands."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+
+import click
+
+from cuebook.kernel.errors import BadInput
+from cuebook.surfaces.cli import complain
+from cuebook.surfaces.cli.authoring import SUFFIX, write_text
+from cuebook.surfaces.cli.options import Given, command
+
+LINEAR = """\
+# {title}
+
+What this playbook is for, in a sentence. Only people read this; no model does.
+
+## SYSTEM
+
+You write clearly and briefly.
+
+## INPUTS
+
+- `topic` (string: the sea): What it is about
+
+## STEP 1: Collect
+
+List three facts about {{{{topic}}}}. One short line each.
+
+## STEP 2: Write
+
+Write one paragraph about {{{{topic}}}} that uses the facts of step 1.
+
+## ARTIFACTS
+
+type: markdown
+"""
+
+BRANCHING = """\
+# {title}
+
+Sorts a message and answers it according to its kind.
+
+## SYSTEM
+
+You answer customers in plain words.
+
+## INPUTS
+
+- `message` (text: The lamp I bought yesterday does not turn on.): What the customer wrote
+- `length` (enum: short, long): How long the answer may be
+
+## STEP 1: Sort
+
+Which kind of message is this? Answer with one word: complaint, question or praise.
+
+{{{{message}}}}
+
+@output(kind: enum, "complaint", "question", "praise")
+
+## STEP 2: Answer
+
+Customer's message:
+
+{{{{message}}}}
+
+```if kind == "complaint"```
+
+### STEP 2a: Apologise
+
+Write a {{{{length}}}} answer that apologises and says what happens next.
+
+```elif kind == "question"```
+
+### STEP 2b: Reply
+
+Write a {{{{length}}}} answer to the question.
+
+```else```
+
+### STEP 2c: Thank
+
+Write a {{{{length}}}} thank-you.
+
+```endif```
+
+@output(answer)
+
+## STEP 3: Check
+
+Does this answer promise anything that we may not keep? Say yes or no, and why.
+
+{{{{answer}}}}
+
+## ARTIFACTS
+
+type: markdown
+"""
+
+QUESTIONS = """\
+# {title}
+
+Asks a person on the way. Unattended, each question is answered by its default.
+
+## INPUTS
+
+- `product` (string: a folding bicycle): What is offered
+
+## STEP 1: Draft
+
+Write three slogans for {{{{product}}}}, one a line.
+
+## STEP 2: Choose
+
+@elicit(select, "Which slogan do you like best?", "first", "second", "third", default:"first")
+@output(choice)
+
+## STEP 3: Comment
+
+@elicit(input, "What should be different about it?", default:"Nothing.")
+@output(wish)
+
+## STEP 4: Limit
+
+@elicit(confirm, "May it be longer than five words?", default:"yes")
+@output(longer)
+
+## STEP 5: Revise
+
+Take the {{{{choice}}}} slogan of step 1 and change it as wished: {{{{wish}}}}
+
+More than five words allowed: {{{{longer}}}}
+
+## ARTIFACTS
+
+type: markdown
+"""
+
+TOOLS = """\
+# {title}
+
+Calls a tool, then lets a model read what came back. The tool `Glob` comes with Cuebook; `@tool(SERVER, TOOL, ...)`
+calls one of an MCP server that cuebook.toml names. What a tool may do is for the policy to say: see `cuebook explain`.
+
+## INPUTS
+
+- `files` (string: *.md): Which files to look at, as a pattern
+
+## STEP 1: Look
+
+@tool(builtin, Glob, {{"pattern": "{{{{files}}}}"}})
+@output(found)
+
+## STEP 2: Report
+
+Say in two sentences what these files may be about, judging by their names:
+
+{{{{found}}}}
+
+## ARTIFACTS
+
+type: markdown
+"""
+
+TEMPLATES = {"linear": LINEAR, "branching": BRANCHING, "questions": QUESTIONS, "tools": TOOLS}
+
+_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+
+
+@command(
+    "new",
+    [
+        click.Argument(["name"]),
+        click.Option(
+            ["--template"],
+            type=click.Choice(list(TEMPLATES)),
+            default="linear",
+            show_default=True,
+            help="What it shows.",
+        ),
+    ],
+)
+def new_command(given: Given) -> int:
+    """Write a small playbook to begin with.
+
+    NAME is its name or path; without a suffix, .playbook.md is added. A file that is there already is left alone.
+
+    \b
+    linear     inputs and steps, one after the other
+    branching  a step that goes the way that an earlier one decides
+    questions  a person chooses, comments and confirms
+    tools      a tool is called, and a model reads its result
+    """
+    path = _path(given["name"])
+    write_text(path, TEMPLATES[given["template"]].format(title=_title(path)), replace=False)
+    sys.stdout.write(f"{path}\n")
+    complain(f"`cuebook run {shlex.quote(path)} --help` shows how to run it.")
+    return 0
+
+
+def _path(name: str) -> str:
+    stem = os.path.basename(name)
+    if not stem.strip(". ") or not _NAME.fullmatch(name):
+        raise BadInput(f"{name[:80]!a} cannot be the name of a file.", fix="Give a name as in `cuebook new report`.")
+    return name if stem.endswith(".md") else f"{name}{SUFFIX}"
+
+
+def _title(path: str) -> str:
+    words = re.sub(r"[\s_-]+", " ", os.path.basename(path).removesuffix(".md").removesuffix(".playbook")).strip()
+    return (words[:1].upper() + words[1:]) or "Playbook"

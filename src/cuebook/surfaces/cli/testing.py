@@ -1,0 +1,206 @@
+"""`cuebook test`: runs the test cases of playbooks and prints like a test runner. What a case means is not known here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cuebook.kernel.errors import BadInput
+from cuebook.surfaces.cli import complain, options
+from cuebook.surfaces.cli.options import Given, command
+from cuebook.testing import playbooks
+from cuebook.testing.expectations import Mismatch
+from cuebook.testing.junit import in_words, report
+from cuebook.testing.playbooks import CaseFile, Ran, Real
+from cuebook.testing.reading import BadFile
+
+_LONGEST = 1_500
+"""Characters of a text that a failure shows; the whole is in --json and --junit."""
+
+
+@command(
+    "test",
+    [
+        click.Argument(["paths"], nargs=-1),
+        click.Option(["-k", "word"], metavar="WORD", help="Only cases whose names hold this word."),
+        click.Option(["--record"], is_flag=True, help="Ask the real model for what a recording lacks, and keep it."),
+        click.Option(["--junit"], metavar="FILE", help="Write the results as JUnit XML, too."),
+        options.AS_JSON,
+        options.NO_COLOR,
+    ],
+    epilog="Exit codes: 0 all passed, 1 some failed, 2 a test file is wrong or there is none.",
+)
+def test_command(given: Given) -> int:
+    """Run the tests of playbooks.
+
+    NAME.test.yaml holds the cases of NAME.playbook.md or NAME.md beside it. PATHS are test files, playbooks, or folders to
+    look in; without any, the working folder. Models, tools and answers are what each case says: nothing is asked, sent or
+    kept.
+    """
+    files = _loaded([Path(path) for path in given["paths"]] or [Path()])
+    chosen = _chosen(files, given["word"])
+    printer = _Json() if given["as_json"] else _Lines(color=_colored(given))
+    began, clock = time.time(), time.perf_counter()
+    results = asyncio.run(_run(chosen, printer, _real() if given["record"] else None))
+    if given["junit"]:
+        _write(given["junit"], report(results, began))
+    printer.end(results, time.perf_counter() - clock)
+    return 0 if all(ran.passed for ran in results) else 1
+
+
+def _loaded(paths: list[Path]) -> list[CaseFile]:
+    """All files, or everything that is wrong with them."""
+    found = playbooks.find(paths)
+    if not found:
+        where = ", ".join(str(path.absolute()) for path in paths)
+        raise BadInput(f"There are no tests in {where}.", fix="Write NAME.test.yaml beside NAME.playbook.md.")
+    files, wrong = [], []
+    for path in found:
+        try:
+            files.append(playbooks.load(path))
+        except BadFile as error:
+            wrong.append(str(error))
+    if wrong:
+        raise BadFile("\n".join(wrong))
+    return files
+
+
+def _chosen(files: list[CaseFile], word: str | None) -> list[tuple[CaseFile, Any]]:
+    chosen = [(file, case) for file in files for case in file.cases]
+    if word is None:
+        return chosen
+    fitting = [(file, case) for file, case in chosen if word.casefold() in case.name.casefold()]
+    if not fitting:
+        raise BadInput(f"None of the {len(chosen)} cases has '{word}' in its name.", fix="Choose another word.")
+    return fitting
+
+
+def _real() -> Real:
+    from cuebook.config import load
+    from cuebook.surfaces.wiring import Wiring
+
+    providers = Wiring(load()).providers
+
+    def real(name: str) -> Any:
+        providers.check(name)
+        return providers.resolve(name).answers
+
+    return real
+
+
+async def _run(chosen: list[tuple[CaseFile, Any]], printer: _Json | _Lines, real: Real | None) -> list[Ran]:
+    results = []
+    for file, case in chosen:
+        results.append(await playbooks.run(file, case, real))
+        printer.see(results[-1])
+    return results
+
+
+def _write(path: str, data: bytes) -> None:
+    try:
+        Path(path).write_bytes(data)
+    except OSError as error:
+        raise BadInput(f"--junit: {path} cannot be written: {error.strerror}.", fix="Give another path.") from None
+
+
+def _colored(given: Given) -> bool:
+    return not given["no_color"] and not os.environ.get("NO_COLOR") and sys.stdout.isatty()
+
+
+# --- printing ---------------------------------------------------------------------------------------------
+
+
+class _Lines:
+    """A line for each case as it ends, then what failed, then the sum."""
+
+    def __init__(self, *, color: bool) -> None:
+        self._color = color
+        self._file: Path | None = None
+
+    def see(self, ran: Ran) -> None:
+        if ran.file.path != self._file:
+            self._file = ran.file.path
+            self._say(str(self._file))
+        mark = self._styled("passed", "green") if ran.passed else self._styled("FAILED", "red")
+        self._say(f"  {mark}  {ran.case.name}  {self._styled(f'{ran.seconds:.2f} s', 'bright_black')}")
+
+    def end(self, results: list[Ran], seconds: float) -> None:
+        failed = [ran for ran in results if not ran.passed]
+        for ran in failed:
+            self._say("")
+            self._say(self._styled(f"{ran.case.name} ({ran.file.path}:{ran.case.line})", "red"))
+            if ran.error:
+                self._say(f"  {ran.error}")
+            for mismatch in ran.mismatches:
+                self._say(_indented(in_words(str(ran.file.path), _short(mismatch))))
+        self._say("")
+        passed = len(results) - len(failed)
+        words = f"{passed} passed" + (f", {len(failed)} failed" if failed else "")
+        self._say(self._styled(f"{words} in {seconds:.2f} s", "red" if failed else "green"))
+
+    def _say(self, text: str) -> None:
+        click.echo(text)
+
+    def _styled(self, text: str, color: str) -> str:
+        return click.style(text, fg=color) if self._color else text
+
+
+class _Json:
+    """One object at the end."""
+
+    def see(self, ran: Ran) -> None:
+        if not ran.passed:
+            complain(f"failed: {ran.file.path}:{ran.case.line}: {ran.case.name}")
+
+    def end(self, results: list[Ran], seconds: float) -> None:
+        from cuebook.surfaces.cli.live import json_line
+
+        passed = sum(ran.passed for ran in results)
+        shown = {"passed": passed, "failed": len(results) - passed, "seconds": seconds}
+        click.echo(json_line({**shown, "cases": [_object(ran) for ran in results]}), nl=False)
+
+
+def _object(ran: Ran) -> dict[str, Any]:
+    outcome = ran.outcome
+    return {
+        "file": str(ran.file.path),
+        "line": ran.case.line,
+        "name": ran.case.name,
+        "status": "passed" if ran.passed else "error" if ran.error else "failed",
+        "seconds": ran.seconds,
+        "error": ran.error or None,
+        "failures": [
+            {"line": one.line, "step": one.step or None, "about": one.about, "expected": one.expected, "got": one.got}
+            for one in ran.mismatches
+        ],
+        "run": None
+        if outcome is None
+        else {
+            "status": outcome.status or "refused",
+            "ran": outcome.ran,
+            "skipped": outcome.skipped,
+            "variables": outcome.variables,
+            "artifact": outcome.artifact,
+            "warnings": outcome.warnings,
+        },
+    }
+
+
+def _short(mismatch: Mismatch) -> Mismatch:
+    if len(mismatch.got) <= _LONGEST:
+        return mismatch
+    from msgspec.structs import replace
+
+    half = _LONGEST // 2
+    cut = f"{mismatch.got[:half]}\n[{len(mismatch.got) - 2 * half} characters left out]\n{mismatch.got[-half:]}"
+    return replace(mismatch, got=cut)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.split("\n"))

@@ -1,0 +1,335 @@
+"""Test cases of a playbook as values: what a run is given, and what it must come to. Read from YAML, with their lines.
+
+It knows what a case may say, and nothing of how one is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from cuebook.kernel.events import RunStatus
+from cuebook.performers.models.port import ErrorKind, Finish, ModelError
+from cuebook.performers.models.scripted import Line, Says
+from cuebook.testing.reading import Node, Reader, meant
+
+STATUSES: tuple[str, ...] = tuple(status for status in get_args(RunStatus) if status not in ("pending", "running"))
+ERRORS: tuple[str, ...] = get_args(ErrorKind)
+FINISHES: tuple[str, ...] = get_args(Finish)
+
+
+class Words(msgspec.Struct, frozen=True):
+    """What a text must be, hold, and not hold."""
+
+    line: int
+    equals: str | None = None
+    contains: tuple[str, ...] = ()
+    not_contains: tuple[str, ...] = ()
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """Texts in order, and their line."""
+
+    line: int
+    texts: tuple[str, ...]
+
+
+class Artifact(msgspec.Struct, frozen=True):
+    words: Words
+    type: str | None = None
+
+
+class Called(msgspec.Struct, frozen=True):
+    """A tool call that must have been made, with these arguments among others."""
+
+    line: int
+    tool: str
+    arguments: dict[str, Any]
+
+
+class Expected(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run must come to. What is not said is not looked at, except that a run must be completed."""
+
+    line: int = 0
+    status: Listed | None = None
+    refused: Words | None = None
+    """The run must not even begin, for this reason."""
+    error: Words | None = None
+    ran: Listed | None = None
+    skipped: Listed | None = None
+    variables: dict[str, Words] = {}
+    outputs: dict[str, Words] = {}
+    prompts: dict[str, Words] = {}
+    system: dict[str, Words] = {}
+    """By step; those of the empty label hold for every request."""
+    artifact: Artifact | None = None
+    warnings: Listed | None = None
+    questions: Listed | None = None
+    """The steps that asked, all of them and in order."""
+    asked: dict[str, Words] = {}
+    calls: tuple[Called, ...] = ()
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A scripted reply."""
+
+    text: str = ""
+    finish: str | None = None
+    error: str | None = None
+    kind: str = "bad_request"
+    """Of the error; it is one that is not tried again, unless the case says otherwise."""
+
+    @property
+    def as_line(self) -> Line:
+        if self.error is not None:
+            kind: Any = self.kind
+            return ModelError(kind, self.error)
+        finish: Any = self.finish
+        return Says(self.text, finish=finish)
+
+
+class ToolSaid(msgspec.Struct, frozen=True):
+    """A scripted result of a tool."""
+
+    value: Any = None
+    is_error: bool = False
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a playbook, as a test tells it."""
+
+    name: str
+    line: int
+    inputs: dict[str, Any] = {}
+    replies: tuple[Said, ...] | None = None
+    """In the order in which models are asked."""
+    step_replies: dict[str, tuple[Said, ...]] = {}
+    recorded: Path | None = None
+    model: str = ""
+    answers: dict[str, tuple[str, ...]] = {}
+    """By step; where one does not fit, the next is given."""
+    tools: dict[str, tuple[ToolSaid, ...]] = {}
+    prompts: dict[str, str] = {}
+    """Texts that stand for `@prompt` arguments."""
+    breakpoints: tuple[str, ...] = ()
+    """The run stays paused there."""
+    overrides: dict[str, dict[str, Any]] = {}
+    """The run pauses after these steps, and goes on with these values."""
+    unattended: bool = False
+    expect: Expected = Expected()
+
+
+def cases_in(root: Node, reader: Reader, folder: Path, steps: Collection[str] | None) -> tuple[Case, ...]:
+    """The cases of a file. `steps` are the playbook's labels, or None where it cannot be parsed."""
+    reading = _Cases(reader, folder, steps)
+    if root.kind != "seq" or not root.items:
+        reader.wrong(root.line, "A test file is a list of cases.", "Write each as '- name: ...'.")
+        return ()
+    return tuple(reading.case(node) for node in root.items)
+
+
+class _Cases:
+    def __init__(self, reader: Reader, folder: Path, steps: Collection[str] | None) -> None:
+        self._reader = reader
+        self._folder = folder
+        self._steps = steps
+        self._names: dict[str, int] = {}
+
+    def case(self, node: Node) -> Case:
+        readers: dict[str, Callable[[Node], Any]] = {
+            "inputs": self._values("inputs"),
+            "model": lambda one: self._reader.text(one, "model"),
+            "recorded": self._recorded,
+            "answers": self._by_step("answers", lambda one: self._reader.texts(one, "an answer")),
+            "tools": self._tools,
+            "prompts": self._prompts,
+            "breakpoints": self._labels("breakpoints"),
+            "overrides": self._by_step("overrides", self._values("the overrides of a step")),
+            "unattended": lambda one: self._reader.flag(one, "unattended"),
+            "expect": self._expected,
+        }
+        fields = self._reader.table(node, ["name", "replies", *readers], "a case")
+        made = {name: readers[name](one) for name, one in fields.items() if name in readers}
+        if "replies" in fields:
+            self._replies(fields["replies"], made)
+            if "recorded" in fields:
+                self._reader.wrong(fields["recorded"].line, "A case has either replies or recorded ones.", "Drop one.")
+        made.setdefault("expect", Expected(line=node.line))
+        return Case(name=self._name(fields.get("name"), node), line=node.line, **made)
+
+    def _name(self, given: Node | None, case: Node) -> str:
+        name = self._reader.text(given, "name").strip() if given is not None else ""
+        if not name:
+            self._reader.wrong(case.line, "A case needs a name.", "Write it as 'name: what it shows'.")
+        elif name in self._names:
+            self._reader.wrong(case.line, f"'{name}' is the name of the case on line {self._names[name]} as well.")
+        self._names.setdefault(name, case.line)
+        return " ".join(name.split())
+
+    # --- what a run is given ---
+
+    def _values(self, what: str) -> Callable[[Node], dict[str, Any]]:
+        def read(node: Node) -> dict[str, Any]:
+            # Numbers stay as they are written: 1.10 is not 1.1 in a prompt.
+            fields = self._reader.fields(node, what)
+            return {name: one.text if one.kind == "float" else one.plain for name, one in fields.items()}
+
+        return read
+
+    def _replies(self, node: Node, made: dict[str, Any]) -> None:
+        if node.kind == "map":
+            made["step_replies"] = self._by_step("replies", self._said_in_turn)(node)
+        else:
+            made["replies"] = self._said_in_turn(node)
+
+    def _said_in_turn(self, node: Node) -> tuple[Said, ...]:
+        return tuple(self._said(one) for one in self._reader.several(node))
+
+    def _said(self, node: Node) -> Said:
+        if node.kind != "map":
+            return Said(self._reader.text(node, "a reply"))
+        fields = self._reader.table(node, ["text", "finish", "error", "kind"], "a reply")
+        texts = {name: self._reader.text(one, name) for name, one in fields.items()}
+        for name, known in (("finish", FINISHES), ("kind", ERRORS)):
+            if name in fields:
+                self._reader.choice(fields[name], name, known)
+        if ("error" in texts) == ("text" in texts):
+            self._reader.wrong(node.line, "A reply is a text or an error.", "Write it as 'text: ...' or 'error: ...'.")
+        if "kind" in texts and "error" not in texts:
+            self._reader.wrong(node.line, "'kind' is the kind of an error.", "Add 'error: MESSAGE'.")
+        return Said(**texts)
+
+    def _recorded(self, node: Node) -> Path:
+        given = self._reader.text(node, "recorded")
+        if not given:
+            self._reader.wrong(node.line, "'recorded' names no file.")
+        return self._folder / given
+
+    def _tools(self, node: Node) -> dict[str, tuple[ToolSaid, ...]]:
+        fields = self._reader.fields(node, "tools")
+        return {name: tuple(map(_tool_said, self._reader.several(one))) for name, one in fields.items()}
+
+    def _prompts(self, node: Node) -> dict[str, str]:
+        return {name: self._reader.text(one, "a prompt") for name, one in self._reader.fields(node, "prompts").items()}
+
+    # --- what it must come to ---
+
+    def _expected(self, node: Node) -> Expected:
+        readers: dict[str, Callable[[Node], Any]] = {
+            "status": self._status,
+            "refused": self._words("refused"),
+            "error": self._words("error"),
+            "ran": self._listed_steps("ran"),
+            "skipped": self._listed_steps("skipped"),
+            "variables": self._variables,
+            "outputs": self._by_step("outputs", self._words("an output")),
+            "prompts": self._by_step("prompts", self._words("a prompt")),
+            "system": self._system,
+            "artifact": self._artifact,
+            "warnings": lambda one: Listed(one.line, self._reader.texts(one, "a warning")),
+            "questions": self._questions,
+            "calls": self._calls,
+        }
+        nothing = [name for name, one in node.fields.items() if one.kind == "null" and name in readers]
+        for name in nothing:
+            self._reader.wrong(node.lines[name], f"'{name}' expects nothing.", "Write [] for none, or take it out.")
+        fields = self._reader.table(node, list(readers), "expect")
+        made: dict[str, Any] = {name: readers[name](one) for name, one in fields.items()}
+        if isinstance(made.get("questions"), dict):
+            made["asked"] = made.pop("questions")
+        if "refused" in made and len(made) > 1:
+            others = ", ".join(name for name in made if name != "refused")
+            self._reader.wrong(node.line, f"A run that is refused has no {others}.", "Expect nothing but 'refused'.")
+        return Expected(line=node.line, **made)
+
+    def _status(self, node: Node) -> Listed:
+        return Listed(node.line, (self._reader.choice(node, "status", STATUSES),))
+
+    def _words(self, what: str, *, exactly: bool = False) -> Callable[[Node], Words]:
+        """A plain text is what must be held, or where `exactly` is meant, what it must be."""
+
+        def read(node: Node) -> Words:
+            if node.kind != "map":
+                if exactly:
+                    return Words(node.line, equals=self._reader.text(node, what))
+                return Words(node.line, contains=self._reader.texts(node, what))
+            fields = self._reader.table(node, ["equals", "contains", "not_contains"], what)
+            if not fields:
+                self._reader.wrong(node.line, f"Nothing is expected of {what}.", "Say what it equals or contains.")
+            equals = self._reader.text(fields["equals"], "equals") if "equals" in fields else None
+            several = {
+                name: self._reader.texts(fields[name], name) for name in ("contains", "not_contains") if name in fields
+            }
+            return Words(node.line, equals, **several)
+
+        return read
+
+    def _variables(self, node: Node) -> dict[str, Words]:
+        read = self._words("a variable", exactly=True)
+        return {name: read(one) for name, one in self._reader.fields(node, "variables").items()}
+
+    def _system(self, node: Node) -> dict[str, Words]:
+        read = self._words("system")
+        if node.kind == "map" and not {"equals", "contains", "not_contains"} & set(node.fields):
+            return self._by_step("system", read)(node)
+        return {"": read(node)}
+
+    def _artifact(self, node: Node) -> Artifact:
+        if node.kind != "map":
+            return Artifact(Words(node.line, equals=self._reader.text(node, "artifact")))
+        fields = self._reader.table(node, ["equals", "contains", "not_contains", "type"], "artifact")
+        kind = self._reader.text(fields.pop("type"), "type") if "type" in fields else None
+        if not fields:
+            return Artifact(Words(node.line), kind)
+        words = self._words("artifact")(Node(node.line, "map", fields=fields, lines=node.lines))
+        return Artifact(words, kind)
+
+    def _questions(self, node: Node) -> Listed | dict[str, Words]:
+        if node.kind == "map":
+            return self._by_step("questions", self._words("a question"))(node)
+        return self._listed_steps("questions")(node)
+
+    def _calls(self, node: Node) -> tuple[Called, ...]:
+        found = []
+        for one in self._reader.several(node):
+            for tool, arguments in self._reader.fields(one, "a call").items():
+                given = self._reader.fields(arguments, "the arguments of a call")
+                found.append(Called(one.lines[tool], tool, {name: value.plain for name, value in given.items()}))
+        return tuple(found)
+
+    # --- steps ---
+
+    def _by_step(self, what: str, read: Callable[[Node], Any]) -> Callable[[Node], dict[str, Any]]:
+        def by_step(node: Node) -> dict[str, Any]:
+            fields = self._reader.fields(node, what)
+            for label in fields:
+                self._check_step(label, node.lines[label])
+            return {label: read(one) for label, one in fields.items()}
+
+        return by_step
+
+    def _labels(self, what: str) -> Callable[[Node], tuple[str, ...]]:
+        def labels(node: Node) -> tuple[str, ...]:
+            found = []
+            for one in self._reader.several(node):
+                found.append(self._reader.text(one, what))
+                self._check_step(found[-1], one.line)
+            return tuple(found)
+
+        return labels
+
+    def _listed_steps(self, what: str) -> Callable[[Node], Listed]:
+        return lambda node: Listed(node.line, self._labels(what)(node))
+
+    def _check_step(self, label: str, line: int) -> None:
+        if self._steps is not None and label not in self._steps:
+            self._reader.wrong(line, f"The playbook has no step {label}.", meant(label, self._steps))
+
+
+def _tool_said(node: Node) -> ToolSaid:
+    if node.kind == "map" and set(node.fields) == {"error"} and node.fields["error"].is_scalar:
+        return ToolSaid(node.fields["error"].text, is_error=True)
+    return ToolSaid(node.plain)

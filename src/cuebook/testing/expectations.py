@@ -1,0 +1,233 @@
+"""Holds what a run came to against what a case expects. Pure: values go in, mismatches with their lines come out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from cuebook.testing.cases import Called, Expected, Listed, Words
+from cuebook.testing.reading import meant
+from cuebook.testing.stage import Asked, ToolRequest
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run came to."""
+
+    refused: str | None = None
+    """Why it did not even begin."""
+    status: str = ""
+    error: str = ""
+    step: str = ""
+    """The last one that was reached."""
+    ran: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    variables: Mapping[str, Any] = {}
+    outputs: Mapping[str, str] = {}
+    asked: tuple[Asked, ...] = ()
+    calls: tuple[ToolRequest, ...] = ()
+    artifact: str | None = None
+    artifact_type: str = ""
+    warnings: tuple[str, ...] = ()
+    questions: tuple[tuple[str, str], ...] = ()
+    """Step and words of each question that was asked."""
+    refused_answers: tuple[tuple[str, str], ...] = ()
+    left: int = 0
+    """Scripted replies that nobody asked for."""
+
+
+class Mismatch(msgspec.Struct, frozen=True):
+    """One expectation that does not hold."""
+
+    line: int
+    about: str
+    """As in `prompt of step 2`."""
+    expected: str
+    got: str
+    step: str = ""
+
+
+def compare(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
+    if outcome.refused is not None or expected.refused is not None:
+        yield from _refused(expected, outcome)
+        return
+    yield from _status(expected, outcome)
+    if expected.error is not None:
+        yield from _words(expected.error, outcome.error, "error", outcome.step)
+    yield from _steps(expected, outcome)
+    yield from _by_name(expected.variables, outcome.variables, "variable")
+    yield from _by_name(expected.outputs, outcome.outputs, "output of step", steps=True)
+    yield from _requests(expected, outcome)
+    yield from _artifact(expected, outcome)
+    yield from _warnings(expected.warnings, outcome.warnings)
+    yield from _questions(expected, outcome)
+    for call in expected.calls:
+        yield from _called(call, outcome.calls)
+    if outcome.left and outcome.status == "completed":
+        replies = f"{outcome.left} more repl{'y' if outcome.left == 1 else 'ies'} to be asked for"
+        yield Mismatch(expected.line, "replies", replies, f"a run that ended after {len(outcome.asked)} requests")
+
+
+def _refused(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
+    if expected.refused is None:
+        yield Mismatch(expected.line, "status", _wanted_status(expected), f"refused: {outcome.refused}")
+    elif outcome.refused is None:
+        got = f"a run that is {outcome.status}"
+        yield Mismatch(expected.refused.line, "refused", _wanted(expected.refused), got)
+    else:
+        yield from _words(expected.refused, outcome.refused, "refused")
+
+
+def _status(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
+    wanted = _wanted_status(expected)
+    if outcome.status == wanted:
+        return
+    line = expected.line if expected.status is None else expected.status.line
+    asked = dict(outcome.questions).get(outcome.step, "") if outcome.status == "awaiting_input" else ""
+    why = outcome.error or "; ".join(words for _, words in outcome.refused_answers) or asked
+    yield Mismatch(line, "status", wanted, f"{outcome.status}: {why}" if why else outcome.status, outcome.step)
+
+
+def _wanted_status(expected: Expected) -> str:
+    return "completed" if expected.status is None else expected.status.texts[0]
+
+
+def _steps(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
+    if expected.ran is not None and expected.ran.texts != outcome.ran:
+        yield Mismatch(expected.ran.line, "steps that ran", _list(expected.ran.texts), _list(outcome.ran))
+    if expected.skipped is not None:
+        ran = [label for label in expected.skipped.texts if label in outcome.ran]
+        if ran:
+            wanted = _list(expected.skipped.texts)
+            yield Mismatch(expected.skipped.line, "steps that are skipped", wanted, f"{_list(ran)} ran", ran[0])
+
+
+def _by_name(
+    wanted: Mapping[str, Words], found: Mapping[str, Any], what: str, *, steps: bool = False
+) -> Iterator[Mismatch]:
+    for name, words in wanted.items():
+        step = name if steps else ""
+        if name in found:
+            yield from _words(words, _text(found[name]), f"{what} {name}", step)
+            continue
+        own = [one for one in found if not one.startswith("__")]
+        got = f"nothing. {meant(name, own)}" if own else "nothing"
+        yield Mismatch(words.line, f"{what} {name}", _wanted(words), got, step)
+
+
+def _requests(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
+    for step, words in expected.prompts.items():
+        yield from _among([one.prompt for one in outcome.asked if one.step == step], words, "prompt", step)
+    for step, words in expected.system.items():
+        texts = [one.system for one in outcome.asked if not step or one.step == step]
+        if step:
+            yield from _among(texts, words, "system message", step)
+            continue
+        for one in outcome.asked:
+            problems = list(_words(words, one.system, f"system message of step {one.step}", one.step))
+            yield from problems
+            if problems:
+                return
+
+
+def _among(texts: Sequence[str], words: Words, what: str, step: str) -> Iterator[Mismatch]:
+    """A step that asks several times must have asked so at least once, and must never have said what it may not."""
+    about = f"{what} of step {step}"
+    if not texts:
+        yield Mismatch(words.line, about, _wanted(words), "nothing: no model was asked in this step", step)
+        return
+    problems = [list(_words(words, text, about, step)) for text in texts]
+    if all(problems):
+        yield from problems[-1]
+        return
+    for text in texts:
+        yield from _words(Words(words.line, not_contains=words.not_contains), text, about, step)
+
+
+def _artifact(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
+    wanted = expected.artifact
+    if wanted is None:
+        return
+    line = wanted.words.line
+    if outcome.artifact is None:
+        yield Mismatch(line, "artifact", _wanted(wanted.words) or f"of type {wanted.type}", "nothing")
+        return
+    yield from _words(wanted.words, outcome.artifact, "artifact")
+    if wanted.type is not None and wanted.type != outcome.artifact_type:
+        yield Mismatch(line, "type of the artifact", wanted.type or "none", outcome.artifact_type or "none")
+
+
+def _warnings(wanted: Listed | None, found: Sequence[str]) -> Iterator[Mismatch]:
+    if wanted is None:
+        return
+    got = "\n".join(found) or "none"
+    if not wanted.texts and found:
+        yield Mismatch(wanted.line, "warnings", "none", got)
+    for text in wanted.texts:
+        if not any(text in warning for warning in found):
+            yield Mismatch(wanted.line, "warnings", f"one that contains: {text}", got)
+
+
+def _questions(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
+    steps = tuple(step for step, _ in outcome.questions)
+    if expected.questions is not None and expected.questions.texts != steps:
+        wanted = expected.questions
+        yield Mismatch(wanted.line, "steps that asked a question", _list(wanted.texts), _list(steps))
+    for step, words in expected.asked.items():
+        texts = [text for one, text in outcome.questions if one == step]
+        if not texts:
+            yield Mismatch(words.line, f"question of step {step}", _wanted(words), "nothing was asked", step)
+        elif texts[0]:  # an unattended run does not put its questions into words
+            yield from _words(words, texts[0], f"question of step {step}", step)
+
+
+def _called(wanted: Called, made: Sequence[ToolRequest]) -> Iterator[Mismatch]:
+    same = [call for call in made if call.tool == wanted.tool]
+    if any(_holds(wanted.arguments, call.arguments) for call in same):
+        return
+    got = "\n".join(_json(call.arguments) for call in same)
+    if not same:
+        got = f"no such call. {meant(wanted.tool, dict.fromkeys(call.tool for call in made))}"
+    step = same[-1].step if same else ""
+    yield Mismatch(wanted.line, f"call of {wanted.tool}", _json(wanted.arguments), got, step)
+
+
+def _holds(wanted: Any, found: Any) -> bool:
+    """Whether everything that is wanted is there; tables may hold more."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return all(name in found and _holds(value, found[name]) for name, value in wanted.items())
+    return type(wanted) is type(found) and bool(wanted == found)
+
+
+# --- texts --------------------------------------------------------------------------------------------------
+
+
+def _words(wanted: Words, text: str, about: str, step: str = "") -> Iterator[Mismatch]:
+    if wanted.equals is not None and wanted.equals.strip() != text.strip():
+        yield Mismatch(wanted.line, about, wanted.equals, text, step)
+    for part in wanted.contains:
+        if part.strip() not in text:
+            yield Mismatch(wanted.line, about, f"to contain: {part.strip()}", text, step)
+    for part in wanted.not_contains:
+        if part.strip() in text:
+            yield Mismatch(wanted.line, about, f"not to contain: {part.strip()}", text, step)
+
+
+def _wanted(words: Words) -> str:
+    parts = [words.equals] if words.equals is not None else []
+    parts += [f"to contain: {part.strip()}" for part in words.contains]
+    return "\n".join([*parts, *(f"not to contain: {part.strip()}" for part in words.not_contains)])
+
+
+def _list(texts: Sequence[str]) -> str:
+    return ", ".join(texts) or "none"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,89 @@
+"""Results of test cases as JUnit XML, as the tools that read it agree on: a suite for each file, a case for each case.
+
+It knows results, and nothing of where the report goes.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Sequence
+from xml.etree import ElementTree as ET
+
+from cuebook.testing.expectations import Mismatch
+from cuebook.testing.playbooks import Ran
+
+# XML has no way to write these, not even escaped.
+_UNWRITABLE = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def report(results: Iterable[Ran], began: float) -> bytes:
+    """`began` is when, in seconds since the epoch."""
+    root = ET.Element("testsuites")
+    by_file: dict[str, list[Ran]] = {}
+    for ran in results:
+        by_file.setdefault(str(ran.file.path), []).append(ran)
+    for number, (path, several) in enumerate(by_file.items()):
+        _suite(root, number, path, several, began)
+    ET.indent(root)
+    return b'<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode").encode() + b"\n"
+
+
+def _suite(root: ET.Element, number: int, path: str, several: Sequence[Ran], began: float) -> None:
+    suite = ET.SubElement(
+        root,
+        "testsuite",
+        id=str(number),
+        name=_text(path),
+        package=_text(path),
+        hostname="localhost",
+        # Without a zone, as the schema wants it.
+        timestamp=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(began)),
+        tests=str(len(several)),
+        failures=str(sum(bool(ran.mismatches) for ran in several)),
+        errors=str(sum(bool(ran.error) for ran in several)),
+        skipped="0",
+        time=_seconds(sum(ran.seconds for ran in several)),
+    )
+    ET.SubElement(suite, "properties")
+    for ran in several:
+        _case(suite, path, ran)
+    ET.SubElement(suite, "system-out")
+    ET.SubElement(suite, "system-err")
+
+
+def _case(suite: ET.Element, path: str, ran: Ran) -> None:
+    case = ET.SubElement(
+        suite, "testcase", name=_text(ran.case.name), classname=_text(path), time=_seconds(ran.seconds)
+    )
+    if ran.error:
+        error = ET.SubElement(case, "error", type="error", message=_text(_first_line(ran.error)))
+        error.text = _text(f"{path}:{ran.case.line}: {ran.error}")
+    elif ran.mismatches:
+        first = ran.mismatches[0]
+        message = f"{first.about}: expected {_first_line(first.expected)}, got {_first_line(first.got)}"
+        failure = ET.SubElement(case, "failure", type="expectation", message=_text(message))
+        failure.text = _text("\n".join(in_words(path, mismatch) for mismatch in ran.mismatches))
+
+
+def in_words(path: str, mismatch: Mismatch) -> str:
+    """One mismatch as text: where it is expected, what was expected, what came."""
+    step = f" (step {mismatch.step})" if mismatch.step and "step" not in mismatch.about else ""
+    lines = [f"{path}:{mismatch.line}: {mismatch.about}{step}"]
+    for name, text in (("expected", mismatch.expected), ("got", mismatch.got or "an empty text")):
+        first, *rest = text.rstrip("\n").split("\n")
+        lines += [f"  {name + ':':<10}{first}", *(f"            {line}" for line in rest)]
+    return "\n".join(lines)
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().partition("\n")[0]
+    return line if len(line) <= 200 else f"{line[:200]}…"
+
+
+def _text(text: str) -> str:
+    return _UNWRITABLE.sub("\ufffd", text)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.3f}"

@@ -1,0 +1,279 @@
+"""Tests of playbooks: finds the files, loads their cases, and runs each on the real engine with an in-memory store.
+
+`tea.test.yaml` holds the cases of `tea.playbook.md` or `tea.md` beside it. What is printed is a surface's business.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects import registry
+from cuebook.kernel.effects import Answer
+from cuebook.kernel.errors import BadInput, CuebookError
+from cuebook.kernel.events import Performed, RunStarted, StepStarted, WaitOpened, Warned
+from cuebook.kernel.journal import without_void
+from cuebook.kernel.run import RunRow, Settings, WaitRow
+from cuebook.performers.models import DEFAULT
+from cuebook.performers.models.port import Model
+from cuebook.performers.models.recorded import RecordedModel
+from cuebook.service import Service
+from cuebook.stores.memory import MemoryStore
+from cuebook.testing.cases import Case, cases_in
+from cuebook.testing.expectations import Mismatch, Outcome, compare
+from cuebook.testing.reading import BadFile, Reader, read
+from cuebook.testing.stage import Stage
+
+SUFFIXES = (".test.yaml", ".test.yml")
+PLAYBOOKS = (".playbook.md", ".md")
+_PASSED_OVER = ("node_modules", "__pycache__", "dist", "build")
+_MOST_TURNS = 10_000
+_EMBEDDED_MAX_TOKENS = 512
+_SUB_STEP = re.compile(r"(\d+)[a-z]", re.ASCII)
+
+Real = Callable[[str], Model]
+"""The model behind a name, for a recording."""
+
+
+class CaseFile(msgspec.Struct, frozen=True):
+    """A test file and the playbook it is about."""
+
+    path: Path
+    playbook: Path
+    text: str
+    broken: str
+    """Why the playbook cannot be run; empty where it can."""
+    cases: tuple[Case, ...]
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """A case, and what became of it."""
+
+    file: CaseFile
+    case: Case
+    seconds: float
+    mismatches: tuple[Mismatch, ...] = ()
+    outcome: Outcome | None = None
+    error: str = ""
+    """Why the case could not be run at all."""
+
+    @property
+    def passed(self) -> bool:
+        return not self.mismatches and not self.error
+
+
+# --- finding ------------------------------------------------------------------------------------------------
+
+
+def find(paths: Sequence[Path]) -> list[Path]:
+    """The test files that are meant: a file, those below a folder, or the one beside a playbook."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        if path.is_dir():
+            found.update(dict.fromkeys(_below(path)))
+        elif path.name.endswith(SUFFIXES):
+            found[path] = None
+        else:
+            found[_beside(path)] = None
+    return list(found)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _PASSED_OVER)
+        yield from (Path(place, name) for name in sorted(files) if name.endswith(SUFFIXES))
+
+
+def _beside(playbook: Path) -> Path:
+    if not playbook.exists():
+        raise BadInput(f"There is no file {playbook}.", fix="Check the path.")
+    stem = _without(playbook.name, PLAYBOOKS)
+    for name in dict.fromkeys((stem, _without(playbook.name, (".md",)))):
+        for suffix in SUFFIXES:
+            if playbook.with_name(name + suffix).is_file():
+                return playbook.with_name(name + suffix)
+    raise BadInput(
+        f"{playbook} has no tests.", fix=f"Write them into {playbook.with_name(stem + SUFFIXES[0])}, beside it."
+    )
+
+
+def _without(name: str, suffixes: Sequence[str]) -> str:
+    return next((name.removesuffix(one) for one in suffixes if name.endswith(one)), name)
+
+
+# --- loading ------------------------------------------------------------------------------------------------
+
+
+def load(path: Path) -> CaseFile:
+    """The cases of a file. `BadFile` names every line that is wrong."""
+    playbook = _playbook_of(path)
+    text, broken, steps = _read_playbook(playbook)
+    reader = Reader(str(path))
+    cases = cases_in(read(path), reader, path.parent, steps)
+    reader.finish()
+    return CaseFile(path, playbook, text, broken, cases)
+
+
+def _playbook_of(path: Path) -> Path:
+    if not path.is_file():
+        raise BadFile(f"There is no file {path}.", fix="Check the path.")
+    stem = _without(path.name, SUFFIXES)
+    found = [one for suffix in PLAYBOOKS if (one := path.with_name(stem + suffix)).is_file()]
+    if len(found) == 1:
+        return found[0]
+    names = " and ".join(stem + suffix for suffix in PLAYBOOKS)
+    if found:
+        raise BadFile(f"{path}: both {names} lie beside it.", fix="Rename one of them.")
+    raise BadFile(f"{path}: its playbook is not there.", fix=f"It is {names.replace(' and ', ' or ')}, beside it.")
+
+
+def _read_playbook(path: Path) -> tuple[str, str, list[str] | None]:
+    """The text, why it cannot be run, and the labels of its steps."""
+    try:
+        text = path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        return "", f"{path} cannot be read: {error}", None
+    try:
+        document = registry.detect(text, path.name).parse(text, str(path))
+    except BadInput as error:
+        return text, str(error), None
+    every = document.walk() if hasattr(document, "walk") else document.plan
+    return text, "", list(dict.fromkeys(step.label for step in every))
+
+
+# --- running ------------------------------------------------------------------------------------------------
+
+
+async def run(file: CaseFile, case: Case, real: Real | None = None) -> Ran:
+    """Runs one case. With `real`, what is missing in its recording is asked of that model, and kept."""
+    began = time.perf_counter()
+    if file.broken:
+        return Ran(file, case, 0.0, error=file.broken)
+    try:
+        outcome = await _outcome(file, case, real)
+    except CuebookError as error:
+        return Ran(file, case, time.perf_counter() - began, error=str(error))
+    mismatches = tuple(compare(case.expect, outcome))
+    return Ran(file, case, time.perf_counter() - began, mismatches, outcome)
+
+
+async def _outcome(file: CaseFile, case: Case, real: Real | None) -> Outcome:
+    stage = Stage(case, file.playbook.parent, _recording(case, real))
+    service = Service(MemoryStore(), stage.performers())
+    try:
+        try:
+            row = await service.start(file.text, file.playbook.name, case.inputs, _settings(case))
+        except BadInput as refused:
+            return Outcome(refused=str(refused))
+        acting = _Acting(service, case)
+        row = await acting.through(row)
+        return await _told(service, row, case, stage, acting)
+    finally:
+        await service.close()
+
+
+def _recording(case: Case, real: Real | None) -> Model | None:
+    if case.recorded is None:
+        return None
+    if real is not None:
+        return RecordedModel(case.recorded, real(case.model or DEFAULT))
+    if not case.recorded.is_file():
+        raise BadInput(f"There is no recording {case.recorded}.", fix="`cuebook test --record` makes it.")
+    return RecordedModel(case.recorded, mode="replay")
+
+
+def _settings(case: Case) -> Settings:
+    answers = {step: values[0] for step, values in case.answers.items() if values} if case.unattended else {}
+    model = case.model or ("test/scripted" if case.recorded is None else DEFAULT)
+    return Settings(
+        model=model,
+        max_tokens=_EMBEDDED_MAX_TOKENS if model.partition("/")[0] == "local" else None,
+        breakpoints=tuple(dict.fromkeys((*case.breakpoints, *case.overrides))),
+        answers=answers,
+        unattended=case.unattended,
+    )
+
+
+class _Acting:
+    """The person in a case: answers and resumes as the case says, until there is nothing more to do."""
+
+    def __init__(self, service: Service, case: Case) -> None:
+        self._service = service
+        self._answers = {step: list(values) for step, values in case.answers.items()}
+        self._overrides = case.overrides
+        self.refused: list[tuple[str, str]] = []
+        """Answers that did not fit, by step: in a list of several they are tried, a single one must fit."""
+
+    async def through(self, row: RunRow) -> RunRow:
+        for _ in range(_MOST_TURNS):
+            row = await self._service.drive(row.id)
+            waits = await self._service.store.waits(run=row.id)
+            if not [wait for wait in waits if await self._did(wait)]:
+                return row
+        raise CuebookError(f"The run did not come to an end in {_MOST_TURNS} turns.")
+
+    async def _did(self, wait: WaitRow) -> bool:
+        step = wait.place.step
+        if wait.kind == "breakpoint" and step in self._overrides:
+            await self._service.resume(wait.run, overrides=self._overrides[step])
+            return True
+        answers = self._answers.get(step) or self._answers.get(_around(step), [])
+        while wait.kind == "question" and answers:
+            value = answers.pop(0)
+            try:
+                await self._service.answer(wait.id, value)
+                return True
+            except BadInput as refused:
+                self.refused.append((step, str(refused)))
+        return False
+
+
+def _around(step: str) -> str:
+    """The step that a sub-step belongs to: an answer for it is an answer for both."""
+    sub = _SUB_STEP.fullmatch(step)
+    return sub[1] if sub else step
+
+
+async def _told(service: Service, row: RunRow, case: Case, stage: Stage, acting: _Acting) -> Outcome:
+    """What the run came to, from its journal."""
+    view = await service.view(row.id)
+    outcome = Outcome(
+        status=row.status,
+        error="" if row.error is None else str(row.error),
+        step=row.step,
+        refused_answers=tuple(acting.refused),
+        asked=tuple(stage.asked),
+        calls=tuple(stage.calls),
+        left=stage.lines.left,
+        skipped=tuple(step.label for step in view.steps if step.status == "skipped"),
+        outputs={label: str(text) for label, text in view.outputs.items()},
+    )
+    gathered: dict[str, Any] = {"ran": {}, "variables": {}, "warnings": [], "questions": []}
+    for entry in without_void([entry async for entry in service.engine.entries(row.id)]):
+        match entry.event:
+            case RunStarted(inputs=inputs):
+                gathered["variables"].update(inputs)
+            case StepStarted(label=label):
+                gathered["ran"][label] = None
+            case Warned(message=message):
+                gathered["warnings"].append(message)
+            case WaitOpened(kind="question", prompt=prompt):
+                gathered["questions"].append((entry.place.step, prompt))
+            case Performed(outcome=Answer()) if case.unattended:
+                gathered["questions"].append((entry.place.step, ""))
+    artifact = view.artifact
+    return msgspec.structs.replace(
+        outcome,
+        ran=tuple(label for label in gathered["ran"] if label not in outcome.skipped),
+        variables={**gathered["variables"], **view.values},
+        warnings=tuple(gathered["warnings"]),
+        questions=tuple(gathered["questions"]),
+        artifact=None if artifact is None else str(artifact.content),
+        artifact_type="" if artifact is None else artifact.type,
+    )

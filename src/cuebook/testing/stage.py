@@ -1,0 +1,163 @@
+"""The world of a test case: a model, tools and texts that say what the case tells them to. Nothing leaves the process.
+
+What was asked of them is kept, with the step that asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import unquote
+
+import msgspec
+
+from cuebook.config import project_file
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import AskModel, CallTool, Effect, Failed, ReadSource, Reply, Source, ToolResult
+from cuebook.kernel.ports import Call, Performer
+from cuebook.performers.http import HttpPerformer
+from cuebook.performers.models.port import Model, ModelError, Request, messages_of
+from cuebook.performers.models.scripted import Line, ScriptedModel
+from cuebook.performers.sources import SourcePerformer
+from cuebook.testing import model_performer
+from cuebook.testing.cases import Case
+from cuebook.testing.reading import meant
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a model was asked, and by which step."""
+
+    step: str
+    system: str
+    prompt: str
+
+
+class ToolRequest(msgspec.Struct, frozen=True):
+    step: str
+    tool: str
+    arguments: dict[str, Any]
+
+
+class Stage:
+    """Everything that a case's run reaches."""
+
+    def __init__(self, case: Case, folder: Path, model: Model | None = None) -> None:
+        self.asked: list[Asked] = []
+        self.calls: list[ToolRequest] = []
+        self.lines = Lines(case)
+        self._model = model_performer(model or ScriptedModel(self.lines.next))
+        self._tools = case.tools
+        self._told: dict[str, int] = {}
+        self._texts = case.prompts
+        # The requests of this performer would reach the network; only files and prompts get as far as it.
+        self._sources = SourcePerformer([folder], http=HttpPerformer(), prompts=_libraries(folder))
+
+    def performers(self) -> dict[type[Effect], Performer]:
+        return {AskModel: _Asking(self), CallTool: _Calling(self), ReadSource: _Reading(self)}
+
+    async def ask(self, effect: AskModel, call: Call) -> Reply | Failed:
+        step = _step_of(call)
+        system = "\n\n".join(turn.text for turn in messages_of(effect) if turn.role == "system")
+        self.asked.append(Asked(step, system, effect.prompt))
+        self.lines.step = step
+        return await self._model.perform(effect, call)
+
+    async def use(self, effect: CallTool, call: Call) -> ToolResult | Failed:
+        self.calls.append(ToolRequest(_step_of(call), effect.tool, effect.arguments))
+        results = self._tools.get(effect.tool)
+        if not results:
+            fix = f"Add it under 'tools'. {meant(effect.tool, self._tools)}"
+            return Failed("no_such_tool", f"The test has no result for the tool '{effect.tool}'.", fix)
+        turn = self._told.get(effect.tool, 0)
+        self._told[effect.tool] = turn + 1
+        said = results[min(turn, len(results) - 1)]
+        return ToolResult(said.value, said.is_error)
+
+    async def read(self, effect: ReadSource, call: Call) -> Source | Failed:
+        scheme, _, name = effect.source.partition(":")
+        for known in _spellings(scheme, name):
+            if known in self._texts:
+                text = Text(self._texts[known])
+                return Source(text, text.digest)
+        if scheme in ("file", "prompt"):
+            return await self._sources.perform(effect, call)
+        return Failed(
+            "not_found", f"The test has no text for {effect.source}.", f"Add '{effect.source}: ...' under 'prompts'."
+        )
+
+
+class Lines:
+    """The scripted replies: all in order, or those of each step."""
+
+    def __init__(self, case: Case) -> None:
+        self.step = ""
+        """The step that asks now."""
+        self._in_order = case.replies
+        self._by_step: Mapping[str, Any] = case.step_replies
+        self._given: dict[str, int] = {}
+        self.used = 0
+
+    @property
+    def left(self) -> int:
+        """Replies that nobody asked for, where they are given in order."""
+        return max(0, len(self._in_order or ()) - self.used)
+
+    def next(self, request: Request) -> Line:
+        self.used += 1
+        if self._in_order is not None:
+            if self.used <= len(self._in_order):
+                return self._in_order[self.used - 1].as_line
+            self._none(f"The test has {len(self._in_order)} replies, and step {self.step} asks for one more.")
+        replies = self._by_step.get(self.step, ())
+        turn = self._given.get(self.step, 0)
+        self._given[self.step] = turn + 1
+        if turn < len(replies):
+            line: Line = replies[turn].as_line
+            return line
+        more = f" more than the {len(replies)}" if replies else ""
+        self._none(f"The test has no reply for step {self.step}{more}.")
+
+    def _none(self, message: str) -> NoReturn:
+        raise ModelError("bad_request", message, fix="Add one under 'replies', or see why the step asks.")
+
+
+class _Asking:
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    async def perform(self, effect: AskModel, call: Call) -> Reply | Failed:
+        return await self._stage.ask(effect, call)
+
+
+class _Calling:
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    async def perform(self, effect: CallTool, call: Call) -> ToolResult | Failed:
+        return await self._stage.use(effect, call)
+
+
+class _Reading:
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    async def perform(self, effect: ReadSource, call: Call) -> Source | Failed:
+        return await self._stage.read(effect, call)
+
+
+def _step_of(call: Call) -> str:
+    """The key of an effect ends in its step's label, quoted, and its number within the step."""
+    return unquote(call.key.rpartition("#")[0].rpartition("/")[2])
+
+
+def _spellings(scheme: str, name: str) -> tuple[str, ...]:
+    """How an author may have written what a step reads: as `@prompt` does."""
+    library = (f"library:{name}", name) if scheme == "prompt" else ()
+    return (f"{scheme}:{name}", *library)
+
+
+def _libraries(folder: Path) -> list[Path]:
+    """Prompts beside the playbook, then those of its project."""
+    project = project_file(folder.absolute())
+    return [folder / "prompts", *([project.parent / "prompts"] if project is not None else [])]

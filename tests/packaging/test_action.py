@@ -1,0 +1,331 @@
+"""The GitHub Action: its description fits its script, and the script, run as the runner would, tells how it went."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests.surfaces.desk import Desk
+from tests.surfaces.model_server import ModelServer
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "action.py"
+INPUTS = ["playbook", "inputs", "elicit", "output-path", "model", "strict"]
+OUTPUTS = ["artifact-path", "status", "step-count", "warnings"]
+
+TEA = """\
+# Tea
+
+## INPUTS
+
+- `kind` (enum: green, black): Which tea
+- `cups` (number: 2): How many
+
+## STEP 1: Choose
+
+Choose {{cups}} of {{kind}} tea.
+
+@output(tea)
+
+## STEP 2: Ask
+
+@elicit(confirm, "Brew it?")
+@output(go)
+
+## STEP 3: Brew
+
+```if go == "yes"```
+### STEP 3a: Do
+Brew {{tea}}.
+```else```
+### STEP 3b: Do not
+Apologise.
+```endif```
+
+## ARTIFACTS
+
+type: json
+"""
+
+
+@dataclass
+class Ran:
+    code: int
+    log: str
+    outputs: dict[str, str]
+    summary: str
+
+
+class Runner:
+    """A machine of the service: a workspace, files for outputs and summary, and the environment that it gives."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.temporary = desk.home.parent / "temporary"
+        self.temporary.mkdir()
+        desk.write("tea.md", TEA)
+
+    def run(self, **inputs: str) -> Ran:
+        output, summary = self.temporary / "output", self.temporary / "summary"
+        output.write_text("")
+        summary.write_text("")
+        given = {f"INPUT_{name.upper()}": value for name, value in inputs.items()}
+        runner = {"RUNNER_TEMP": str(self.temporary), "GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(summary)}
+        done = subprocess.run(
+            [sys.executable, str(SCRIPT)],
+            cwd=self.desk.work,
+            env={**self.desk.environ, **runner, **given},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.stderr == ""
+        return Ran(done.returncode, done.stdout, outputs_in(output.read_text()), summary.read_text())
+
+    def read(self, path: str) -> str:
+        return (self.desk.work / path).read_text()
+
+
+def outputs_in(text: str) -> dict[str, str]:
+    """As the runner reads them: `name<<mark`, lines, `mark`."""
+    found: dict[str, str] = {}
+    lines = iter(text.split("\n"))
+    for line in lines:
+        if not line:
+            continue
+        name, between, mark = line.partition("<<")
+        assert between, f"{line} is no output"
+        content: list[str] = []
+        for one in lines:
+            if one == mark:
+                break
+            content.append(one)
+        found[name] = "\n".join(content)
+    return found
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    made = ModelServer()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def runner(tmp_path: Path, server: ModelServer) -> Runner:
+    return Runner(Desk(tmp_path, server.url))
+
+
+# --- the script ---------------------------------------------------------------------------------------------
+
+
+def test_a_playbook_is_run_unattended_and_its_artifact_is_kept(runner: Runner, server: ModelServer) -> None:
+    server.replies = ["Sencha", '{"brewed": true}']
+    ran = runner.run(playbook="tea.md", inputs="kind: green\ncups: 3")
+    assert ran.code == 0, ran.log
+    path = ran.outputs.pop("artifact-path")
+    assert ran.outputs == {"status": "ok", "step-count": "4", "warnings": ""}
+    assert re.fullmatch(r"out/\w+\.json", path)
+    assert runner.read(path) == '{"brewed": true}'
+    assert server.prompts == ["Choose 3 of green tea.", "Brew Sencha."]
+    assert ran.summary.startswith("## tea.md: ok\n")
+    assert "| 3a | Do | completed |  |" in ran.summary
+    assert '{"brewed": true}' in ran.summary
+    assert ran.log.splitlines() == ["step 1: Choose", "step 2: Ask", "step 3: Brew", "step 3a: Do"]
+
+
+def test_answers_the_model_and_the_place_of_the_artifact_are_inputs(runner: Runner, server: ModelServer) -> None:
+    server.replies = ["Sencha", "Sorry"]
+    ran = runner.run(
+        playbook="tea.md",
+        inputs='{"kind": "black"}',
+        elicit="2: no",
+        output_path="made/tea.txt",
+        model="test/other",
+        strict="false",
+    )
+    assert (ran.code, ran.outputs["status"], ran.outputs["artifact-path"]) == (0, "ok", "made/tea.txt")
+    assert runner.read("made/tea.txt") == "Sorry"
+    assert server.prompts[-1] == "Apologise."
+    assert server.requests[0]["model"] == "other"
+    again = runner.run(playbook="tea.md", inputs="kind: black", output_path="made")
+    assert re.fullmatch(r"made/\w+\.json", again.outputs["artifact-path"])
+
+
+def test_a_run_that_fails_tells_all_the_same(runner: Runner, server: ModelServer) -> None:
+    server.replies = ["Sencha", 400]
+    ran = runner.run(playbook="tea.md", inputs="kind: green")
+    assert (ran.code, ran.outputs["status"], ran.outputs["step-count"]) == (1, "failed", "2")
+    assert ran.outputs["artifact-path"] == ""
+    assert "refused by the test" in ran.summary
+    assert "| 3a | Do | failed |" in ran.summary
+    assert "::error file=tea.md::" in ran.log
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ({}, "No playbook is given."),
+        ({"playbook": "none.md"}, "none.md cannot be read"),
+        ({"playbook": "tea.md"}, "Missing input: kind (one of green, black)."),
+        ({"playbook": "tea.md", "inputs": "kind: red"}, "kind must be one of green, black"),
+        ({"playbook": "tea.md", "inputs": "- kind"}, "inputs:1: this is no table of names and values."),
+        ({"playbook": "tea.md", "inputs": "kind: green\nkind: black"}, "inputs:2: 'kind' is there twice."),
+        ({"playbook": "tea.md", "inputs": "kind: green", "elicit": "4: no"}, "elicit: the playbook has no step 4."),
+        ({"playbook": "tea.md", "inputs": "kind: green", "elicit": "2: [no]"}, "elicit:1: the answer for step 2"),
+        (
+            {"playbook": "tea.md", "inputs": "kind: green", "strict": "very"},
+            "strict: 'very' is neither true nor false.",
+        ),
+        ({"playbook": "tea.md", "inputs": "kind: green", "model": "nobody/x"}, "There is no provider `nobody`."),
+    ],
+)
+def test_what_is_wrong_beforehand_is_told_and_nothing_is_asked(
+    runner: Runner, server: ModelServer, inputs: dict[str, str], words: str
+) -> None:
+    ran = runner.run(**inputs)
+    assert (ran.code, ran.outputs["status"], ran.outputs["step-count"], server.requests) == (1, "failed", "0", [])
+    assert words in ran.log
+    assert ": failed\n" in ran.summary
+
+
+def test_an_answer_that_does_not_fit_fails_the_run(runner: Runner, server: ModelServer) -> None:
+    ran = runner.run(playbook="tea.md", inputs="kind: green", elicit="2: perhaps")
+    assert (ran.code, ran.outputs["status"]) == (1, "failed")
+    assert "'perhaps' is neither yes nor no" in ran.log
+
+
+ODD = "# Odd\n\n## STEP 1: Do\n\nDo {{it}}.\n"
+
+
+def test_warnings_are_an_output_and_with_strict_a_failure(runner: Runner, server: ModelServer) -> None:
+    runner.desk.write("odd.md", ODD)
+    ran = runner.run(playbook="odd.md")
+    assert (ran.code, ran.outputs["status"]) == (0, "ok")
+    assert "odd.md:5: " in ran.outputs["warnings"]
+    assert "::warning file=odd.md::" in ran.log
+    strict = runner.run(playbook="odd.md", strict="true")
+    assert (strict.code, strict.outputs["status"], len(server.requests)) == (1, "failed", 1)
+    assert "Nothing was run." in strict.summary
+
+
+def test_a_warning_of_the_run_is_a_failure_with_strict_and_the_artifact_is_there(
+    runner: Runner, server: ModelServer
+) -> None:
+    runner.desk.write(
+        "odd.md", '# Odd\n\n## STEP 1: Do\n\nSay a or b.\n\n@output(x: enum, "a", "b")\n\n## STEP 2: Use\n\n{{x}}\n'
+    )
+    server.replies = ["neither of them", "end"]
+    ran = runner.run(playbook="odd.md", strict="true", output_path="it.md")
+    assert (ran.code, ran.outputs["status"], runner.read("it.md")) == (1, "failed", "end")
+    assert "is none of a, b" in ran.outputs["warnings"]
+
+
+def test_a_run_in_which_no_step_had_anything_to_do_is_skipped(runner: Runner) -> None:
+    book = '# None\n\n## INPUTS\n\n- `way` (string): W\n\n## STEP 1: Do\n\n```if way == "a"```\nDo it.\n```endif```\n'
+    runner.desk.write("none.md", book)
+    ran = runner.run(playbook="none.md", inputs="way: b")
+    assert (ran.code, ran.outputs["status"], ran.outputs["step-count"]) == (0, "skipped", "0")
+    assert ran.outputs["artifact-path"] == ""
+
+
+def test_an_approval_that_nobody_can_give_fails_and_says_what_to_do(runner: Runner) -> None:
+    runner.desk.write("act.md", '# Act\n\n## STEP 1: Do\n\n@tool(builtin, Bash, {"command": "touch x"})\n')
+    ran = runner.run(playbook="act.md")
+    assert (ran.code, ran.outputs["status"]) == (1, "failed")
+    assert "needs an approval" in ran.log
+    assert not (runner.desk.work / "x").exists()
+
+
+def test_what_a_model_says_becomes_no_output_and_no_command(runner: Runner, server: ModelServer) -> None:
+    evil = "::set-output name=status::ok\nstatus<<x\nfailed\nx\n::error::boo\n```` </details> <script>"
+    server.replies = ["a", evil]
+    ran = runner.run(playbook="tea.md", inputs="kind: green")
+    assert list(ran.outputs) == OUTPUTS
+    assert ran.outputs["status"] == "ok"
+    assert "boo" not in ran.log
+    assert f"`````text\n{evil}\n`````" in ran.summary
+
+
+@pytest.mark.embedded
+def test_without_a_model_the_embedded_one_is_asked(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.environ["PYTHONPATH"] = desk.environ["PYTHONPATH"].partition(":")[2]
+    desk.environ["CUEBOOK_MAX_TOKENS"] = "8"
+    desk.write("say.md", "# Say\n\n## STEP 1: Do\n\nSay hello.\n")
+    ran = Runner(desk).run(playbook="say.md")
+    assert (ran.code, ran.outputs["status"], ran.outputs["step-count"]) == (0, "ok", "1")
+    assert "model local/" in ran.summary
+
+
+# --- its description ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def described() -> dict[str, Any]:
+    loaded: dict[str, Any] = YAML(typ="safe", pure=True).load((ROOT / "action.yml").read_text())
+    return loaded
+
+
+def test_the_action_has_the_inputs_and_outputs_that_it_should(described: dict[str, Any]) -> None:
+    assert list(described["inputs"]) == INPUTS
+    assert list(described["outputs"]) == OUTPUTS
+    for name, output in described["outputs"].items():
+        assert output["value"] == f"${{{{ steps.run.outputs.{name} }}}}"
+    assert all(one["description"] for one in (*described["inputs"].values(), *described["outputs"].values()))
+
+
+def test_every_input_reaches_the_script_by_the_environment_alone(described: dict[str, Any]) -> None:
+    assert described["runs"]["using"] == "composite"
+    install, run = described["runs"]["steps"]
+    given = {name: f"${{{{ inputs.{name} }}}}" for name in INPUTS}
+    assert run["env"] == {f"INPUT_{name.upper().replace('-', '_')}": value for name, value in given.items()}
+    assert run["id"] == "run"
+    for step in (install, run):
+        assert "${{" not in step["run"], "an expression in a script is a way in for whoever writes an input"
+
+
+def test_everything_is_installed_from_the_checkout_with_pins(described: dict[str, Any], tmp_path: Path) -> None:
+    """The installation step, with a `python3` that says what it was called with."""
+    install = described["runs"]["steps"][0]
+    stand_in = tmp_path / "bin" / "python3"
+    stand_in.parent.mkdir()
+    stand_in.write_text('#!/bin/sh\ntest "$1" = -c || printf "%s\\n" "$@"\n')
+    stand_in.chmod(0o755)
+    environ = {"PATH": f"{stand_in.parent}:/usr/bin:/bin", "GITHUB_ACTION_PATH": "/at/a place", "RUNNER_TEMP": "/tmp/t"}
+    for model, wanted in (
+        ("", ["run", "build", "model"]),
+        ("local", ["run", "build", "model"]),
+        ("a/b", ["run", "build"]),
+    ):
+        ran = subprocess.run(
+            ["bash", "-e", "-o", "pipefail", "-c", install["run"]],
+            env={**environ, "INPUT_MODEL": model},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert ran.stdout.splitlines() == [
+            "/at/a place/scripts/environment.py",
+            "--project",
+            "/tmp/t/cuebook-environment",
+            *(f"/at/a place/requirements/{name}.txt" for name in wanted),
+        ]
+    for name in ("run", "build", "model"):
+        assert (ROOT / "requirements" / f"{name}.txt").is_file()
+
+
+def test_it_names_no_address_to_install_from(described: dict[str, Any]) -> None:
+    text = (ROOT / "action.yml").read_text() + SCRIPT.read_text()
+    assert not re.search(r"https?:/{2}|-index-|find-links|trusted-host|pip install", text)
+    assert "uses" not in {key for step in described["runs"]["steps"] for key in step}

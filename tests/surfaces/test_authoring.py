@@ -1,0 +1,326 @@
+"""Reading playbooks without running them: parse, validate, summary, convert and new."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuebook.dialects.markdown.check import check
+from cuebook.dialects.markdown.convert import result_object
+from cuebook.dialects.markdown.parse import read
+from cuebook.surfaces.cli import call
+from cuebook.surfaces.cli.scaffolding import TEMPLATES
+from tests.surfaces.desk import TEA, Desk
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = ROOT / "docs" / "guides" / "markdown.md"
+
+TRIAGE = """\
+# Triage
+
+Sorts a report.
+
+## INPUTS
+
+- `report` (text): What was reported
+- `depth` (enum: quick, thorough): How closely to look
+
+## STEP 1: Sort
+
+@prompt(library:criteria)
+
+Which kind is it?
+
+{{report}}
+
+@output(kind: enum, "bug", "wish")
+
+## STEP 2: Route
+
+```if kind == "bug"```
+
+### STEP 2a: Fetch
+
+@tool(tracker, find, {"text": "{{report}}"})
+
+```else```
+
+### STEP 2b: Ask
+
+@elicit(select, "Who decides?", "Ada", "Bob", default:"Ada")
+
+```endif```
+
+@output(result)
+
+## STEP 3: Report
+
+Write it down: {{result}}, {{depth}}
+
+## ARTIFACTS
+
+type: markdown
+"""
+BROKEN = "# Broken\n\n## STEP 1: A\n\n```if loud```\n\nShout.\n\n{{nobody}}\n"
+
+
+class Said:
+    """What a command says when it is called in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], *args: str | Path) -> None:
+        self.code = call([str(arg) for arg in args])
+        self.out, self.err = capsys.readouterr()
+
+    @property
+    def object(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "triage.playbook.md").write_text(TRIAGE)
+    (tmp_path / "broken.playbook.md").write_text(BROKEN)
+    return tmp_path
+
+
+# --- parse ----------------------------------------------------------------------------------------------
+
+
+def test_parse_prints_the_object_of_the_vectors(bare_desk: Desk) -> None:
+    ran = bare_desk.call("parse", "tea.md", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    assert list(ran.object) == ["valid", "definition", "warnings", "errors"]
+    assert ran.object == result_object(read(TEA))
+
+
+def test_parse_reads_stdin(bare_desk: Desk) -> None:
+    ran = bare_desk.call("parse", "-", "--json", stdin=TRIAGE)
+    assert (ran.code, ran.object["definition"]["title"]) == (0, "Triage")
+
+
+def test_what_is_no_playbook_is_an_object_too_and_exit_code_2(bare_desk: Desk) -> None:
+    ran = bare_desk.call("parse", "-", "--json", stdin="Just prose.\n")
+    assert (ran.code, ran.err) == (2, "")
+    assert (ran.object["valid"], ran.object["definition"]) == (False, None)
+    assert "No title found" in ran.object["errors"][0]["message"]
+    words = bare_desk.call("parse", "-", stdin="Just prose.\n")
+    assert (words.code, words.out) == (2, "")
+    assert words.err.startswith("cuebook: stdin: No title found")
+
+
+def test_parse_shows_an_outline(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = Said(capsys, "parse", "triage.playbook.md")
+    assert said.code == 0
+    assert "  report (text; required): What was reported" in said.out
+    assert "  1 Sort (line 10)\n    begins with library:criteria\n    gives kind (enum: bug, wish)" in said.out
+    assert '    if kind == "bug"\n      2a Fetch (line 24)\n        calls tracker.find' in said.out
+    assert "        asks a person: Who decides? (Ada, Bob)" in said.out
+    assert "artifact: markdown" in said.out
+
+
+# --- validate -------------------------------------------------------------------------------------------
+
+
+def test_a_finding_is_a_line_with_its_place_its_fix_and_its_code(bare_desk: Desk) -> None:
+    bare_desk.write("broken.md", BROKEN)
+    ran = bare_desk.call("validate", "broken.md")
+    assert ran.code == 2
+    assert ran.err == ""
+    lines = ran.out.splitlines()
+    assert lines[0].startswith("broken.md:5:1: error: ")
+    assert lines[0].endswith(" [branch_marker]")
+    assert "Write ```if loud ==" in lines[0]
+    assert lines[-1].startswith("1 playbook: 1 error, 1 warning")
+
+
+def test_a_warning_decides_only_where_it_is_strict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "odd.md").write_text("# Odd\n\n## STEP 2: A\n\nHello.\n")
+    assert Said(capsys, "validate", "odd.md").code == 0
+    assert Said(capsys, "validate", "odd.md", "--strict").code == 2
+    quiet = Said(capsys, "validate", "odd.md", "--quiet")
+    assert (quiet.code, quiet.out) == (0, "")
+    strict = Said(capsys, "validate", "odd.md", "--quiet", "--strict")
+    assert strict.out.startswith("odd.md:3:1: warning: Non-sequential step number")
+
+
+def test_a_sound_playbook_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = Said(capsys, "validate", "triage.playbook.md", "--strict")
+    assert (said.code, said.out) == (0, "1 playbook: nothing found\n")
+
+
+def test_folders_are_searched(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "deep").mkdir()
+    (folder / "deep" / "c.playbook.md").write_text("# C\n\n## STEP 1: A\n\nx\n")
+    (folder / ".hidden").mkdir()
+    (folder / ".hidden" / "d.playbook.md").write_text("no playbook")
+    said = Said(capsys, "validate", ".", "--json")
+    assert [file["file"] for file in said.object["files"]] == [
+        "broken.playbook.md",
+        "deep/c.playbook.md",
+        "triage.playbook.md",
+    ]
+    (folder / "empty").mkdir()
+    nothing = Said(capsys, "validate", "empty")
+    assert nothing.code == 2
+    assert "There is no *.playbook.md in empty." in nothing.err
+
+
+def test_findings_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = Said(capsys, "validate", ".", "--json")
+    assert said.code == 2
+    assert (said.object["valid"], said.object["errors"]) == (False, 1)
+    broken, triage = said.object["files"]
+    assert (broken["valid"], triage["valid"], triage["findings"]) == (False, True, [])
+    first = broken["findings"][0]
+    assert (first["code"], first["severity"], first["line"], first["column"]) == ("branch_marker", "error", 5, 1)
+    assert first["fix"]
+
+
+def test_findings_of_all_files_are_one_run_of_sarif(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "odd.playbook.md").write_text("# Odd\n\n## STEP 2: A\n\n{{nobody}}\n")
+    log = Said(capsys, "validate", ".", "--sarif").object
+    assert log["version"] == "2.1.0"
+    (run,) = log["runs"]
+    rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    assert rules == sorted(set(rules))
+    assert all(rules[result["ruleIndex"]] == result["ruleId"] for result in run["results"])
+    where = [result["locations"][0]["physicalLocation"] for result in run["results"]]
+    assert {place["artifactLocation"]["uri"] for place in where} == {"broken.playbook.md", "odd.playbook.md"}
+    assert where[0]["region"] == {"startLine": 5, "startColumn": 1}
+    both = Said(capsys, "validate", ".", "--sarif", "--json")
+    assert (both.code, both.err.count("\n")) == (2, 1)
+
+
+# --- summary --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["summary", "info"])
+def test_the_summary_has_the_keys_that_others_know(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    made = Said(capsys, name, "triage.playbook.md", "--json").object
+    known = {
+        "title": "Triage",
+        "description": "Sorts a report.",
+        "input_count": 2,
+        "step_count": 3,
+        "step_titles": ["Sort", "Route", "Report"],
+        "artifact_type": "markdown",
+        "has_branching": True,
+        "has_elicitation": True,
+        "has_tool_calls": True,
+        "directives_used": ["@elicit", "@output", "@prompt", "@tool"],
+    }
+    assert {key: made[key] for key in known} == known
+    assert (made["tools"], made["prompts"], made["outputs"]) == (
+        ["tracker.find"],
+        ["library:criteria"],
+        ["kind", "result"],
+    )
+
+
+def test_the_summary_in_words(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = Said(capsys, "summary", "triage.playbook.md").out
+    assert out.startswith("Triage\n\nSorts a report.\n")
+    assert "step      2 Route (branches)" in out
+    assert "tools     tracker.find" in out
+
+
+# --- convert --------------------------------------------------------------------------------------------
+
+
+def test_a_playbook_goes_to_json_and_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert Said(capsys, "convert", "triage.playbook.md", "--to", "json", "-o", "triage.json").code == 0
+    definition = json.loads((folder / "triage.json").read_text())
+    assert definition == result_object(read(TRIAGE))["definition"]
+    said = Said(capsys, "convert", "triage.json", "--to", "playbook")
+    assert said.code == 0
+    assert without_lines(result_object(read(said.out))["definition"]) == without_lines(definition)
+
+
+def test_what_parse_prints_converts_as_well(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "parsed.json").write_text(Said(capsys, "parse", "triage.playbook.md", "--json").out)
+    back = Said(capsys, "convert", "parsed.json", "--to", "playbook").out
+    assert back == Said(capsys, "convert", "triage.playbook.md", "--to", "playbook").out
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"title": ', "bad.json:1: this is not JSON"),
+        ('{"title": "A", "steps": []}', "bad.json: steps: No steps found"),
+        ('{"title": "A\\nB", "steps": [{"number": 1, "title": "B"}]}', "title cannot be written"),
+    ],
+)
+def test_json_that_is_no_playbook_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], text: str, words: str
+) -> None:
+    (folder / "bad.json").write_text(text)
+    said = Said(capsys, "convert", "bad.json", "--to", "playbook")
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert words in said.err
+
+
+def test_a_place_that_cannot_be_written_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = Said(capsys, "convert", "triage.playbook.md", "--to", "json", "-o", "nowhere/x.json")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "nowhere/x.json cannot be written" in said.err
+
+
+def without_lines(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_lines(inner) for name, inner in value.items() if name != "line"}
+    return [without_lines(inner) for inner in value] if isinstance(value, list) else value
+
+
+# --- new ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_new_playbook_has_no_flaws(folder: Path, capsys: pytest.CaptureFixture[str], template: str) -> None:
+    said = Said(capsys, "new", f"my-{template}", "--template", template)
+    assert (said.code, said.out) == (0, f"my-{template}.playbook.md\n")
+    text = (folder / f"my-{template}.playbook.md").read_text()
+    assert text.startswith(f"# My {template}\n")
+    assert check(text, "new") == []
+
+
+def test_what_is_there_is_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = Said(capsys, "new", "triage")
+    assert (said.code, said.out) == (2, "")
+    assert "triage.playbook.md is there already." in said.err
+    assert (folder / "triage.playbook.md").read_text() == TRIAGE
+
+
+@pytest.mark.parametrize("name", ["", "..", "a\nb", "x" * 300])
+def test_a_name_that_cannot_be_one_is_refused(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    said = Said(capsys, "new", name)
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+
+
+# --- what is written about it ---------------------------------------------------------------------------
+
+
+def guide() -> list[str]:
+    return re.findall(r"^````markdown\n(.*?)^````$", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("text", guide(), ids=range(1, len(guide()) + 1))
+def test_every_playbook_of_the_guide_is_sound(text: str) -> None:
+    assert read(text).valid
+    assert check(text, "guide") == []
+
+
+def test_the_guide_grows_one_playbook_through_the_whole_dialect() -> None:
+    texts = guide()
+    assert len(texts) >= 8
+    for word in ("## SYSTEM", "## INPUTS", "@output(", "```if", "@elicit(", "@prompt(", "@tool(", "## ARTIFACTS"):
+        assert any(word in text for text in texts), word
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.md")), ids=lambda path: path.name)
+def test_every_example_is_sound(path: Path) -> None:
+    assert check(path.read_text(encoding="utf-8"), path.name) == []

@@ -1,0 +1,78 @@
+"""Two runs side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cuebook.surfaces.cli.comparing import LINES
+from tests.surfaces.desk import TEA, Desk
+from tests.surfaces.model_server import ModelServer
+
+
+def run(desk: Desk, *args: str) -> str:
+    return str(desk.call("run", "tea.md", *args, "--json").object["run"])
+
+
+def test_a_fork_differs_from_its_step_on(desk: Desk, server: ModelServer) -> None:
+    server.replies = ["Sencha.", "Hot.\nFor a minute.", "Served."]
+    first = run(desk)
+    server.replies = ["Hot.\nFor an hour.", "Served."]
+    second = desk.call("fork", first, "2", "--set", "kind=black", "--json").object["run"]
+    ran = desk.call("diff", first, second)
+    assert (ran.code, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert lines[0].startswith(f"- run {first}: tea.md, completed, test/echo-1, started ")
+    assert lines[1].endswith(f", forked from {first}")
+    assert "values:\n  - kind: (none)\n  + kind: black\n" in ran.out
+    assert "  1 Choose: the same" in ran.out
+    assert "  2 Brew:\n    - completed, 10 tokens in, 5 out, cost unknown\n" in ran.out
+    assert "       Hot.\n      -For a minute.\n      +For an hour.\n" in ran.out
+    assert "  3 Serve: the same" in ran.out
+
+
+def test_inputs_statuses_and_playbooks_are_compared(desk: Desk, server: ModelServer) -> None:
+    first = run(desk, "--kind", "white")
+    desk.write("tea.md", TEA.replace("Serve it.", "Serve it hot.") + "\n## STEP 4: Wash\n\nWash up.\n")
+    server.replies = ["Sencha.", 401]
+    second = run(desk, "--kind", "red")
+    made: dict[str, Any] = desk.call("diff", first, second, "--json").object
+    assert made["same"] is False
+    assert [one["status"] for one in made["runs"]] == ["completed", "failed"]
+    assert made["inputs"] == {"kind": ["white", "red"]}
+    assert "-Serve it.\n+Serve it hot." in made["playbook"]["diff"]
+    steps = {step["label"]: step for step in made["steps"]}
+    assert list(steps) == ["1", "2", "3", "4"]
+    assert [side["status"] for side in steps["2"]["runs"]] == ["completed", "failed"]
+    assert steps["4"]["runs"][0] is None
+    assert steps["4"]["runs"][1]["status"] == "skipped"
+    assert made["totals"][0]["input_tokens"] == 30
+    words = desk.call("diff", first, second).out
+    assert "  4 Wash:\n    - not there\n    + skipped" in words
+
+
+def test_runs_that_came_to_the_same_say_so(desk: Desk, server: ModelServer) -> None:
+    server.replies = ["a", "b", "c"] * 2
+    first, second = run(desk), run(desk)
+    assert desk.call("diff", first, second, "--json").object["same"] is True
+    assert desk.call("diff", first, second).out.endswith("The runs came to the same.\n")
+
+
+def test_a_long_difference_is_cut(desk: Desk, server: ModelServer) -> None:
+    server.replies = [
+        "\n".join(f"{word} {n}" for n in range(3_000)) if n == 0 else "x" for word in "ab" for n in range(3)
+    ]
+    first, second = run(desk), run(desk)
+    step = desk.call("diff", first, second, "--json").object["steps"][0]
+    assert step["output"]["cut"] is True
+    assert step["output"]["diff"].count("\n") == LINES - 1
+    ran = desk.call("diff", first, second, "--lines", "3")
+    assert "      (there is more; --lines shows more of it)\n" in ran.out
+    assert len(ran.out.splitlines()) < 30
+
+
+def test_a_run_that_is_not_there_is_one_line(desk: Desk) -> None:
+    nothing = desk.call("diff", "a", "b")
+    assert (nothing.code, nothing.err.count("\n")) == (2, 1)
+    first = run(desk)
+    missing = desk.call("diff", first, "nosuchrun")
+    assert (missing.code, missing.out, missing.err.count("\n")) == (2, "", 1)

@@ -1,0 +1,137 @@
+"""What a shell is offered at Tab: commands, options, the inputs of a playbook and their values."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.surfaces.desk import Desk
+from tests.surfaces.test_light import HEAVY
+
+BOOK = """\
+# Paint
+
+## INPUTS
+
+- `color` (enum: sky blue, rose, $HOME;touch owned): Which color
+- `big_brush` (boolean: false): Whether to hurry
+- `where` (string): What to paint
+
+## STEP 1: Paint
+
+Paint {{where}} {{color}}, {{big_brush}}.
+"""
+
+
+@pytest.fixture
+def desk(bare_desk: Desk) -> Desk:
+    bare_desk.write("paint.md", BOOK)
+    return bare_desk
+
+
+def offered(desk: Desk, *words: str, shell: str = "zsh") -> list[str]:
+    """What the shell's script is told for a line; the last word is the one under way."""
+    from shlex import join
+
+    desk.environ |= {
+        "_CUEBOOK_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": join(["cuebook", *words]) if words[-1] else join(["cuebook", *words[:-1]]) + " ",
+        "COMP_CWORD": str(len(words)),
+    }
+    ran = desk.call()
+    assert (ran.code, ran.err) == (0, "")
+    lines = ran.out.split("\n")
+    return lines[1::3] if shell == "zsh" else [line.partition(",")[2] for line in lines if line]
+
+
+def test_commands_are_offered(desk: Desk) -> None:
+    assert offered(desk, "ex") == ["explain"]
+    assert {"run", "validate", "diff", "completion"} <= set(offered(desk, ""))
+
+
+def test_the_inputs_of_the_playbook_are_offered(desk: Desk) -> None:
+    found = offered(desk, "run", "paint.md", "--")
+    assert {"--color", "--big_brush", "--big-brush", "--where", "--dry-run", "--model"} <= set(found)
+    assert offered(desk, "run", "paint.md", "--c") == ["--color"]
+    assert offered(desk, "explain", "paint.md", "--w") == ["--where"]
+
+
+def test_the_values_of_an_input_are_offered(desk: Desk) -> None:
+    assert offered(desk, "run", "paint.md", "--color", "") == ["sky blue", "rose", "$HOME;touch owned"]
+    assert offered(desk, "run", "paint.md", "--color", "r") == ["rose"]
+    assert offered(desk, "run", "paint.md", "--big_brush", "t") == ["true"]
+    assert offered(desk, "run", "paint.md", "--where", "x") == []
+
+
+def test_a_file_is_offered_after_an_at_sign(desk: Desk) -> None:
+    assert offered(desk, "run", "paint.md", "--where", "@pa") == ["@paint.md"]
+
+
+def test_values_come_quoted_to_bash(desk: Desk) -> None:
+    found = offered(desk, "run", "paint.md", "--color", "", shell="bash")
+    assert found == ["sky\\ blue", "rose", "\\$HOME\\;touch\\ owned"]
+    assert offered(desk, "run", "paint.md", "--color", "=", "sk", shell="bash") == ["sky\\ blue"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "missing.md", "--zz"),
+        ("nosuch", "--x"),
+        ("run", "broken.md", "--zz"),
+        ("run", "paint.md", "--color", "nosuch"),
+    ],
+)
+def test_a_line_with_mistakes_is_offered_nothing_and_told_nothing(desk: Desk, words: tuple[str, ...]) -> None:
+    desk.write("broken.md", "No playbook.\n")
+    assert [word for word in offered(desk, *words) if word] == []
+
+
+def test_completing_commands_imports_nothing_heavy(desk: Desk) -> None:
+    desk.environ |= {
+        "_CUEBOOK_COMPLETE": "bash_complete",
+        "COMP_WORDS": "cuebook ",
+        "COMP_CWORD": "1",
+        "PYTHONPROFILEIMPORTTIME": "1",
+    }
+    ran = desk.call()
+    found = {line.rpartition("|")[2].strip().partition(".")[0] for line in ran.err.splitlines() if "|" in line}
+    assert found & HEAVY == set()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_is_printed(desk: Desk, shell: str) -> None:
+    ran = desk.call("completion", shell)
+    assert (ran.code, ran.err) == (0, "")
+    assert "_CUEBOOK_COMPLETE" in ran.out
+    other = desk.call("completion", "csh")
+    assert (other.code, other.err.count("\n")) == (2, 1)
+
+
+def test_bash_itself_completes_a_line(desk: Desk) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    command = desk.work / "cuebook"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m cuebook "$@"\n')
+    command.chmod(0o755)
+    script = """
+        eval "$(cuebook completion bash)"
+        complete_line() {
+            COMP_WORDS=("$@"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=()
+            _cuebook_completion cuebook
+            printf '%s\\n' "${COMPREPLY[@]}"
+        }
+        complete_line cuebook run paint.md --color ''
+        complete_line cuebook run paint.md --wh
+    """
+    environ = {**desk.environ, "PATH": f"{desk.work}:{desk.environ['PATH']}"}
+    ran = subprocess.run(
+        [bash, "--norc", "-c", script], cwd=desk.work, env=environ, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines() == ["sky\\ blue", "rose", "\\$HOME\\;touch\\ owned", "--where"]
+    assert not Path(desk.work / "owned").exists()

@@ -1,0 +1,314 @@
+"""A dry run of the whole dialect: every prompt, each way where only the run can tell, and no world touched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from cuebook.dialects.markdown import MARKDOWN
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import Failed, Source
+from cuebook.kernel.run import Settings
+from cuebook.surfaces.cli import dry_run
+from cuebook.surfaces.cli.dry_run import Read, as_objects, rehearse, unread
+from cuebook.surfaces.cli.foreseeing import foresee
+from tests.surfaces.desk import Desk
+from tests.surfaces.model_server import ModelServer
+
+ROUTED = """\
+# Routed
+
+## SYSTEM
+
+Be brief.
+
+## INPUTS
+
+- `text` (text: words): What it is about
+- `loud` (boolean: false): Whether to shout
+
+## STEP 1: Sort
+
+Sort {{text}}.
+
+@output(kind, extract:"kind")
+
+## STEP 2: Route
+
+About {{text}}.
+
+```if kind == "bug"```
+
+### STEP 2a: Mend
+
+Mend it.
+
+### STEP 2b: Prove
+
+Prove it.
+
+```elif kind == "wish"```
+
+### STEP 2c: Grant
+
+Grant it.
+
+```endif```
+
+@output(result)
+
+## STEP 3: Volume
+
+```if loud == "true"```
+
+Shout {{result}}.
+
+```else```
+
+Whisper {{result}}.
+
+```endif```
+"""
+
+
+def shown(text: str, settings: Settings = Settings(), read: Read = unread, **inputs: str) -> list[dict[str, Any]]:
+    book = MARKDOWN.parse(text, "a.md")
+    known = MARKDOWN.accept(book, inputs)
+
+    def start(accepted: Mapping[str, Any]) -> Any:
+        return MARKDOWN.start(book, accepted, MARKDOWN.interpreter)(None)
+
+    rehearsal = rehearse(book, start, known, foresee(book, known, settings), settings=settings, read=read)
+    return as_objects(rehearsal)
+
+
+def prompts(parts: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(part["step"], part["prompt"]) for part in parts if "prompt" in part]
+
+
+# --- branches -------------------------------------------------------------------------------------------
+
+
+def test_a_branch_that_the_inputs_choose_is_the_only_one_shown() -> None:
+    assert prompts(shown(ROUTED, loud="yes"))[-1] == ("3a", "Shout <output of step 2b>.")
+    assert prompts(shown(ROUTED, loud="no"))[-1] == ("3b", "Whisper <output of step 2b>.")
+
+
+def test_where_an_output_decides_each_way_is_shown() -> None:
+    sort, route, _ = shown(ROUTED)
+    assert prompts([sort]) == [("1", "Sort words.")]
+    assert (route["step"], route["depends_on"], route["followed"]) == ("2", ["kind"], 'kind == "bug"')
+    assert [way["when"] for way in route["ways"]] == ['kind == "bug"', 'kind == "wish"', "otherwise"]
+    bug, wish, neither = (way["shown"] for way in route["ways"])
+    assert prompts(bug) == [("2a", "About words.\n\nMend it."), ("2b", "About words.\n\nProve it.")]
+    assert prompts(wish) == [("2c", "About words.\n\nGrant it.")]
+    assert "skipped" in neither[0]
+
+
+def test_later_sub_steps_see_what_earlier_ones_would_give() -> None:
+    route = shown(ROUTED)[1]
+    assert route["ways"][0]["shown"][1]["system"].startswith(
+        "Be brief.\n\nOutput of step 1, Sort (15 characters of data"
+    )
+    assert "Output of step 2a, Mend" in route["ways"][0]["shown"][1]["system"]
+
+
+def test_what_follows_is_shown_along_one_way() -> None:
+    assert "Output of step 2b, Prove" in shown(ROUTED)[-1]["system"]
+
+
+def test_a_step_that_branches_on_itself_asks_before_it_chooses() -> None:
+    text = '# A\n\n## STEP 1: B\n\nGood?\n\n@output(v)\n\n```if v == "no"```\n\nBetter.\n\n```endif```\n'
+    own, ways = shown(text)
+    assert prompts([own]) == [("1", "Good?")]
+    assert [(way["when"], prompts(way["shown"])) for way in ways["ways"]] == [
+        ('v == "no"', [("1a", "Better.")]),
+        ("otherwise", []),
+    ]
+
+
+def test_a_reply_that_names_no_option_is_a_way_too() -> None:
+    text = '# A\n\n## STEP 1: B\n\nx\n\n@output(v: enum, "a", "b")\n\n## STEP 2: C\n\n```if v == "a"```\n\nA\n\n'
+    text += '```elif v == "b"```\n\nB\n\n```endif```\n'
+    ways = shown(text)[-1]["ways"]
+    assert [(way["when"], prompts(way["shown"])) for way in ways] == [
+        ('v == "a"', [("2a", "A")]),
+        ('v == "b"', [("2b", "B")]),
+        ("otherwise", []),
+    ]
+
+
+def test_a_branch_behind_a_branch_is_reached() -> None:
+    text = (
+        '# A\n\n## STEP 1: Ask\n\nx\n\n@output(a)\n\n## STEP 2: B\n\n```if a == "1"```\n\none\n\n'
+        '```else```\n\ntwo\n\n@output(b)\n\n```endif```\n\n## STEP 3: C\n\n```if b == "2"```\n\nthree\n\n```endif```\n'
+    )
+    last = shown(text)[-1]
+    assert (last["step"], last["depends_on"]) == ("3", ["b"])
+    assert prompts(last["ways"][0]["shown"]) == [("3a", "three")]
+
+
+def test_one_variable_decides_alike_in_every_step() -> None:
+    block = '```if v == "a"```\n\nA{0}\n\n```elif v == "b"```\n\nB{0}\n\n```endif```\n\n'
+    steps = "".join(f"## STEP {number}: X\n\n" + block.format(number) for number in (2, 3))
+    first, second, third = shown(f"# A\n\n## STEP 1: V\n\nv?\n\n@output(v)\n\n{steps}")
+    assert prompts([first]) == [("1", "v?")]
+    for number, part in ((2, second), (3, third)):
+        assert [prompts(way["shown"]) for way in part["ways"]] == [
+            [(f"{number}a", f"A{number}")],
+            [(f"{number}b", f"B{number}")],
+            [],
+        ]
+
+
+def test_steps_with_the_same_number_are_told_apart() -> None:
+    text = '# A\n\n## STEP 1: B\n\nx\n\n@output(v)\n\n## STEP 1: C\n\n```if v == "1"```\n\none\n\n```endif```\n'
+    parts = [part for part in shown(text) if "warning" not in part]
+    assert prompts(parts[:1]) == [("1", "x")]
+    assert [way["when"] for way in parts[1]["ways"]] == ['v == "1"', "otherwise"]
+
+
+# --- questions ------------------------------------------------------------------------------------------
+
+ASKING = """\
+# Asking
+
+## STEP 1: Choose
+
+@elicit(select, "Which?", "red", "blue")
+@output(color)
+
+## STEP 2: Paint
+
+```if color == "red"```
+
+Paint it red.
+
+```else```
+
+Paint it {{color}}.
+
+```endif```
+
+## STEP 3: Sign
+
+@elicit(input, "Who are you?")
+
+Sign as {{__elicit_step_3}}.
+"""
+
+
+def test_a_question_is_shown_with_the_answer_that_is_assumed() -> None:
+    question = shown(ASKING)[0]
+    assert question["question"] == {"prompt": "Which?", "type": "select", "options": ["red", "blue"], "default": None}
+    assert question["as_if"] == "red"
+
+
+def test_where_an_answer_decides_each_way_is_shown() -> None:
+    ways = shown(ASKING)[1]["ways"]
+    assert [prompts(way["shown"])[0][1] for way in ways] == ["Paint it red.", "Paint it blue."]
+
+
+def test_an_answer_in_words_is_marked_in_the_prompt() -> None:
+    assert prompts(shown(ASKING))[-1] == ("3", "Sign as <answer in step 3>.")
+
+
+def test_an_answer_that_is_given_beforehand_leaves_one_way() -> None:
+    parts = shown(ASKING, Settings(answers={"1": "blue"}))
+    assert parts[0]["answer"] == "blue"
+    assert prompts(parts)[0] == ("2b", "Paint it blue.")
+    assert prompts(shown(ASKING, Settings(unattended=True))) == [("2a", "Paint it red."), ("3", "Sign as .")]
+
+
+# --- tools and texts ------------------------------------------------------------------------------------
+
+
+def test_a_tool_is_shown_with_its_arguments() -> None:
+    text = '# A\n\n## INPUTS\n\n- `q` (string: say "hi"): x\n\n## STEP 1: B\n\n@tool(web, find, {"q": "{{q}}"})\n@output(r)\n\n'
+    text += "## STEP 2: C\n\nRead {{r}}.\n"
+    tool, read = shown(text)
+    assert (tool["tool"], tool["arguments"]) == ("web.find", {"q": 'say "hi"'})
+    assert read["prompt"] == "Read <output of step 1>."
+
+
+def test_a_step_that_can_only_fail_says_so() -> None:
+    text = "# A\n\n## STEP 1: B\n\n@tool(web, find, {broken)\n\n## STEP 2: C\n\nNever.\n"
+    (failed,) = shown(text)
+    assert "the arguments of @tool (line 5) cannot be used" in failed["failed"]
+
+
+PROMPTED = "# A\n\n## STEP 1: B\n\n@prompt(library:style)\n\nWrite.\n"
+
+
+def test_a_text_goes_into_the_prompt_where_it_can_be_read() -> None:
+    text, asked = shown(PROMPTED, read=lambda source: Source(Text("In style.")))
+    assert (text["source"], text["read"]) == ("prompt:style", True)
+    assert asked["prompt"] == "In style.\n\nWrite."
+
+
+def test_a_text_that_is_not_looked_at_is_marked() -> None:
+    text, asked = shown(PROMPTED)
+    assert text["read"] is False
+    assert asked["prompt"] == "<text of prompt:style>\n\nWrite."
+
+
+def test_a_text_that_is_missing_is_warned_of() -> None:
+    warning, asked = shown(PROMPTED, read=lambda source: Failed("not_found", "There is none."))
+    assert "@prompt(library:style) was left out" in warning["warning"]
+    assert asked["prompt"] == "Write."
+
+
+# --- the command ----------------------------------------------------------------------------------------
+
+
+def test_nothing_is_called_and_nothing_is_created(desk: Desk, server: ModelServer) -> None:
+    desk.write("routed.md", ROUTED)
+    before = desk.files()
+    ran = desk.call("run", "routed.md", "--dry-run")
+    assert (ran.code, ran.err) == (0, "")
+    assert "where it goes on depends on kind (the output of step 1)" in ran.out
+    assert '>>> if kind == "wish"\n\n=== Step 2c: Grant\n--- system\nBe brief.\n' in ran.out
+    assert '<<< what follows is shown as if kind == "bug"' in ran.out
+    assert (server.requests, desk.files()) == ([], before)
+
+
+def test_texts_of_this_machine_are_read_if_the_policy_lets_them(bare_desk: Desk) -> None:
+    (bare_desk.work / "prompts").mkdir()
+    bare_desk.write("prompts/style.md", "In {{how}} style.\n")
+    bare_desk.write("a.md", "# A\n\n## INPUTS\n\n- `how` (string: good): x\n\n" + PROMPTED.partition("\n\n")[2])
+    assert bare_desk.call("run", "a.md", "--dry-run", "--json").object[1]["prompt"] == "In good style.\n\nWrite."
+    bare_desk.write("cuebook.policy.toml", '[files]\nask = ["read:prompts/*"]\n')
+    assert bare_desk.call("run", "a.md", "--dry-run", "--json").object[0]["read"] is False
+
+
+def test_a_run_that_could_only_fail_is_exit_code_1(bare_desk: Desk) -> None:
+    bare_desk.write("a.md", "# A\n\n## STEP 1: B\n\n@tool(web, find, {broken)\n")
+    ran = bare_desk.call("run", "a.md", "--dry-run")
+    assert (ran.code, ran.err) == (1, "")
+    assert "failed: Step 1: the arguments of @tool" in ran.out
+
+
+def test_a_playbook_as_long_as_may_be_is_followed_to_its_end() -> None:
+    steps = "".join(f"## STEP {number}: S\n\nx\n\n" for number in range(1, 8_000))
+    book = MARKDOWN.parse(f"# A\n\n{steps}", "a.md")
+    rehearsal = rehearse(
+        book, lambda inputs: MARKDOWN.start(book, inputs, MARKDOWN.interpreter)(None), {}, foresee(book, {})
+    )
+    assert len(rehearsal.parts) == 7_999
+
+
+@pytest.mark.parametrize("word", ["prompt", "question", "tool", "skipped", "ways"])
+def test_everything_has_words(word: str) -> None:
+    text = ROUTED + '\n## STEP 4: T\n\n@tool(a, b)\n\n## STEP 5: E\n\n## STEP 6: Q\n\n@elicit(confirm, "Sure?")\n'
+    book = MARKDOWN.parse(text, "a.md")
+    known = MARKDOWN.accept(book, {})
+
+    def start(inputs: Mapping[str, Any]) -> Any:
+        return MARKDOWN.start(book, inputs, MARKDOWN.interpreter)(None)
+
+    words = "\n".join(dry_run.in_words(rehearse(book, start, known, foresee(book, known))))
+    marks = {"prompt": "--- prompt", "question": "--- question (confirm)\nSure?\nshown as if answered: yes"}
+    marks |= {"tool": "--- tool a.b\n{}", "skipped": "skipped: The step is empty", "ways": ">>> otherwise"}
+    assert marks[word] in words

@@ -1,0 +1,224 @@
+"""What a run would do, what it touches and what it may cost, told before anything runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from cuebook.dialects.markdown import MARKDOWN
+from cuebook.dialects.markdown.parse import read
+from cuebook.kernel.effects import AskModel
+from cuebook.kernel.run import Settings
+from cuebook.performers.models import Facts, Price
+from cuebook.surfaces.cli.bounding import UNSEEN, Bound, Terms, bound_of
+from cuebook.surfaces.cli.dry_run import Ways, rehearse
+from cuebook.surfaces.cli.foreseeing import foresee
+from cuebook.testing import ScriptedModel, model_performer
+from tests.dialects.markdown.writing import TEXTS
+from tests.surfaces.desk import Desk
+from tests.surfaces.model_server import ModelServer
+from tests.surfaces.test_authoring import TRIAGE
+
+PRICED = Terms(Facts(price=Price(input=1.0, output=10.0)), max_tokens=1_000, tool_output=2_000)
+"""A dollar for a million tokens in, ten for a million out."""
+
+
+def rehearsed(text: str, **inputs: str) -> tuple[Any, Any]:
+    book = MARKDOWN.parse(text, "a.md")
+
+    def start(accepted: Mapping[str, Any]) -> Any:
+        return MARKDOWN.start(book, accepted, MARKDOWN.interpreter)(None)
+
+    return book, rehearse(book, start, inputs, foresee(book, inputs))
+
+
+def bound(text: str, terms: Terms = PRICED, **inputs: str) -> Bound:
+    book, rehearsal = rehearsed(text, **inputs)
+    return bound_of(rehearsal, book, inputs, terms)
+
+
+# --- the command ----------------------------------------------------------------------------------------
+
+
+def test_explain_tells_the_order_the_branches_and_the_questions(desk: Desk, server: ModelServer) -> None:
+    desk.write("triage.md", TRIAGE)
+    before = desk.files()
+    ran = desk.call("explain", "triage.md", "--report", "It broke.")
+    assert (ran.code, ran.err) == (0, "")
+    assert "  report = It broke.\n  depth is not given\n  model test/echo-1\n" in ran.out
+    assert "  1 Sort: asks the model, beginning with library:criteria, gives kind\n" in ran.out
+    assert "    goes on by kind (the output of step 1):\n" in ran.out
+    assert '    if kind == "bug"\n      2a Fetch: calls tracker.find\n' in ran.out
+    assert '      2b Ask: asks a person (select; "Who decides?"; one of Ada, Bob; default Ada)\n' in ran.out
+    assert "  cost: unknown: no price is listed for this model\n" in ran.out
+    assert (server.requests, desk.files()) == ([], before)
+
+
+def test_explain_as_json(desk: Desk) -> None:
+    desk.write("triage.md", TRIAGE)
+    made = desk.call("explain", "triage.md", "--depth", "quick", "--json").object
+    assert (made["title"], made["inputs"], made["missing"]) == ("Triage", {"depth": "quick"}, ["report"])
+    assert [(step["label"], step["does"]) for step in made["steps"]] == [
+        ("1", ["model"]),
+        ("2", ["branch"]),
+        ("3", ["model"]),
+    ]
+    assert made["steps"][1]["depends_on"] == [{"name": "kind", "from": "the output of step 1"}]
+    assert [branch["taken"] for branch in made["steps"][1]["branches"]] == [None, None]
+    assert [question["prompt"] for question in made["questions"]] == ["Who decides?"]
+    touches = {(one["kind"], one["target"]): one["decision"] for one in made["touches"]}
+    assert touches == {("model", "test/echo-1"): "allow", ("tool", "tracker.find"): "ask"}
+    assert made["hosts"] == [{"host": "127.0.0.1", "for": "model test/echo-1"}]
+    assert any("There is no tool named 'tracker.find'" in note for note in made["notes"])
+    assert any("@prompt(library:criteria) was left out" in note for note in made["notes"])
+    assert (made["bound"]["cost"], made["bound"]["price_known"]) == (None, False)
+
+
+def test_a_branch_that_the_inputs_choose_is_known(desk: Desk) -> None:
+    text = '# A\n\n## INPUTS\n\n- `how` (enum: loud, low): x\n\n## STEP 1: B\n\n```if how == "loud"```\n\nShout.\n\n'
+    desk.write("a.md", text + '```elif how == "low"```\n\nWhisper.\n\n```endif```\n')
+    made = desk.call("explain", "a.md", "--how", "low", "--json").object
+    assert [branch["taken"] for branch in made["steps"][0]["branches"]] == [False, True]
+    words = desk.call("explain", "a.md", "--how", "low").out
+    assert '    if how == "low" (which holds: how is low)\n      1b Branch b: asks the model\n' in words
+    assert "Shout" not in words
+
+
+def test_an_input_that_does_not_fit_is_refused(desk: Desk) -> None:
+    desk.write("triage.md", TRIAGE)
+    ran = desk.call("explain", "triage.md", "--depth", "deep")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "depth must be one of quick, thorough" in ran.err
+
+
+def test_the_policy_says_allow_ask_or_deny_and_which_rule(desk: Desk) -> None:
+    desk.write("triage.md", TRIAGE)
+    desk.write("cuebook.policy.toml", '[models]\nask = ["test/*"]\n\n[tools]\ndeny = ["tracker.*"]\n')
+    (desk.work / "prompts").mkdir()
+    desk.write("prompts/criteria.md", "Be strict.\n")
+    touches = {one["kind"]: one for one in desk.call("explain", "triage.md", "--json").object["touches"]}
+    assert {kind: one["decision"] for kind, one in touches.items()} == {"file": "allow", "model": "ask", "tool": "deny"}
+    assert touches["tool"]["rules"][0]["rule"] == "tools.deny 'tracker.*'"
+    assert touches["tool"]["rules"][0]["where"].endswith("cuebook.policy.toml:5")
+    assert touches["file"]["target"] == "read:prompts/criteria"
+    assert (touches["tool"]["steps"], touches["file"]["steps"]) == (["2a"], ["1"])
+
+
+def test_what_was_trusted_and_allowed_beforehand_counts(desk: Desk) -> None:
+    desk.write("triage.md", TRIAGE)
+    assert desk.call("policy", "allow", "tool", "tracker.find").code == 0
+    tool = next(one for one in desk.call("explain", "triage.md", "--json").object["touches"] if one["kind"] == "tool")
+    assert (tool["decision"], tool["rules"][0]["where"].partition(" ")[0]) == ("allow", "override")
+
+
+def test_the_host_of_a_tool_server_is_named(desk: Desk) -> None:
+    desk.write("triage.md", TRIAGE)
+    config = desk.config.read_text()
+    desk.config.write_text(config + '\n[mcp.tracker]\nurl = "https://tracker.example.com/mcp"\n')
+    made = desk.call("explain", "triage.md", "--json").object
+    assert {"host": "tracker.example.com", "for": "tool server tracker"} in made["hosts"]
+    targets = [one["target"] for one in made["touches"]]
+    assert "POST https://tracker.example.com/mcp" in targets
+    desk.config.write_text(config + '\n[mcp.tracker]\ncommand = ["tracker-server"]\n')
+    notes = desk.call("explain", "triage.md", "--json").object["notes"]
+    assert any("The tool server 'tracker' is started (tracker-server" in note for note in notes)
+
+
+def test_a_model_without_a_key_is_explained_all_the_same(bare_desk: Desk) -> None:
+    made = bare_desk.call("explain", "tea.md", "--model", "openai/gpt-5", "--json").object
+    assert "OPENAI_API_KEY is not set" in made["model"]["problem"]
+    assert made["bound"]["calls"] == 3
+    assert made["bound"]["cost"] > 0
+    words = bare_desk.call("explain", "tea.md", "--model", "openai/gpt-5", "--budget-money", "0.000001").out
+    assert "  the budget of $0.000001 may pause the run\n" in words
+
+
+def test_the_embedded_model_is_free(bare_desk: Desk) -> None:
+    made = bare_desk.call("explain", "tea.md", "--json").object
+    assert (made["bound"]["cost"], made["hosts"]) == (0.0, [])
+    assert json.dumps(made)
+
+
+# --- the bound ------------------------------------------------------------------------------------------
+
+ONE = "# A\n\n## SYSTEM\n\nBe brief.\n\n## STEP 1: B\n\nSay something about the sea, in one sentence.\n"
+
+
+def test_the_bound_of_one_call_is_what_its_budget_is_held_against() -> None:
+    _, rehearsal = rehearsed(ONE)
+    effect = rehearsal.parts[0].effect
+    assert isinstance(effect, AskModel)
+    estimate = model_performer(ScriptedModel([])).estimate(effect, Settings(model="test/x", max_tokens=1_000))
+    found = bound(ONE)
+    assert found.output_tokens == estimate.output_tokens == 1_000
+    assert estimate.input_tokens <= found.input_tokens <= estimate.input_tokens + 2
+    assert found.cost == pytest.approx((found.input_tokens * 1.0 + 1_000 * 10.0) / 1_000_000)
+
+
+def test_every_reply_counts_again_in_all_later_calls() -> None:
+    steps = "".join(f"## STEP {number}: S\n\nx\n\n" for number in range(1, 5))
+    found = bound(f"# A\n\n{steps}")
+    assert (found.calls, found.output_tokens) == (4, 4_000)
+    assert 6_000 <= found.input_tokens <= 7_500
+
+
+def test_a_reply_that_is_filled_in_counts_each_time() -> None:
+    named = "# A\n\n## STEP 1: B\n\nx\n\n@output(v)\n\n## STEP 2: C\n\n{{v}} and {{v}}\n"
+    plain = "# A\n\n## STEP 1: B\n\nx\n\n@output(v)\n\n## STEP 2: C\n\nnothing\n"
+    assert bound(named).input_tokens - bound(plain).input_tokens >= 2_000
+
+
+def test_the_dearest_way_counts() -> None:
+    text = "# A\n\n## STEP 1: B\n\nx\n\n@output(v)\n\n## STEP 2: C\n\n{}## STEP 3: D\n\ny\n"
+    short = '```if v == "a"```\n\n### STEP 2a: X\n\nx\n\n```else```\n\n### STEP 2b: Y\n\ny\n\n'
+    long = short + "### STEP 2c: Z\n\nz\n\n"
+    assert bound(text.format(short + "```endif```\n\n")).calls == 3
+    found = bound(text.format(long + "```endif```\n\n"))
+    assert (found.calls, found.output_tokens) == (4, 4_000)
+    assert found.input_tokens >= 1_000 + 2_000 + 3_000
+
+
+def test_what_is_not_known_yet_is_a_guess_and_said_to_be_one() -> None:
+    asking = '# A\n\n## STEP 1: B\n\n@elicit(input, "What?")\n@output(v)\n\n## STEP 2: C\n\n{{v}}\n'
+    found = bound(asking)
+    assert found.guessed
+    assert found.input_tokens >= 2 * UNSEEN
+    given_input = "# A\n\n## INPUTS\n\n- `v` (text): x\n\n## STEP 1: B\n\n{{v}}\n"
+    assert bound(given_input).guessed
+    assert not bound(given_input, v="known").guessed
+
+
+def test_an_unknown_price_is_unknown_and_never_nothing() -> None:
+    assert bound(ONE, Terms(Facts(), 1_000, 2_000)).cost is None
+    assert bound(ONE, Terms(Facts(), 1_000, 2_000, free=True)).cost == 0.0
+
+
+def test_no_call_holds_more_than_the_window() -> None:
+    terms = Terms(Facts(window=500), 1_000, 2_000)
+    found = bound("# A\n\n## STEP 1: B\n\n" + "word " * 2_000 + "\n", terms)
+    assert (found.input_tokens, found.output_tokens) == (500, 500)
+
+
+# --- any playbook ---------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXTS)
+def test_no_playbook_is_shown_on_a_way_that_it_does_not_go(text: str) -> None:
+    book = read(text).definition
+    if book is None:
+        return
+    inputs: dict[str, str] = {}
+    _, rehearsal = rehearsed(text)
+    assert bound_of(rehearsal, book, inputs, PRICED).cost is not None
+    for part in rehearsal.parts:
+        if not isinstance(part, Ways):
+            continue
+        for way, shown in part.shown:
+            own = part.fork.step.branches[way.branch].steps if way.branch is not None else ()
+            labels = {part.fork.step.label, *(sub.label for sub in own)}
+            assert {one.label for one in shown} <= labels
