@@ -467,11 +467,44 @@ async def test_without_a_sandbox_an_end_is_noticed_on_systems_without_descriptor
 # --- the parts ---
 
 
-async def test_the_whole_file_system_is_never_writable(sandbox: Sandbox, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["writable", "readable"])
+async def test_the_whole_file_system_is_never_let_in(sandbox: Sandbox, tmp_path: Path, kind: str) -> None:
     (tmp_path / "everything").symlink_to("/")
     for path in ("/", "//", str(tmp_path / "everything")):
         with pytest.raises(NotStarted):
-            await sandbox.spawn(confined(("/bin/true",), tmp_path, writable=(str(tmp_path), path)))
+            await sandbox.spawn(confined(("/bin/true",), tmp_path, **{kind: (str(tmp_path), path)}))
+
+
+async def test_a_folder_within_one_that_can_be_written_is_written_too(sandbox: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    argv = ("/bin/sh", "-c", "echo x > deep/file")
+    done = await run(sandbox, confined(argv, tmp_path, readable=(str(tmp_path / "deep"), str(tmp_path))))
+    assert done.code == 0, done.stderr
+
+
+async def test_a_folder_within_one_that_can_only_be_read_is_written(sandbox: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    argv = ("/bin/sh", "-c", "echo x > deep/file; echo x > file")
+    places = {"readable": (str(tmp_path),), "writable": (str(tmp_path / "deep"),)}
+    await run(sandbox, confined(argv, tmp_path, **places))
+    assert (tmp_path / "deep" / "file").exists()
+    assert not (tmp_path / "file").exists()
+
+
+async def test_what_is_told_by_a_link_is_found_by_the_link_and_by_its_place(sandbox: Sandbox, tmp_path: Path) -> None:
+    real, link, workspace = tmp_path / "real", tmp_path / "link", tmp_path / "workspace"
+    real.mkdir()
+    workspace.mkdir()
+    (real / "file").write_text("seen\n")
+    link.symlink_to(real)
+    argv = ("/bin/cat", f"{link}/file", f"{real}/file")
+    assert (await run(sandbox, confined(argv, workspace, readable=(str(link),)))).stdout == "seen\nseen\n"
+
+
+async def test_the_systems_own_processes_are_never_shown(sandbox: Sandbox, tmp_path: Path) -> None:
+    if sandbox.name == "bubblewrap":
+        argv = ("/bin/sh", "-c", "ls /proc | grep -c '^[0-9]'")
+        assert int((await run(sandbox, confined(argv, tmp_path, readable=("/proc", "/dev")))).stdout) < 10
 
 
 def test_processes_are_known_by_number_and_birth() -> None:

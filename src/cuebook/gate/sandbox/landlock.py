@@ -90,7 +90,7 @@ def _policy(confinement: Confinement) -> Any:
     import sandlock
 
     limits = confinement.limits
-    readable = [*system.readable(network=confinement.network), *system.existing(confinement.readable)]
+    readable = [*system.readable(network=confinement.network), *system.readable_too(confinement)]
     readable += [*system.existing(_SOURCES), *system.existing(f"/proc/{name}" for name in _PROC if name != "self")]
     return sandlock.Sandbox(
         fs_readable=[*dict.fromkeys(readable), "/proc/self"],
@@ -150,9 +150,8 @@ class _Started:
             return _Locked(native, streams, self._confinement.limits, self._loop)
         except BaseException:
             close(*streams)
-            native.kill()
-            native.wait()
-            raise
+            with native:  # ends it, and closes what it still has
+                raise
 
     def _give(self, process: _Locked) -> None:
         if self._unwanted:

@@ -46,11 +46,23 @@ def existing(paths: Iterable[str]) -> list[str]:
     return list(found)
 
 
+def readable_too(confinement: Confinement) -> list[str]:
+    """What a process may read besides the system, as far as it exists."""
+    return _some(confinement.readable)
+
+
 def writable(confinement: Confinement) -> list[str]:
-    """What a process may change, as far as it exists. Never everything: then nothing else would hold."""
-    found = existing(confinement.writable)
+    """What a process may change, as far as it exists."""
+    return _some(confinement.writable)
+
+
+def _some(paths: Iterable[str]) -> list[str]:
+    found = existing(paths)
     if "/" in found:
-        raise NotStarted("The whole file system was to be writable.", fix="Choose a folder as the workspace.")
+        raise NotStarted(
+            "A process was to be let at the whole file system.",
+            fix="Choose a folder as the workspace, and name folders.",
+        )
     return found
 
 
