@@ -305,3 +305,49 @@ print(open("file").read())
     assert done.stdout == "as it was\n", done.stderr
     assert os.listdir(tmp_path) == ["file"]
     assert (tmp_path / "file").read_text() == "as it was"
+
+
+# --- files that are hidden within what is open ---
+
+
+@pytest.mark.parametrize("name", WORKING)
+async def test_a_hidden_file_can_neither_be_read_nor_changed(name: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    (folder / "below").mkdir(parents=True)
+    hidden = folder / "below" / "store.db"
+    hidden.write_text("kept")
+    attempts = """
+import os, sys
+path = sys.argv[1]
+def attempt(action):
+    try:
+        print(action())
+    except OSError:
+        pass
+attempt(lambda: open(path).read())
+attempt(lambda: open("below/store.db").read())
+attempt(lambda: open(path, "w").write("owned"))
+attempt(lambda: open(path, "a").write("owned"))
+attempt(lambda: os.truncate(path, 0))
+attempt(lambda: os.unlink(path))
+attempt(lambda: os.rename(path, "moved"))
+attempt(lambda: os.rename("below", "elsewhere"))
+attempt(lambda: os.link(path, "linked"))
+attempt(lambda: open("mine", "w").write("owned"))
+attempt(lambda: os.rename("mine", path))
+attempt(lambda: os.makedirs("below2"))
+attempt(lambda: os.symlink(path, "link"))
+attempt(lambda: open("link").read())
+attempt(lambda: open("link", "w").write("owned"))
+"""
+    where: dict[str, Any] = {"readable": (str(folder),), "hidden": (str(hidden),)}
+    if name == "landlock":  # it cannot be hidden from whoever may write around it, so nothing is started there
+        with pytest.raises(NotStarted):
+            await run(choose(name), confined(python(attempts, hidden), folder, **where))
+        where["writable"] = ()
+    done = await run(choose(name), confined(python(attempts, hidden), folder, **where))
+    assert "kept" not in done.stdout, done
+    assert hidden.read_text() == "kept"
+    assert (folder / "below2").exists() == (name == "bubblewrap")
+    assert not (folder / "moved").exists()
+    assert not (folder / "linked").exists()

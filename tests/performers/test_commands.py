@@ -13,6 +13,8 @@ from cuebook.gate.sandbox import choose
 from cuebook.kernel.confinement import Confined, Confinement, Limits, SandboxName
 from cuebook.kernel.effects import CommandResult, Failed, RunCommand, SecretUse
 from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.ports import Action, Description
+from cuebook.kernel.run import Settings
 from cuebook.performers.commands import CommandPerformer
 from tests.gate.cell import WORKING, none_left, token, until, with_word
 from tests.performers.commanding import call, described, exists, failed, names, python, refused, result, shell
@@ -170,12 +172,22 @@ async def test_running_without_a_sandbox_is_noted(workspace: Path) -> None:
 async def test_a_sandbox_that_refuses_is_an_outcome(workspace: Path) -> None:
     class Refusing:
         name: SandboxName = "landlock"
+        problem = "There is no sandbox here."
 
         async def spawn(self, confinement: Confinement) -> Confined:
             raise CuebookError("There is no sandbox here.", fix="Install one.")
 
     outcome = await CommandPerformer(Refusing(), workspace).perform(RunCommand(("true",)), call())
     assert outcome == Failed("error", "There is no sandbox here.", "Install one.")
+    described = await CommandPerformer(Refusing(), workspace).describe(RunCommand(("true",)), Settings())
+    assert isinstance(described, Failed)
+    assert described.code == "no_sandbox"
+
+
+async def test_a_command_that_needs_the_network_says_so(performer: CommandPerformer) -> None:
+    described = await performer.describe(RunCommand(("true",), network=True, reads_only=True), Settings())
+    assert isinstance(described, Description)
+    assert described.actions == (Action("command", "true"), Action("tool", "network"))
 
 
 # --- streams ---

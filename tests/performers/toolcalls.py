@@ -85,6 +85,10 @@ class Recording:
     def name(self) -> SandboxName:
         return self._inner.name
 
+    @property
+    def problem(self) -> str:
+        return ""
+
     async def spawn(self, confinement: Confinement) -> Confined:
         self.started.append(confinement)
         return await self._inner.spawn(confinement)

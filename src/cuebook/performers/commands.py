@@ -97,6 +97,7 @@ class CommandPerformer:
         path: str = DEFAULT_PATH,
         pass_env: Sequence[str] = (),
         readable: Sequence[str] = (),
+        hidden: Sequence[Path] = (),
         network: Callable[[], bool] = no_network,
     ) -> None:
         self._sandbox = sandbox
@@ -105,6 +106,8 @@ class CommandPerformer:
         self._pass_env = tuple(pass_env)
         self._readable = tuple(readable)
         """Absolute paths that commands may read besides the system's own."""
+        self._hidden = tuple(str(path) for path in hidden)
+        """Files that no command may read or change, wherever they lie."""
         self._network = network
         self._digests: dict[tuple[Any, ...], str] = {}
         self._private = _Folders()
@@ -114,14 +117,19 @@ class CommandPerformer:
             found = self._found(effect)
         except BadInput as refused:
             return Failed(refused.code, refused.message, refused.fix)
-        network, sandboxed = self._network(), self._sandbox.name != "none"
+        if self._sandbox.problem:
+            return Failed("no_sandbox", self._sandbox.problem, fix="`cuebook doctor` tells what works here.")
+        network, sandboxed = effect.network or self._network(), self._sandbox.name != "none"
         line = shlex.join(effect.argv)
         environment = {**effect.env, **{_name(use): _shown(use) for use in effect.secrets if use.at != "stdin"}}
         long = sum(map(len, effect.argv)) > _LONG
         files = await asyncio.to_thread(found.files, effect.argv) if long else found.files(effect.argv)
         return Description(
             # What can reach the network can change what is there, so it is not held to reading.
-            actions=(Action("command", line, reads_only=effect.reads_only and sandboxed and not network),),
+            actions=(
+                Action("command", line, reads_only=effect.reads_only and sandboxed and not network),
+                *((Action("tool", "network"),) if effect.network else ()),
+            ),
             summary=f"Run {line}",
             preview=_preview(effect, found, environment, sandboxed=sandboxed, network=network),
             bound={
@@ -215,7 +223,8 @@ class CommandPerformer:
             env=env,
             writable=(private,) if effect.reads_only else (private, found.workspace),
             readable=(found.workspace, found.program, *self._folders, *self._readable),
-            network=self._network(),
+            hidden=self._hidden,
+            network=effect.network or self._network(),
             limits=call.limits,
         )
         started = time.monotonic()
@@ -246,7 +255,7 @@ class CommandPerformer:
                 "Give it more time, or less to do.",
                 running,
             )
-        overrun = getattr(running.process, "overrun", None)
+        overrun = running.process.overrun
         if overrun == "memory":
             most = f"{limits.memory / (1 << 20):,.0f} MiB"
             return _failed(

@@ -15,7 +15,7 @@ from cuebook.config import Config, config_folder
 from cuebook.config.reach import ToolServer
 from cuebook.gate.gate import Gate
 from cuebook.gate.limits import Ceilings
-from cuebook.gate.policy import Policy, find, load_layer, names_host, trust_subject
+from cuebook.gate.policy import Layer, Policy, bundle_from, find, load_layer, names_host, trust_subject
 from cuebook.gate.redaction import SecretRedactor, guard_logs
 from cuebook.gate.sandbox import choose
 from cuebook.gate.secrets import Vault
@@ -54,7 +54,7 @@ class Reaching:
         self.http = HttpPerformer(private=self._private)
         self._store: Store | None = None
         self._policy = Policy(())
-        self._policy_seen: tuple[Any, ...] = ()
+        self._policy_seen: tuple[Any, ...] | None = None
         """What the policy was read from: files as they were, and whether they were trusted."""
 
     # --- the parts ---
@@ -67,7 +67,9 @@ class Reaching:
             commands: Any = _Nothing(problem)
             tools: list[Tool] = []
         else:
-            commands = CommandPerformer(self.sandbox, workspace, pass_env=self.config.get("pass_env"))
+            commands = CommandPerformer(
+                self.sandbox, workspace, pass_env=self.config.get("pass_env"), hidden=self._hidden()
+            )
             tools = list(
                 agent_tools(
                     workspace, commands=commands, http=self.http, search=self._search(), reveal=self.vault.resolve
@@ -98,9 +100,10 @@ class Reaching:
             return trusts.get(trust_subject(path), {}).get("digest") == digest
 
         found = find(config_folder(self.environ), self.config.folder)
+        own = self._own_layer()
         seen = tuple(_seen(one.path, trusts) for one in found)
         if seen != self._policy_seen:
-            self._policy = Policy(tuple(load_layer(one, trusted) for one in found))
+            self._policy = Policy((*own, *(load_layer(one, trusted) for one in found)))
             self._policy_seen = seen
         return self._policy
 
@@ -119,6 +122,21 @@ class Reaching:
             processes=of("limits.processes"),
         )
         return Ceilings(limits, of("limits.max_seconds"), of("limits.max_output"))
+
+    def _hidden(self) -> list[Path]:
+        """The store and what belongs to it. Whoever could write them could approve what they like."""
+        store: Path = self.config.get("store")
+        return [store.with_name(store.name + suffix) for suffix in ("", "-wal", "-shm", "-journal", ".key")]
+
+    def _own_layer(self) -> list[Layer]:
+        """Keeps the tools for files away from a store that lies in the workspace."""
+        workspace = os.path.realpath(self.config.get("workspace"))
+        store = os.path.realpath(self.config.get("store"))
+        if not store.startswith(workspace + os.sep):
+            return []
+        name = os.path.relpath(store, workspace)
+        denied = [f"{mode}:{name}{rest}" for mode in ("read", "write") for rest in ("", "-*", ".key")]
+        return [Layer("user", "the store of runs", bundle_from({"files": {"deny": denied}}), may_allow=True)]
 
     def unfit(self, workspace: Path) -> Failed | None:
         """A workspace is writable for what runs in it: that must not be everything a person has."""
@@ -153,6 +171,7 @@ class Reaching:
                 workspace=workspace,
                 reveal=self.vault.resolve,
                 granted=self._granted,
+                hidden=self._hidden(),
                 http_client=checked_client(private=self._private),
             )
             for name, server in self.config.reach.servers.items()

@@ -51,6 +51,10 @@ class Bubblewrap:
     def name(self) -> SandboxName:
         return "bubblewrap"
 
+    @property
+    def problem(self) -> str:
+        return problem()
+
     async def spawn(self, confinement: Confinement) -> Confined:
         program = shutil.which("bwrap")
         if program is None:
@@ -170,9 +174,22 @@ class _View:
                 shown.append(path)
         for path in writable:
             self.options += ["--bind", path, path]
+        for path in sorted({os.path.realpath(path) for path in system.existing(confinement.hidden)}):
+            self._hide(path, writable)
         if not system.within(confinement.cwd, (*shown, *writable)):
             self.options += ["--dir", confinement.cwd]
         self.options += ["--remount-ro", "/", "--chdir", confinement.cwd]
+
+    def _hide(self, path: str, writable: list[str]) -> None:
+        """Puts nothing in a file's place. Its folders become mounts as well: else it could be moved away with them."""
+        around = next((place for place in writable if system.within(path, (place,))), None)
+        if around is not None:
+            folders = os.path.relpath(os.path.dirname(path), around).split(os.sep)
+            for depth in range(1, len(folders) + 1):
+                folder = os.path.normpath(os.path.join(around, *folders[:depth]))
+                if folder != around:
+                    self.options += ["--bind", folder, folder]
+        self.options += ["--ro-bind", "/dev/null", path]
 
     def _show_system(self, network: bool, writable: list[str]) -> list[str]:
         parts = [part for part in _system(network) if not system.within(part.path, writable)]
