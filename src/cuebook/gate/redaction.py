@@ -32,6 +32,8 @@ SHORTEST_TAIL = 4
 """The beginning of a secret at the end of a text that was cut off is masked from this length on."""
 _CUT_WHERE = {"stdout": "truncated", "stderr": "stderr_truncated", "body": "truncated"}
 """Parts of an outcome, and what stands beside them that says whether their end was cut off."""
+_PLAIN = ("value", "result", "state")
+"""Fields that hold any value: in others a number stays a number."""
 _CUT_SHORT = ("length", "watch")
 """How a reply ends that was not finished."""
 
@@ -475,6 +477,8 @@ _Mask = Callable[[str], str]
 def _masked(value: Any, finder: _Finder, mask: _Mask, depth: int) -> Any:
     if isinstance(value, str):
         return mask(value)
+    if isinstance(value, int) and abs(value) >= 10 ** (SHORTEST - 1):
+        return _masked_number(value, mask)
     if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, Text):
@@ -488,6 +492,13 @@ def _masked(value: Any, finder: _Finder, mask: _Mask, depth: int) -> Any:
     if isinstance(value, msgspec.Struct):
         return _masked_struct(value, finder, depth - 1)
     return _masked_items(value, finder, depth - 1)
+
+
+def _masked_number(value: int, mask: _Mask) -> Any:
+    """A secret of digits alone comes back as a number where someone reads it as JSON."""
+    written = str(value)
+    masked = mask(written)
+    return value if masked is written else masked
 
 
 def _masked_text(text: Text, mask: _Mask) -> Text:
@@ -530,6 +541,8 @@ def _masked_struct(value: msgspec.Struct, finder: _Finder, depth: int) -> msgspe
         cut = field in _CUT_WHERE and getattr(value, _CUT_WHERE[field], False) is True
         cut = cut or (field == "content" and getattr(value, "finish", "") in _CUT_SHORT)
         old = getattr(value, field, None)
+        if isinstance(old, int) and field not in _PLAIN:
+            continue
         new = _masked(old, finder, finder.cut_text if cut else finder.text, depth)
         if new is not old:
             changes[field] = new

@@ -56,6 +56,8 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a model without a known price may be asked under a money budget."""
     pause_expiry: float | None = None
     """Seconds after which a pause or question without an expiry of its own expires; none means never."""
+    workspace: str = ""
+    """The folder that the run works in; it does nothing in another. Empty where it was not said."""
 
     def edited(self, edits: dict[str, Any]) -> Settings:
         return msgspec.convert({**msgspec.to_builtins(self), **edits}, Settings) if edits else self
