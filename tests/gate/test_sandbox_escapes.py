@@ -351,3 +351,34 @@ attempt(lambda: open("link", "w").write("owned"))
     assert (folder / "below2").exists() == (name == "bubblewrap")
     assert not (folder / "moved").exists()
     assert not (folder / "linked").exists()
+
+
+@pytest.mark.parametrize("name", WORKING)
+async def test_what_is_fixed_can_be_read_and_not_changed(name: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    (folder / "env" / "lib").mkdir(parents=True)
+    (folder / "env" / "lib" / "site.py").write_text("kept")
+    attempts = """
+import os
+def attempt(action):
+    try:
+        action()
+    except OSError:
+        pass
+print(open("env/lib/site.py").read())
+attempt(lambda: open("env/lib/site.py", "w").write("owned"))
+attempt(lambda: open("env/lib/evil.pth", "w").write("owned"))
+attempt(lambda: os.rename("env", "elsewhere"))
+attempt(lambda: os.unlink("env/lib/site.py"))
+attempt(lambda: open("mine", "w").write("mine"))
+"""
+    where: dict[str, Any] = {"readable": (str(folder),), "fixed": (str(folder / "env"),)}
+    if name == "landlock":  # it cannot take a folder out of another one, so nothing is started there
+        with pytest.raises(NotStarted):
+            await run(choose(name), confined(python(attempts), folder, **where))
+        where["writable"] = ()
+    done = await run(choose(name), confined(python(attempts), folder, **where))
+    assert done.stdout == "kept\n", done
+    assert (folder / "env" / "lib" / "site.py").read_text() == "kept"
+    assert sorted(path.name for path in (folder / "env" / "lib").iterdir()) == ["site.py"]
+    assert (folder / "mine").exists() == (name == "bubblewrap")

@@ -345,7 +345,10 @@ async def test_files_that_must_not_be_read_are_left_out_of_a_search(box: Toolbox
     found = await desk.value(box, "Grep", {"pattern": "TOKEN"})
     assert "abc" not in found
     assert "a:1: TOKEN is set elsewhere" in found
-    assert "1 files are left out" in found
+    assert ".env" not in found
+    hidden = await desk.value(box, "Grep", {"pattern": "TOKEN=a", "glob": ".env"})
+    missing = await desk.value(box, "Grep", {"pattern": "TOKEN=x", "glob": ".env"})
+    assert hidden == missing, "whether it matches must not show"
 
 
 async def test_a_search_that_takes_too_long_ends(box: Toolbox, workspace: Path):

@@ -387,3 +387,31 @@ async def test_secrets_are_described_by_their_handles(confining: CommandPerforme
     preview = (await described(confining, effect)).preview
     assert preview["environment"] == "AUTH=Bearer [secret env:DEPLOY_TOKEN]"
     assert preview["stdin"] == "[secret keyring:db]"
+
+
+async def test_cleaning_up_after_a_command_follows_no_link(performer: CommandPerformer, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o750)
+    script = f'mkdir "$HOME/l"; ln -s {outside} "$HOME/l/a"; chmod 000 "$HOME/l"'
+    await result(performer, RunCommand(("sh", "-c", script)))
+    assert outside.stat().st_mode & 0o777 == 0o750
+
+
+async def test_variables_are_part_of_what_a_policy_decides_about(performer: CommandPerformer) -> None:
+    described = await performer.describe(RunCommand(("git", "status"), env={"GIT_PAGER": "touch x"}), Settings())
+    assert isinstance(described, Description)
+    assert described.actions[0].target == "env 'GIT_PAGER=touch x' git status"
+
+
+async def test_files_that_an_approval_is_bound_to_are_shown(performer: CommandPerformer, workspace: Path) -> None:
+    (workspace / "deploy.sh").write_text("true")
+    described = await performer.describe(RunCommand(("sh", "deploy.sh")), Settings())
+    assert isinstance(described, Description)
+    assert described.preview["files as they are now"].startswith("deploy.sh (")
+
+
+async def test_a_variable_that_steers_loading_takes_no_secret(performer: CommandPerformer) -> None:
+    effect = RunCommand(("true",), secrets=(SecretUse("env.LD_PRELOAD", "env:TOKEN"),))
+    described = await performer.describe(effect, Settings())
+    assert isinstance(described, Failed)
+    assert described.code == "secret_misplaced"

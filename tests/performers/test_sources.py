@@ -201,7 +201,7 @@ async def test_no_prompt_leads_out_of_the_library(library: Path, tmp_path: Path,
 async def test_a_prompt_is_described_by_its_name(library: Path) -> None:
     description = await described(performer(prompts=[library]), "prompt:support/apology")
     assert isinstance(description, Description)
-    assert description.actions == (Action("file", "read:prompts/support/apology", reads_only=True),)
+    assert description.actions == (Action("file", "read:prompts/support/apology.md", reads_only=True),)
     assert isinstance(await described(performer(prompts=[library]), "prompt:../x"), Failed)
 
 

@@ -417,3 +417,15 @@ def test_an_error_nobody_foresaw_still_names_the_file(tmp_path: Path) -> None:
     store = SqliteStore.__new__(SqliteStore)
     store.path = tmp_path / "store.db"
     says(store.translate(sqlite3.OperationalError("the moon is full")), store.path)
+
+
+async def test_a_journal_that_no_cuebook_wrote_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    await SqliteStore(path).close()
+    before = path.read_bytes()
+    Path(f"{path}-journal").write_bytes(b"forged")
+    with pytest.raises(StoreDamaged):
+        SqliteStore(path)
+    assert path.read_bytes() == before
+    Path(f"{path}-journal").unlink()
+    await SqliteStore(path).close()

@@ -38,6 +38,8 @@ class Confinement(msgspec.Struct, frozen=True):
     readable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     """Absolute paths of files within these that it may neither read nor change."""
+    fixed: tuple[str, ...] = ()
+    """Absolute paths that it may read but not change, even within those it may change."""
     network: bool = False
     limits: Limits = Limits()
 

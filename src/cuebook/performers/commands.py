@@ -98,6 +98,7 @@ class CommandPerformer:
         pass_env: Sequence[str] = (),
         readable: Sequence[str] = (),
         hidden: Sequence[Path] = (),
+        fixed: Sequence[Path] = (),
         network: Callable[[], bool] = no_network,
     ) -> None:
         self._sandbox = sandbox
@@ -108,6 +109,8 @@ class CommandPerformer:
         """Absolute paths that commands may read besides the system's own."""
         self._hidden = tuple(str(path) for path in hidden)
         """Files that no command may read or change, wherever they lie."""
+        self._fixed = tuple(str(path) for path in fixed)
+        """What no command may change, wherever it lies."""
         self._network = network
         self._digests: dict[tuple[Any, ...], str] = {}
         self._private = _Folders()
@@ -121,21 +124,26 @@ class CommandPerformer:
             return Failed("no_sandbox", self._sandbox.problem, fix="`cuebook doctor` tells what works here.")
         network, sandboxed = effect.network or self._network(), self._sandbox.name != "none"
         line = shlex.join(effect.argv)
+        # A variable can make a harmless command run another: as if it were typed, so no rule about the bare one fits.
+        typed = shlex.join(("env", *(f"{name}={value}" for name, value in effect.env.items()), *effect.argv))
         environment = {**effect.env, **{_name(use): _shown(use) for use in effect.secrets if use.at != "stdin"}}
         long = sum(map(len, effect.argv)) > _LONG
-        files = await asyncio.to_thread(found.files, effect.argv) if long else found.files(effect.argv)
+        named = await asyncio.to_thread(found.files, effect.argv) if long else found.files(effect.argv)
+        files = {name: await self._digest(file) for name, file in named.items()}
         return Description(
             # What can reach the network can change what is there, so it is not held to reading.
             actions=(
-                Action("command", line, reads_only=effect.reads_only and sandboxed and not network),
+                Action(
+                    "command", typed if effect.env else line, reads_only=effect.reads_only and sandboxed and not network
+                ),
                 *((Action("tool", "network"),) if effect.network else ()),
             ),
             summary=f"Run {line}",
-            preview=_preview(effect, found, environment, sandboxed=sandboxed, network=network),
+            preview=_preview(effect, found, environment, files, sandboxed=sandboxed, network=network),
             bound={
                 "program": [found.program, await self._digest(found.program)],
                 "folder": found.cwd,
-                "files": {name: await self._digest(file) for name, file in files.items()},
+                "files": files,
                 "loading": {name: value for name, value in environment.items() if _LOADING.fullmatch(name)},
                 "sandbox": self._sandbox.name,
                 "network": network,
@@ -201,7 +209,7 @@ class CommandPerformer:
         except OSError:
             return "gone"
         if status.st_size > _HASHED:
-            return f"{status.st_size} bytes of {status.st_mtime_ns}"
+            return f"{status.st_size} bytes of {status.st_mtime_ns}, {status.st_ctime_ns}, {status.st_ino}"
         # The last of these cannot be set by anybody, so a file that was changed and given its old time is noticed.
         key = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         if key not in self._digests:
@@ -224,6 +232,7 @@ class CommandPerformer:
             writable=(private,) if effect.reads_only else (private, found.workspace),
             readable=(found.workspace, found.program, *self._folders, *self._readable),
             hidden=self._hidden,
+            fixed=self._fixed,
             network=effect.network or self._network(),
             limits=call.limits,
         )
@@ -352,12 +361,20 @@ def _remove(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if not os.path.lexists(folder):
         return
-    os.chmod(folder, 0o700)
-    for place, folders, _ in os.walk(folder):
-        for name in folders:
-            with suppress(OSError):
-                os.chmod(os.path.join(place, name), 0o700)
+    _unlock(folder)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unlock(folder: str) -> None:
+    """Opens a folder and those below it, and nothing that a link in them leads to. Nobody writes there any more."""
+    if os.path.islink(folder):
+        return
+    with suppress(OSError):
+        os.chmod(folder, 0o700)
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                _unlock(entry.path)
 
 
 def _words(argv: Sequence[str]) -> Iterable[str]:
@@ -405,6 +422,10 @@ def _check(effect: RunCommand) -> None:
 
 def _check_secret(use: SecretUse, effect: RunCommand) -> None:
     kind, _, name = use.at.partition(".")
+    if kind == "env" and _LOADING.fullmatch(name):
+        raise SecretMisplaced(
+            f"The variable {name} decides what is run, so it takes no secret.", fix="Use another variable."
+        )
     if kind == "env" and _VARIABLE.fullmatch(name):
         return
     if use.at != "stdin":
@@ -428,7 +449,13 @@ def _shown(use: SecretUse) -> str:
 
 
 def _preview(
-    effect: RunCommand, found: _Found, environment: dict[str, str], *, sandboxed: bool, network: bool
+    effect: RunCommand,
+    found: _Found,
+    environment: dict[str, str],
+    files: dict[str, str],
+    *,
+    sandboxed: bool,
+    network: bool,
 ) -> dict[str, str]:
     made = {"command": shlex.join(effect.argv), "program": found.program, "folder": found.cwd}
     if environment:
@@ -436,6 +463,8 @@ def _preview(
     given = [_shown(use) for use in effect.secrets if use.at == "stdin"]
     if effect.stdin or given:
         made["stdin"] = effect.stdin or given[0]
+    if files:
+        made["files as they are now"] = "\n".join(f"{name} ({digest[:12]})" for name, digest in files.items())
     if effect.timeout is not None:
         made["time limit"] = f"{effect.timeout:g} s"
     if not sandboxed:

@@ -61,8 +61,7 @@ class SourcePerformer:
                 case "file":
                     return await asyncio.to_thread(self._describe_file, rest)
                 case "prompt":
-                    name = "/".join(parts_of(rest))
-                    return Description((Action("file", f"read:prompts/{name}", True),), f"Read the prompt {name}")
+                    return await asyncio.to_thread(self._describe_prompt, rest)
                 case "http" | "https":
                     return await self._http.describe(_get(effect.source), settings)
                 case "tools":
@@ -118,7 +117,20 @@ class SourcePerformer:
 
     # --- prompts ---
 
+    def _describe_prompt(self, given: str) -> Description:
+        folder, path = self._found_prompt(given)
+        real = os.path.realpath(folder / path)
+        inside = [root for root in map(os.path.realpath, self._roots) if real.startswith(root + os.sep)]
+        # A library elsewhere is there because the user said so, and no project can: policies know it as `prompts`.
+        name = os.path.relpath(real, inside[0]) if inside else f"prompts/{path}"
+        return Description((Action("file", f"read:{name}", True),), f"Read the prompt {given}", {"file": real})
+
     def _read_prompt(self, given: str) -> bytes:
+        folder, path = self._found_prompt(given)
+        return read_named_inside(folder, path, self._max_bytes)[0]
+
+    def _found_prompt(self, given: str) -> tuple[Path, str]:
+        """The library's folder and the file below it."""
         name = "/".join(parts_of(given))
         known: dict[str, tuple[Path, str]] = {}
         for folder in self._prompts:
@@ -127,8 +139,7 @@ class SourcePerformer:
                 if f"{dot}{suffix}" in PROMPT_SUFFIXES:
                     known.setdefault(stem, (folder, path))
         if name in known:
-            folder, path = known[name]
-            return read_named_inside(folder, path, self._max_bytes)[0]
+            return known[name]
         folders = " or ".join(str(folder) for folder in self._prompts) or "any folder: none is configured"
         near = _near(name, sorted(known))
         raise NotFound(

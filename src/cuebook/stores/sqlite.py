@@ -219,7 +219,24 @@ class SqliteStore:
 
     # --- inside ---
 
+    def _refuse_journal(self) -> None:
+        """A store keeps its changes in a log of its own kind, so a rollback journal beside it is not its own: SQLite
+        would take over whatever someone wrote there.
+        """
+        path = os.fspath(self.path)
+        try:
+            with open(path, "rb") as file:
+                in_wal_mode = file.read(20)[18:20] == b"\x02\x02"
+        except OSError:
+            return
+        if in_wal_mode and os.path.lexists(f"{path}-journal"):
+            raise StoreDamaged(
+                f"Beside the store lies {path}-journal, which no Cuebook wrote.",
+                fix="Find out who did, and remove it; the store itself was not touched.",
+            )
+
     def _connect(self) -> sqlite3.Connection:
+        self._refuse_journal()
         connection = sqlite3.connect(self.path, timeout=10.0, isolation_level=None, check_same_thread=False)
         try:
             self._recognise(connection)

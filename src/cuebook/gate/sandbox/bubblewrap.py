@@ -174,22 +174,25 @@ class _View:
                 shown.append(path)
         for path in writable:
             self.options += ["--bind", path, path]
-        for path in sorted({os.path.realpath(path) for path in system.existing(confinement.hidden)}):
-            self._hide(path, writable)
+        self._protect(confinement, writable)
         if not system.within(confinement.cwd, (*shown, *writable)):
             self.options += ["--dir", confinement.cwd]
         self.options += ["--remount-ro", "/", "--chdir", confinement.cwd]
 
-    def _hide(self, path: str, writable: list[str]) -> None:
-        """Puts nothing in a file's place. Its folders become mounts as well: else it could be moved away with them."""
-        around = next((place for place in writable if system.within(path, (place,))), None)
-        if around is not None:
-            folders = os.path.relpath(os.path.dirname(path), around).split(os.sep)
-            for depth in range(1, len(folders) + 1):
-                folder = os.path.normpath(os.path.join(around, *folders[:depth]))
-                if folder != around:
-                    self.options += ["--bind", folder, folder]
-        self.options += ["--ro-bind", "/dev/null", path]
+    def _protect(self, confinement: Confinement, writable: list[str]) -> None:
+        """Puts nothing in the place of what is hidden, and what is fixed over itself, unchangeable. The folders on the
+        way become mounts as well: else both could be moved away with them.
+
+        All of it in one order, from the outside in: a later mount covers whatever was mounted below it before.
+        """
+        fixed = system.fixed(confinement)
+        hidden = {os.path.realpath(path) for path in system.existing(confinement.hidden)}
+        on_the_way = {folder for path in (*fixed, *hidden) for folder in _between(path, writable)}
+        mounts = {folder: ("--bind", folder) for folder in on_the_way if not system.within(folder, fixed)}
+        mounts |= {path: ("--ro-bind", path) for path in fixed}
+        mounts |= {path: ("--ro-bind", "/dev/null") for path in hidden}
+        for path in sorted(mounts):
+            self.options += [*mounts[path], path]
 
     def _show_system(self, network: bool, writable: list[str]) -> list[str]:
         parts = [part for part in _system(network) if not system.within(part.path, writable)]
@@ -208,6 +211,17 @@ class _View:
         """A place in memory that goes with the process, so it is bounded like memory."""
         size = ["--size", str(max(self._limits.memory // 4, 1 << 20))] if version() >= (0, 7) else []
         self.options += [*size, "--tmpfs", path]
+
+
+def _between(path: str, places: list[str]) -> list[str]:
+    """The folders that lie between one of the places and a path below it."""
+    around = next((place for place in places if system.within(path, (place,))), None)
+    found = []
+    folder = os.path.dirname(path)
+    while around is not None and folder != around and system.within(folder, (around,)):
+        found.append(folder)
+        folder = os.path.dirname(folder)
+    return found
 
 
 class _Part(NamedTuple):

@@ -100,6 +100,11 @@ def _policy(confinement: Confinement) -> Any:
             "Landlock cannot keep a command from the store of runs where that lies in the workspace.",
             fix="Keep the store elsewhere (--store, CUEBOOK_STORE), or install bubblewrap.",
         )
+    if system.fixed(confinement):
+        raise NotStarted(
+            "Landlock cannot keep a command from changing Cuebook itself where that is installed in the workspace.",
+            fix="Install Cuebook elsewhere, as with pipx, or install bubblewrap.",
+        )
     readable = [*system.readable(network=confinement.network), *system.readable_too(confinement)]
     readable += [*system.existing(_SOURCES), *system.existing(f"/proc/{name}" for name in _PROC if name != "self")]
     return sandlock.Sandbox(

@@ -58,6 +58,7 @@ class McpTools:
         granted: Granted = nothing_granted,
         http_client: HttpClientFactory | None = None,
         hidden: Sequence[Path] = (),
+        fixed: Sequence[Path] = (),
         limits: Limits = SERVER_LIMITS,
         start_seconds: float = START_SECONDS,
     ) -> None:
@@ -69,6 +70,7 @@ class McpTools:
         self._http_client = http_client or checked_client()
         self._limits = limits
         self._hidden = tuple(str(path) for path in hidden)
+        self._fixed = tuple(str(path) for path in fixed)
         self._start_seconds = start_seconds
         self._connection: Connection | None = None
         self._lock = asyncio.Lock()
@@ -182,6 +184,7 @@ class McpTools:
                 writable=(str(self._workspace), folder),
                 readable=(launch.cwd, *launch.readable),
                 hidden=self._hidden,
+                fixed=self._fixed,
                 network=self.server.network,
                 limits=self._limits,
             )

@@ -171,7 +171,7 @@ class Pipes:
     async def _read_errors(self, stderr: asyncio.StreamReader) -> None:
         with suppress(OSError):
             while chunk := await stderr.read(_CHUNK):
-                self._errors = (self._errors + chunk)[-_ERRORS_KEPT:]
+                self._errors = _last_lines(self._errors + chunk)
 
     def _parsed(self, line: bytes) -> Any:
         from mcp.shared.message import SessionMessage
@@ -289,3 +289,10 @@ def _exit(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     return f"signal {-code}"
+
+
+def _last_lines(errors: bytes) -> bytes:
+    """The end of it, in whole lines: half a line may begin in the middle of a secret, which is not masked then."""
+    if len(errors) <= _ERRORS_KEPT:
+        return errors
+    return errors[-_ERRORS_KEPT:].partition(b"\n")[2]

@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,7 +21,6 @@ from cuebook.kernel.ports import Trust
 from cuebook.performers.addresses import is_loopback
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_INTERPRETER = re.compile(r"(python|pypy|node|nodejs|bun|deno|ruby|perl|php|lua|bash|sh|dash|zsh|tsx|uv)[\d.]*")
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 
 
@@ -128,18 +127,19 @@ def _program(command: tuple[str, ...], cwd: str, env: Mapping[str, str]) -> str:
 
 
 def _script(command: tuple[str, ...], program: str, cwd: str) -> tuple[str, ...]:
-    """The files whose content decides what a command does: a script, or what an interpreter is given to run."""
+    """The files whose content decides what a command does, as far as it names them: the program, and code among its
+    arguments. Data is left out: a server may well write it.
+    """
     if not program:
         return ()
-    if _begins_as_script(program):
-        return (program,)
-    if not _INTERPRETER.fullmatch(os.path.basename(program)):
-        return ()
-    named = (os.path.join(cwd, argument) for argument in command[1:] if not argument.startswith("-"))
-    return tuple(path for path in named if os.path.isfile(path))[:1]
+    words = [word for argument in command[1:] for word in (argument, argument.partition("=")[2], *argument.split())]
+    named = (os.path.join(cwd, word) for word in words if word and "\0" not in word)
+    return tuple(dict.fromkeys((program, *(path for path in named if os.path.isfile(path) and _is_code(path)))))
 
 
-def _begins_as_script(path: str) -> bool:
+def _is_code(path: str) -> bool:
+    if path.endswith(_CODE) or os.access(path, os.X_OK):
+        return True
     try:
         with open(path, "rb") as file:
             return file.read(2) == b"#!"
@@ -147,15 +147,28 @@ def _begins_as_script(path: str) -> bool:
         return False
 
 
+_CODE = (".py", ".pyz", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".sh", ".bash", ".lua", ".jar", ".wasm")
+
+
+_HASHED = 50 << 20
+_digests: dict[tuple[str | int, ...], str] = {}
+
+
 def _digest_of_file(path: str) -> str:
-    hashed = sha256()
+    """Kept as long as the system says that the file has not changed."""
     try:
-        with open(path, "rb") as file:
-            while piece := file.read(1 << 20):
-                hashed.update(piece)
+        status = os.stat(path)
+        key = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if status.st_size > _HASHED:
+            return f"{key[1:]}"
+        if key not in _digests:
+            if len(_digests) > 200:
+                _digests.clear()
+            with open(path, "rb") as file:
+                _digests[key] = file_digest(file, "sha256").hexdigest()
+        return _digests[key]
     except OSError as error:
         return f"unreadable: {error.strerror}"
-    return hashed.hexdigest()
 
 
 def _consists_of(program: str, script: tuple[str, ...]) -> tuple[str, ...]:
@@ -180,10 +193,10 @@ def _preview(server: McpServer, cwd: str, sandbox: str, contents: Mapping[str, s
             "sandbox": "none: it may do whatever you may" if sandbox == "none" else sandbox,
             "network": "allowed" if server.network or sandbox == "none" else "not allowed",
         }
-        if server.readable:
-            shown["may read"] = "\n".join(server.readable)
+        shown["may read"] = "\n".join((cwd, *server.readable))
+        shown["may change"] = "the workspace"
         if contents:
-            shown["program"] = "\n".join(f"{path}\nsha256 {digest}" for path, digest in contents.items())
+            shown["files as they are now"] = "\n".join(f"{path}\nsha256 {digest}" for path, digest in contents.items())
         given, secret = server.env, server.secret_env
         label = "environment"
     lines = [f"{name}={value}" for name, value in given.items()]
