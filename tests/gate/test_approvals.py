@@ -10,13 +10,14 @@ import pytest
 
 from cuebook.gate import approvals
 from cuebook.gate.people import NotAllowed
-from cuebook.kernel.effects import EffectFailed, Program, RunCommand
+from cuebook.kernel.effects import AskModel, EffectFailed, Program, RunCommand
 from cuebook.kernel.errors import AlreadyAnswered, BadInput, NotFound, Refused, WaitExpired
 from cuebook.kernel.events import Performing, WaitClosed
 from cuebook.kernel.ports import Admitted
 from cuebook.kernel.run import Settings
 from cuebook.service import Principal, Service
 from tests.gate.yard import BOOK, Yard, doing
+from tests.support import EchoModel
 
 HOUR = 3600.0
 
@@ -508,6 +509,14 @@ async def test_a_run_does_nothing_in_another_workspace(yard: Yard) -> None:
     assert row.error is not None
     assert row.error.code == "other_workspace"
     assert not (yard.workspace / "made.txt").exists()
+
+
+async def test_a_run_asks_models_wherever_it_goes_on(yard: Yard) -> None:
+    yard.gate._workspace = str(yard.workspace)
+    yard.service.engine.performers[AskModel] = EchoModel()
+    yard.make = doing(AskModel("hello"))
+    row = await yard.service.start(BOOK, "yard.md", {}, Settings(model="test/echo", workspace="/somewhere/else"))
+    assert (await yard.service.drive(row.id)).status == "completed"
 
 
 async def test_a_fork_with_a_secret_in_its_values_is_refused(yard: Yard) -> None:

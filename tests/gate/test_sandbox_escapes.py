@@ -382,3 +382,46 @@ attempt(lambda: open("mine", "w").write("mine"))
     assert (folder / "env" / "lib" / "site.py").read_text() == "kept"
     assert sorted(path.name for path in (folder / "env" / "lib").iterdir()) == ["site.py"]
     assert (folder / "mine").exists() == (name == "bubblewrap")
+
+
+@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize(
+    ("hidden", "fixed"),
+    [("a/store.db", "a/env"), ("env/store.db", "env"), ("store.db", "a/b/env"), ("a/b/store.db", "a/env")],
+)
+async def test_what_is_hidden_and_what_is_fixed_do_not_uncover_each_other(
+    name: Any, tmp_path: Path, hidden: str, fixed: str
+) -> None:
+    store, env = tmp_path / hidden, tmp_path / fixed
+    store.parent.mkdir(parents=True, exist_ok=True)
+    env.mkdir(parents=True, exist_ok=True)
+    store.write_text("kept")
+    (env / "site.py").write_text("kept as well")
+    script = """
+cat "$1"; echo owned > "$1"; rm -f "$1"; echo owned > "$2/site.py"; echo owned > "$2/evil.pth"
+mv "$2" moved; for top in *; do mv "$top" "moved-$top"; done; true
+"""
+    argv = ("/bin/sh", "-c", script, "sh", hidden, fixed)
+    confinement = confined(argv, tmp_path, hidden=(str(store),), fixed=(str(env),))
+    if name == "landlock":
+        with pytest.raises(NotStarted):
+            await run(choose(name), confinement)
+    else:
+        assert (await run(choose(name), confinement)).stdout == ""
+    assert store.read_text() == "kept"
+    assert (env / "site.py").read_text() == "kept as well"
+    assert not (env / "evil.pth").exists()
+
+
+@pytest.mark.parametrize("name", WORKING)
+async def test_what_is_fixed_is_not_led_to_by_a_link_that_could_be_replaced(name: Any, tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "open", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    (folder / "env").symlink_to(elsewhere)
+    with pytest.raises(NotStarted, match="is a link"):
+        await run(choose(name), confined(("/bin/true",), folder, fixed=(str(folder / "env"),)))
+    # A link that nobody inside can replace is none of its business.
+    (tmp_path / "env").symlink_to(elsewhere)
+    done = await run(choose(name), confined(("/bin/true",), folder, fixed=(str(tmp_path / "env"),)))
+    assert done.code == 0, done.stderr

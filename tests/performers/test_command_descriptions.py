@@ -287,3 +287,20 @@ def test_no_folder_is_ever_outside_the_workspace(cwd: str) -> None:
         if isinstance(description, Description):
             folder = Path(description.bound["folder"]).resolve()
             assert folder == workspace.resolve() or workspace.resolve() in folder.parents
+
+
+async def test_a_large_file_with_its_old_size_and_time_is_another_all_the_same(
+    confining: CommandPerformer, workspace: Path
+) -> None:
+    file = workspace / "large.bin"
+    file.touch()
+    os.truncate(file, 60 << 20)
+    effect = RunCommand(("cat", "large.bin"))
+    before = await described(confining, effect)
+    assert before == await described(confining, effect)
+    status = file.stat()
+    with file.open("r+b") as opened:
+        opened.write(b"other")
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert (await described(confining, effect)).bound["files"] != before.bound["files"]
+    assert before.preview["files as they are now"].startswith("large.bin (62914560 bytes of ")

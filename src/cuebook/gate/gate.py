@@ -85,7 +85,8 @@ class Gate:
             return policies
         uses = await self._uses(effect, case.run.tenant)
         secret = tuple(Action("secret", use.handle) for use in uses)
-        if case.settings.workspace and self._workspace and case.settings.workspace != self._workspace:
+        elsewhere = case.settings.workspace and self._workspace and case.settings.workspace != self._workspace
+        if elsewhere and not isinstance(effect, AskModel):  # a model is the same wherever it is asked from
             return Failed(
                 "other_workspace",
                 f"The run works in {case.settings.workspace}, and this is {self._workspace}.",

@@ -10,15 +10,12 @@ import asyncio
 import os
 import re
 import shlex
-import shutil
 import signal
 import stat
 import sys
-import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -31,6 +28,7 @@ from cuebook.kernel.effects import CommandResult, Failed, RunCommand, SecretUse
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
+from cuebook.performers import private
 from cuebook.performers.paths import OutsideRoot, inside
 from cuebook.performers.processes import Running
 
@@ -43,7 +41,7 @@ DEFAULT_PATH = os.pathsep.join(
 KEY = "CUEBOOK_IDEMPOTENCY_KEY"
 
 _HASHED = 50 << 20
-"""Bytes up to which a file is known by its content; a larger one by its size and time."""
+"""Bytes up to which a file is known by its content; a larger one by its size, its times and its place on the disk."""
 _AT_ONCE = 1 << 20
 _LONG = 20_000
 """Characters of a command above which looking for files in it takes so long that nobody else should wait for it."""
@@ -334,13 +332,13 @@ class _Folders:
         weakref.finalize(self, _remove_all, self._spare)
 
     def take(self) -> str:
-        return self._spare.pop() if self._spare else tempfile.mkdtemp(prefix="cuebook-")
+        return self._spare.pop() if self._spare else private.make()
 
     async def give_back(self, folder: str) -> None:
         if len(self._spare) < _SPARE and _is_untouched(folder):
             self._spare.append(folder)
         else:
-            await asyncio.shield(asyncio.to_thread(_remove, folder))
+            await asyncio.shield(asyncio.to_thread(private.remove, folder))
 
 
 def _is_untouched(folder: str) -> bool:
@@ -353,28 +351,7 @@ def _is_untouched(folder: str) -> bool:
 
 def _remove_all(folders: list[str]) -> None:
     for folder in folders:
-        _remove(folder)
-
-
-def _remove(folder: str) -> None:
-    """Whatever was put into it, and however it was locked."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if not os.path.lexists(folder):
-        return
-    _unlock(folder)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _unlock(folder: str) -> None:
-    """Opens a folder and those below it, and nothing that a link in them leads to. Nobody writes there any more."""
-    if os.path.islink(folder):
-        return
-    with suppress(OSError):
-        os.chmod(folder, 0o700)
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                _unlock(entry.path)
+        private.remove(folder)
 
 
 def _words(argv: Sequence[str]) -> Iterable[str]:
@@ -414,8 +391,9 @@ def _check(effect: RunCommand) -> None:
     except UnicodeEncodeError:
         raise BadCommand("The command holds a character that no program can be given.", fix="Remove it.") from None
     for name in effect.env:
-        if not name or "=" in name:
-            raise BadCommand(f"{name!a} cannot be the name of a variable.", fix="Use letters, digits and '_'.")
+        # Some shells take others for functions, and rules about commands could not tell them from a program.
+        if not _VARIABLE.fullmatch(name):
+            raise BadCommand(f"{name[:200]!a} cannot be the name of a variable.", fix="Use letters, digits and '_'.")
     for use in effect.secrets:
         _check_secret(use, effect)
 
@@ -464,7 +442,7 @@ def _preview(
     if effect.stdin or given:
         made["stdin"] = effect.stdin or given[0]
     if files:
-        made["files as they are now"] = "\n".join(f"{name} ({digest[:12]})" for name, digest in files.items())
+        made["files as they are now"] = "\n".join(f"{name} ({_short(digest)})" for name, digest in files.items())
     if effect.timeout is not None:
         made["time limit"] = f"{effect.timeout:g} s"
     if not sandboxed:
@@ -474,6 +452,10 @@ def _preview(
     made["may change"] = "nothing" if effect.reads_only else f"the workspace, {found.workspace}"
     made["network"] = "yes" if network else "no"
     return made
+
+
+def _short(digest: str) -> str:
+    return digest[:12] if re.fullmatch(r"[0-9a-f]{64}", digest) else digest
 
 
 def _hash(path: str) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 
 from cuebook.config import Config, Provider
+from cuebook.kernel.effects import Program
 from cuebook.kernel.errors import BadInput
-from cuebook.kernel.run import Settings
+from cuebook.kernel.ports import Store
+from cuebook.kernel.run import RunRow, Settings
 from cuebook.performers.models import DEFAULT, ModelPerformer, Prices, ProviderConfig, Providers
 from cuebook.performers.models.providers import BUILT_IN
 from cuebook.service import Service
@@ -16,6 +21,9 @@ from cuebook.surfaces.reaching import Reaching
 
 EMBEDDED_MAX_TOKENS = 512
 """The embedded model does not always know when to stop, and takes its time."""
+
+Programs = Callable[[RunRow, str, dict[str, Any]], Callable[[Any], Program[Any]]]
+"""From a run, its text and its inputs to the program that drives it."""
 
 
 class Wiring:
@@ -43,6 +51,7 @@ class Wiring:
             breakpoints=breakpoints,
             budget=self.config.budget,
             pause_expiry=self.config.get("pause_expiry"),
+            workspace=self.reaching.workspace,
         )
 
     @property
@@ -63,14 +72,15 @@ class Wiring:
     def has_store(self) -> bool:
         return bool(self.config.get("store").exists())
 
-    def service(self) -> Service:
-        """The service over the configured store, which is created if it is not there."""
+    def service(self, store: Store | None = None, programs: Programs | None = None) -> Service:
+        """The service over the configured store, which is created if it is not there, or over a given one."""
         path = self.config.get("store")
         performer = self.performer()
-        if path.is_dir():
+        if store is None and path.is_dir():
             raise BadInput(f"The store {path} is a folder.", fix="Give the path of a file.")
         performers = self.reaching.performers(performer)
-        store = SqliteStore(path, synchronous=self.config.get("synchronous"))
+        key_file = path.with_name(f"{path.name}.key") if store is None else None
+        store = store or SqliteStore(path, synchronous=self.config.get("synchronous"))
         for config in self.provider_configs.values():
             if config.key:
                 self.keys.in_environment(config.key)  # known to the redactor before anything is written
@@ -82,7 +92,8 @@ class Wiring:
             today=self.reaching.today,
             learn=self.reaching.learn,
             on_close=self.reaching.tools.close,
-            key_file=path.with_name(f"{path.name}.key"),
+            key_file=key_file,
+            programs=programs,
         )
 
     def key_name(self, provider: str) -> str:

@@ -190,7 +190,7 @@ class _View:
         on_the_way = {folder for path in (*fixed, *hidden) for folder in _between(path, writable)}
         mounts = {folder: ("--bind", folder) for folder in on_the_way if not system.within(folder, fixed)}
         mounts |= {path: ("--ro-bind", path) for path in fixed}
-        mounts |= {path: ("--ro-bind", "/dev/null") for path in hidden}
+        mounts |= dict.fromkeys(hidden, ("--ro-bind", "/dev/null"))
         for path in sorted(mounts):
             self.options += [*mounts[path], path]
 

@@ -129,12 +129,12 @@ class Finding:
             return call.permits(Action("file", f"read:{name}", True)) is None
 
         def work(halt: Halt) -> _Found:
-            return self._search(self._path(arguments), wanted, fits, permitted, limit, halt)
+            return self._search(self._path(arguments), wanted, fits, permitted, call.masked, limit, halt)
 
         found = await in_worker("Grep", call, work)
         if isinstance(found, Failed):
             return found
-        return found.told(call, limit)
+        return found.told(limit)
 
     # --- inside ---
 
@@ -142,7 +142,14 @@ class Finding:
         return relative(self._workspace, arguments.get("path", "."))
 
     def _search(
-        self, given: str, wanted: Any, fits: Any, permitted: Callable[[str], bool], limit: int, halt: Halt
+        self,
+        given: str,
+        wanted: Any,
+        fits: Any,
+        permitted: Callable[[str], bool],
+        masked: Callable[[str], str],
+        limit: int,
+        halt: Halt,
     ) -> _Found:
         """What must not be read is not searched either: to say that it holds a match would be to read it."""
         found = _Found()
@@ -166,7 +173,9 @@ class Finding:
                 if len(found.lines) >= limit:
                     found.complete = False
                     return found
-                found.lines.append((entry.name, count, line[: 4 * _SHOWN].decode("utf-8", "replace").rstrip("\r")))
+                # Before it is cut: half a secret is not found any more.
+                whole = masked(line.decode("utf-8", "replace").rstrip("\r"))
+                found.lines.append((entry.name, count, whole if len(whole) <= _SHOWN else f"{whole[:_SHOWN]} [cut]"))
         return found
 
     def _walk(self, given: str, halt: Halt, within_git: bool) -> Iterator[_Entry | None]:
@@ -238,11 +247,8 @@ class _Found:
         self.complete = True
         self.too_large = 0
 
-    def told(self, call: Call, limit: int) -> ToolResult:
-        shown = [
-            f"{name}:{count}: {line if len(line) <= _SHOWN else line[:_SHOWN] + ' [cut]'}"
-            for name, count, line in call.masked(self.lines)
-        ]
+    def told(self, limit: int) -> ToolResult:
+        shown = [f"{name}:{count}: {line}" for name, count, line in self.lines]
         if not shown:
             shown.append("No line matches.")
         if not self.complete:

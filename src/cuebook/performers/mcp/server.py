@@ -21,6 +21,7 @@ from cuebook.kernel.ports import Trust
 from cuebook.performers.addresses import is_loopback
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_INTERPRETER = re.compile(r"(python|pypy|node|nodejs|bun|deno|ruby|perl|php|lua|bash|sh|dash|zsh|tsx|uv)[\d.]*")
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 
 
@@ -108,7 +109,7 @@ def launch(server: McpServer, workspace: Path, sandbox: str) -> Launch:
         subject=f"mcp server {server.name}",
         digest=digest,
         prompt=f"Start the tool server '{server.name}'?" if server.command else f"Use the tool server '{server.name}'?",
-        preview=_preview(server, cwd, sandbox, contents),
+        preview=_preview(server, os.path.realpath(workspace), cwd, sandbox, contents),
     )
     problem = ""
     if server.command and not os.path.isdir(cwd):
@@ -127,14 +128,25 @@ def _program(command: tuple[str, ...], cwd: str, env: Mapping[str, str]) -> str:
 
 
 def _script(command: tuple[str, ...], program: str, cwd: str) -> tuple[str, ...]:
-    """The files whose content decides what a command does, as far as it names them: the program, and code among its
-    arguments. Data is left out: a server may well write it.
+    """The files whose content decides what a command does, as far as it names them: the program, what an interpreter
+    is given to run, and code among the arguments. Data is left out: a server may well write it.
     """
     if not program:
         return ()
-    words = [word for argument in command[1:] for word in (argument, argument.partition("=")[2], *argument.split())]
-    named = (os.path.join(cwd, word) for word in words if word and "\0" not in word)
-    return tuple(dict.fromkeys((program, *(path for path in named if os.path.isfile(path) and _is_code(path)))))
+    found = [program]
+    runs_next = _interprets(program)
+    for argument in command[1:]:
+        for word in dict.fromkeys((argument, argument.partition("=")[2], *argument.split())):
+            path = os.path.join(cwd, word)
+            if word and "\0" not in word and os.path.isfile(path) and (runs_next or _is_code(path)):
+                found.append(path)
+                runs_next = False
+            runs_next = runs_next or _interprets(word)
+    return tuple(dict.fromkeys(found))
+
+
+def _interprets(program: str) -> bool:
+    return bool(_INTERPRETER.fullmatch(os.path.basename(program)))
 
 
 def _is_code(path: str) -> bool:
@@ -160,12 +172,12 @@ def _digest_of_file(path: str) -> str:
         status = os.stat(path)
         key = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         if status.st_size > _HASHED:
-            return f"{key[1:]}"
+            return f"{status.st_size} bytes of {status.st_mtime_ns}, {status.st_ctime_ns}, {status.st_ino}"
         if key not in _digests:
             if len(_digests) > 200:
                 _digests.clear()
             with open(path, "rb") as file:
-                _digests[key] = file_digest(file, "sha256").hexdigest()
+                _digests[key] = f"sha256 {file_digest(file, 'sha256').hexdigest()}"
         return _digests[key]
     except OSError as error:
         return f"unreadable: {error.strerror}"
@@ -181,7 +193,7 @@ def _consists_of(program: str, script: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _preview(server: McpServer, cwd: str, sandbox: str, contents: Mapping[str, str]) -> dict[str, str]:
+def _preview(server: McpServer, workspace: str, cwd: str, sandbox: str, contents: Mapping[str, str]) -> dict[str, str]:
     if server.url:
         shown = {"address": server.url}
         given, secret = server.headers, server.secret_headers
@@ -193,10 +205,12 @@ def _preview(server: McpServer, cwd: str, sandbox: str, contents: Mapping[str, s
             "sandbox": "none: it may do whatever you may" if sandbox == "none" else sandbox,
             "network": "allowed" if server.network or sandbox == "none" else "not allowed",
         }
-        shown["may read"] = "\n".join((cwd, *server.readable))
-        shown["may change"] = "the workspace"
+        everything = "everything that you can: it runs without a sandbox"
+        places = "\n".join(dict.fromkeys((workspace, cwd, *server.readable)))
+        shown["may read"] = everything if sandbox == "none" else f"the system's programs, and\n{places}"
+        shown["may change"] = everything if sandbox == "none" else f"the workspace, {workspace}"
         if contents:
-            shown["files as they are now"] = "\n".join(f"{path}\nsha256 {digest}" for path, digest in contents.items())
+            shown["files as they are now"] = "\n".join(f"{path}\n{known}" for path, known in contents.items())
         given, secret = server.env, server.secret_env
         label = "environment"
     lines = [f"{name}={value}" for name, value in given.items()]
