@@ -73,3 +73,11 @@ def committed() -> list[Path]:
         return [ROOT / name for name in listed.stdout.split("\0") if name]
     folders = ("src", "tests", "docs", "examples", "bench", "scripts", "requirements")
     return [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+
+
+def test_every_promise_of_the_security_page_names_a_test_that_is_there() -> None:
+    promises = [line for line in (ROOT / "docs" / "security.md").read_text().splitlines() if line.startswith("| ")]
+    named = [re.findall(r"`(tests/[\w/]+\.py)`", line) for line in promises if not line.startswith("| Promise")]
+    assert len(named) > 20
+    assert all(named), "a promise without a test"
+    assert [path for paths in named for path in paths if not (ROOT / path).is_file()] == []

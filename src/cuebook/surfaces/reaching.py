@@ -16,8 +16,9 @@ from cuebook.config import Config, config_folder
 from cuebook.config.reach import ToolServer
 from cuebook.gate.gate import Gate
 from cuebook.gate.limits import Ceilings
+from cuebook.gate.logs import guard_logs
 from cuebook.gate.policy import Layer, Policy, bundle_from, find, load_layer, names_host, trust_subject
-from cuebook.gate.redaction import SecretRedactor, guard_logs
+from cuebook.gate.redaction import SecretRedactor
 from cuebook.gate.sandbox import choose
 from cuebook.gate.secrets import SecretUnreadable, Vault
 from cuebook.kernel.confinement import Limits, Sandbox
