@@ -16,9 +16,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -29,6 +27,7 @@ from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers import private
+from cuebook.performers.contents import digest_aside
 from cuebook.performers.paths import OutsideRoot, inside
 from cuebook.performers.processes import Running
 
@@ -40,9 +39,6 @@ DEFAULT_PATH = os.pathsep.join(
 )
 KEY = "CUEBOOK_IDEMPOTENCY_KEY"
 
-_HASHED = 50 << 20
-"""Bytes up to which a file is known by its content; a larger one by its size, its times and its place on the disk."""
-_AT_ONCE = 1 << 20
 _LONG = 20_000
 """Characters of a command above which looking for files in it takes so long that nobody else should wait for it."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -110,7 +106,6 @@ class CommandPerformer:
         self._fixed = tuple(str(path) for path in fixed)
         """What no command may change, wherever it lies."""
         self._network = network
-        self._digests: dict[tuple[Any, ...], str] = {}
         self._private = _Folders()
 
     async def describe(self, effect: RunCommand, settings: Settings) -> Description | Failed:
@@ -127,7 +122,7 @@ class CommandPerformer:
         environment = {**effect.env, **{_name(use): _shown(use) for use in effect.secrets if use.at != "stdin"}}
         long = sum(map(len, effect.argv)) > _LONG
         named = await asyncio.to_thread(found.files, effect.argv) if long else found.files(effect.argv)
-        files = {name: await self._digest(file) for name, file in named.items()}
+        files = {name: await digest_aside(file) for name, file in named.items()}
         return Description(
             # What can reach the network can change what is there, so it is not held to reading.
             actions=(
@@ -139,7 +134,7 @@ class CommandPerformer:
             summary=f"Run {line}",
             preview=_preview(effect, found, environment, files, sandboxed=sandboxed, network=network),
             bound={
-                "program": [found.program, await self._digest(found.program)],
+                "program": [found.program, await digest_aside(found.program)],
                 "folder": found.cwd,
                 "files": files,
                 "loading": {name: value for name, value in environment.items() if _LOADING.fullmatch(name)},
@@ -199,23 +194,6 @@ class CommandPerformer:
         raise NoSuchCommand(
             f"There is no program {name!a} that can be run.", fix=f"Install it, or correct its name.{where}"
         )
-
-    async def _digest(self, path: str) -> str:
-        """What a file is known by. Kept as long as the system says that the file has not changed."""
-        try:
-            status = os.stat(path)
-        except OSError:
-            return "gone"
-        if status.st_size > _HASHED:
-            return f"{status.st_size} bytes of {status.st_mtime_ns}, {status.st_ctime_ns}, {status.st_ino}"
-        # The last of these cannot be set by anybody, so a file that was changed and given its old time is noticed.
-        key = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        if key not in self._digests:
-            if len(self._digests) > 1_000:
-                self._digests.clear()
-            large = status.st_size > _AT_ONCE
-            self._digests[key] = await asyncio.to_thread(_hash, path) if large else _hash(path)
-        return self._digests[key]
 
     # --- running it ---
 
@@ -456,17 +434,6 @@ def _preview(
 
 def _short(digest: str) -> str:
     return digest[:12] if re.fullmatch(r"[0-9a-f]{64}", digest) else digest
-
-
-def _hash(path: str) -> str:
-    hashed = sha256()
-    try:
-        with open(path, "rb") as file:
-            while piece := file.read(_AT_ONCE):
-                hashed.update(piece)
-    except OSError as error:
-        return f"unreadable ({error.strerror})"
-    return hashed.hexdigest()
 
 
 def _failed(code: str, message: str, fix: str, running: Running) -> Failed:

@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ import msgspec
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Trust
 from cuebook.performers.addresses import is_loopback
+from cuebook.performers.contents import digest_of
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _INTERPRETER = re.compile(r"(python|pypy|node|nodejs|bun|deno|ruby|perl|php|lua|bash|sh|dash|zsh|tsx|uv)[\d.]*")
@@ -96,7 +97,7 @@ def launch(server: McpServer, workspace: Path, sandbox: str) -> Launch:
     program = _program(server.command, cwd, env) if server.command else ""
     script = _script(server.command, program, cwd)
     argv = (program or server.command[0], *server.command[1:]) if server.command else ()
-    contents = {path: _digest_of_file(path) for path in script}
+    contents = {path: _labelled(digest_of(path)) for path in script}
     seen = {
         "server": msgspec.to_builtins(server),
         "program": program,
@@ -162,25 +163,8 @@ def _is_code(path: str) -> bool:
 _CODE = (".py", ".pyz", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".sh", ".bash", ".lua", ".jar", ".wasm")
 
 
-_HASHED = 50 << 20
-_digests: dict[tuple[str | int, ...], str] = {}
-
-
-def _digest_of_file(path: str) -> str:
-    """Kept as long as the system says that the file has not changed."""
-    try:
-        status = os.stat(path)
-        key = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        if status.st_size > _HASHED:
-            return f"{status.st_size} bytes of {status.st_mtime_ns}, {status.st_ctime_ns}, {status.st_ino}"
-        if key not in _digests:
-            if len(_digests) > 200:
-                _digests.clear()
-            with open(path, "rb") as file:
-                _digests[key] = f"sha256 {file_digest(file, 'sha256').hexdigest()}"
-        return _digests[key]
-    except OSError as error:
-        return f"unreadable: {error.strerror}"
+def _labelled(digest: str) -> str:
+    return digest if " " in digest or digest == "gone" else f"sha256 {digest}"
 
 
 def _consists_of(program: str, script: tuple[str, ...]) -> tuple[str, ...]:
