@@ -119,6 +119,16 @@ def waiting(table: Table, folder: Path) -> None:
     table.add("answering one of them, to its end", answer, "ms", "under 50 ms", answer < 50)
 
 
+def gated(table: Table, rounds: int) -> None:
+    _say("commands through the gate ...")
+    command = [sys.executable, "-m", "bench.gate", "--rounds", str(20 * rounds)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
+    result = json.loads(done.stdout.splitlines()[-1])
+    table.add(f"a command in {result['sandbox']}, started bare", result["bare"], "ms")
+    table.add("the same through the gate", result["whole"], "ms")
+    table.add("what the gate adds", result["added"], "ms", "under 1 ms", result["added"] < 1)
+
+
 def starting(table: Table, rounds: int) -> None:
     _say("starting ...")
     for what, command, most in (
@@ -154,7 +164,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--json", action="store_true", help="one JSON object as the last line")
     options.add_argument("--no-peers", action="store_true", help="leave out the other engines")
-    options.add_argument("--only", choices=["starting", "alone", "together", "waiting"], help="a part of it")
+    options.add_argument("--only", choices=["starting", "gated", "alone", "together", "waiting"], help="a part of it")
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--folder", type=Path, default=None, help="where the databases lie; default: here")
     chosen = options.parse_args()
@@ -165,6 +175,8 @@ def main() -> None:
         peers = not chosen.no_peers
         if chosen.only in (None, "starting"):
             starting(table, chosen.rounds)
+        if chosen.only in (None, "gated"):
+            gated(table, chosen.rounds)
         if chosen.only in (None, "alone"):
             alone(table, folder, chosen.rounds, peers)
         if chosen.only in (None, "together"):

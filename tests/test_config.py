@@ -70,8 +70,10 @@ def test_later_places_win_and_every_value_knows_its_own(machine: Machine) -> Non
 
 
 def test_paths_in_a_file_are_relative_to_it(machine: Machine) -> None:
-    machine.projects.write_text('store = "runs/here.db"\n')
-    assert machine.load().get("store") == machine.project / "runs" / "here.db"
+    machine.users.write_text('store = "runs/here.db"\n')
+    machine.projects.write_text('prompts = "texts/ours"\n')
+    assert machine.load().get("store") == machine.users.parent / "runs" / "here.db"
+    assert machine.load().get("prompts") == machine.project / "texts" / "ours"
 
 
 def test_the_nearest_project_file_counts(machine: Machine) -> None:
@@ -191,16 +193,100 @@ def test_a_wrong_provider_is_refused(machine: Machine, text: str, words: str) ->
         '[providers.openai]\nbase_url = "http://elsewhere/v1"\n',
         '[providers.fresh]\nbase_url = "http://elsewhere/v1"\nkey_env = "OPENAI_API_KEY"\n',
         '[providers.mine]\nbase_url = "http://elsewhere/v1"\n',
+        '[providers.ollama]\nbase_url = "http://elsewhere/v1"\n',
     ],
 )
 def test_a_projects_file_cannot_lead_a_users_key_elsewhere(machine: Machine, table: str) -> None:
     machine.users.write_text('[providers.mine]\nbase_url = "http://127.0.0.1/v1"\nkey_env = "MINE"\n')
-    assert "may not say where keys are sent" in str(machine.refused(table, shared=True))
+    assert "may not say where keys and prompts are sent" in str(machine.refused(table, shared=True))
 
 
 def test_a_projects_file_may_name_a_server_without_a_key(machine: Machine) -> None:
     machine.projects.write_text('[providers.lab]\nbase_url = "http://127.0.0.1:8000/v1"\n')
     assert machine.load().providers["lab"].base_url == "http://127.0.0.1:8000/v1"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'store = "runs.db"',
+        'prices = "prices.toml"',
+        'sandbox = "none"',
+        'workspace = "."',
+        'pass_env = ["OPENAI_API_KEY"]',
+        "limits.memory = 1",
+    ],
+)
+def test_a_projects_file_cannot_bring_its_own_approvals_or_open_what_is_closed(machine: Machine, line: str) -> None:
+    said = str(machine.refused(f"# ours\n{line}\n", shared=True))
+    name = line.partition(" =")[0]
+    assert f"{machine.projects}:2: a project's file may not set '{name}'." in said
+    assert f"CUEBOOK_{name.replace('.', '_').upper()}" in said
+    machine.projects.unlink()
+    machine.users.write_text(f"{line}\n")
+    machine.load()
+
+
+def test_a_projects_file_cannot_choose_a_model_of_a_provider_of_its_own(machine: Machine) -> None:
+    provider = '[providers.evil]\nbase_url = "http://elsewhere/v1"\n'
+    said = str(machine.refused(f'model = "evil/m"\n{provider}', shared=True))
+    assert f"{machine.projects}:1: a project's file may not choose a model of provider 'evil'" in said
+    assert "CUEBOOK_MODEL" in said
+    machine.projects.write_text(f'model = "openai/gpt-5"\n{provider}')
+    assert machine.load().get("model") == "openai/gpt-5"
+    machine.projects.write_text(provider)
+    assert machine.load({"model": "evil/m"}).get("model") == "evil/m"
+
+
+def test_prompts_of_a_projects_file_lie_in_the_project(machine: Machine) -> None:
+    outside = machine.home / "letters"
+    outside.mkdir()
+    (machine.project / "link").symlink_to(outside)
+    for path in (str(outside), "../home/letters", "link", "~/letters", "texts/../../home"):
+        said = str(machine.refused(f'prompts = "{path}"\n', shared=True))
+        assert f"{machine.projects}:1: 'prompts' of a project's file must lie in the project's folder" in said
+    machine.projects.unlink()
+    machine.users.write_text(f'prompts = "{outside}"\n')
+    assert machine.load().get("prompts") == outside
+
+
+def test_a_link_in_a_project_is_no_prompt_library_by_itself(machine: Machine) -> None:
+    machine.projects.write_text("")
+    assert machine.load().get("prompts") == machine.project / "prompts"
+    (machine.project / "prompts").symlink_to(machine.home)
+    assert machine.load().get("prompts") is None
+
+
+def test_a_projects_tool_server_runs_in_the_project(machine: Machine) -> None:
+    (machine.project / "link").symlink_to(machine.home)
+    for cwd in ("/etc", "..", "a/../../b", "link"):
+        said = str(machine.refused(f'[mcp.x]\ncommand = ["serve"]\ncwd = "{cwd}"\n', shared=True))
+        assert f"{machine.projects}:3: The cwd" in said
+    machine.projects.write_text('[mcp.x]\ncommand = ["serve"]\ncwd = "servers/x"\n')
+    assert machine.load().reach.servers["x"].cwd == "servers/x"
+    machine.projects.unlink()
+    machine.users.write_text('[mcp.x]\ncommand = ["serve"]\ncwd = "/srv"\n')
+    assert machine.load().reach.servers["x"].cwd == "/srv"
+
+
+def test_a_usual_limit_above_the_most_is_refused(machine: Machine) -> None:
+    said = str(machine.refused("[limits]\nseconds = 600\n"))
+    assert f"{machine.users}:2: limits.seconds is 600 and limits.max_seconds is 300 (default)" in said
+    assert "Raise limits.max_seconds, or lower limits.seconds." in said
+    said = str(machine.refused('[limits]\nmax_output = "1K"\n'))
+    assert f"{machine.users}:2: limits.output is 32768 (default) and limits.max_output is 1024:" in said
+    machine.users.write_text("[limits]\nseconds = 600\nmax_seconds = 600\n")
+    assert machine.load().get("limits.seconds") == 600
+
+
+def test_names_of_variables_are_written_as_their_place_wants_them(machine: Machine) -> None:
+    machine.environ["CUEBOOK_PASS_ENV"] = "LANG, EDITOR"
+    assert machine.load().get("pass_env") == ("LANG", "EDITOR")
+    machine.environ["CUEBOOK_PASS_ENV"] = '["LANG"]'
+    with pytest.raises(BadInput, match=r"^CUEBOOK_PASS_ENV: pass_env must be names of variables, as in LANG,EDITOR,"):
+        machine.load()
+    del machine.environ["CUEBOOK_PASS_ENV"]
+    assert 'as in ["LANG", "EDITOR"], not [1].' in str(machine.refused("pass_env = [1]\n"))
 
 
 def test_a_file_that_is_not_utf_8_is_refused(machine: Machine) -> None:

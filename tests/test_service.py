@@ -90,7 +90,8 @@ async def test_a_playbooks_text_becomes_a_run(store: Store, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("text", "inputs"), [(BOOK, {}), ("no playbook at all", {}), ("# Only a title\n", {})])
-async def test_bad_input_creates_nothing(text: str, inputs: dict[str, Any], service: Service) -> None:
+async def test_bad_input_creates_nothing(text: str, inputs: dict[str, Any], store: Store) -> None:
+    service = Service(store, {})
     with pytest.raises(BadInput):
         await service.start(text, "greeting.txt", inputs, Settings())
     assert await service.runs() == []

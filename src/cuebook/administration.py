@@ -48,6 +48,7 @@ class Administration:
         self._clock = clock
 
     async def policy(self, who: Principal = Principal()) -> Policy:
+        who.require("viewer", "look at the policy")
         return await self._today(who.tenant)
 
     # --- users ---
@@ -149,6 +150,7 @@ class Administration:
 
     async def trusts(self, subject: str, who: Principal = Principal()) -> str | None:
         """The digest of what was trusted under this name."""
+        who.require("viewer", "look at what is trusted")
         found = (await self.store.kept(who.tenant, "trust")).get(subject)
         return None if found is None else str(found["digest"])
 

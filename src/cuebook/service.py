@@ -22,41 +22,30 @@ from cuebook.administration import Administration, Today, no_policy
 from cuebook.dialects import registry
 from cuebook.gate.people import NotAllowed, Principal
 from cuebook.gate.policy import Policy
-from cuebook.kernel.context import Text, digest_of
+from cuebook.kernel.context import digest_of
 from cuebook.kernel.effects import Effect, Program, Reply
 from cuebook.kernel.engine import Engine, Observer, WatchFunction
 from cuebook.kernel.errors import BadInput, Busy, NotFound, Refused
 from cuebook.kernel.events import (
     ENDED,
     WAITING,
-    ArtifactMade,
     ModelAsked,
     Performed,
     RunFinished,
     Suspended,
     TextChunk,
     TextReset,
-    ValueSet,
 )
 from cuebook.kernel.journal import Entry, Place, Verdict, outcome_from, without_void
 from cuebook.kernel.ports import Gate, Performer, Redactor, Store
 from cuebook.kernel.rehearsal import Rehearsal
-from cuebook.kernel.run import Budget, RunRow, Settings, Signal, StepRow, WaitRow
+from cuebook.kernel.run import Budget, RunRow, Settings, Signal, WaitRow
+from cuebook.views import RunView, Shown, view_of
+
+PYTHON = "python"
+"""The dialect of runs whose program was handed in as Python: only whoever has it can drive them."""
 
 ID_LETTERS = "abcdefghjkmnpqrstvwxyz23456789"
-
-
-class RunView(msgspec.Struct, frozen=True):
-    """A run with everything a person looks at."""
-
-    run: RunRow
-    steps: list[StepRow]
-    waits: list[WaitRow]
-    values: dict[str, Any]
-    outputs: dict[str, Text]
-    """Each step's last text, by label."""
-    artifact: ArtifactMade | None
-    result: Any
 
 
 __all__ = ["Principal", "RunView", "Service"]
@@ -80,6 +69,7 @@ class Service(Administration):
         programs: Callable[[RunRow, str, dict[str, Any]], Callable[[Any], Program[Any]]] | None = None,
         **engine: Any,
     ) -> None:
+        self._own_programs = programs is not None
         self.engine = Engine(
             store, programs or _program_of, performers, gate=gate, redactor=redactor, watches=watches, **engine
         )
@@ -106,10 +96,15 @@ class Service(Administration):
         who.require("runner", "start runs")
         await self._learn(who.tenant)
         self._check_secrets(text, name, inputs)
-        dialect = registry.detect(text, name)
-        document = dialect.parse(text, name)
-        accepted = dialect.accept(document, inputs)
-        row = self._row(dialect.name, dialect.interpreter, digest_of(text), name, who)
+        self._make_key()
+        if self._own_programs:
+            document, accepted = None, dict(inputs)
+            row = self._row(PYTHON, 1, digest_of(text), name, who)
+        else:
+            dialect = registry.detect(text, name)
+            document = dialect.parse(text, name)
+            accepted = dialect.accept(document, inputs)
+            row = self._row(dialect.name, dialect.interpreter, digest_of(text), name, who)
         row.model = settings.model
         policy = None if self.engine.gate is None else (await self._policy_of(document, name, who)).snapshot()
         await self.engine.start(row, text, accepted, settings, policy)
@@ -133,6 +128,8 @@ class Service(Administration):
         """A restart with edits: values and settings that hold from this step on."""
         who.require("runner", "start runs")
         parent = await self.get(run, who)
+        await self._learn(who.tenant)
+        self._check_secrets("", "", {**dict(values or {}), **dict(settings or {})})
         known = [s for s in await self.store.steps(parent.id) if s.label == step and s.path == path and s.seq]
         if visit is not None:
             known = [s for s in known if s.visit == visit]
@@ -148,7 +145,9 @@ class Service(Administration):
 
     async def drive(self, run: str) -> RunRow:
         """Goes on with a run until it waits for someone or ends. Where another process has it, follows that one."""
-        await self._learn((await self.store.run(run)).tenant)
+        row = await self.store.run(run)
+        self.check_program(row)
+        await self._learn(row.tenant)
         while True:
             try:
                 row = await self.engine.drive(run)
@@ -161,6 +160,14 @@ class Service(Administration):
             expiry = min((w.expires for w in await self.store.waits(run=run) if w.expires is not None), default=0.0)
             await asyncio.sleep(max(0.0, expiry - self.engine.clock()))
             await self.store.expire(self.engine.clock())
+
+    def check_program(self, row: RunRow) -> None:
+        """Refuses to drive a run whose program is not here. It would come to nothing, or to something else."""
+        if row.dialect == PYTHON and not self._own_programs:
+            raise Refused(
+                f"Run {row.id} is a Python program's: it goes on when that program drives it.",
+                fix="What was decided is kept until then.",
+            )
 
     async def follow(self, run: str) -> RunRow:
         """Waits until a run that another process drives is let go."""
@@ -176,7 +183,7 @@ class Service(Administration):
         if token is None:
             who.require("runner", "answer questions")
         if row.kind != "question":
-            raise BadInput(f"{row.id} is no question but a {row.kind}.", fix=_how_to(row))
+            raise BadInput(f"{row.id} is no question: it is about {_ABOUT[row.kind]}.", fix=_how_to(row))
         return await self._complete(row, {"value": _fitting(row, value)}, who)
 
     async def resume(
@@ -219,7 +226,7 @@ class Service(Administration):
         if row.kind == "approval":
             return await self._complete(row, _approval(row, decision, reason, who), who)
         if row.kind != "in_doubt":
-            raise BadInput(f"{row.id} is not to be decided: it is a {row.kind}.", fix=_how_to(row))
+            raise BadInput(f"{row.id} is not to be decided: it is about {_ABOUT[row.kind]}.", fix=_how_to(row))
         answer: dict[str, Any] = {"decision": decision, "reason": reason}
         if decision == "done":
             answer["outcome"] = _checked_outcome(row, outcome)
@@ -275,24 +282,7 @@ class Service(Administration):
     async def view(self, run: str, who: Principal = Principal()) -> RunView:
         row = await self.get(run, who)
         entries = without_void([entry async for entry in self.engine.entries(row.id)])
-        values: dict[str, Any] = {}
-        outputs: dict[str, Text] = {}
-        artifact: ArtifactMade | None = None
-        result: Any = None
-        for entry in entries:
-            event = entry.event
-            match event:
-                case ValueSet():
-                    values[event.name] = event.value
-                case ArtifactMade():
-                    artifact = event
-                case _:
-                    output = getattr(event, "output", None)
-                    if output is not None:
-                        outputs[entry.place.step] = output
-                    result = getattr(event, "result", result)
-        steps, waits = await self.store.steps(row.id), await self.store.waits(run=row.id)
-        return RunView(row, steps, waits, values, outputs, artifact, result)
+        return view_of(row, await self.store.steps(row.id), await self.store.waits(run=row.id), entries)
 
     async def inbox(self, who: Principal = Principal()) -> list[WaitRow]:
         """Everything that waits for a person."""
@@ -318,7 +308,7 @@ class Service(Administration):
         run = (await self.get(run, who)).id
         number, _, offset = after.partition(".")
         seq = int(number)
-        texts = _Shown()
+        texts = Shown()
         live: asyncio.Queue[Entry | TextChunk | TextReset] = asyncio.Queue()
         stop = self.engine.observe(lambda event: live.put_nowait(event) if event.run == run else None)
         try:
@@ -424,10 +414,11 @@ class Service(Administration):
         """A secret belongs into no text. What a playbook needs of one is its handle."""
         masked = self.engine.redactor.value
         found = [name] if masked(text) is not text else []
+        found += ["the playbook's name"] if masked(name) is not name else []
         found += [f"the input '{one}'" for one, value in inputs.items() if masked(value) is not value]
         if found:
             raise BadInput(
-                f"The value of a secret stands in {' and in '.join(found)}; nothing was started.",
+                f"The value of a secret stands in {masked(' and in '.join(found))}; nothing was started.",
                 fix="Take it out and give the secret's handle instead, as in env:NAME.",
             )
 
@@ -452,17 +443,21 @@ class Service(Administration):
         await self.engine.hear(signal.run)
 
     def _key(self) -> bytes:
-        """This machine's key for tokens, made on first use."""
+        """This machine's key for tokens."""
         if self._key_file is None:
             raise Refused("Tokens need a key file.", fix="Give the service a key_file.")
-        if not self._key_file.exists():
+        self._make_key()
+        return self._key_file.read_bytes()
+
+    def _make_key(self) -> None:
+        """Before anything runs beside it: whoever made it first would know it."""
+        if self._key_file is not None and not self._key_file.exists():
             made = self._key_file.with_name(f"{self._key_file.name}.{secrets.token_hex(4)}")
             with os.fdopen(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
                 file.write(secrets.token_bytes(32))
             with suppress(FileExistsError):  # another process was faster: its key counts
                 os.link(made, self._key_file)
             made.unlink()
-        return self._key_file.read_bytes()
 
     def _next(self, row: RunRow) -> str:
         return {
@@ -474,39 +469,20 @@ class Service(Administration):
         }.get(row.status, "")
 
 
-class _Shown:
-    """What one reader of a run's events has seen of the texts under way."""
-
-    def __init__(self) -> None:
-        self._until: dict[int, int] = {}
-        self._asked: dict[Place, int] = {}
-
-    def showing(self, event: TextChunk | TextReset) -> TextChunk | TextReset:
-        self._until[event.seq] = event.offset + len(event.text) if isinstance(event, TextChunk) else 0
-        return event
-
-    def lacks(self, chunk: TextChunk) -> bool:
-        return chunk.offset >= self._until.get(chunk.seq, 0)
-
-    def rest_before(self, entry: Entry) -> TextChunk | None:
-        """The end of a text that the reader has begun to see: it comes before the outcome, however slow the reader."""
-        event = entry.event
-        if isinstance(event, ModelAsked):
-            self._asked[entry.place] = entry.seq
-        if not isinstance(event, Performed):
-            return None
-        seq = self._asked.pop(entry.place, 0)
-        until = self._until.pop(seq, None)
-        self._until[seq] = 1 << 62  # what is still in the queue of it was seen
-        if until is None or not isinstance(event.outcome, Reply):
-            return None
-        text = event.outcome.text[: event.outcome.released][until:]
-        return TextChunk(entry.run, seq, entry.place.step, until, text) if text else None
-
-
 def _program_of(row: RunRow, text: str, inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
     dialect = registry.named(row.dialect)
     return dialect.start(dialect.parse(text, row.name), inputs, row.interpreter)
+
+
+_ABOUT = {
+    "question": "a question",
+    "approval": "an approval",
+    "breakpoint": "a pause",
+    "in_doubt": "an effect in doubt",
+    "budget": "a budget",
+    "timer": "a time",
+    "message": "a message",
+}
 
 
 def _of_tenant(row: RunRow, who: Principal) -> RunRow:

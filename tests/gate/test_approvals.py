@@ -10,11 +10,14 @@ import pytest
 
 from cuebook.gate import approvals
 from cuebook.gate.people import NotAllowed
-from cuebook.kernel.effects import EffectFailed, Program, RunCommand
+from cuebook.kernel.effects import AskModel, EffectFailed, Program, RunCommand
 from cuebook.kernel.errors import AlreadyAnswered, BadInput, NotFound, Refused, WaitExpired
 from cuebook.kernel.events import Performing, WaitClosed
-from cuebook.service import Principal
-from tests.gate.yard import Yard, doing
+from cuebook.kernel.ports import Admitted
+from cuebook.kernel.run import Settings
+from cuebook.service import Principal, Service
+from tests.gate.yard import BOOK, Yard, doing
+from tests.support import EchoModel
 
 HOUR = 3600.0
 
@@ -380,19 +383,13 @@ async def test_an_override_never_beats_a_deny(yard: Yard) -> None:
 async def test_a_run_without_a_policy_of_its_own_may_do_nothing(yard: Yard) -> None:
     yard.make = doing(touch())
     gate, yard.service.engine.gate = yard.service.engine.gate, None
-    row = await yard.service.start("# T\n\n## STEP 1: A\n\nB\n", "t.md", {}, (await _settings()))
+    row = await yard.service.start("# T\n\n## STEP 1: A\n\nB\n", "t.md", {}, Settings(model="test/echo"))
     yard.service.engine.gate = gate
     row = await yard.service.drive(row.id)
     assert row.status == "failed"
     assert row.error is not None
     assert row.error.code == "no_policy"
     assert not (yard.workspace / "made.txt").exists()
-
-
-async def _settings() -> Any:
-    from cuebook.kernel.run import Settings
-
-    return Settings(model="test/echo")
 
 
 # --- what is shown ---------------------------------------------------------------------------------------------
@@ -439,3 +436,101 @@ async def test_markup_in_a_command_is_shown_as_it_is_written(yard: Yard) -> None
     preview = (await yard.wait(row.id)).details["preview"]["command"]
     assert "![x](http://evil/) **safe** [bold]" in preview
     assert "\u202e" not in preview
+
+
+# --- what was found by looking for a way around -----------------------------------------------------------------
+
+
+async def test_an_approval_is_closed_once(yard: Yard) -> None:
+    row = await yard.run(touch())
+    await yard.decide(row.id, "approve")
+    closed = [e.event async for e in yard.service.engine.entries(row.id) if isinstance(e.event, WaitClosed)]
+    assert [event.how for event in closed] == ["answered"]
+
+
+async def test_who_is_asked_again_is_told_what_changed(yard: Yard) -> None:
+    script = yard.workspace / "deploy.sh"
+    script.write_text("true\n")
+    row = await yard.run(RunCommand(("sh", "deploy.sh")))
+    await yard.service.decide((await yard.wait(row.id)).id, "approve")
+    script.write_text("false\n")
+    row = await yard.service.drive(row.id)
+    assert [name for name in (await yard.wait(row.id)).details["changed"] if "deploy.sh" in name]
+
+
+async def test_a_script_that_changes_between_the_ruling_and_the_start_is_not_run(yard: Yard) -> None:
+    script = yard.workspace / "deploy.sh"
+    script.write_text("echo good > good\n")
+    row = await yard.run(RunCommand(("sh", "deploy.sh")))
+    await yard.service.decide((await yard.wait(row.id)).id, "approve")
+    examine = yard.gate.examine
+
+    async def then_changed(effect: Any, case: Any) -> Any:
+        ruling = await examine(effect, case)
+        if isinstance(ruling, Admitted):
+            script.write_text("echo bad > bad\n")
+        return ruling
+
+    yard.gate.examine = then_changed  # type: ignore[method-assign]
+    row = await yard.service.drive(row.id)
+    assert row.status == "failed"
+    assert row.error is not None
+    assert row.error.code == "changed"
+    assert not (yard.workspace / "bad").exists()
+
+
+async def test_a_read_only_command_is_asked_about_where_files_are_kept_from_being_read(yard: Yard) -> None:
+    yard.allow({"files": {"deny": ["read:.env"]}})
+    (yard.workspace / ".env").write_text("KEY=tiger")
+    row = await yard.run(RunCommand(("cat", ".env"), reads_only=True))
+    assert row.status == "awaiting_approval"
+
+
+async def test_the_network_is_denied_to_commands_where_all_of_it_is_denied(yard: Yard) -> None:
+    for egress in ({"default": "deny"}, {"deny": ["*"]}):
+        yard.allow({"egress": egress, "tools": {"allow": ["*"]}, "commands": {"allow": ["*"]}})
+        row = await yard.run(RunCommand(("true",), network=True))
+        assert row.error is not None
+        assert row.error.code == "forbidden"
+
+
+async def test_nobodys_own_override_counts_where_another_person_must_approve(yard: Yard) -> None:
+    yard.allow({"approvals": {"different_person": True}})
+    await yard.service.add_override("command", "touch made.txt", None, Principal("ada"))
+    assert (await yard.run(touch(), who=Principal("ada"))).status == "awaiting_approval"
+    assert (await yard.run(touch(), who=Principal("bob"))).status == "completed"
+
+
+async def test_a_run_does_nothing_in_another_workspace(yard: Yard) -> None:
+    yard.gate._workspace = str(yard.workspace)
+    yard.make = doing(touch())
+    row = await yard.service.start(BOOK, "yard.md", {}, Settings(model="test/echo", workspace="/somewhere/else"))
+    row = await yard.service.drive(row.id)
+    assert row.error is not None
+    assert row.error.code == "other_workspace"
+    assert not (yard.workspace / "made.txt").exists()
+
+
+async def test_a_run_asks_models_wherever_it_goes_on(yard: Yard) -> None:
+    yard.gate._workspace = str(yard.workspace)
+    yard.service.engine.performers[AskModel] = EchoModel()
+    yard.make = doing(AskModel("hello"))
+    row = await yard.service.start(BOOK, "yard.md", {}, Settings(model="test/echo", workspace="/somewhere/else"))
+    assert (await yard.service.drive(row.id)).status == "completed"
+
+
+async def test_a_fork_with_a_secret_in_its_values_is_refused(yard: Yard) -> None:
+    yard.redactor.add("env:CANARY", "canary-7f3a9c21")
+    row = await yard.run(RunCommand(("true",), reads_only=True))
+    with pytest.raises(BadInput):
+        await yard.service.fork(row.id, "1", values={"topic": "canary-7f3a9c21"})
+
+
+async def test_a_run_of_a_python_program_is_left_to_that_program(yard: Yard) -> None:
+    row = await yard.run(touch())
+    elsewhere = Service(yard.store, {}, clock=lambda: yard.now)
+    await elsewhere.decide((await yard.wait(row.id)).id, "approve")
+    with pytest.raises(Refused):
+        await elsewhere.drive(row.id)
+    assert (await yard.service.drive(row.id)).status == "completed"
+    assert (yard.workspace / "made.txt").exists()

@@ -15,7 +15,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from cuebook.gate.redaction import guard_logs
+from cuebook.gate.logs import guard_logs
 from cuebook.kernel.context import Text, ToolCall
 from cuebook.kernel.effects import (
     AnyOutcome,

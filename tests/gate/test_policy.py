@@ -326,7 +326,7 @@ def test_an_override_answers_what_would_be_asked() -> None:
     assert ruling.decision == "allow"
     assert ruling.deciding[-1].override == "o1"
     assert "ada" in ruling.deciding[-1].rule
-    assert decide(tool(), [policy({"tools": {"ask": ["*"]}})], [override("dep*")]).decision == "allow"
+    assert decide(tool(), [policy({"tools": {"ask": ["*"]}})], [override("depl*")]).decision == "allow"
     assert decide(tool("other"), [], [override("deploy")]).decision == "ask"
 
 
@@ -360,7 +360,7 @@ def test_an_override_of_the_tool_leaves_its_request_and_its_secret_to_be_asked_a
 
 
 def test_an_override_that_is_too_wide_counts_for_nothing() -> None:
-    for pattern in ("*", "d?ploy", "de*y", " *"):
+    for pattern in ("*", "d?ploy", "de*y", " *", "dep*"):
         assert decide(tool(), [], [override(pattern)]).decision == "ask"
     assert decide(Action("secret", "env:TOKEN"), [], [override("env:*", "secret")]).decision == "ask"
 
@@ -397,6 +397,14 @@ def test_the_form_of_an_overrides_pattern_is_guarded(pattern: str, safe: bool) -
         ("command", "/bin/sh -c*"),
         ("command", "env FOO=1*"),
         ("command", "sudo rm*"),
+        ("command", "git -*"),
+        ("command", "git -c*"),
+        ("command", "git push --*"),
+        ("command", "git '-*"),
+        ("tool", "git*"),
+        ("secret", "github"),
+        ("secret", "env:NOT A NAME"),
+        ("secret", "file:~/token"),
         ("secret", "env:*"),
         ("egress", "https://example.com*"),
         ("egress", "https://*"),
@@ -404,6 +412,10 @@ def test_the_form_of_an_overrides_pattern_is_guarded(pattern: str, safe: bool) -
         ("egress", "example.com:80*"),
         ("egress", "https://user@example.com/*"),
         ("egress", "not an address"),
+        ("egress", "nonsense"),
+        ("egress", "example.com"),
+        ("egress", "GET example.com/x"),
+        ("egress", "gopher://example.com/x"),
         ("file", "write:*"),
         ("file", "write:/*"),
         ("file", "src/*"),
@@ -413,6 +425,16 @@ def test_an_override_that_leaves_open_what_matters_is_refused(domain: Domain, pa
     assert problem_with(domain, pattern)
     with pytest.raises(BadInput, match="cannot be an override"):
         check_override(domain, pattern)
+
+
+def test_a_long_pattern_is_not_repeated_in_full_nor_what_cannot_be_seen() -> None:
+    with pytest.raises(BadInput) as caught:
+        check_override("tool", "x" * 5000)
+    assert len(str(caught.value)) < 300
+    assert "x" * 100 + "..." in str(caught.value)
+    with pytest.raises(BadInput) as caught:
+        check_override("tool", "a\x1b[2Jb")
+    assert "a\\x1b[2Jb" in str(caught.value)
 
 
 @pytest.mark.parametrize(

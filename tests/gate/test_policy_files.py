@@ -278,7 +278,7 @@ def test_the_example_of_the_reference_is_a_policy(tmp_path: Path) -> None:
 # --- where files are ----------------------------------------------------------------------------------
 
 
-def test_the_users_file_and_the_projects_nearest_one_are_found(tmp_path: Path) -> None:
+def test_the_users_file_and_all_of_the_projects_are_found_the_nearest_first(tmp_path: Path) -> None:
     config, work = tmp_path / "config", tmp_path / "project" / "deep" / "er"
     work.mkdir(parents=True)
     assert find(config, work) == []
@@ -286,10 +286,28 @@ def test_the_users_file_and_the_projects_nearest_one_are_found(tmp_path: Path) -
     far = write(tmp_path / "project", "", "cuebook.policy.yaml")
     assert [(one.whose, one.path) for one in find(config, work)] == [("user", users), ("project", far)]
     near = write(work.parent, "", "cuebook.policy.toml")
-    assert find(config, work)[1].path == near
+    assert [one.path for one in find(config, work)] == [users, near, far]
     # The other one's name means nothing in the wrong place.
     write(work, "", "policy.toml")
-    assert find(config, work)[1].path == near
+    assert [one.path for one in find(config, work)] == [users, near, far]
+    nearest = write(work, "", "cuebook.policy.yml")
+    assert [one.path for one in find(config, work)] == [users, nearest, near, far]
+
+
+def test_a_nearer_file_hides_nothing_that_one_above_forbids(tmp_path: Path) -> None:
+    above = write(tmp_path, '[tools]\ndeny = ["drop"]\nallow = ["deploy"]\n', "cuebook.policy.toml")
+    below = write(tmp_path / "deep", '[tools]\nallow = ["drop", "look"]\nask = ["deploy"]\n', "cuebook.policy.toml")
+    trusted: set[Path] = set()
+
+    def today(name: str) -> str:
+        policy = load_policy(tmp_path / "config", tmp_path / "deep", lambda path, digest: path in trusted)
+        return decide(Action("tool", name), [policy]).decision
+
+    assert (today("drop"), today("deploy"), today("look")) == ("deny", "ask", "ask")
+    trusted.add(below)
+    assert (today("drop"), today("deploy"), today("look")) == ("deny", "ask", "allow")
+    trusted.add(above)
+    assert (today("drop"), today("deploy"), today("look")) == ("deny", "ask", "allow")
 
 
 def test_two_kinds_of_file_in_one_place_are_refused(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from cuebook.gate.redaction import CUT, RedactingFilter, SecretRedactor, guard_logs
+from cuebook.gate.logs import RedactingFilter, guard_logs
+from cuebook.gate.redaction import CUT, SecretRedactor
 from cuebook.kernel.context import Text, ToolCall
 from cuebook.kernel.effects import CommandResult, Failed, HttpResponse, Reply, RunCommand, SecretUse, SendHttp
 from cuebook.kernel.events import Performed, Performing, ValueSet

@@ -305,3 +305,123 @@ print(open("file").read())
     assert done.stdout == "as it was\n", done.stderr
     assert os.listdir(tmp_path) == ["file"]
     assert (tmp_path / "file").read_text() == "as it was"
+
+
+# --- files that are hidden within what is open ---
+
+
+@pytest.mark.parametrize("name", WORKING)
+async def test_a_hidden_file_can_neither_be_read_nor_changed(name: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    (folder / "below").mkdir(parents=True)
+    hidden = folder / "below" / "store.db"
+    hidden.write_text("kept")
+    attempts = """
+import os, sys
+path = sys.argv[1]
+def attempt(action):
+    try:
+        print(action())
+    except OSError:
+        pass
+attempt(lambda: open(path).read())
+attempt(lambda: open("below/store.db").read())
+attempt(lambda: open(path, "w").write("owned"))
+attempt(lambda: open(path, "a").write("owned"))
+attempt(lambda: os.truncate(path, 0))
+attempt(lambda: os.unlink(path))
+attempt(lambda: os.rename(path, "moved"))
+attempt(lambda: os.rename("below", "elsewhere"))
+attempt(lambda: os.link(path, "linked"))
+attempt(lambda: open("mine", "w").write("owned"))
+attempt(lambda: os.rename("mine", path))
+attempt(lambda: os.makedirs("below2"))
+attempt(lambda: os.symlink(path, "link"))
+attempt(lambda: open("link").read())
+attempt(lambda: open("link", "w").write("owned"))
+"""
+    where: dict[str, Any] = {"readable": (str(folder),), "hidden": (str(hidden),)}
+    if name == "landlock":  # it cannot be hidden from whoever may write around it, so nothing is started there
+        with pytest.raises(NotStarted):
+            await run(choose(name), confined(python(attempts, hidden), folder, **where))
+        where["writable"] = ()
+    done = await run(choose(name), confined(python(attempts, hidden), folder, **where))
+    assert "kept" not in done.stdout, done
+    assert hidden.read_text() == "kept"
+    assert (folder / "below2").exists() == (name == "bubblewrap")
+    assert not (folder / "moved").exists()
+    assert not (folder / "linked").exists()
+
+
+@pytest.mark.parametrize("name", WORKING)
+async def test_what_is_fixed_can_be_read_and_not_changed(name: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    (folder / "env" / "lib").mkdir(parents=True)
+    (folder / "env" / "lib" / "site.py").write_text("kept")
+    attempts = """
+import os
+def attempt(action):
+    try:
+        action()
+    except OSError:
+        pass
+print(open("env/lib/site.py").read())
+attempt(lambda: open("env/lib/site.py", "w").write("owned"))
+attempt(lambda: open("env/lib/evil.pth", "w").write("owned"))
+attempt(lambda: os.rename("env", "elsewhere"))
+attempt(lambda: os.unlink("env/lib/site.py"))
+attempt(lambda: open("mine", "w").write("mine"))
+"""
+    where: dict[str, Any] = {"readable": (str(folder),), "fixed": (str(folder / "env"),)}
+    if name == "landlock":  # it cannot take a folder out of another one, so nothing is started there
+        with pytest.raises(NotStarted):
+            await run(choose(name), confined(python(attempts), folder, **where))
+        where["writable"] = ()
+    done = await run(choose(name), confined(python(attempts), folder, **where))
+    assert done.stdout == "kept\n", done
+    assert (folder / "env" / "lib" / "site.py").read_text() == "kept"
+    assert sorted(path.name for path in (folder / "env" / "lib").iterdir()) == ["site.py"]
+    assert (folder / "mine").exists() == (name == "bubblewrap")
+
+
+@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize(
+    ("hidden", "fixed"),
+    [("a/store.db", "a/env"), ("env/store.db", "env"), ("store.db", "a/b/env"), ("a/b/store.db", "a/env")],
+)
+async def test_what_is_hidden_and_what_is_fixed_do_not_uncover_each_other(
+    name: Any, tmp_path: Path, hidden: str, fixed: str
+) -> None:
+    store, env = tmp_path / hidden, tmp_path / fixed
+    store.parent.mkdir(parents=True, exist_ok=True)
+    env.mkdir(parents=True, exist_ok=True)
+    store.write_text("kept")
+    (env / "site.py").write_text("kept as well")
+    script = """
+cat "$1"; echo owned > "$1"; rm -f "$1"; echo owned > "$2/site.py"; echo owned > "$2/evil.pth"
+mv "$2" moved; for top in *; do mv "$top" "moved-$top"; done; true
+"""
+    argv = ("/bin/sh", "-c", script, "sh", hidden, fixed)
+    confinement = confined(argv, tmp_path, hidden=(str(store),), fixed=(str(env),))
+    if name == "landlock":
+        with pytest.raises(NotStarted):
+            await run(choose(name), confinement)
+    else:
+        assert (await run(choose(name), confinement)).stdout == ""
+    assert store.read_text() == "kept"
+    assert (env / "site.py").read_text() == "kept as well"
+    assert not (env / "evil.pth").exists()
+
+
+@pytest.mark.parametrize("name", WORKING)
+async def test_what_is_fixed_is_not_led_to_by_a_link_that_could_be_replaced(name: Any, tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "open", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    (folder / "env").symlink_to(elsewhere)
+    with pytest.raises(NotStarted, match="is a link"):
+        await run(choose(name), confined(("/bin/true",), folder, fixed=(str(folder / "env"),)))
+    # A link that nobody inside can replace is none of its business.
+    (tmp_path / "env").symlink_to(elsewhere)
+    done = await run(choose(name), confined(("/bin/true",), folder, fixed=(str(tmp_path / "env"),)))
+    assert done.code == 0, done.stderr

@@ -13,7 +13,7 @@ from cuebook.performers.mcp import McpServer, McpTools
 from cuebook.performers.tools import Toolbox
 from tests.gate.yard import Yard
 
-SERVER = '''
+SERVER = """
 from pathlib import Path
 from mcp.server import MCPServer
 
@@ -28,7 +28,7 @@ def note(text: str) -> str:
 
 
 server.run("stdio")
-'''
+"""
 
 
 @pytest.fixture

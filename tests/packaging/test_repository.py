@@ -11,17 +11,18 @@ ROOT = Path(__file__).resolve().parents[2]
 PINS = sorted((ROOT / "requirements").glob("*.txt"))
 
 # Written so that this file does not match itself.
-HOMES = re.compile(r"/(?:home|Users)/\w|/r[o]ot/\w")
+HOMES = re.compile(r"(?<![\w.])/(?:home|Users|r[o]ot)/\w")
 REGISTRY = re.compile(r"(?<!no-emit)-(?:index[-]url|find[-]links|trusted[-]host)\b|file:/{2}|_authToken")
 INSTALLATION = ("requirements/", "scripts/", ".ci/", "Makefile", "pyproject.toml", "bench/peers/")
 
 
 def test_no_committed_file_names_a_path_of_one_machine() -> None:
-    places = [str(ROOT), *([str(Path.home())] if len(Path.home().parts) > 1 else [])]
+    names = [str(ROOT), *([str(Path.home())] if len(Path.home().parts) > 1 else [])]
+    places = [re.compile(rf"(?<![\w.]){re.escape(name)}/") for name in names]
     found = [
         f"{name}:{number}: {line.strip()[:120]}"
         for name, number, line in committed_lines()
-        if HOMES.search(line) or any(f"{place}/" in line for place in places)
+        if HOMES.search(line) or any(place.search(line) for place in places)
     ]
     assert not found, "\n".join(found)
 
@@ -72,3 +73,11 @@ def committed() -> list[Path]:
         return [ROOT / name for name in listed.stdout.split("\0") if name]
     folders = ("src", "tests", "docs", "examples", "bench", "scripts", "requirements")
     return [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+
+
+def test_every_promise_of_the_security_page_names_a_test_that_is_there() -> None:
+    promises = [line for line in (ROOT / "docs" / "security.md").read_text().splitlines() if line.startswith("| ")]
+    named = [re.findall(r"`(tests/[\w/]+\.py)`", line) for line in promises if not line.startswith("| Promise")]
+    assert len(named) > 20
+    assert all(named), "a promise without a test"
+    assert [path for paths in named for path in paths if not (ROOT / path).is_file()] == []

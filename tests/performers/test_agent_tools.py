@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cuebook.gate.redaction import SecretRedactor
 from cuebook.gate.sandbox import choose
 from cuebook.kernel.confinement import Limits
 from cuebook.kernel.effects import Failed, SecretUse, ToolResult
@@ -345,7 +346,21 @@ async def test_files_that_must_not_be_read_are_left_out_of_a_search(box: Toolbox
     found = await desk.value(box, "Grep", {"pattern": "TOKEN"})
     assert "abc" not in found
     assert "a:1: TOKEN is set elsewhere" in found
-    assert "1 files are left out" in found
+    assert ".env" not in found
+    hidden = await desk.value(box, "Grep", {"pattern": "TOKEN=a", "glob": ".env"})
+    missing = await desk.value(box, "Grep", {"pattern": "TOKEN=x", "glob": ".env"})
+    assert hidden == missing, "whether it matches must not show"
+
+
+async def test_a_line_is_masked_before_it_is_cut(box: Toolbox, workspace: Path):
+    redactor = SecretRedactor()
+    redactor.add("long", "L" * 1_500)
+    redactor.add("key", KEY)
+    desk = Desk(masked=redactor.value)
+    for before in ("x" * (400 - 10), "L" * 1_500 + "x" * 90, "\N{FISH}" * 395):
+        (workspace / "a").write_text(f"{before}{KEY} and so on\n")
+        found = await desk.value(box, "Grep", {"pattern": "and so on"})
+        assert KEY[:8] not in found, before[:5]
 
 
 async def test_a_search_that_takes_too_long_ends(box: Toolbox, workspace: Path):
@@ -527,6 +542,22 @@ async def test_a_provider_that_answers_nothing_useful_is_told(
     served.pages["/search"] = (status, "application/json", body)
     box = tools_in(workspace, SearchProvider("searxng", url=url))
     assert (await Desk().failure(box, "WebSearch", {"query": "x"})).code == code
+
+
+@pytest.mark.parametrize("status", [403, 200])
+async def test_what_a_provider_answers_is_masked_before_it_is_cut(
+    workspace: Path, site: tuple[Site, str], status: int
+) -> None:
+    served, url = site
+    text = "x" * (500 - 10) + KEY + " is no valid key"
+    body = text if status == 403 else json.dumps({"web": {"results": [{"title": text[300:], "description": text}]}})
+    served.pages["/res/v1/web/search"] = (status, "application/json", body.encode())
+    redactor = SecretRedactor()
+    redactor.add("key", KEY)
+    box = tools_in(workspace, SearchProvider("brave", url=url, key="env:SEARCH_KEY"))
+    outcome = await Desk(masked=redactor.value).perform(box, "WebSearch", {"query": "x"})
+    assert isinstance(outcome, Failed) == (status == 403)
+    assert KEY[:8] not in repr(outcome)
 
 
 async def test_nothing_found_is_an_answer(workspace: Path, site: tuple[Site, str]):

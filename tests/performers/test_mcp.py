@@ -17,6 +17,7 @@ from cuebook.kernel.effects import Failed, SecretUse, ToolResult
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Action
 from cuebook.performers.mcp import McpServer, connection, mcp_servers
+from cuebook.performers.mcp.server import launch
 from cuebook.performers.tools import Toolbox
 from tests.performers.mcp_bench import BY_HAND, SECRET, Bench, Trusting, assert_nothing_left, running
 from tests.performers.toolcalls import Desk, described, not_described
@@ -219,6 +220,54 @@ async def test_a_program_that_is_a_script_is_known_by_its_content(bench: Bench):
     assert before.digest != after.digest
 
 
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        (("./bin",), "bin"),
+        (("env", "python3", "server.py"), "server.py"),
+        (("python3", "-u", "-X", "dev", "server.py"), "server.py"),
+        (("python3", "-W", "notes.txt", "server.py"), "server.py"),
+        (("python3", "server"), "server"),
+        (("sh", "-c", "exec python3 server.py --fast"), "server.py"),
+        (("env", "--chdir=.", "sh", "server"), "server"),
+        (("true", "--load=server.py"), "server.py"),
+    ],
+)
+async def test_whatever_code_a_command_names_is_known_by_its_content(bench: Bench, command: Any, file: str):
+    bench.trust = Trusting(all=False)
+    for name in ("bin", "server.py", "server", "notes.txt"):
+        (bench.workspace / name).write_bytes(b"\x7fELF good")
+    (bench.workspace / "bin").chmod(0o755)
+    server = McpServer("s", command=command)
+    (before,) = (await described(bench.serve(server), "s.t")).trusts
+    assert before == (await described(bench.serve(server), "s.t")).trusts[0]
+    assert str(bench.workspace / file) in before.preview["files as they are now"]
+    (bench.workspace / file).write_bytes(b"\x7fELF evil")
+    (after,) = (await described(bench.serve(server), "s.t")).trusts
+    assert before.digest != after.digest
+
+
+async def test_data_that_a_server_may_write_is_no_part_of_what_was_agreed_to(bench: Bench):
+    bench.trust = Trusting(all=False)
+    (bench.workspace / "data.db").write_text("1")
+    server = McpServer("s", command=(sys.executable, BY_HAND, "greets", "data.db"))
+    (before,) = (await described(bench.serve(server), "s.t")).trusts
+    (bench.workspace / "data.db").write_text("2")
+    assert (await described(bench.serve(server), "s.t")).trusts == (before,)
+
+
+async def test_a_person_sees_what_a_server_may_reach(bench: Bench):
+    bench.trust = Trusting(all=False)
+    (trust,) = (await described(bench.by_hand("greets", readable=("/opt",)), "s.t")).trusts
+    assert trust.preview["may read"] == f"the system's programs, and\n{bench.workspace}\n/opt"
+    assert trust.preview["may change"] == f"the workspace, {bench.workspace}"
+    assert trust.preview["network"] == "not allowed"
+    seen = launch(McpServer("s", command=("true",)), bench.workspace, "none").trust.preview
+    for what in ("may read", "may change"):
+        assert "without a sandbox" in seen[what]
+    assert seen["network"] == "allowed"
+
+
 async def test_a_server_that_describes_its_tool_otherwise_after_a_restart_is_not_called(bench: Bench):
     box = bench.by_hand("changes", str(bench.workspace / "starts"))
     assert await Desk().value(box, "s.t") == "start 1"
@@ -285,6 +334,49 @@ async def test_a_server_that_died_says_how(bench: Bench):
     assert failed.details["exit_code"] == 9
     assert failed.details["stderr"] == "out of memory"
     assert "look before you repeat it" in failed.fix
+
+
+def halves_of(secret: str, text: str) -> list[str]:
+    """Pieces of a secret that stand in a text without the rest of it, and so would not be masked."""
+    left = text.replace(secret, "")
+    return [secret[at : at + 8] for at in range(len(secret) - 7) if secret[at : at + 8] in left]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "sys.stderr.write(s + 'x' * 1980 + '\\n')",
+        "sys.stderr.write('x' * 190 + s + '\\n')",
+        "sys.stderr.write(s + 'x' * 4086 + '\\n')",
+        "sys.stderr.write('x' * 4090 + s + '\\nover\\n')",
+        "sys.stderr.write('x' * 70_000 + s); sys.stderr.flush(); time.sleep(0.2); sys.stderr.write('\\n')",
+        "sys.stderr.write('x' * 6000 + s[:12]); sys.stderr.flush(); time.sleep(0.3); sys.stderr.write(s[12:] + '\\n')",
+        "sys.stderr.write((s + '\\n') * 1000)",
+        "print('x' * 190 + s)",
+        "print('x' * 90 + s)",
+    ],
+)
+async def test_what_a_server_said_is_told_in_whole_lines_or_not_at_all(bench: Bench, code: str):
+    script = bench.workspace / "server.py"
+    script.write_text(f"import os, sys, time\ns = os.environ['TOKEN']\n{code}\nsys.stdout.flush()\nsys.exit(3)\n")
+    box = bench.serve(McpServer("s", command=(sys.executable, "server.py"), secret_env={"TOKEN": "env:TOKEN"}))
+    failed = await Desk().failure(box, "s.t")
+    assert failed.code == "server_failed"
+    told = [failed.message, *map(str, failed.details.values())]
+    assert [halves_of(SECRET, text) for text in told] == [[]] * len(told)
+    assert all(len(text) < 5_000 for text in told)
+
+
+async def test_a_line_that_is_still_being_written_is_not_told(bench: Bench):
+    script = bench.workspace / "server.py"
+    script.write_text(
+        "import os, sys, time\nsys.stderr.write('begun\\n' + os.environ['TOKEN'][:12])\nsys.stderr.flush()\ntime.sleep(600)\n"
+    )
+    server = McpServer("s", command=(sys.executable, "server.py"), secret_env={"TOKEN": "env:TOKEN"})
+    failed = await Desk().failure(bench.serve(server, start_seconds=2.0), "s.t")
+    assert failed.code == "timeout"
+    assert "begun" in failed.message
+    assert halves_of(SECRET, repr(failed)) == []
 
 
 @pytest.mark.parametrize("name", ["silent", "deaf"])

@@ -32,11 +32,11 @@ CANARY = b"canary: nobody may read this"
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A root with something in it, and beside it what must not be reached: files, folders, a name that begins alike."""
-    made = tmp_path / "root"
+    made = tmp_path / "top"
     (made / "folder" / "deep").mkdir(parents=True)
     (made / "a.txt").write_bytes(b"inside")
     (made / "folder" / "b.txt").write_bytes(b"inside too")
-    for outside in (tmp_path / "outside", tmp_path / "root-but-not", tmp_path / "ROOT"):
+    for outside in (tmp_path / "outside", tmp_path / "top-but-not", tmp_path / "TOP"):
         outside.mkdir()
         (outside / "canary.txt").write_bytes(CANARY)
     (tmp_path / "canary.txt").write_bytes(CANARY)
@@ -50,7 +50,7 @@ LINKS: dict[str, Callable[[Path], str]] = {
     "relative-folder": lambda root: "../outside",
     "parent": lambda root: "..",
     "through-a-folder": lambda root: "folder/../../canary.txt",
-    "in-and-out": lambda root: "../root/../canary.txt",
+    "in-and-out": lambda root: "../top/../canary.txt",
     "alike": lambda root: f"{root}-but-not/canary.txt",
     "slash": lambda root: "/",
     "to-a-link": lambda root: "relative-folder",
@@ -72,8 +72,8 @@ def untouched(root: Path) -> bool:
     folders_beside = [path for path in root.parent.iterdir() if path != root and path.is_dir()]
     found = [*root.parent.iterdir(), *(path for folder in folders_beside for path in folder.rglob("*"))]
     beside = {path.relative_to(root.parent).as_posix() for path in found}
-    folders = {"root", "outside", "root-but-not", "ROOT"}
-    canaries = {"canary.txt", *(f"{name}/canary.txt" for name in folders - {"root"})}
+    folders = {"top", "outside", "top-but-not", "TOP"}
+    canaries = {"canary.txt", *(f"{name}/canary.txt" for name in folders - {"top"})}
     contents = {(root.parent / name).read_bytes() for name in canaries}
     return beside == folders | canaries and contents == {CANARY}
 
@@ -298,16 +298,16 @@ def test_no_descriptor_is_left_open(linked: Path) -> None:
 
 # --- anything at all --------------------------------------------------------------------------------------
 
-TRICKS = "|..|.|/|~|a.txt|A.TXT|folder|FOLDER|canary.txt|outside|root|\0|\\|new|..\\|%2e%2e|．．|‥|proc|self|cwd|etc|\n| |\ud800"
+TRICKS = "|..|.|/|~|a.txt|A.TXT|folder|FOLDER|canary.txt|outside|top|\0|\\|new|..\\|%2e%2e|．．|‥|proc|self|cwd|etc|\n| |\ud800"
 PIECES = st.sampled_from([*TRICKS.split("|"), *LINKS])
 PATHS = st.one_of(st.text(max_size=30), st.lists(PIECES, max_size=7).map("/".join), st.lists(PIECES).map("".join))
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("paths") / "root"
+    made = tmp_path_factory.mktemp("paths") / "top"
     (made / "folder").mkdir(parents=True)
-    for outside in ("outside", "root-but-not", "ROOT"):
+    for outside in ("outside", "top-but-not", "TOP"):
         (made.parent / outside).mkdir()
         (made.parent / outside / "canary.txt").write_bytes(CANARY)
     (made.parent / "canary.txt").write_bytes(CANARY)
@@ -319,7 +319,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(path=PATHS)
 @example("folder/../../canary.txt")
 @example("to-a-link/canary.txt")
-@example("parent/root/parent/canary.txt")
+@example("parent/top/parent/canary.txt")
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_path_whatever_reads_or_writes_outside(shared: Path, path: str) -> None:
     try:

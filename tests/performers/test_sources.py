@@ -201,8 +201,27 @@ async def test_no_prompt_leads_out_of_the_library(library: Path, tmp_path: Path,
 async def test_a_prompt_is_described_by_its_name(library: Path) -> None:
     description = await described(performer(prompts=[library]), "prompt:support/apology")
     assert isinstance(description, Description)
-    assert description.actions == (Action("file", "read:prompts/support/apology", reads_only=True),)
+    assert description.actions == (Action("file", "read:prompts/support/apology.md", reads_only=True),)
     assert isinstance(await described(performer(prompts=[library]), "prompt:../x"), Failed)
+
+
+async def test_a_prompt_in_the_workspace_is_known_to_policies_as_the_file_it_is(root: Path) -> None:
+    (root / "prompts").mkdir()
+    (root / "prompts" / "a.md").write_text("A")
+    (root / "prompts" / "b.txt").symlink_to("a.md")
+    both = performer(root, prompts=[root / "prompts"])
+    for name in ("a", "b"):
+        description = await described(both, f"prompt:{name}")
+        assert isinstance(description, Description)
+        assert [action.target for action in description.actions] == ["read:prompts/a.md"]
+        assert description.preview == {"file": str(root / "prompts" / "a.md")}
+
+
+async def test_a_prompt_is_asked_about_again_when_it_is_read(root: Path, library: Path) -> None:
+    asking = Asking(refuse=lambda action: Failed("refused_by_policy", "No."))
+    outside = performer(root, prompts=[library])
+    assert (await failure(outside, "prompt:greeting", asking)).code == "refused_by_policy"
+    assert [action.target for action in asking.asked] == ["read:prompts/greeting.md"]
 
 
 # --- URLs -------------------------------------------------------------------------------------------------

@@ -21,11 +21,13 @@ class Desk:
         limits: Limits | None = None,
         secrets: Mapping[str, str] | None = None,
         permits: Callable[[Action], Failed | None] = lambda action: None,
+        masked: Callable[[Any], Any] = lambda value: value,
     ) -> None:
         self.warnings: list[str] = []
         self._limits = limits or Limits(seconds=20)
         self._secrets = dict(secrets or {})
         self._permits = permits
+        self._masked = masked
 
     def call(self) -> Call:
         return Call(
@@ -39,6 +41,7 @@ class Desk:
             permits=self._permits,
             secrets=lambda: dict(self._secrets),
             limits=self._limits,
+            masked=self._masked,
         )
 
     async def perform(
@@ -84,6 +87,10 @@ class Recording:
     @property
     def name(self) -> SandboxName:
         return self._inner.name
+
+    @property
+    def problem(self) -> str:
+        return ""
 
     async def spawn(self, confinement: Confinement) -> Confined:
         self.started.append(confinement)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import sqlite3
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -417,3 +418,77 @@ def test_an_error_nobody_foresaw_still_names_the_file(tmp_path: Path) -> None:
     store = SqliteStore.__new__(SqliteStore)
     store.path = tmp_path / "store.db"
     says(store.translate(sqlite3.OperationalError("the moon is full")), store.path)
+
+
+# --- what lies beside a store ----------------------------------------------------------------------------
+
+
+def beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def look_into(path: Path) -> None:
+    """Opens and closes it in another process, as any program for databases would."""
+    code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT count(*) FROM runs'); c.close()"
+    subprocess.run([sys.executable, "-c", code, path], check=True)
+
+
+async def test_a_journal_that_no_cuebook_wrote_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    await SqliteStore(path).close()
+    before = path.read_bytes()
+    beside(path, "-journal").write_bytes(b"forged")
+    with pytest.raises(StoreDamaged):
+        SqliteStore(path)
+    assert path.read_bytes() == before
+    beside(path, "-journal").unlink()
+    await SqliteStore(path).close()
+
+
+async def test_a_store_in_use_is_refused_as_well_where_someone_put_a_journal(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    store = SqliteStore(path)
+    await create(store)
+    beside(path, "-journal").write_bytes(b"forged")
+    with pytest.raises(StoreDamaged) as refused:
+        SqliteStore(path)
+    says(refused.value, path)
+    assert (await store.run("run")).id == "run"
+    await store.close()
+
+
+async def test_opening_a_store_leaves_the_locks_of_whoever_has_it_open(tmp_path: Path) -> None:
+    """Closing the file anywhere in a process gives up its locks; then the next one to leave takes the log along."""
+    path = tmp_path / "runs.db"
+    store, second = SqliteStore(path), SqliteStore(path)
+    await create(store)
+    look_into(path)
+    assert beside(path, "-wal").exists()
+    await second.close()
+    await store.close()
+
+
+async def test_a_store_that_is_just_being_made_elsewhere_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    await SqliteStore(path).close()
+    journal = beside(path, "-journal")
+    journal.write_bytes(b"")
+    opening = asyncio.create_task(asyncio.to_thread(SqliteStore, path))
+    await asyncio.sleep(0.1)
+    journal.unlink()
+    await (await opening).close()
+
+
+async def test_a_store_that_was_never_finished_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.close()
+    # The journal of its first change: there was nothing before.
+    beside(path, "-journal").write_bytes(
+        struct.pack(">QIIIII", 0xD9D505F920A163D7, 0, 7, 0, 512, 4096).ljust(512, b"\0")
+    )
+    store = SqliteStore(path)
+    await create(store)
+    await store.close()
+    assert not beside(path, "-journal").exists()

@@ -40,7 +40,7 @@ def as_row(status: RunStatus, run: str = "run") -> RunRow:
 async def test_a_created_run_is_there_with_its_text_and_first_record(store: Store) -> None:
     await create(store)
     row = await store.run("run")
-    assert (row.status, row.tenant, row.owner, row.epoch, row.driver) == ("pending", "here", "me", 0, "")
+    assert (row.status, row.tenant, row.owner, row.epoch, row.driver) == ("pending", "local", "me", 0, "")
     assert await store.playbook(row.playbook) == "playbook of run"
     assert await kinds(store) == ["RunStarted"]
 
@@ -337,7 +337,7 @@ async def test_waits_belong_to_a_tenant_and_an_owner(store: Store) -> None:
 
 
 async def test_runs_are_listed_newest_first_by_tenant_and_status(store: Store) -> None:
-    for number, tenant in enumerate(["here", "there", "here"]):
+    for number, tenant in enumerate(["local", "there", "local"]):
         row = new_row("hand", f"run{number}")
         row.created, row.tenant = float(number), tenant
         await create(store, row.id, row)

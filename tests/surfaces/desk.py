@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -52,6 +53,11 @@ class Ran:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
+def _heed_interrupts() -> None:
+    """Whoever runs the tests in the background may have had Ctrl-C ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Desk:
     def __init__(self, folder: Path, url: str = "") -> None:
         self.home, self.work = folder / "home", folder / "work"
@@ -95,6 +101,7 @@ class Desk:
             stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",
+            preexec_fn=_heed_interrupts,
             **more,
         )
 

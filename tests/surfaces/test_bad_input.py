@@ -114,6 +114,19 @@ def test_one_line_says_what_is_wrong(bare_desk: Desk, prepare: Callable[[Desk], 
     assert "sk-very-secret" not in said
 
 
+@pytest.mark.parametrize("words", [["run"], ["policy", "allow", "tool"], ["secrets", "add", "x"], ["show"], []])
+def test_an_argument_that_is_no_text_is_told(bare_desk: Desk, words: list[str]) -> None:
+    said = refused(bare_desk, *words, "caf\udce9")
+    assert f"argument {len(words) + 1} is not UTF-8 text." in said
+
+
+def test_who_names_nothing_that_waits_is_led_to_the_inbox(desk: Desk) -> None:
+    assert desk.call("run", "tea.md").code == 0
+    for words in (["inbox", "nonsense"], ["decide", "nonsense", "approve"], ["answer", "nonsense", "x"]):
+        said = refused(desk, *words)
+        assert said == "cuebook: There is no wait and no run 'nonsense'. `cuebook inbox` lists what waits.\n"
+
+
 def test_several_problems_of_a_playbook_are_a_line_each(bare_desk: Desk) -> None:
     bare_desk.write("two.md", "# A\n\n## STEP 1: A\n\n@output(b)\n@tool(a, b)\n")
     ran = bare_desk.call("run", "two.md")

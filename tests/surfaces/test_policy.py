@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 
+from cuebook.kernel.journal import Place
+from cuebook.kernel.run import WaitRow
+from cuebook.surfaces.cli.wording import approval_lines
 from tests.surfaces.desk import Desk
 
 PROJECT = """\
@@ -64,12 +68,98 @@ def test_what_only_reads_is_tested_as_such(bare_desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["zork", "x"], ["tool"], ["tool", "a", "b"], ["command"], ["file", "a"], ["http"], ["http", "a", "b", "c"]],
+    [
+        *([], ["zork", "x"], ["tool"], ["tool", "a", "b"], ["command"], ["file", "a"]),
+        *(["http"], ["http", "a", "b", "c"], ["http", "GET"], ["http", "example.com"], ["http", "POST", "example.com"]),
+    ],
 )
 def test_an_action_that_cannot_be_read_is_bad_usage(bare_desk: Desk, words: list[str]) -> None:
     ran = bare_desk.call("policy", "test", *words)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.count("\n") == 1
+
+
+def test_a_tool_is_tested_as_it_is_marked(bare_desk: Desk) -> None:
+    read = bare_desk.call("policy", "test", "tool", "Read")
+    assert (read.code, "note: It only reads." in read.out) == (0, True)
+    assert bare_desk.call("policy", "test", "tool", "Write").code == 3
+    marked = bare_desk.call("policy", "test", "--reads-only", "tool", "Write")
+    assert (marked.code, "note: It may change something." in marked.out) == (3, True)
+    unknown = bare_desk.call("policy", "test", "--json", "tool", "Raed").object
+    assert unknown["notes"] == ["There is no tool named 'Raed'. It is taken as one that may change something."]
+    assert bare_desk.call("policy", "test", "--json", "tool", "network").object["notes"] == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:8080/x",
+        "http://localhost/",
+        "http://[::1]/",
+        "http://10.0.0.7/",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://printer.local/",
+    ],
+)
+def test_an_address_that_is_out_of_bounds_is_denied_unless_a_rule_names_it(bare_desk: Desk, url: str) -> None:
+    users(bare_desk, '[egress]\nallow = ["*"]\n')
+    ran = bare_desk.call("policy", "test", "http", url)
+    assert (ran.code, "refused unless an egress rule names the host" in ran.out) == (5, True)
+    assert "policy allow" not in ran.out
+    origin = "/".join(url.split("/")[:3])
+    users(bare_desk, f'[egress]\nallow = ["{origin}/*"]\n')
+    assert bare_desk.call("policy", "test", "http", url).code == 0
+
+
+def test_no_override_brings_a_host_of_this_machine_within_reach(bare_desk: Desk) -> None:
+    made = bare_desk.call("policy", "allow", "egress", "http://127.0.0.1:8080/*")
+    assert (made.code, "stays out of reach" in made.err) == (0, True)
+    assert bare_desk.call("policy", "test", "http", "http://127.0.0.1:8080/x").code == 5
+    assert bare_desk.call("policy", "allow", "egress", "https://example.com/*").err == ""
+
+
+def test_a_command_is_held_to_reading_only_where_something_holds_it(bare_desk: Desk) -> None:
+    words = ["policy", "test", "--reads-only", "command", "ls"]
+    assert bare_desk.call(*words).code == 0
+    users(bare_desk, '[files]\ndeny = ["**/.env"]\n')
+    kept = bare_desk.call(*words)
+    assert (kept.code, "could read files that the policy keeps" in kept.out) == (3, True)
+    users(bare_desk, "")
+    bare_desk.environ["CUEBOOK_SANDBOX"] = "none"
+    loose = bare_desk.call(*words)
+    assert (loose.code, "note: Without a sandbox" in loose.out) == (3, True)
+
+
+def test_a_command_in_quotes_is_one_word_and_that_is_told(bare_desk: Desk) -> None:
+    ran = bare_desk.call("policy", "test", "command", "git push")
+    assert ran.err == "cuebook: 'git push' is one word here, a program's name. Leave out the quotes.\n"
+    assert ran.out.startswith("ask: command 'git push'\n")
+    assert bare_desk.call("policy", "test", "command", "git", "a b").err == ""
+
+
+def test_looking_at_the_policy_leaves_no_store_even_on_a_disk_that_cannot_be_written(bare_desk: Desk) -> None:
+    (bare_desk.work / "file").write_text("no folder can be made below it")
+    for store in (bare_desk.store, bare_desk.work / "file" / "cuebook.db"):
+        bare_desk.environ["CUEBOOK_STORE"] = str(store)
+        before = bare_desk.files()
+        for words, code in (
+            (["policy", "test", "tool", "x"], 3),
+            (["policy", "show"], 0),
+            (["policy", "overrides"], 0),
+            (["policy", "revoke", "o1"], 2),
+            (["policy", "trust"], 2),
+            (["policy", "trust", "missing.toml"], 2),
+            (["policy", "trust", "--revoke", "missing.toml"], 0),
+            (["policy", "allow", "tool", "deploy", "--as", "eve"], 2),
+            (["secrets", "list"], 0),
+            (["secrets", "check"], 0),
+            (["secrets", "remove", "x"], 2),
+            (["users", "list"], 0),
+            (["users", "remove", "eve"], 2),
+        ):
+            ran = bare_desk.call(*words)
+            assert (words, ran.code, ran.err.count("\n")) == (words, code, int(code == 2))
+        assert bare_desk.files() == before
 
 
 def test_a_mistake_in_a_file_is_told_before_anything_is_decided(bare_desk: Desk) -> None:
@@ -100,6 +190,20 @@ def test_a_projects_file_allows_only_what_was_trusted_as_it_was_shown(bare_desk:
     assert "not trusted any more" in bare_desk.call("policy", "trust", "--revoke").out
     assert "not trusted anyway" in bare_desk.call("policy", "trust", "--revoke").out
     assert bare_desk.call("policy", "test", "command", "git", "log").code == 3
+
+
+def test_files_above_count_too_and_are_trusted_one_by_one(bare_desk: Desk) -> None:
+    above = bare_desk.work.parent / "cuebook.policy.toml"
+    above.write_text('[commands]\nallow = ["git *"]\ndeny = ["rm *"]\n')
+    below = bare_desk.write("cuebook.policy.yml", 'commands:\n  allow: ["git *", "rm *"]\n')
+    trusted = bare_desk.call("policy", "trust")
+    assert f"{below} is trusted as shown" in trusted.out
+    assert f"{above} counts too, and is trusted on its own: cuebook policy trust {above}\n" in trusted.out
+    assert bare_desk.call("policy", "test", "command", "git", "log").code == 0
+    assert bare_desk.call("policy", "test", "command", "rm", "x").code == 5
+    shown = bare_desk.call("policy", "show").out
+    assert f"project: {below} (trusted)" in shown
+    assert f"project: {above} (not trusted: it can only restrict; `cuebook policy trust {above}` trusts it)" in shown
 
 
 def test_what_a_file_shows_when_it_is_trusted_is_what_stands_in_it(bare_desk: Desk) -> None:
@@ -141,7 +245,7 @@ def test_what_is_allowed_beforehand_holds_until_it_is_revoked(bare_desk: Desk) -
     made = bare_desk.call("policy", "allow", "commands", "git push*", "--for", "8h", "--json")
     assert (made.code, made.object["domain"], made.object["state"]) == (0, "command", "holds")
     assert made.object["expires"] - made.object["created"] == 8 * 3600
-    said = bare_desk.call("policy", "allow", "egress", "https://api.example.com/*")
+    said = bare_desk.call("policy", "allow", "egress", "https://api.example.com/*", "--for", "never")
     assert "is allowed until it is revoked.\n" in said.out
 
     ran = bare_desk.call("policy", "test", "command", "git", "push", "origin")
@@ -155,6 +259,11 @@ def test_what_is_allowed_beforehand_holds_until_it_is_revoked(bare_desk: Desk) -
     listed = json.loads(bare_desk.call("policy", "overrides", "--json").out)
     assert [one["state"] for one in listed] == ["revoked", "holds"]
     assert bare_desk.call("policy", "revoke", "nothing").code == 2
+
+
+def test_what_is_allowed_beforehand_ends_after_a_week_if_nothing_else_is_said(bare_desk: Desk) -> None:
+    made = bare_desk.call("policy", "allow", "tool", "deploy", "--json").object
+    assert made["expires"] - made["created"] == 7 * 86400
 
 
 def test_an_override_does_not_get_past_a_deny(bare_desk: Desk) -> None:
@@ -171,6 +280,10 @@ def test_an_override_does_not_get_past_a_deny(bare_desk: Desk) -> None:
         ["command", "bash -c*"],
         ["secret", "env:*"],
         ["egress", "https://*"],
+        ["egress", "example.com"],
+        ["secret", "nonsense"],
+        ["command", "git -*"],
+        ["tool", "x*"],
         ["zork", "x"],
         ["command", "git push", "--for", "soon"],
     ],
@@ -187,3 +300,25 @@ def test_only_who_may_can_allow_and_trust(bare_desk: Desk) -> None:
     for words in (["allow", "tool", "x"], ["trust"]):
         ran = bare_desk.call("policy", *words, "--as", "eve")
         assert (ran.code, "eve may not" in ran.err, ran.out) == (5, True, "")
+
+
+def test_what_to_type_for_always_can_be_pasted_into_a_shell() -> None:
+    pattern = "git commit -m 'it'\\''s done'"
+    wait = WaitRow(
+        id="w1",
+        run="r1",
+        tenant="local",
+        owner="local",
+        place=Place(),
+        kind="approval",
+        prompt="Run it?",
+        purpose="",
+        details={"suggestions": [["command", pattern]]},
+    )
+    line = next(line for line in approval_lines(wait) if line.startswith("always:"))
+    assert shlex.split(line)[1:] == ["cuebook", "policy", "allow", "command", pattern]
+
+
+def test_the_help_of_users_says_that_an_approver_may_allow_beforehand(bare_desk: Desk) -> None:
+    said = " ".join(bare_desk.call("users", "add", "--help").out.split())
+    assert "approver: approve or deny what a run wants to do, and allow it beforehand." in said

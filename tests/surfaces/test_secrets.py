@@ -55,7 +55,8 @@ def test_a_secret_is_named_listed_checked_and_removed_and_never_shown(desk: Desk
     assert {one["owner"] for one in checked.object} == {"local"}
 
     removed = [desk.call("secrets", "remove", "github"), desk.call("secrets", "remove", "github")]
-    assert [one.out for one in removed] == ["github is removed.\n", "There is no secret 'github'.\n"]
+    assert [(one.code, one.out) for one in removed] == [(0, "github is removed.\n"), (2, "")]
+    assert removed[1].err.startswith("cuebook: There is no secret 'github'.")
     assert VALUE not in all_said(added, *said, listed, checked, *removed)
     assert VALUE.encode() not in b"".join(path.read_bytes() for path in desk.store.parent.iterdir())
 
@@ -109,6 +110,19 @@ def test_a_file_that_others_can_read_is_told(desk: Desk, token: Path) -> None:
     ran = desk.call("secrets", "add", "file", f"file:{token}")
     assert (ran.code, ran.out.count("chmod 600"), ran.err) == (0, 1, "")
     assert desk.call("secrets", "list").out.count("chmod 600") == 1
+
+
+def test_a_folder_is_no_secret_and_nobody_is_told_to_change_its_permissions(desk: Desk) -> None:
+    (desk.home / "folder").mkdir(mode=0o755)
+    ran = desk.call("secrets", "add", "folder", f"file:{desk.home / 'folder'}")
+    assert (ran.code, "it is no file" in ran.err, "chmod" in all_said(ran)) == (2, True, False)
+    assert desk.call("secrets", "list", "--json").object == []
+
+
+def test_where_there_is_no_keyring_that_is_told(desk: Desk) -> None:
+    ran = desk.call("secrets", "add", "db", "keyring:db")
+    assert (ran.code, "this system has no keyring that Cuebook can use" in ran.out) == (0, True)
+    assert "keyring set" not in ran.out
 
 
 def test_naming_secrets_needs_an_admin(desk: Desk) -> None:

@@ -205,7 +205,8 @@ def _names(value: Any) -> tuple[str, ...]:
     if not isinstance(names, list | tuple) or not all(
         isinstance(n, str) and _VARIABLE.fullmatch(n.strip()) for n in names
     ):
-        raise _Unfit('must be names of variables, as in ["LANG", "EDITOR"]')
+        example = "LANG,EDITOR" if isinstance(value, str) else '["LANG", "EDITOR"]'
+        raise _Unfit(f"must be names of variables, as in {example}")
     return tuple(name.strip() for name in names)
 
 
@@ -266,9 +267,13 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
 
 ENVIRONMENT = {name: f"CUEBOOK_{name.replace('.', '_').upper()}" for name in _KINDS}
 
-_GUARDED = ("sandbox", "workspace", "pass_env")
-"""What a project's file may not set: it may come with a clone, and must not open what the user closed."""
+_GUARDED = ("store", "prices", "sandbox", "workspace", "pass_env")
+"""What a project's file may not set: it may come with a clone, and must not open what the user closed, nor bring
+approvals of its own in a store, nor say what things cost.
+"""
 
+_BUILT_IN = ("openai", "anthropic", "openrouter", "ollama")
+"""Providers that a project's file may not lead elsewhere."""
 _PROVIDER_FIELDS = ("base_url", "key_env", "protocol")
 _NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -315,8 +320,10 @@ def load(
     around = projects.parent if projects is not None else folder
     if values["workspace"].value is None:
         values["workspace"] = Value(around, DEFAULT)
-    if values["prompts"].value is None:
+    if values["prompts"].value is None and _lies_in(around / "prompts", around):
         values["prompts"] = Value(around / "prompts", DEFAULT)
+    for part in ("seconds", "output"):
+        _check_most(values, f"limits.{part}", f"limits.max_{part}")
     found = Reach(tables.servers, tables.functions, tables.search)
     return Config(values, providers, found, users, projects, folder)
 
@@ -326,6 +333,26 @@ def _working_folder() -> Path:
         return Path.cwd()
     except OSError:
         raise BadInput("The working folder does not exist any more.", fix="Change to one that does.") from None
+
+
+def _lies_in(path: Path, folder: Path) -> bool:
+    """Whether a path leads nowhere else, whatever links there are on the way."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+def _check_most(values: Mapping[str, Value], name: str, most: str) -> None:
+    usual, limit = values[name], values[most]
+    if usual.value <= limit.value:
+        return
+    where = limit.origin if usual.origin == DEFAULT else usual.origin
+
+    def said(name: str, value: Value) -> str:
+        return f"{name} is {value.value:g}" + ("" if value.origin == where else f" ({value.origin})")
+
+    raise BadInput(
+        f"{where}: {said(name, usual)} and {said(most, limit)}: nothing can be more than the most.",
+        fix=f"Raise {most}, or lower {name}.",
+    )
 
 
 def _checked(name: str, given: Any, where: str) -> Any:
@@ -366,6 +393,8 @@ class _File:
             raise BadInput(f"{self._where_of(error)}: this is not TOML: {_said(error)}.", fix="Correct it.") from None
 
     def into(self, values: dict[str, Value], providers: dict[str, Provider], tables: _Tables) -> None:
+        if self.shared:
+            self._check_model()
         for name, given in self.tables.items():
             if name == "providers":
                 self._providers(given, providers)
@@ -389,6 +418,11 @@ class _File:
         value = _checked(name, given, str(origin))
         if isinstance(value, Path):
             value = self.path.parent / value
+            if self.shared and not _lies_in(value, self.path.parent):
+                raise BadInput(
+                    f"{origin}: '{name}' of a project's file must lie in the project's folder, and {value} does not.",
+                    fix=f"Set it in the {FILE} of your user, in {ENVIRONMENT[name]}, or move what it leads to.",
+                )
         values[name] = Value(value, origin)
 
     def _reach(self, name: str, table: dict[str, Any], tables: _Tables) -> None:
@@ -406,7 +440,12 @@ class _File:
                 raise refuse(f"mcp.{one}", f"Your own file has a tool server '{one}' already.", "Choose another name.")
             described = self._table(f"mcp.{one}", value)
             where = str(self._origin(f"mcp.{one}"))
-            tables.servers[one] = reach.server(one, described, where, refuse, shared=self.shared)
+            made = reach.server(one, described, where, refuse, shared=self.shared)
+            if self.shared and not _lies_in(self.path.parent / made.cwd, self.path.parent):
+                raise refuse(
+                    f"mcp.{one}.cwd", f"The cwd '{made.cwd}' is a link that leads out of the project.", "Correct it."
+                )
+            tables.servers[one] = made
 
     def _providers(self, given: Any, providers: dict[str, Provider]) -> None:
         for name, table in self._table("providers", given).items():
@@ -454,10 +493,22 @@ class _File:
         self, name: str, texts: Mapping[str, str], origin: Origin, providers: Mapping[str, Provider]
     ) -> None:
         """A project's file may come with a clone: it must not lead a key of the user's to an address of its own."""
-        if name in ("openai", "anthropic", "openrouter") or name in providers or "key_env" in texts:
+        if name in _BUILT_IN or name in providers or "key_env" in texts:
             raise BadInput(
-                f"{origin}: a project's file may not say where keys are sent, so it cannot set provider '{name}'.",
+                f"{origin}: a project's file may not say where keys and prompts are sent, so it cannot set provider '{name}'.",
                 fix=f"Move the table to the {FILE} of your user; `cuebook doctor` shows where that is.",
+            )
+
+    def _check_model(self) -> None:
+        """A clone that brought both a provider and the choice of it would have every prompt sent where it likes."""
+        model, own = self.tables.get("model"), self.tables.get("providers")
+        provider = model.strip().partition("/")[0] if isinstance(model, str) else ""
+        if isinstance(own, dict) and provider in own:
+            raise BadInput(
+                f"{self._origin('model')}: a project's file may not choose a model of provider '{provider}', which it"
+                " describes itself: every prompt would go there.",
+                fix=f"If you mean it, choose the model in the {FILE} of your user, in {ENVIRONMENT['model']} or with"
+                " --model.",
             )
 
     def _table(self, name: str, given: Any) -> dict[str, Any]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from cuebook.kernel.errors import BadInput
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
+_TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", re.ASCII)
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 _HANDLE = re.compile(r"(env|keyring|file):\S+")
 SEARCHES = ("searxng", "brave", "tavily")
@@ -90,6 +92,13 @@ def server(name: str, table: Mapping[str, Any], where: str, refuse: Refuse, *, s
             "A project's file may not trust a tool server nor give it secrets.",
             "Move the table to the cuebook.toml of your user; `cuebook doctor` shows where that is.",
         )
+    cwd = PurePosixPath(made.get("cwd", ""))
+    if shared and (cwd.is_absolute() or ".." in cwd.parts):
+        raise refuse(
+            f"{dotted}.cwd",
+            "The cwd of a project's tool server must be a folder in the workspace: relative, and without '..'.",
+            "Correct it, or move the table to the cuebook.toml of your user.",
+        )
     return ToolServer(name, where, **made)
 
 
@@ -101,6 +110,8 @@ def function(name: str, value: Any, refuse: Refuse, *, shared: bool) -> str:
             "A project's file may not name Python tools: they run inside Cuebook itself, in no sandbox.",
             "Move the table to the cuebook.toml of your user.",
         )
+    if not _TOOL.fullmatch(name):
+        raise refuse(dotted, f"'{name}' cannot be a tool's name.", "Use letters, digits, _ and -.")
     if not isinstance(value, str) or not _FUNCTION.fullmatch(value):
         raise refuse(dotted, f"{dotted} must be a function.", 'Write it as in greet = "my_tools:greet".')
     return value

@@ -25,6 +25,10 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _KEPT = "\n\t"
 
+# Characters of other categories that show as nothing, or as a blank.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_SELECTORS = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
+
 
 def shown(text: str, limit: int = SHOWN) -> str:
     """The text as it can be looked at: every character that would not be seen as itself is spelled out."""
@@ -50,7 +54,8 @@ def _plain(text: str) -> str:
 def _spelled(letter: str) -> str:
     if letter in _KEPT or letter == " ":
         return letter
-    if unicodedata.category(letter) in _UNSEEN or (letter.isspace() and letter != " "):
+    unseen = unicodedata.category(letter) in _UNSEEN or letter in _BLANK or letter.isspace()
+    if unseen or any(ord(letter) in some for some in _SELECTORS):
         return f"<U+{ord(letter):04X}>"
     return letter
 

@@ -8,17 +8,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Protocol
 
 import msgspec
 
 from cuebook.gate import approvals
 from cuebook.gate.limits import Ceilings
-from cuebook.gate.policy import Override, Policy, Reason, Ruling, approvals_of, decide_all, suggested
+from cuebook.gate.policy import (
+    Override,
+    Policy,
+    Reason,
+    Ruling,
+    approvals_of,
+    decide_all,
+    suggested,
+)
+from cuebook.gate.policy.reach import denies_network, restricts_reading
 from cuebook.gate.secrets import Vault
+from cuebook.kernel.confinement import Limits
 from cuebook.kernel.effects import Acting, AskModel, Effect, Failed, RunPlaybook, RunPython, SecretUse, Send
 from cuebook.kernel.ports import Action, Admitted, Case, Describer, Description, Needed, Redactor, Trust
 from cuebook.kernel.run import RunRow, Settings
+
+NETWORK = Action("tool", "network")
+"""How a command that needs the network says so."""
 
 INWARD: tuple[type[Effect], ...] = (Send, RunPython, RunPlaybook)
 """Effects that reach no further than Cuebook itself: a child run's own effects are examined one by one."""
@@ -44,6 +58,7 @@ class Gate:
         *,
         redactor: Redactor,
         ceilings: Ceilings = Ceilings(),
+        workspace: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._describers = dict(describers)
@@ -52,6 +67,8 @@ class Gate:
         self._vault = vault
         self._masked = redactor.value
         self._ceilings = ceilings
+        self._workspace = workspace
+        """The real path of the folder that commands and file tools are bound to here."""
         self._clock = clock
         self._snapshots: dict[str, Policy] = {}
 
@@ -68,9 +85,22 @@ class Gate:
             return policies
         uses = await self._uses(effect, case.run.tenant)
         secret = tuple(Action("secret", use.handle) for use in uses)
-        overrides = await self._overrides(case.run.tenant)
+        elsewhere = case.settings.workspace and self._workspace and case.settings.workspace != self._workspace
+        if elsewhere and not isinstance(effect, AskModel):  # a model is the same wherever it is asked from
+            return Failed(
+                "other_workspace",
+                f"The run works in {case.settings.workspace}, and this is {self._workspace}.",
+                fix="Go on with it there.",
+            )
+        overrides = await self._overrides(case.run, policies)
         actions = tuple(self._canonical(action) for action in description.actions)
         ruling = decide_all((*actions, *secret), policies, overrides, self._clock())
+        if any(action == NETWORK for action in actions) and denies_network(policies):
+            return Failed(
+                "forbidden",
+                f"{approvals.one_line(description.summary)}: it wants the network, and the policy denies all of it.",
+                fix="Allow the hosts that it needs in the policy's egress rules, and deny no more than you mean.",
+            )
         if ruling.decision == "deny":
             return _forbidden(description.summary, ruling)
         limits = self._ceilings.for_effect(effect)
@@ -80,17 +110,32 @@ class Gate:
         digest = approvals.digest(effect, description, limits)
         wanted = effect.approval if isinstance(effect, Acting) else ""
         approved = digest in case.granted
-        if (ruling.decision == "ask" or wanted) and not approved:
+        asks = ruling.decision == "ask" or bool(wanted) or _reads_what_is_kept(ruling, policies)
+        if asks and not approved:
             return self._approval(description, ruling, digest, wanted, case, policies)
         return Admitted(
             permits=_Permits(description, policies, overrides, self._clock, approved),
             secrets=lambda: self._vault.resolve_uses(uses),
             limits=limits,
             ruling=_recorded(ruling, digest if approved else ""),
+            still=(lambda: self._still(effect, case, limits, digest)) if description.bound else None,
         )
 
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
         await self._remember(run.tenant, trust, by)
+
+    async def _still(self, effect: Effect, case: Case, limits: Limits, digest: str) -> Failed | None:
+        description = await self._described(effect, case.settings)
+        if isinstance(description, Failed):
+            return description
+        if approvals.digest(effect, description, limits) == digest:
+            return None
+        return Failed(
+            "changed",
+            f"{approvals.one_line(description.summary)}: something about it changed at the last moment, so it was not"
+            " done.",
+            fix="Retry the run: it is looked at anew.",
+        )
 
     # --- for performers that need to know before they describe ---
 
@@ -150,8 +195,12 @@ class Gate:
             known = self._snapshots[case.policy] = Policy.from_snapshot(case.policy)
         return (known,) if known == today else (known, today)
 
-    async def _overrides(self, tenant: str) -> list[Override]:
-        return [msgspec.convert(body, Override) for body in (await self._kept.kept(tenant, "override")).values()]
+    async def _overrides(self, run: RunRow, policies: Sequence[Policy]) -> list[Override]:
+        """Where another person must approve, nobody's own override counts for their own run."""
+        found = [msgspec.convert(body, Override) for body in (await self._kept.kept(run.tenant, "override")).values()]
+        if approvals_of(policies).different_person:
+            return [override for override in found if override.by != run.owner]
+        return found
 
     async def _untrusted(self, description: Description, case: Case, policies: Sequence[Policy]) -> Needed | None:
         """The first thing the effect stands on that nobody has seen yet, or that is not what it was."""
@@ -192,7 +241,8 @@ class Gate:
             "summary": summary,
             "preview": approvals.preview(self._masked(description.preview)),
             "requester": case.run.owner,
-            "rules": [_said(reason) for reason in asks] or ["the step asks for approval"],
+            "rules": [_said(reason) for reason in asks] or [_why(wanted)],
+            "bound": _short(description.bound),
             "suggestions": [[reason.action.domain, pattern] for reason in asks for pattern in suggested(reason.action)],
             **terms.details,
         }
@@ -234,7 +284,7 @@ class _Permits:
         ruling = decide_all((action,), self._policies, self._overrides, self._clock())
         if ruling.decision == "allow":
             return None
-        if ruling.decision == "ask" and any(_same_place(action, shown) for shown in self._shown):
+        if ruling.decision == "ask" and any(_same_place(action, shown, ruling) for shown in self._shown):
             return None
         if ruling.decision == "ask":
             return Failed(
@@ -246,19 +296,41 @@ class _Permits:
         return _forbidden(action.target, ruling)
 
 
-def _same_place(action: Action, shown: Action) -> bool:
-    """A redirect within the origin that a person approved; anything else is something new."""
+def _same_place(action: Action, shown: Action, ruling: Ruling) -> bool:
+    """What a person approved, or reading elsewhere in the origin they approved where no rule of its own asks."""
     if action == shown:
         return True
-    if action.domain != "egress" or shown.domain != "egress":
+    if action.domain != "egress" or shown.domain != "egress" or not action.reads_only:
         return False
-    return _origin(action.target) == _origin(shown.target)
+    by_default = all(reason.where == "default" for reason in ruling.reasons)
+    return by_default and _origin(action.target) == _origin(shown.target)
 
 
 def _origin(target: str) -> tuple[str, str]:
     method, _, url = target.partition(" ")
     scheme, _, rest = url.partition("://")
     return method, f"{scheme}://{rest.partition('/')[0]}".lower()
+
+
+def _reads_what_is_kept(ruling: Ruling, policies: Sequence[Policy]) -> bool:
+    """A command that only reads is allowed by itself; not where some files must not be read, since it could."""
+    by_default = any(reason.action.domain == "command" and reason.where == "default" for reason in ruling.reasons)
+    return by_default and restricts_reading(policies)
+
+
+def _why(wanted: str) -> str:
+    return "the step asks for approval" if wanted else "it could read files that the policy keeps from being read"
+
+
+def _short(bound: Mapping[str, Any]) -> dict[str, str]:
+    """What the approval is bound to, short enough to be kept with it: to tell later what changed."""
+    flat: dict[str, str] = {}
+    for name, value in bound.items():
+        parts = value.items() if isinstance(value, dict) else [("", value)]
+        for part, one in parts:
+            made = sha256(msgspec.json.encode(one, enc_hook=str)).hexdigest()[:16]
+            flat[f"{name} {part}".strip()[:120]] = made
+    return dict(list(flat.items())[:50])
 
 
 def _nothing_more(action: Action) -> Failed | None:

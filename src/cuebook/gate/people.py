@@ -17,7 +17,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 MEANING: dict[Role, str] = {
     "viewer": "look at runs",
     "runner": "start, answer, resume and cancel runs",
-    "approver": "approve or deny what a run wants to do",
+    "approver": "approve or deny what a run wants to do, and allow it beforehand",
     "admin": "everything, and users, secrets and overrides",
 }
 

@@ -6,14 +6,12 @@ It knows values and the names they are masked with; not where values come from, 
 from __future__ import annotations
 
 import json
-import logging
 import re
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, TypeVar, cast
-from weakref import WeakSet
 
 import msgspec
 
@@ -32,6 +30,8 @@ SHORTEST_TAIL = 4
 """The beginning of a secret at the end of a text that was cut off is masked from this length on."""
 _CUT_WHERE = {"stdout": "truncated", "stderr": "stderr_truncated", "body": "truncated"}
 """Parts of an outcome, and what stands beside them that says whether their end was cut off."""
+_PLAIN = ("value", "result", "state")
+"""Fields that hold any value: in others a number stays a number."""
 _CUT_SHORT = ("length", "watch")
 """How a reply ends that was not finished."""
 
@@ -475,6 +475,8 @@ _Mask = Callable[[str], str]
 def _masked(value: Any, finder: _Finder, mask: _Mask, depth: int) -> Any:
     if isinstance(value, str):
         return mask(value)
+    if isinstance(value, int) and abs(value) >= 10 ** (SHORTEST - 1):
+        return _masked_number(value, mask)
     if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, Text):
@@ -488,6 +490,13 @@ def _masked(value: Any, finder: _Finder, mask: _Mask, depth: int) -> Any:
     if isinstance(value, msgspec.Struct):
         return _masked_struct(value, finder, depth - 1)
     return _masked_items(value, finder, depth - 1)
+
+
+def _masked_number(value: int, mask: _Mask) -> Any:
+    """A secret of digits alone comes back as a number where someone reads it as JSON."""
+    written = str(value)
+    masked = mask(written)
+    return value if masked is written else masked
 
 
 def _masked_text(text: Text, mask: _Mask) -> Text:
@@ -530,64 +539,9 @@ def _masked_struct(value: msgspec.Struct, finder: _Finder, depth: int) -> msgspe
         cut = field in _CUT_WHERE and getattr(value, _CUT_WHERE[field], False) is True
         cut = cut or (field == "content" and getattr(value, "finish", "") in _CUT_SHORT)
         old = getattr(value, field, None)
+        if isinstance(old, int) and field not in _PLAIN:
+            continue
         new = _masked(old, finder, finder.cut_text if cut else finder.text, depth)
         if new is not old:
             changes[field] = new
     return msgspec.structs.replace(value, **changes) if changes else value
-
-
-# --- logs -------------------------------------------------------------------------------------------------
-
-
-class RedactingFilter(logging.Filter):
-    """Masks secrets in the message and the traceback of a log record."""
-
-    def __init__(self, redactor: SecretRedactor) -> None:
-        super().__init__()
-        self._redactor = redactor
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if not self._redactor.known:
-            return True
-        try:
-            message = record.getMessage()
-        except Exception:  # arguments that do not fit the message: logging itself complains, about what is masked
-            record.msg, record.args = self._redactor.text(str(record.msg)), self._redactor.value(record.args)
-            return True
-        masked = self._redactor.text(message)
-        if masked != message:
-            record.msg, record.args = masked, None
-        if record.exc_info and not record.exc_text:
-            trace = logging.Formatter().formatException(record.exc_info)
-            if (masked := self._redactor.text(trace)) != trace:
-                record.exc_info, record.exc_text = None, masked
-        record.exc_text = record.exc_text and self._redactor.text(record.exc_text)
-        record.stack_info = record.stack_info and self._redactor.text(record.stack_info)
-        return True
-
-
-_guarding: WeakSet[SecretRedactor] = WeakSet()
-
-
-def guard_logs(redactor: SecretRedactor) -> Callable[[], None]:
-    """Masks secrets in every log record of this process, for as long as the redactor lives. Gives what ends it sooner.
-
-    A filter of a logger does not see the records of the loggers below it, nor of the libraries that performers use;
-    so records are masked as they are made.
-    """
-    _guarding.add(redactor)
-    made_by = logging.getLogRecordFactory()
-    if not isinstance(made_by, _MaskedRecords):
-        logging.setLogRecordFactory(_MaskedRecords(made_by))
-    return lambda: _guarding.discard(redactor)
-
-
-class _MaskedRecords:
-    def __init__(self, made_by: Callable[..., logging.LogRecord]) -> None:
-        self._made_by = made_by
-
-    def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:
-        record = self._made_by(*args, **kwargs)
-        for redactor in list(_guarding):
-            RedactingFilter(redactor).filter(record)
-        return record

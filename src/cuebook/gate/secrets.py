@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shlex
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
@@ -57,6 +58,10 @@ class SecretUnreadable(SecretProblem):
     """A secret's value cannot be read."""
 
     code = "secret_unreadable"
+
+
+class SecretNoFile(SecretUnreadable):
+    """What should hold a secret is no file."""
 
 
 class Learner(Protocol):
@@ -194,9 +199,11 @@ class Vault:
             mode = os.stat(path).st_mode
         except OSError:
             return ""
-        if not mode & (stat.S_IRWXG | stat.S_IRWXO):
+        if not stat.S_ISREG(mode) or not mode & (stat.S_IRWXG | stat.S_IRWXO):
             return ""
-        return f"Others on this machine can get at the secret {direct}. `chmod 600 {path}` keeps it to you."
+        return (
+            f"Others on this machine can get at the secret {direct}. `chmod 600 {shlex.quote(path)}` keeps it to you."
+        )
 
     def learn(self, handles: Iterable[str] = ()) -> None:
         """Tells the redactor every declared secret that can be had now, and these, so that it is masked wherever it
@@ -253,6 +260,8 @@ class Vault:
     def _in_keyring(self, name: str) -> str | SecretProblem:
         try:
             found = self._keyring(name)
+        except SecretProblem as problem:
+            return problem
         except Exception as error:
             return SecretUnreadable(
                 f"The secret keyring:{name} cannot be read: the keyring refused ({type(error).__name__}).",
@@ -276,7 +285,7 @@ def _in_file(path: str) -> str | SecretProblem:
             f"The secret {handle} cannot be read: {why}.", fix="Check the path and its permissions."
         )
     if data is None:
-        return SecretUnreadable(f"The secret {handle} cannot be read: it is no file.", fix="Give the path of a file.")
+        return SecretNoFile(f"The secret {handle} cannot be read: it is no file.", fix="Give the path of a file.")
     if len(data) > LARGEST_FILE:
         return SecretUnreadable(
             f"The secret {handle} cannot be read: the file is larger than {LARGEST_FILE // 1024} KiB.",

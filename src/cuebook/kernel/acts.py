@@ -323,9 +323,14 @@ async def _perform(
     )
     doubt = effect.changes and not effect.repeatable
     try:
+        changed = None if admitted.still is None else await interruptibly(driver, line, admitted.still())
+        if changed is not None:
+            return _as_journaled(driver, effect, changed)
         outcome = await interruptibly(driver, line, performer.perform(effect, call), doubt)
     except CutShort as cut:
         return cut.failed
+    except CuebookError as error:
+        return driver.engine.redactor.value(Failed(error.code, error.message, error.fix))
     except Exception as error:
         message = f"'{effect.fingerprint}' failed: {type(error).__name__}: {error}"
         return driver.engine.redactor.value(Failed("performer_error", message))

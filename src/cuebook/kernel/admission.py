@@ -41,6 +41,7 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
     granted: frozenset[str] = frozenset()
     asked = 0
     held = False
+    asked_about: dict[str, Any] = {}
     while True:
         case = Case(driver.row, driver.settings, driver.recorded.policy, granted)
         ruling = await _examined(driver, line, effect, case)
@@ -49,7 +50,10 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
             return ruling
         asked += 1
         purpose = f"approval:{asked}"
-        details = {**ruling.details, "digest": ruling.digest, "on_expiry": ruling.on_expiry, "held": held}
+        before = driver.recorded.opened.get((key, f"approval:{asked - 1}"))
+        again = _changed(before.details if before is not None else asked_about, ruling.details)
+        asked_about = ruling.details
+        details = {**ruling.details, **again, "digest": ruling.digest, "on_expiry": ruling.on_expiry, "held": held}
         closed = await driver.waits.wait(
             line,
             key,
@@ -75,6 +79,14 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
         if outcome is not None:
             return outcome
         held = True
+
+
+def _changed(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """What is not as it was when a person last approved this effect: why they are asked again."""
+    old, new = before.get("bound"), now.get("bound")
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return {}
+    return {"changed": sorted(name for name in {*old, *new} if old.get(name) != new.get(name))}
 
 
 async def _examined(driver: Driver, line: Line, effect: Effect, case: Case) -> Admitted | Needed | Failed:

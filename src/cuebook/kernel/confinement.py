@@ -36,6 +36,10 @@ class Confinement(msgspec.Struct, frozen=True):
     writable: tuple[str, ...] = ()
     """Absolute paths it may change; the system's programs and libraries can be read anyway."""
     readable: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    """Absolute paths of files within these that it may neither read nor change."""
+    fixed: tuple[str, ...] = ()
+    """Absolute paths that it may read but not change, even within those it may change."""
     network: bool = False
     limits: Limits = Limits()
 
@@ -47,6 +51,8 @@ class Confined(Protocol):
     stdin: int
     stdout: int
     stderr: int
+    overrun: Literal["memory", "processes"] | None
+    """The limit that it went beyond, if that ended it."""
 
     def terminate(self) -> None:
         """Asks it and its whole group to end."""
@@ -66,5 +72,9 @@ class Sandbox(Protocol):
 
     @property
     def name(self) -> SandboxName: ...
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be started in it, as words; empty if something can."""
 
     async def spawn(self, confinement: Confinement) -> Confined: ...

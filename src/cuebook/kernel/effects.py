@@ -137,6 +137,8 @@ class RunCommand(Acting, frozen=True):
     timeout: float | None = None
     max_output: int | None = None
     """Bytes that are kept of stdout, and of stderr."""
+    network: bool = False
+    """Whether it needs the network, which a command otherwise has not. A policy knows this as the tool `network`."""
 
     @property
     def subject(self) -> str:

@@ -6,7 +6,7 @@ The kernel defines these shapes and imports none of their implementations.
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -152,6 +152,8 @@ class Admitted(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     ruling: dict[str, Any] = {}
     """What decided, for the record."""
+    still: Callable[[], Awaitable[Failed | None]] | None = None
+    """Looks once more, just before it is performed, whether it is what was examined: why it is not, or None."""
 
 
 OnExpiry = Literal["cancel", "hold", "deny"]

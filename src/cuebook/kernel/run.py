@@ -61,6 +61,8 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Answers given beforehand, by the label of a question or of a step around it."""
     unattended: bool = False
     """Whether nobody is there to ask: questions are answered by their defaults, and breakpoints are passed."""
+    workspace: str = ""
+    """The folder that the run works in; it does nothing in another. Empty where it was not said."""
 
     def edited(self, edits: dict[str, Any]) -> Settings:
         return msgspec.convert({**msgspec.to_builtins(self), **edits}, Settings) if edits else self

@@ -29,6 +29,8 @@ class Waits:
         self._rows = {wait.id: wait for wait in claim.waits}
         self._signals = list(claim.signals)
         self._taken: set[int] = set()
+        self._closed: set[str] = set()
+        """Waits that were closed while it is driven this time."""
         self._parked: dict[str, tuple[WaitRow, asyncio.Future[WaitRow | None]]] = {}
         self.lock = asyncio.Lock()
         """Held while news is fetched and while the run is given up, so that no answer falls between the two."""
@@ -98,6 +100,7 @@ class Waits:
 
     def _close(self, closed: WaitClosed, row: WaitRow, taken: list[int] | None = None) -> WaitClosed:
         driver = self._driver
+        self._closed.add(row.id)
         driver.scribe.note(closed, row.place, closed=[row.id], taken=taken or [])
         driver.settings = driver.settings.edited(closed.answer.get("settings", {}))
         return closed
@@ -106,7 +109,8 @@ class Waits:
         """Records that what this effect waited for before a crash or a pause is cancelled."""
         recorded = self._driver.recorded
         for (place, _), opened in recorded.opened.items():
-            if place == key and opened.wait not in recorded.closed:
+            if place == key and opened.wait not in recorded.closed and opened.wait not in self._closed:
+                self._closed.add(opened.wait)
                 closed = WaitClosed(opened.wait, "cancelled", opened.kind)
                 self._driver.scribe.note(closed, Place(*key), closed=[opened.wait])
 

@@ -10,18 +10,13 @@ import asyncio
 import os
 import re
 import shlex
-import shutil
 import signal
 import stat
 import sys
-import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -31,6 +26,8 @@ from cuebook.kernel.effects import CommandResult, Failed, RunCommand, SecretUse
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
+from cuebook.performers import private
+from cuebook.performers.contents import digest_aside
 from cuebook.performers.paths import OutsideRoot, inside
 from cuebook.performers.processes import Running
 
@@ -42,9 +39,6 @@ DEFAULT_PATH = os.pathsep.join(
 )
 KEY = "CUEBOOK_IDEMPOTENCY_KEY"
 
-_HASHED = 50 << 20
-"""Bytes up to which a file is known by its content; a larger one by its size and time."""
-_AT_ONCE = 1 << 20
 _LONG = 20_000
 """Characters of a command above which looking for files in it takes so long that nobody else should wait for it."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -97,6 +91,8 @@ class CommandPerformer:
         path: str = DEFAULT_PATH,
         pass_env: Sequence[str] = (),
         readable: Sequence[str] = (),
+        hidden: Sequence[Path] = (),
+        fixed: Sequence[Path] = (),
         network: Callable[[], bool] = no_network,
     ) -> None:
         self._sandbox = sandbox
@@ -105,8 +101,11 @@ class CommandPerformer:
         self._pass_env = tuple(pass_env)
         self._readable = tuple(readable)
         """Absolute paths that commands may read besides the system's own."""
+        self._hidden = tuple(str(path) for path in hidden)
+        """Files that no command may read or change, wherever they lie."""
+        self._fixed = tuple(str(path) for path in fixed)
+        """What no command may change, wherever it lies."""
         self._network = network
-        self._digests: dict[tuple[Any, ...], str] = {}
         self._private = _Folders()
 
     async def describe(self, effect: RunCommand, settings: Settings) -> Description | Failed:
@@ -114,20 +113,30 @@ class CommandPerformer:
             found = self._found(effect)
         except BadInput as refused:
             return Failed(refused.code, refused.message, refused.fix)
-        network, sandboxed = self._network(), self._sandbox.name != "none"
+        if self._sandbox.problem:
+            return Failed("no_sandbox", self._sandbox.problem, fix="`cuebook doctor` tells what works here.")
+        network, sandboxed = effect.network or self._network(), self._sandbox.name != "none"
         line = shlex.join(effect.argv)
+        # A variable can make a harmless command run another: as if it were typed, so no rule about the bare one fits.
+        typed = shlex.join(("env", *(f"{name}={value}" for name, value in effect.env.items()), *effect.argv))
         environment = {**effect.env, **{_name(use): _shown(use) for use in effect.secrets if use.at != "stdin"}}
         long = sum(map(len, effect.argv)) > _LONG
-        files = await asyncio.to_thread(found.files, effect.argv) if long else found.files(effect.argv)
+        named = await asyncio.to_thread(found.files, effect.argv) if long else found.files(effect.argv)
+        files = {name: await digest_aside(file) for name, file in named.items()}
         return Description(
             # What can reach the network can change what is there, so it is not held to reading.
-            actions=(Action("command", line, reads_only=effect.reads_only and sandboxed and not network),),
+            actions=(
+                Action(
+                    "command", typed if effect.env else line, reads_only=effect.reads_only and sandboxed and not network
+                ),
+                *((Action("tool", "network"),) if effect.network else ()),
+            ),
             summary=f"Run {line}",
-            preview=_preview(effect, found, environment, sandboxed=sandboxed, network=network),
+            preview=_preview(effect, found, environment, files, sandboxed=sandboxed, network=network),
             bound={
-                "program": [found.program, await self._digest(found.program)],
+                "program": [found.program, await digest_aside(found.program)],
                 "folder": found.cwd,
-                "files": {name: await self._digest(file) for name, file in files.items()},
+                "files": files,
                 "loading": {name: value for name, value in environment.items() if _LOADING.fullmatch(name)},
                 "sandbox": self._sandbox.name,
                 "network": network,
@@ -186,23 +195,6 @@ class CommandPerformer:
             f"There is no program {name!a} that can be run.", fix=f"Install it, or correct its name.{where}"
         )
 
-    async def _digest(self, path: str) -> str:
-        """What a file is known by. Kept as long as the system says that the file has not changed."""
-        try:
-            status = os.stat(path)
-        except OSError:
-            return "gone"
-        if status.st_size > _HASHED:
-            return f"{status.st_size} bytes of {status.st_mtime_ns}"
-        # The last of these cannot be set by anybody, so a file that was changed and given its old time is noticed.
-        key = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        if key not in self._digests:
-            if len(self._digests) > 1_000:
-                self._digests.clear()
-            large = status.st_size > _AT_ONCE
-            self._digests[key] = await asyncio.to_thread(_hash, path) if large else _hash(path)
-        return self._digests[key]
-
     # --- running it ---
 
     async def _run(self, effect: RunCommand, found: _Found, private: str, call: Call) -> CommandResult | Failed:
@@ -215,7 +207,9 @@ class CommandPerformer:
             env=env,
             writable=(private,) if effect.reads_only else (private, found.workspace),
             readable=(found.workspace, found.program, *self._folders, *self._readable),
-            network=self._network(),
+            hidden=self._hidden,
+            fixed=self._fixed,
+            network=effect.network or self._network(),
             limits=call.limits,
         )
         started = time.monotonic()
@@ -246,7 +240,7 @@ class CommandPerformer:
                 "Give it more time, or less to do.",
                 running,
             )
-        overrun = getattr(running.process, "overrun", None)
+        overrun = running.process.overrun
         if overrun == "memory":
             most = f"{limits.memory / (1 << 20):,.0f} MiB"
             return _failed(
@@ -316,13 +310,13 @@ class _Folders:
         weakref.finalize(self, _remove_all, self._spare)
 
     def take(self) -> str:
-        return self._spare.pop() if self._spare else tempfile.mkdtemp(prefix="cuebook-")
+        return self._spare.pop() if self._spare else private.make()
 
     async def give_back(self, folder: str) -> None:
         if len(self._spare) < _SPARE and _is_untouched(folder):
             self._spare.append(folder)
         else:
-            await asyncio.shield(asyncio.to_thread(_remove, folder))
+            await asyncio.shield(asyncio.to_thread(private.remove, folder))
 
 
 def _is_untouched(folder: str) -> bool:
@@ -335,20 +329,7 @@ def _is_untouched(folder: str) -> bool:
 
 def _remove_all(folders: list[str]) -> None:
     for folder in folders:
-        _remove(folder)
-
-
-def _remove(folder: str) -> None:
-    """Whatever was put into it, and however it was locked."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if not os.path.lexists(folder):
-        return
-    os.chmod(folder, 0o700)
-    for place, folders, _ in os.walk(folder):
-        for name in folders:
-            with suppress(OSError):
-                os.chmod(os.path.join(place, name), 0o700)
-    shutil.rmtree(folder, ignore_errors=True)
+        private.remove(folder)
 
 
 def _words(argv: Sequence[str]) -> Iterable[str]:
@@ -388,14 +369,19 @@ def _check(effect: RunCommand) -> None:
     except UnicodeEncodeError:
         raise BadCommand("The command holds a character that no program can be given.", fix="Remove it.") from None
     for name in effect.env:
-        if not name or "=" in name:
-            raise BadCommand(f"{name!a} cannot be the name of a variable.", fix="Use letters, digits and '_'.")
+        # Some shells take others for functions, and rules about commands could not tell them from a program.
+        if not _VARIABLE.fullmatch(name):
+            raise BadCommand(f"{name[:200]!a} cannot be the name of a variable.", fix="Use letters, digits and '_'.")
     for use in effect.secrets:
         _check_secret(use, effect)
 
 
 def _check_secret(use: SecretUse, effect: RunCommand) -> None:
     kind, _, name = use.at.partition(".")
+    if kind == "env" and _LOADING.fullmatch(name):
+        raise SecretMisplaced(
+            f"The variable {name} decides what is run, so it takes no secret.", fix="Use another variable."
+        )
     if kind == "env" and _VARIABLE.fullmatch(name):
         return
     if use.at != "stdin":
@@ -419,7 +405,13 @@ def _shown(use: SecretUse) -> str:
 
 
 def _preview(
-    effect: RunCommand, found: _Found, environment: dict[str, str], *, sandboxed: bool, network: bool
+    effect: RunCommand,
+    found: _Found,
+    environment: dict[str, str],
+    files: dict[str, str],
+    *,
+    sandboxed: bool,
+    network: bool,
 ) -> dict[str, str]:
     made = {"command": shlex.join(effect.argv), "program": found.program, "folder": found.cwd}
     if environment:
@@ -427,6 +419,8 @@ def _preview(
     given = [_shown(use) for use in effect.secrets if use.at == "stdin"]
     if effect.stdin or given:
         made["stdin"] = effect.stdin or given[0]
+    if files:
+        made["files as they are now"] = "\n".join(f"{name} ({_short(digest)})" for name, digest in files.items())
     if effect.timeout is not None:
         made["time limit"] = f"{effect.timeout:g} s"
     if not sandboxed:
@@ -438,15 +432,8 @@ def _preview(
     return made
 
 
-def _hash(path: str) -> str:
-    hashed = sha256()
-    try:
-        with open(path, "rb") as file:
-            while piece := file.read(_AT_ONCE):
-                hashed.update(piece)
-    except OSError as error:
-        return f"unreadable ({error.strerror})"
-    return hashed.hexdigest()
+def _short(digest: str) -> str:
+    return digest[:12] if re.fullmatch(r"[0-9a-f]{64}", digest) else digest
 
 
 def _failed(code: str, message: str, fix: str, running: Running) -> Failed:

@@ -61,8 +61,7 @@ class SourcePerformer:
                 case "file":
                     return await asyncio.to_thread(self._describe_file, rest)
                 case "prompt":
-                    name = "/".join(parts_of(rest))
-                    return Description((Action("file", f"read:prompts/{name}", True),), f"Read the prompt {name}")
+                    return await asyncio.to_thread(self._describe_prompt, rest)
                 case "http" | "https":
                     return await self._http.describe(_get(effect.source), settings)
                 case "tools":
@@ -79,7 +78,9 @@ class SourcePerformer:
                     data, name = await asyncio.to_thread(self._read_file, rest)
                     return _refusal(name, rest, call) or _source(data, f"The file {name}")
                 case "prompt":
-                    return _source(await asyncio.to_thread(self._read_prompt, rest), f"The prompt {rest}")
+                    data, action = await asyncio.to_thread(self._read_prompt, rest)
+                    # A link may have been swapped in since it was described: what counts is the file that was opened.
+                    return call.permits(action) or _source(data, f"The prompt {rest}")
                 case "http" | "https":
                     return await self._read_url(effect.source, call)
                 case "tools":
@@ -118,7 +119,32 @@ class SourcePerformer:
 
     # --- prompts ---
 
-    def _read_prompt(self, given: str) -> bytes:
+    def _describe_prompt(self, given: str) -> Description:
+        folder, path = self._found_prompt(given)
+        name = name_inside(folder, path)
+        return Description(
+            (self._reading(folder, name),),
+            f"Read the prompt {given}",
+            preview={"file": os.path.realpath(folder / name)},
+            bound={"root": str(folder), "file": name},
+        )
+
+    def _read_prompt(self, given: str) -> tuple[bytes, Action]:
+        folder, path = self._found_prompt(given)
+        data, name = read_named_inside(folder, path, self._max_bytes)
+        return data, self._reading(folder, name)
+
+    def _reading(self, library: Path, name: str) -> Action:
+        """As policies know the file: by its path below the root that it lies in, like every other file there."""
+        real = os.path.join(os.path.realpath(library), name)
+        for root in map(os.path.realpath, self._roots):
+            if real.startswith(root.rstrip(os.sep) + os.sep):
+                return Action("file", f"read:{os.path.relpath(real, root)}", True)
+        # A library elsewhere is there because the user said so, and no project can: policies know it as `prompts`.
+        return Action("file", f"read:prompts/{name}", True)
+
+    def _found_prompt(self, given: str) -> tuple[Path, str]:
+        """The library's folder and the file below it."""
         name = "/".join(parts_of(given))
         known: dict[str, tuple[Path, str]] = {}
         for folder in self._prompts:
@@ -127,8 +153,7 @@ class SourcePerformer:
                 if f"{dot}{suffix}" in PROMPT_SUFFIXES:
                     known.setdefault(stem, (folder, path))
         if name in known:
-            folder, path = known[name]
-            return read_named_inside(folder, path, self._max_bytes)[0]
+            return known[name]
         folders = " or ".join(str(folder) for folder in self._prompts) or "any folder: none is configured"
         near = _near(name, sorted(known))
         raise NotFound(

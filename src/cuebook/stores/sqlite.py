@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +31,11 @@ from cuebook.stores.rules import damaged, in_order, no_run, no_wait, unfinished
 from cuebook.stores.schema import MIGRATIONS
 from cuebook.stores.transaction import RECORD, RUN, Transaction, lives, run_row, wait_row
 from cuebook.stores.writer import Writer
+
+_GLANCES = 50
+_BETWEEN_GLANCES = 0.02
+_EMPTY = 4096
+"""Bytes of a store that was being made when the power went: a header and no tables. Its journal is its own."""
 
 
 class SqliteStore:
@@ -219,7 +225,36 @@ class SqliteStore:
 
     # --- inside ---
 
+    def _refuse_journal(self) -> None:
+        """A store keeps its changes in a log of its own kind, so a rollback journal beside it is not its own: SQLite
+        would take over whatever someone wrote there.
+        """
+        journal = f"{self.path}-journal"
+        # There is one for a moment while somebody else makes the store.
+        for _ in range(_GLANCES):
+            if not os.path.lexists(journal) or not self._in_wal_mode():
+                return
+            time.sleep(_BETWEEN_GLANCES)
+        raise StoreDamaged(
+            f"Beside the store lies {journal}, which no Cuebook wrote: opening the store would put its content in.",
+            fix="Find out who wrote it, and move it away; the store itself was not touched.",
+        )
+
+    def _in_wal_mode(self) -> bool:
+        """Whether it is a store with something in it. Whoever closes the file gives up all locks that this process has
+        on it, so it is opened only where no log shows that the store is in use.
+        """
+        if os.path.lexists(f"{self.path}-wal"):
+            return True
+        try:
+            with open(self.path, "rb") as file:
+                header = file.read(20)
+                return header[18:20] == b"\x02\x02" and file.seek(0, os.SEEK_END) > _EMPTY
+        except OSError:
+            return False
+
     def _connect(self) -> sqlite3.Connection:
+        self._refuse_journal()
         connection = sqlite3.connect(self.path, timeout=10.0, isolation_level=None, check_same_thread=False)
         try:
             self._recognise(connection)

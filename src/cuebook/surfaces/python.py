@@ -475,7 +475,7 @@ class Session:
     async def opened(self, programs: Programs | None = None) -> AsyncIterator[tuple[Service, Wiring]]:
         config = load_config({name: value for name, value in self._flags.items() if value is not None})
         wiring = Wiring(config, models=self._models, tools=self._tools, folder=self._folder, store=self._store)
-        service = wiring.service(programs)
+        service = wiring.service(programs=programs)
         if self._on_event is not None:
             service.observe(self._on_event)
         try:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from cuebook.config import Config, config_folder
 from cuebook.config.reach import ToolServer
 from cuebook.gate.gate import Gate
 from cuebook.gate.limits import Ceilings
-from cuebook.gate.policy import Policy, find, load_layer, names_host, trust_subject
-from cuebook.gate.redaction import SecretRedactor, guard_logs
+from cuebook.gate.logs import guard_logs
+from cuebook.gate.policy import Layer, Policy, bundle_from, find, load_layer, names_host, trust_subject
+from cuebook.gate.redaction import SecretRedactor
 from cuebook.gate.sandbox import choose
-from cuebook.gate.secrets import Vault
+from cuebook.gate.secrets import SecretUnreadable, Vault
 from cuebook.kernel.confinement import Limits, Sandbox
-from cuebook.kernel.effects import AskModel, CallTool, Effect, Failed, ReadSource, RunCommand, SendHttp
+from cuebook.kernel.effects import AskModel, CallTool, Effect, Failed, ReadSource, RunCommand, SendHttp, ToolSpec
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Call, Description, Performer, Store
 from cuebook.kernel.run import Settings
@@ -30,8 +32,8 @@ from cuebook.performers.http import HttpPerformer
 from cuebook.performers.mcp import McpServer, McpTools, checked_client
 from cuebook.performers.python import python_tool
 from cuebook.performers.sources import SourcePerformer
-from cuebook.performers.tools import Tool, Toolbox
-from cuebook.surfaces.keys import Keys
+from cuebook.performers.tools import SimpleTool, Tool, Toolbox
+from cuebook.surfaces.keys import Keys, backend
 
 TENANT = "local"
 
@@ -56,7 +58,7 @@ class Reaching:
         self.redactor = SecretRedactor()
         self.vault = Vault(
             environ=self.environ,
-            keyring=keys.in_keyring,
+            keyring=in_keyring(keys),
             names=self._configured_handles,
             redactor=self.redactor,
         )
@@ -65,20 +67,27 @@ class Reaching:
         self.http = HttpPerformer(private=self._private)
         self._store: Store | None = None
         self._policy = Policy(())
-        self._policy_seen: tuple[Any, ...] = ()
+        self._policy_seen: tuple[Any, ...] | None = None
         """What the policy was read from: files as they were, and whether they were trusted."""
 
     # --- the parts ---
 
     def performers(self, model: Performer) -> dict[type[Effect], Performer]:
         workspace: Path = self.config.get("workspace")
+        prompts: Path | None = self.config.get("prompts")
         made: dict[type[Effect], Any] = {AskModel: model, SendHttp: self.http}
         problem = self.unfit(workspace)
         if problem is not None:
             commands: Any = _Nothing(problem)
             tools: list[Tool] = []
         else:
-            commands = CommandPerformer(self.sandbox, workspace, pass_env=self.config.get("pass_env"))
+            commands = CommandPerformer(
+                self.sandbox,
+                workspace,
+                pass_env=self.config.get("pass_env"),
+                hidden=self._hidden(),
+                fixed=self._fixed(),
+            )
             tools = list(
                 agent_tools(
                     workspace, commands=commands, http=self.http, search=self._search(), reveal=self.vault.resolve
@@ -91,7 +100,7 @@ class Reaching:
         made[ReadSource] = SourcePerformer(
             [] if problem is not None and self._folder is None else roots,
             http=self.http,
-            prompts=[self.config.get("prompts")],
+            prompts=[] if prompts is None else [prompts],
             tools=self.tools.specs,
         )
         return made
@@ -99,7 +108,21 @@ class Reaching:
     def gate(self, performers: Mapping[type[Effect], Performer], store: Store) -> Gate:
         self._store = store
         guard_logs(self.redactor)
-        return Gate(performers, store, self.today, self.vault, redactor=self.redactor, ceilings=self._ceilings())
+        return Gate(
+            performers,
+            store,
+            self.today,
+            self.vault,
+            redactor=self.redactor,
+            ceilings=self._ceilings(),
+            workspace=self.workspace,
+        )
+
+    @property
+    def workspace(self) -> str:
+        """The real path of the folder that commands and file tools are bound to."""
+        workspace: Path = self.config.get("workspace")
+        return os.path.realpath(workspace)
 
     async def today(self, tenant: str) -> Policy:
         """The policy files as they are now."""
@@ -110,9 +133,10 @@ class Reaching:
             return trusts.get(trust_subject(path), {}).get("digest") == digest
 
         found = find(config_folder(self.environ), self.config.folder)
+        own = self._own_layer()
         seen = tuple(_seen(one.path, trusts) for one in found)
         if seen != self._policy_seen:
-            self._policy = Policy(tuple(load_layer(one, trusted) for one in found))
+            self._policy = Policy((*own, *(load_layer(one, trusted) for one in found)))
             self._policy_seen = seen
         return self._policy
 
@@ -132,12 +156,39 @@ class Reaching:
         )
         return Ceilings(limits, of("limits.max_seconds"), of("limits.max_output"))
 
+    def _hidden(self) -> list[Path]:
+        """The store and what belongs to it. Whoever could write them could approve what they like."""
+        store: Path = self.config.get("store")
+        return [store.with_name(store.name + suffix) for suffix in ("", "-wal", "-shm", "-journal", ".key")]
+
+    def _fixed(self) -> list[Path]:
+        """What stays as it is even inside the workspace: whoever could write there would run as Cuebook next time."""
+        return [Path(sys.prefix), Path(__file__).parents[1], config_folder(self.environ)]
+
+    def _own_layer(self) -> list[Layer]:
+        """Keeps the tools for files away from a store that lies in the workspace."""
+        if not self.store_in_workspace:
+            return []
+        name = os.path.relpath(os.path.realpath(self.config.get("store")), self.workspace)
+        denied = [f"{mode}:{name}{rest}" for mode in ("read", "write") for rest in ("", "-*", ".key")]
+        return [Layer("user", "the store of runs", bundle_from({"files": {"deny": denied}}), may_allow=True)]
+
+    @property
+    def store_in_workspace(self) -> bool:
+        store: Path = self.config.get("store")
+        return Path(os.path.realpath(store)).is_relative_to(self.workspace)
+
     def unfit(self, workspace: Path) -> Failed | None:
         """A workspace is writable for what runs in it: that must not be everything a person has."""
         real = Path(os.path.realpath(workspace))
         home = Path(os.path.realpath(self.environ.get("HOME", "") or os.path.expanduser("~")))
+        own = Path(os.path.realpath(config_folder(self.environ)))
+        where = ""
         if real == home or real in home.parents:
             where = "your home folder" if real == home else f"{real}, which holds your home folder"
+        elif real == own or real in own.parents:
+            where = f"{real}, which holds your configuration of Cuebook"
+        if where:
             return Failed(
                 "no_workspace",
                 f"The workspace is {where}: commands and file tools would reach everything in it.",
@@ -155,7 +206,7 @@ class Reaching:
         return None if found is None else SearchProvider(found.provider, url=found.url, key=found.key)
 
     def _functions(self) -> list[Tool]:
-        return [python_tool(_imported(name, path), name=name) for name, path in self.config.reach.functions.items()]
+        return [_function(name, path) for name, path in self.config.reach.functions.items()]
 
     def _servers(self, workspace: Path) -> dict[str, McpTools]:
         return {
@@ -165,6 +216,8 @@ class Reaching:
                 workspace=workspace,
                 reveal=self.vault.resolve,
                 granted=self._granted,
+                hidden=self._hidden(),
+                fixed=self._fixed(),
                 http_client=checked_client(private=self._private),
             )
             for name, server in self.config.reach.servers.items()
@@ -221,12 +274,56 @@ def _server(server: ToolServer) -> McpServer:
     )
 
 
-def _imported(name: str, path: str) -> Any:
+def _function(name: str, path: str) -> Tool:
+    """A Python tool; one that cannot be loaded says so when it is called, and is in nobody's way until then."""
+    try:
+        return load_function(name, path)
+    except BadInput as error:
+        why = Failed("tool_unavailable", error.message, fix=error.fix)
+
+    async def describe(arguments: dict[str, Any], settings: Settings) -> Failed:
+        return why
+
+    async def run(arguments: dict[str, Any], call: Call) -> Failed:
+        return why
+
+    return SimpleTool(ToolSpec(name, why.message, {}), run, describe)
+
+
+def load_function(name: str, path: str) -> Tool:
+    """The function that `[tools]` names, as a tool. `BadInput` if it is not there or cannot be one."""
     module, _, function = path.partition(":")
     try:
-        return getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
+        found = getattr(importlib.import_module(module), function)
+    except (Exception, SystemExit) as error:  # a module may do anything while it is imported
+        said = str(error) or type(error).__name__
         raise BadInput(
-            f"The tool '{name}' cannot be loaded from {path}: {error}.",
+            f"The tool '{name}' cannot be loaded from {path}: {said.rstrip('.')}.",
             fix="Install the module where Cuebook runs, or correct [tools] in cuebook.toml.",
         ) from None
+    if not callable(found):
+        raise BadInput(
+            f"The tool '{name}' cannot be loaded from {path}: it is no function.",
+            fix="Correct [tools] in cuebook.toml.",
+        )
+    try:
+        return python_tool(found, name=name)
+    except (TypeError, ValueError) as error:  # some of Python's own functions do not tell what they take
+        raise BadInput(
+            f"The tool '{name}' cannot be made of {path}: {error}.", fix="Wrap it in a function with type hints."
+        ) from None
+
+
+def in_keyring(keys: Keys) -> Callable[[str], str | None]:
+    """Finds secrets in the system's keyring; where there is no keyring that would be no answer, so it is told."""
+
+    def find(name: str) -> str | None:
+        found = keys.in_keyring(name)
+        if found is None and not backend()[1]:
+            raise SecretUnreadable(
+                f"The secret keyring:{name} cannot be read: this system has no keyring that Cuebook can use.",
+                fix="Use env:NAME or file:PATH instead; `cuebook doctor` shows the keyring.",
+            )
+        return found
+
+    return find

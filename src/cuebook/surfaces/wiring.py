@@ -61,6 +61,7 @@ class Wiring:
             breakpoints=breakpoints,
             budget=self.config.budget,
             pause_expiry=self.config.get("pause_expiry"),
+            workspace=self.reaching.workspace,
         )
 
     @property
@@ -81,26 +82,28 @@ class Wiring:
     def has_store(self) -> bool:
         return bool(self.config.get("store").exists())
 
-    def service(self, programs: Programs | None = None) -> Service:
-        """The service over the configured store, which is created if it is not there."""
+    def service(self, store: Store | None = None, programs: Programs | None = None) -> Service:
+        """The service over the configured store, which is created if it is not there, or over a given one."""
         path: Path = self.config.get("store")
         performer = self.performer()
-        if self._store is None and path.is_dir():
+        given = store or self._store
+        if given is None and path.is_dir():
             raise BadInput(f"The store {path} is a folder.", fix="Give the path of a file.")
         performers = self.reaching.performers(performer)
-        store = self._store or SqliteStore(path, synchronous=self.config.get("synchronous"))
+        key_file = path.with_name(f"{path.name}.key") if given is None else None
+        kept = given or SqliteStore(path, synchronous=self.config.get("synchronous"))
         for config in self.provider_configs.values():
             if config.key:
                 self.keys.in_environment(config.key)  # known to the redactor before anything is written
         return Service(
-            store,
+            kept,
             performers,
-            gate=self.reaching.gate(performers, store),
+            gate=self.reaching.gate(performers, kept),
             redactor=self.reaching.redactor,
             today=self.reaching.today,
             learn=self.reaching.learn,
             on_close=self.reaching.tools.close,
-            key_file=path.with_name(f"{path.name}.key") if self._store is None else None,
+            key_file=key_file,
             programs=programs,
         )
 

@@ -35,7 +35,10 @@ class FoundFile(NamedTuple):
 
 
 def find(config_folder: Path, folder: Path) -> list[FoundFile]:
-    """The user's policy file and the project's: the nearest one, from the working folder upwards."""
+    """The user's policy file and the project's: all of them, from the working folder upwards, the nearest first.
+
+    A file in a folder below can so never hide what one above forbids.
+    """
     found = []
     users = _file_in(config_folder, USER_FILE)
     if users is not None:
@@ -44,7 +47,6 @@ def find(config_folder: Path, folder: Path) -> list[FoundFile]:
         projects = _file_in(place, PROJECT_FILE)
         if projects is not None:
             found.append(FoundFile("project", projects))
-            break
     return found
 
 

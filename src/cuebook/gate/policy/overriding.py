@@ -8,8 +8,14 @@ from cuebook.gate.policy.addresses import PORTS, address_of, parsed
 from cuebook.gate.policy.commands import SHELLS, WRAPPERS, command_of
 from cuebook.gate.policy.files import MODES
 from cuebook.gate.policy.patterns import LONGEST, is_literal
+from cuebook.gate.secrets import SecretProblem, check_handle
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Action, Domain
+
+SHOWN = 100
+"""Characters of a pattern that an error repeats."""
+_FIXED = 4
+"""Characters of a tool's name that stand before the * at least."""
 
 
 def safe_pattern(pattern: str) -> str:
@@ -32,28 +38,58 @@ def problem_with(domain: Domain, pattern: str) -> str:
     problem = safe_pattern(pattern)
     if problem:
         return problem
-    if is_literal(pattern):
-        return _flaw_of(domain, pattern)
-    fixed = pattern.removesuffix("*")
+    fixed, is_open = pattern.removesuffix("*"), not is_literal(pattern)
     match domain:
-        case "command":
-            program, blank, _ = fixed.partition(" ")
-            if not blank:
-                return "must name the program and the beginning of its arguments before the *"
-            if command_of(program).program in SHELLS | WRAPPERS.keys():
-                return "must not leave open what a shell or a wrapper runs"
+        case "command" if is_open:
+            return _open_command(fixed)
         case "secret":
-            return "must name the secret in full"
+            return "" if not is_open and _is_handle(pattern) else _HANDLE
         case "egress":
-            if "/" not in fixed.partition("://")[2] or not is_literal(fixed):
-                return "must name the scheme and the host in full, as in https://api.example.com/*"
-        case "file":
+            return _flaw_of_address(pattern, fixed)
+        case "file" if is_open:
             mode, _, path = fixed.partition(":")
             if mode not in MODES or path in ("", "/"):
                 return "must say read: or write: and name a file or a folder, as in write:src/*"
+        case "tool" if is_open and len(fixed) < _FIXED:
+            return f"must have {_FIXED} characters of the name before the *"
         case _:
             pass
-    return _flaw_of(domain, pattern)
+    return ""
+
+
+_HANDLE = "must be the handle of the secret in full, as in env:NAME, keyring:NAME or file:/PATH"
+_ADDRESS = "must name the scheme and the host in full, as in https://api.example.com/*"
+
+
+def _open_command(fixed: str) -> str:
+    program, blank, _ = fixed.partition(" ")
+    if not blank:
+        return "must name the program and the beginning of its arguments before the *"
+    if command_of(program).program in SHELLS | WRAPPERS.keys():
+        return "must not leave open what a shell or a wrapper runs"
+    if fixed.rpartition(" ")[2].lstrip("'\"").startswith("-"):
+        # Options make programs run others, or write where nobody looks.
+        return "must not leave open an option"
+    return ""
+
+
+def _is_handle(pattern: str) -> bool:
+    try:
+        return check_handle(pattern) == pattern
+    except SecretProblem:
+        return False
+
+
+def _flaw_of_address(pattern: str, fixed: str) -> str:
+    try:
+        address = parsed(pattern)
+    except ValueError as error:
+        return str(error) if "://" in pattern else _ADDRESS
+    if address.scheme not in PORTS or not is_literal(address.host):
+        return _ADDRESS
+    if fixed != pattern and "/" not in fixed.partition("://")[2]:
+        return _ADDRESS
+    return ""
 
 
 def check_override(domain: Domain, pattern: str) -> None:
@@ -61,7 +97,7 @@ def check_override(domain: Domain, pattern: str) -> None:
     problem = problem_with(domain, pattern)
     if problem:
         raise BadInput(
-            f"'{pattern}' cannot be an override: it {problem}.",
+            f"{_shown(pattern)} cannot be an override: it {problem}.",
             fix="Write a narrower pattern here, or a rule in a policy file.",
         )
 
@@ -104,10 +140,6 @@ def _addresses(target: str) -> list[str]:
     return [f"{address.method} {place}{address.path}", f"{place}/*"]
 
 
-def _flaw_of(domain: Domain, pattern: str) -> str:
-    if domain != "egress":
-        return ""
-    try:
-        return "" if is_literal(parsed(pattern).host) else "must name the host in full"
-    except ValueError as error:
-        return str(error)
+def _shown(pattern: str) -> str:
+    plain = pattern if pattern.isprintable() else ascii(pattern)[1:-1]
+    return f"'{plain}'" if len(plain) <= SHOWN else f"'{plain[:SHOWN]}...'"

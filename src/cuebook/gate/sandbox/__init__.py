@@ -51,6 +51,10 @@ class _Chosen:
     def name(self) -> SandboxName:
         return self._sandbox.name
 
+    @property
+    def problem(self) -> str:
+        return self._sandbox.problem
+
     async def spawn(self, confinement: Confinement) -> Confined:
         return await self._sandbox.spawn(confinement)
 
@@ -77,10 +81,14 @@ class _Refusing:
     def name(self) -> SandboxName:
         return self._name
 
-    async def spawn(self, confinement: Confinement) -> Confined:
+    @property
+    def problem(self) -> str:
         reasons = "; ".join(f"{name}: {problem}" for name, problem in self._problems.items())
+        return f"Processes cannot be confined here ({reasons}), so nothing was started."
+
+    async def spawn(self, confinement: Confinement) -> Confined:
         raise NoSandbox(
-            f"Processes cannot be confined here ({reasons}), so nothing was started.",
+            self.problem,
             fix="Install bubblewrap, as in `apt install bubblewrap`, or use a Linux with Landlock; `cuebook doctor`"
             ' tells what works. With sandbox = "none" they run without any protection.',
         )

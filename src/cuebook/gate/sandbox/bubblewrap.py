@@ -15,8 +15,9 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import NamedTuple
 
 from cuebook.gate.sandbox import system, tree
 from cuebook.gate.sandbox.child import Child, NotStarted, close, on_exit
@@ -49,6 +50,10 @@ class Bubblewrap:
     @property
     def name(self) -> SandboxName:
         return "bubblewrap"
+
+    @property
+    def problem(self) -> str:
+        return problem()
 
     async def spawn(self, confinement: Confinement) -> Confined:
         program = shutil.which("bwrap")
@@ -114,8 +119,7 @@ async def _start(program: str, confinement: Confinement) -> Confined:
         close(*kept)
     try:
         first = await _first(told, child)
-        watching = _hold(first, confinement.limits, child)
-        os.write(released, b"\n")
+        watching = _let_go(first, released, confinement.limits, child)
     except BaseException:
         # While the first process inside still waits: it would take our hanging up for the word to go on.
         child.discard()
@@ -153,47 +157,101 @@ class _View:
         self.files: list[int] = []
         """Descriptors of files that are copied in."""
         self._limits = confinement.limits
-        ours = system.readable(network=confinement.network)
-        self._writable = sorted(set(system.writable(confinement)))
-        self._readable = self._outermost({*ours, *system.existing(confinement.readable)})
         if confinement.network:
             self.options.append("--share-net")
         # Much of /proc belongs to root and is asked for nothing more: for root it would be the way out of here.
         self.options += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
         self._scratch("/dev/shm")
         self.options += ["--remount-ro", "/dev"]
-        if "/tmp" not in (*self._readable, *self._writable):
+        writable = sorted(_mountable(system.writable(confinement)))
+        readable = _mountable(system.readable_too(confinement))
+        if "/tmp" not in (*readable, *writable):
             self._scratch("/tmp")
-        for path in self._readable:
-            self._show(path, copied=path in ours)
-        for path in self._writable:
+        shown = self._show_system(confinement.network, writable)
+        for path in sorted(readable):
+            if not system.within(path, (*shown, *writable)):
+                self.options += ["--ro-bind-try", path, path]
+                shown.append(path)
+        for path in writable:
             self.options += ["--bind", path, path]
-        if not system.within(confinement.cwd, (*self._readable, *self._writable)):
+        self._protect(confinement, writable)
+        if not system.within(confinement.cwd, (*shown, *writable)):
             self.options += ["--dir", confinement.cwd]
         self.options += ["--remount-ro", "/", "--chdir", confinement.cwd]
 
-    def _outermost(self, paths: set[str]) -> list[str]:
-        """Those that are not below another one, nor below what can be written anyway."""
-        found: list[str] = []
-        for path in sorted(paths):
-            if not system.within(path, (*found, *self._writable)):
-                found.append(path)
-        return found
+    def _protect(self, confinement: Confinement, writable: list[str]) -> None:
+        """Puts nothing in the place of what is hidden, and what is fixed over itself, unchangeable. The folders on the
+        way become mounts as well: else both could be moved away with them.
 
-    def _show(self, path: str, *, copied: bool) -> None:
-        real = os.path.realpath(path)
-        if real != path and system.within(real, [other for other in self._readable if other != path]):
-            self.options += ["--symlink", real, path]
-        elif copied and os.path.isfile(path) and os.path.getsize(path) < _COPIED:
-            self.files.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-            self.options += ["--file", str(self.files[-1]), path]
-        else:
-            self.options += ["--ro-bind-try", path, path]
+        All of it in one order, from the outside in: a later mount covers whatever was mounted below it before.
+        """
+        fixed = system.fixed(confinement)
+        hidden = {os.path.realpath(path) for path in system.existing(confinement.hidden)}
+        on_the_way = {folder for path in (*fixed, *hidden) for folder in _between(path, writable)}
+        mounts = {folder: ("--bind", folder) for folder in on_the_way if not system.within(folder, fixed)}
+        mounts |= {path: ("--ro-bind", path) for path in fixed}
+        mounts |= dict.fromkeys(hidden, ("--ro-bind", "/dev/null"))
+        for path in sorted(mounts):
+            self.options += [*mounts[path], path]
+
+    def _show_system(self, network: bool, writable: list[str]) -> list[str]:
+        parts = [part for part in _system(network) if not system.within(part.path, writable)]
+        for part in parts:
+            target = part.target
+            if part.way == "--file":
+                try:
+                    self.files.append(os.open(part.path, os.O_RDONLY | os.O_CLOEXEC))
+                except OSError:  # it was there when we first looked
+                    continue
+                target = str(self.files[-1])
+            self.options += [part.way, target, part.path]
+        return [part.path for part in parts]
 
     def _scratch(self, path: str) -> None:
         """A place in memory that goes with the process, so it is bounded like memory."""
         size = ["--size", str(max(self._limits.memory // 4, 1 << 20))] if version() >= (0, 7) else []
         self.options += [*size, "--tmpfs", path]
+
+
+def _between(path: str, places: list[str]) -> list[str]:
+    """The folders that lie between one of the places and a path below it."""
+    around = next((place for place in places if system.within(path, (place,))), None)
+    found = []
+    folder = os.path.dirname(path)
+    while around is not None and folder != around and system.within(folder, (around,)):
+        found.append(folder)
+        folder = os.path.dirname(folder)
+    return found
+
+
+class _Part(NamedTuple):
+    """How one path of the system gets into a view."""
+
+    way: str
+    target: str
+    path: str
+
+
+@cache
+def _system(network: bool) -> tuple[_Part, ...]:
+    """The system's paths, without those that lie below another one."""
+    paths = sorted(_mountable(system.readable(network=network)))
+    outermost = [path for path in paths if not system.within(path, [other for other in paths if other != path])]
+    return tuple(_part(path, outermost) for path in outermost)
+
+
+def _part(path: str, shown: list[str]) -> _Part:
+    real = os.path.realpath(path)
+    if real != path and system.within(real, shown):
+        return _Part("--symlink", real, path)
+    if os.path.isfile(path) and os.access(path, os.R_OK) and os.path.getsize(path) < _COPIED:
+        return _Part("--file", "", path)
+    return _Part("--ro-bind-try", path, path)
+
+
+def _mountable(paths: Iterable[str]) -> set[str]:
+    """Without what a process has of its own: the system's would hide it."""
+    return {path for path in paths if not system.within(path, ("/proc", "/dev"))}
 
 
 async def _first(told: int, child: Child) -> int:
@@ -219,13 +277,19 @@ async def _readable(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-def _hold(first: int, limits: Limits, child: Child) -> int:
-    """Sets the limits of the first process inside, and gives the descriptor by which it can be ended."""
+def _let_go(first: int, released: int, limits: Limits, child: Child) -> int:
+    """Sets the limits of the first process inside and lets it go on; gives the descriptor by which it can be ended."""
     try:
         _limit(first, limits)
-        return os.pidfd_open(first)
-    except ProcessLookupError:
+        watching = os.pidfd_open(first)
+    except (ProcessLookupError, PermissionError):
         raise _failed(child) from None
+    try:
+        os.write(released, b"\n")
+    except BrokenPipeError:
+        close(watching)
+        raise _failed(child) from None
+    return watching
 
 
 def _failed(child: Child) -> NotStarted:

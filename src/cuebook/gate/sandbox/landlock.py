@@ -48,6 +48,10 @@ class Landlock:
     def name(self) -> SandboxName:
         return "landlock"
 
+    @property
+    def problem(self) -> str:
+        return problem()
+
     async def spawn(self, confinement: Confinement) -> Confined:
         started = _Started(confinement)
         try:
@@ -90,11 +94,23 @@ def _policy(confinement: Confinement) -> Any:
     import sandlock
 
     limits = confinement.limits
-    readable = [*system.readable(network=confinement.network), *system.existing(confinement.readable)]
+    hidden = [os.path.realpath(path) for path in system.existing(confinement.hidden)]
+    if any(system.within(path, system.writable(confinement)) for path in hidden):
+        raise NotStarted(
+            "Landlock cannot keep a command from the store of runs where that lies in the workspace.",
+            fix="Keep the store elsewhere (--store, CUEBOOK_STORE), or install bubblewrap.",
+        )
+    if system.fixed(confinement):
+        raise NotStarted(
+            "Landlock cannot keep a command from changing Cuebook itself where that is installed in the workspace.",
+            fix="Install Cuebook elsewhere, as with pipx, or install bubblewrap.",
+        )
+    readable = [*system.readable(network=confinement.network), *system.readable_too(confinement)]
     readable += [*system.existing(_SOURCES), *system.existing(f"/proc/{name}" for name in _PROC if name != "self")]
     return sandlock.Sandbox(
         fs_readable=[*dict.fromkeys(readable), "/proc/self"],
         fs_writable=list(dict.fromkeys([*system.writable(confinement), *system.existing(_DEVICES)])),
+        fs_denied=hidden,
         clean_env=True,
         # git takes a file that it may not open for an error, and one that is not there for none.
         env={"GIT_CONFIG_NOSYSTEM": "1", **confinement.env},
@@ -150,9 +166,8 @@ class _Started:
             return _Locked(native, streams, self._confinement.limits, self._loop)
         except BaseException:
             close(*streams)
-            native.kill()
-            native.wait()
-            raise
+            with native:  # ends it, and closes what it still has
+                raise
 
     def _give(self, process: _Locked) -> None:
         if self._unwanted:

@@ -1,4 +1,4 @@
-"""Finds out what a sandbox really holds, by running a small process in it that tries to get out.
+"""Finds out what a sandbox really stops, by running a small process in it that tries to get out.
 
 It believes nothing that a library or a kernel says about itself.
 """
@@ -116,7 +116,7 @@ async def _attempts(sandbox: Sandbox, folder: Path, port: int) -> list[str]:
         close(process.stdin, process.stdout, process.stderr)
     done: list[str] = json.loads(said)
     if outside.stat().st_mode & 0o777 == 0o640:
-        done.append("permissions of files outside")
+        done.append("changing permissions of files outside")
     if outside.with_name("outside.new").exists():
         done.append("writing outside")
     return done
@@ -127,16 +127,16 @@ def _verdict(name: str, done: set[str]) -> Probe:
     if "writing within" not in done:
         return Probe(name, False, "It starts a process, but does not let it write where it may.")
     held = [what for what in (*_MUST_HOLD, *_LESSER) if what not in done]
-    parts = [f"It holds {_listed(held)}."] if held else []
+    parts = [f"It stops {_listed(held)}."] if held else []
     if broken:
-        parts.insert(0, f"It does NOT hold {_listed(broken)}.")
+        parts.insert(0, f"It does NOT stop {_listed(broken)}.")
     lesser = [what for what in _LESSER if what in done]
     if lesser:
-        parts.append(f"It does not hold {_listed(lesser)}.")
+        parts.append(f"It does not stop {_listed(lesser)}.")
     return Probe(name, not broken, " ".join(parts))
 
 
-_LESSER = ("permissions of files outside", "seeing that files outside exist")
+_LESSER = ("changing permissions of files outside", "seeing that files outside exist")
 
 
 def _listed(names: list[str]) -> str:

@@ -46,11 +46,50 @@ def existing(paths: Iterable[str]) -> list[str]:
     return list(found)
 
 
+def readable_too(confinement: Confinement) -> list[str]:
+    """What a process may read besides the system, as far as it exists."""
+    return _some(confinement.readable)
+
+
 def writable(confinement: Confinement) -> list[str]:
-    """What a process may change, as far as it exists. Never everything: then nothing else would hold."""
-    found = existing(confinement.writable)
+    """What a process may change, as far as it exists."""
+    return _some(confinement.writable)
+
+
+def fixed(confinement: Confinement) -> list[str]:
+    """What a process may not change although it lies within what it may change, by its real path."""
+    changeable = writable(confinement)
+    found: dict[str, None] = {}
+    for path in confinement.fixed:
+        real = os.path.realpath(path)
+        link = _link_within(os.path.abspath(path), changeable)
+        if link:
+            raise NotStarted(
+                f"{link} is a link in a folder that a command may change, and {path} must not be changed.",
+                fix="Put a real folder in the place of the link, or move it out of the workspace.",
+            )
+        if os.path.exists(real) and within(real, changeable):
+            found.setdefault(real)
+    return list(found)
+
+
+def _link_within(path: str, places: list[str]) -> str:
+    """The first link on the way to a path that could be replaced by another; nothing where there is none."""
+    parts = path.split(os.sep)
+    for depth in range(2, len(parts) + 1):
+        step = os.sep.join(parts[:depth])
+        if os.path.islink(step) and within(os.path.realpath(os.path.dirname(step)), places):
+            return step
+    return ""
+
+
+def _some(paths: Iterable[str]) -> list[str]:
+    found = existing(paths)
     if "/" in found:
-        raise NotStarted("The whole file system was to be writable.", fix="Choose a folder as the workspace.")
+        raise NotStarted(
+            "A process was to be let at the whole file system.",
+            fix="Choose a folder as the workspace, and name folders.",
+        )
     return found
 
 

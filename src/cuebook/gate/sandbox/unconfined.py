@@ -41,6 +41,10 @@ class Unconfined:
     def name(self) -> SandboxName:
         return "none"
 
+    @property
+    def problem(self) -> str:
+        return ""
+
     async def spawn(self, confinement: Confinement) -> Confined:
         mark = secrets.token_hex(16)
         env = {**confinement.env, MARK: mark}

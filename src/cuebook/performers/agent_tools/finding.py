@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -125,26 +125,41 @@ class Finding:
         fits = None if glob is None else _fitting(glob if "/" in glob else f"**/{glob}")
         limit = min(arguments.get("limit", MATCHES), MOST_MATCHES)
 
+        def permitted(name: str) -> bool:
+            return call.permits(Action("file", f"read:{name}", True)) is None
+
         def work(halt: Halt) -> _Found:
-            return self._search(self._path(arguments), wanted, fits, limit, halt)
+            return self._search(self._path(arguments), wanted, fits, permitted, call.masked, limit, halt)
 
         found = await in_worker("Grep", call, work)
         if isinstance(found, Failed):
             return found
-        return found.told(call, limit)
+        return found.told(limit)
 
     # --- inside ---
 
     def _path(self, arguments: dict[str, Any]) -> str:
         return relative(self._workspace, arguments.get("path", "."))
 
-    def _search(self, given: str, wanted: Any, fits: Any, limit: int, halt: Halt) -> _Found:
+    def _search(
+        self,
+        given: str,
+        wanted: Any,
+        fits: Any,
+        permitted: Callable[[str], bool],
+        masked: Callable[[str], str],
+        limit: int,
+        halt: Halt,
+    ) -> _Found:
+        """What must not be read is not searched either: to say that it holds a match would be to read it."""
         found = _Found()
         for entry in self._walk(given, halt, False):
             if entry is None:
                 found.complete = False
                 break
             if fits is not None and not fits.fullmatch(entry.below):
+                continue
+            if not permitted(entry.name):
                 continue
             data = entry.read()
             if data is None:
@@ -158,7 +173,9 @@ class Finding:
                 if len(found.lines) >= limit:
                     found.complete = False
                     return found
-                found.lines.append((entry.name, count, line[: 4 * _SHOWN].decode("utf-8", "replace").rstrip("\r")))
+                # Before it is cut: half a secret is not found any more.
+                whole = masked(line.decode("utf-8", "replace").rstrip("\r"))
+                found.lines.append((entry.name, count, whole if len(whole) <= _SHOWN else f"{whole[:_SHOWN]} [cut]"))
         return found
 
     def _walk(self, given: str, halt: Halt, within_git: bool) -> Iterator[_Entry | None]:
@@ -230,19 +247,10 @@ class _Found:
         self.complete = True
         self.too_large = 0
 
-    def told(self, call: Call, limit: int) -> ToolResult:
-        """The lines, without those of files that must not be read."""
-        names = dict.fromkeys(name for name, _, _ in self.lines)
-        kept = {name for name in names if call.permits(Action("file", f"read:{name}", True)) is None}
-        shown = [
-            f"{name}:{count}: {line if len(line) <= _SHOWN else line[:_SHOWN] + ' [cut]'}"
-            for name, count, line in call.masked(self.lines)
-            if name in kept
-        ]
+    def told(self, limit: int) -> ToolResult:
+        shown = [f"{name}:{count}: {line}" for name, count, line in self.lines]
         if not shown:
             shown.append("No line matches.")
-        if len(kept) < len(names):
-            shown.append(f"[{len(names) - len(kept)} files are left out: the policy keeps them from being read]")
         if not self.complete:
             shown.append(f"[there is more than these {limit} lines; narrow the search]")
         if self.too_large:

@@ -80,6 +80,7 @@ class WebSearch:
             return response
         if not isinstance(response, HttpResponse):
             raise TypeError(f"a request gave a {type(response).__name__}")
+        response = call.masked(response)
         if response.status >= 400:
             return Failed(
                 "search_failed",

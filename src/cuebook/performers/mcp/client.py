@@ -7,7 +7,7 @@ the one that was agreed to.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,8 @@ class McpTools:
         reveal: Callable[[str], str] = no_secrets,
         granted: Granted = nothing_granted,
         http_client: HttpClientFactory | None = None,
+        hidden: Sequence[Path] = (),
+        fixed: Sequence[Path] = (),
         limits: Limits = SERVER_LIMITS,
         start_seconds: float = START_SECONDS,
     ) -> None:
@@ -67,6 +69,8 @@ class McpTools:
         self._granted = granted
         self._http_client = http_client or checked_client()
         self._limits = limits
+        self._hidden = tuple(str(path) for path in hidden)
+        self._fixed = tuple(str(path) for path in fixed)
         self._start_seconds = start_seconds
         self._connection: Connection | None = None
         self._lock = asyncio.Lock()
@@ -179,6 +183,8 @@ class McpTools:
                 env={"HOME": folder, "TMPDIR": folder, **launch.env, **secret},
                 writable=(str(self._workspace), folder),
                 readable=(launch.cwd, *launch.readable),
+                hidden=self._hidden,
+                fixed=self._fixed,
                 network=self.server.network,
                 limits=self._limits,
             )

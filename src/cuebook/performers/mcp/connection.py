@@ -28,7 +28,7 @@ _MOST_TOOLS = 2_000
 DOUBT_SECONDS = 5.0
 """How long a server that let someone wait in vain is given to show that it still answers."""
 _CLOSING_SECONDS = 5.0
-_SHOWN = 1_000
+_SHOWN = 4_096
 _SESSION_LOST = "Session terminated"
 """What the protocol's client says when a server on the network has forgotten us."""
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import tempfile
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 from cuebook.kernel.confinement import Confined
-from cuebook.performers.mcp.results import readable
+from cuebook.performers import private
+from cuebook.performers.mcp.results import readable, too_long
 from cuebook.performers.mcp.traffic import Flood, Measure
 
 LINE_LIMIT = 4 << 20
@@ -24,6 +24,7 @@ UNSENT_LIMIT = 16 << 20
 _TOO_LONG = f"It sent a message of more than {LINE_LIMIT} bytes."
 _GARBAGE_LIMIT = 100
 _ERRORS_KEPT = 4_096
+_LINE_SHOWN = 200
 _CHUNK = 1 << 16
 _ENDING_SECONDS = 1.0
 _GONE_SECONDS = 10.0
@@ -42,7 +43,7 @@ class Pipes:
         self._readers: list[asyncio.Task[None]] = []
         self._transports: list[asyncio.BaseTransport] = []
         self._stdin: asyncio.WriteTransport | None = None
-        self._errors = b""
+        self._errors = _LastLines()
         self._pushed = False
         """Whether it is we who ended it, so that how it ended says nothing."""
         self._garbage: list[str] = []
@@ -62,7 +63,7 @@ class Pipes:
 
     def last_words(self) -> str:
         """The end of what it wrote to its error stream."""
-        return readable(self._errors.decode("utf-8", "replace"))
+        return readable(self._errors.text())
 
     def account(self) -> str:
         """What is known of how it went wrong, as sentences."""
@@ -75,7 +76,7 @@ class Pipes:
             told.append(f"It wrote something that is no message: {self._garbage[0]!r}.")
         words = self.last_words().splitlines()[-3:]
         if words:
-            told.append(f"It last said: {' / '.join(line[:200] for line in words)}")
+            told.append(f"It last said: {' / '.join(_whole(line) for line in words)}")
         return " ".join(told)
 
     def details(self) -> dict[str, Any]:
@@ -91,7 +92,7 @@ class Pipes:
     async def __aenter__(self) -> tuple[Any, Any]:
         import anyio
 
-        self._folder = tempfile.mkdtemp(prefix="cuebook-")
+        self._folder = private.make()
         try:
             self._process = process = await self._spawn(self._folder)
         except BaseException:
@@ -171,7 +172,9 @@ class Pipes:
     async def _read_errors(self, stderr: asyncio.StreamReader) -> None:
         with suppress(OSError):
             while chunk := await stderr.read(_CHUNK):
-                self._errors = (self._errors + chunk)[-_ERRORS_KEPT:]
+                self._errors.feed(chunk)
+        if not self._pushed:  # else it may have been in the middle of a line
+            self._errors.end()
 
     def _parsed(self, line: bytes) -> Any:
         from mcp.shared.message import SessionMessage
@@ -189,7 +192,7 @@ class Pipes:
             self._break(str(flood))
             return None
         except ValueError:
-            self._garbage.append(readable(line[:200].decode("utf-8", "replace"), 100))
+            self._garbage.append(readable(_whole(line.decode("utf-8", "replace"))))
             if len(self._garbage) > _GARBAGE_LIMIT:
                 self._break(f"It writes lines that are no messages, such as {self._garbage[0]!r}.")
             return None
@@ -209,7 +212,7 @@ class Pipes:
             if process is not None and ended is not None:
                 await self._end_process(process, ended, at_once=at_once)
         finally:
-            await asyncio.shield(asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True))
+            await asyncio.shield(asyncio.to_thread(private.remove, self._folder))
             self.closed.set()
 
     async def _end_process(self, process: Confined, ended: asyncio.Task[int], *, at_once: bool) -> None:
@@ -262,6 +265,46 @@ class _Lines:
         yield from others
 
 
+class _LastLines:
+    """The end of a stream, in whole lines: half a line may begin or end in the middle of a secret."""
+
+    def __init__(self) -> None:
+        self._lines: deque[bytes] = deque()
+        self._size = 0
+        self._begun = bytearray()
+        self._length = 0
+        """Of the line that has begun, which is not kept once it is too long."""
+
+    def feed(self, chunk: bytes) -> None:
+        first, *others = chunk.split(b"\n")
+        self._grow(first)
+        for piece in others:
+            self._close_line()
+            self._grow(piece)
+
+    def end(self) -> None:
+        """Nothing more comes, so the last line is whole."""
+        if self._length:
+            self._close_line()
+
+    def text(self) -> str:
+        return b"\n".join(self._lines).decode("utf-8", "replace")
+
+    def _grow(self, piece: bytes) -> None:
+        self._length += len(piece)
+        if self._length <= _ERRORS_KEPT:
+            self._begun += piece
+
+    def _close_line(self) -> None:
+        line = bytes(self._begun) if self._length <= _ERRORS_KEPT else too_long(self._length).encode()
+        self._begun.clear()
+        self._length = 0
+        self._lines.append(line)
+        self._size += len(line) + 1
+        while self._size > _ERRORS_KEPT and len(self._lines) > 1:
+            self._size -= len(self._lines.popleft()) + 1
+
+
 class _Outbox:
     """The stream of outgoing messages, as the client writes it. Writing never waits for the server."""
 
@@ -289,3 +332,8 @@ def _exit(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     return f"signal {-code}"
+
+
+def _whole(line: str) -> str:
+    """The line or none of it: half a line may end in the middle of a secret, which is not masked then."""
+    return line if len(line) <= _LINE_SHOWN else too_long(len(line))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
     from mcp_types import Tool as Listed
 
-_SHOWN = 2_000
+_SHOWN = 4_096
 
 
 def listed_as(tool: Listed) -> dict[str, Any]:
@@ -64,6 +65,26 @@ def _described(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def readable(text: str, limit: int = _SHOWN) -> str:
-    """A stranger's text as it may stand in a message: short, and with nothing that a terminal would obey."""
-    kept = "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text[-4 * limit :]).strip()
-    return kept if len(kept) <= limit else f"...{kept[-limit:]}"
+    """A stranger's text as it may stand in a message: its last lines, with nothing that a terminal would obey.
+
+    No line is cut. Messages are masked later, and half a secret would not be found any more.
+    """
+    lines = "".join(map(_visible, text.strip())).split("\n")
+    kept: list[str] = []
+    for line in reversed(lines):
+        limit -= len(line) + 1
+        if limit < -1:
+            break
+        kept.append(line)
+    if not kept:
+        return too_long(len(lines[-1]))
+    return "\n".join((*(("...",) if len(kept) < len(lines) else ()), *reversed(kept)))
+
+
+def too_long(length: int) -> str:
+    return f"[a line of {length} characters, too long to be shown]"
+
+
+def _visible(letter: str) -> str:
+    """The letter, or how JSON spells it: secrets are known in that spelling too."""
+    return letter if letter.isprintable() or letter == "\n" else json.dumps(letter)[1:-1]

@@ -19,6 +19,7 @@ import msgspec
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Trust
 from cuebook.performers.addresses import is_loopback
+from cuebook.performers.contents import digest_of
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _INTERPRETER = re.compile(r"(python|pypy|node|nodejs|bun|deno|ruby|perl|php|lua|bash|sh|dash|zsh|tsx|uv)[\d.]*")
@@ -96,7 +97,7 @@ def launch(server: McpServer, workspace: Path, sandbox: str) -> Launch:
     program = _program(server.command, cwd, env) if server.command else ""
     script = _script(server.command, program, cwd)
     argv = (program or server.command[0], *server.command[1:]) if server.command else ()
-    contents = {path: _digest_of_file(path) for path in script}
+    contents = {path: _labelled(digest_of(path)) for path in script}
     seen = {
         "server": msgspec.to_builtins(server),
         "program": program,
@@ -109,7 +110,7 @@ def launch(server: McpServer, workspace: Path, sandbox: str) -> Launch:
         subject=f"mcp server {server.name}",
         digest=digest,
         prompt=f"Start the tool server '{server.name}'?" if server.command else f"Use the tool server '{server.name}'?",
-        preview=_preview(server, cwd, sandbox, contents),
+        preview=_preview(server, os.path.realpath(workspace), cwd, sandbox, contents),
     )
     problem = ""
     if server.command and not os.path.isdir(cwd):
@@ -128,18 +129,30 @@ def _program(command: tuple[str, ...], cwd: str, env: Mapping[str, str]) -> str:
 
 
 def _script(command: tuple[str, ...], program: str, cwd: str) -> tuple[str, ...]:
-    """The files whose content decides what a command does: a script, or what an interpreter is given to run."""
+    """The files whose content decides what a command does, as far as it names them: the program, what an interpreter
+    is given to run, and code among the arguments. Data is left out: a server may well write it.
+    """
     if not program:
         return ()
-    if _begins_as_script(program):
-        return (program,)
-    if not _INTERPRETER.fullmatch(os.path.basename(program)):
-        return ()
-    named = (os.path.join(cwd, argument) for argument in command[1:] if not argument.startswith("-"))
-    return tuple(path for path in named if os.path.isfile(path))[:1]
+    found = [program]
+    runs_next = _interprets(program)
+    for argument in command[1:]:
+        for word in dict.fromkeys((argument, argument.partition("=")[2], *argument.split())):
+            path = os.path.join(cwd, word)
+            if word and "\0" not in word and os.path.isfile(path) and (runs_next or _is_code(path)):
+                found.append(path)
+                runs_next = False
+            runs_next = runs_next or _interprets(word)
+    return tuple(dict.fromkeys(found))
 
 
-def _begins_as_script(path: str) -> bool:
+def _interprets(program: str) -> bool:
+    return bool(_INTERPRETER.fullmatch(os.path.basename(program)))
+
+
+def _is_code(path: str) -> bool:
+    if path.endswith(_CODE) or os.access(path, os.X_OK):
+        return True
     try:
         with open(path, "rb") as file:
             return file.read(2) == b"#!"
@@ -147,15 +160,11 @@ def _begins_as_script(path: str) -> bool:
         return False
 
 
-def _digest_of_file(path: str) -> str:
-    hashed = sha256()
-    try:
-        with open(path, "rb") as file:
-            while piece := file.read(1 << 20):
-                hashed.update(piece)
-    except OSError as error:
-        return f"unreadable: {error.strerror}"
-    return hashed.hexdigest()
+_CODE = (".py", ".pyz", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".sh", ".bash", ".lua", ".jar", ".wasm")
+
+
+def _labelled(digest: str) -> str:
+    return digest if " " in digest or digest == "gone" else f"sha256 {digest}"
 
 
 def _consists_of(program: str, script: tuple[str, ...]) -> tuple[str, ...]:
@@ -168,7 +177,7 @@ def _consists_of(program: str, script: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _preview(server: McpServer, cwd: str, sandbox: str, contents: Mapping[str, str]) -> dict[str, str]:
+def _preview(server: McpServer, workspace: str, cwd: str, sandbox: str, contents: Mapping[str, str]) -> dict[str, str]:
     if server.url:
         shown = {"address": server.url}
         given, secret = server.headers, server.secret_headers
@@ -180,10 +189,12 @@ def _preview(server: McpServer, cwd: str, sandbox: str, contents: Mapping[str, s
             "sandbox": "none: it may do whatever you may" if sandbox == "none" else sandbox,
             "network": "allowed" if server.network or sandbox == "none" else "not allowed",
         }
-        if server.readable:
-            shown["may read"] = "\n".join(server.readable)
+        everything = "everything that you can: it runs without a sandbox"
+        places = "\n".join(dict.fromkeys((workspace, cwd, *server.readable)))
+        shown["may read"] = everything if sandbox == "none" else f"the system's programs, and\n{places}"
+        shown["may change"] = everything if sandbox == "none" else f"the workspace, {workspace}"
         if contents:
-            shown["program"] = "\n".join(f"{path}\nsha256 {digest}" for path, digest in contents.items())
+            shown["files as they are now"] = "\n".join(f"{path}\n{known}" for path, known in contents.items())
         given, secret = server.env, server.secret_env
         label = "environment"
     lines = [f"{name}={value}" for name, value in given.items()]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
+from cuebook.performers.mcp.results import readable
 from cuebook.performers.mcp.traffic import FLOODS, Measure, Sieve
 
 ANSWER_LIMIT = 16 << 20
@@ -77,7 +78,7 @@ class Web:
         encoding = response.headers.get("content-encoding", "identity").lower()
         if encoding not in ("", "identity"):
             # A few packed bytes can become any number, and nobody asked for packing.
-            raise self._break(f"It sent a packed answer ({encoding[:40]}), which was not asked for.")
+            raise self._break(f"It sent a packed answer ({readable(encoding, 40)}), which was not asked for.")
         if response.request.method == "POST":
             too_large = f"It sent an answer of more than {ANSWER_LIMIT} bytes."
             response.stream = _capped(response.stream, lambda: self._break(too_large))

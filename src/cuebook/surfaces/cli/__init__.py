@@ -123,6 +123,10 @@ def call(args: list[str]) -> int:
     if not args:
         complain(cli.get_help(click.Context(cli, info_name="cuebook", max_content_width=100)))
         return 2
+    unreadable = next((number for number, arg in enumerate(args, start=1) if not _is_text(arg)), None)
+    if unreadable is not None:
+        complain(f"cuebook: argument {unreadable} is not UTF-8 text. Write it in UTF-8, or rename the file it names.")
+        return 2
     try:
         code = cli.main(args, prog_name="cuebook", standalone_mode=False)
         sys.stdout.flush()
@@ -159,6 +163,15 @@ def _how(error: click.ClickException) -> str:
     if context is None or context.parent is None:
         return ""
     return f" `{context.command_path} --help` shows how."
+
+
+def _is_text(arg: str) -> bool:
+    """What was no UTF-8 comes in as halves of characters, which can be neither kept nor shown."""
+    try:
+        arg.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _one_line(text: str) -> str:

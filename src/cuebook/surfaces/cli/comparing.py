@@ -69,7 +69,7 @@ def diff_command(given: Given) -> int:
             sys.stdout.write("\n".join(_lines(compared)) + "\n")
         return 0
 
-    return session.with_service(given, look, create=False)
+    return session.with_service(given, look, looking=True)
 
 
 async def _side(service: Service, run: str) -> Side:

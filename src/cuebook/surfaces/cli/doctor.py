@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import platform
 import shlex
 import sqlite3
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from cuebook import __version__
 from cuebook.config import config_folder
-from cuebook.gate.policy import find, load_bundle
+from cuebook.gate.policy import content_of, find, trust_subject
 from cuebook.gate.sandbox import probe
 from cuebook.kernel.errors import BadInput
 from cuebook.performers.models import ProviderStatus, find_weights
@@ -21,6 +23,7 @@ from cuebook.stores.schema import MIGRATIONS
 from cuebook.surfaces.cli import live, options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.keys import backend
+from cuebook.surfaces.reaching import TENANT, load_function
 from cuebook.surfaces.wiring import Wiring
 
 
@@ -34,11 +37,15 @@ def doctor_command(given: Given) -> int:
     found, missing = examined(wiring)
     found["sandbox"] = _sandbox(wiring, missing)
     found["workspace"] = _workspace(wiring, missing)
-    found["policy"] = _policy(wiring, missing)
+    found["policy"], found["policy_problem"] = _policy(wiring, found["store"])
+    if found["policy_problem"]:
+        found["ready"] = False
+        missing.append(found["policy_problem"])
     found["tool_servers"] = [
         {"name": one.name, "where": one.where, "runs": shlex.join(one.command) or one.url}
         for one in wiring.config.reach.servers.values()
     ]
+    found["functions"] = _functions(wiring, missing)
     if given["as_json"]:
         sys.stdout.write(live.json_line({**found, "missing": missing}))
     else:
@@ -49,7 +56,7 @@ def doctor_command(given: Given) -> int:
 def examined(wiring: Wiring) -> tuple[dict[str, Any], list[str]]:
     missing: list[str] = []
     config = wiring.config
-    store = _store(config.get("store"))
+    store = {**_store(config.get("store")), "in_workspace": wiring.reaching.store_in_workspace}
     if store["problem"]:
         missing.append(store["problem"])
     usable = _usable(wiring)
@@ -115,15 +122,52 @@ def _workspace(wiring: Wiring, missing: list[str]) -> dict[str, Any]:
     return {"path": str(path), "usable": problem is None}
 
 
-def _policy(wiring: Wiring, missing: list[str]) -> list[dict[str, Any]]:
+def _policy(wiring: Wiring, store: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    """The policy files, each with whether it may allow things; and what is wrong with one, if something is."""
     try:
-        found = find(config_folder(os.environ), wiring.config.folder)
-        for one in found:
-            load_bundle(one.path)
+        found = [(one, content_of(one.path)[1]) for one in find(config_folder(os.environ), wiring.config.folder)]
     except BadInput as error:
-        missing.append(str(error))
-        return []
-    return [{"whose": one.whose, "path": str(one.path)} for one in found]
+        return [], str(error)
+    trusts = _trusts(wiring.config.get("store")) if store["schema"] and not store["problem"] else {}
+    return [
+        {
+            "whose": one.whose,
+            "path": str(one.path),
+            "trusted": one.whose == "user" or trusts.get(trust_subject(one.path)) == digest,
+        }
+        for one, digest in found
+    ], ""
+
+
+def _trusts(store: Path) -> dict[str, str]:
+    """The digests that are trusted. A look at the file, because opening it as a store could change it."""
+    connection = _looked_into(store)
+    try:
+        rows = connection.execute("SELECT name, body FROM kept WHERE tenant = ? AND kind = 'trust'", (TENANT,))
+        return {name: str(json.loads(body)["digest"]) for name, body in rows}
+    except sqlite3.Error:
+        return {}  # an older store, which knows of no trust
+    finally:
+        connection.close()
+
+
+def _looked_into(store: Path) -> sqlite3.Connection:
+    """Even a reader leaves files beside a store, unless it is told that nobody writes: then there is no log of it."""
+    how = "mode=ro" if store.with_name(f"{store.name}-wal").exists() else "mode=ro&immutable=1"
+    return sqlite3.connect(f"{store.absolute().as_uri()}?{how}", uri=True)
+
+
+def _functions(wiring: Wiring, missing: list[str]) -> list[dict[str, Any]]:
+    listed = []
+    for name, path in wiring.config.reach.functions.items():
+        problem = ""
+        try:
+            load_function(name, path)
+        except BadInput as error:
+            problem = str(error)
+            missing.append(problem)
+        listed.append({"name": name, "function": path, "problem": problem})
+    return listed
 
 
 def _setting(wiring: Wiring, name: str) -> dict[str, Any]:
@@ -170,7 +214,7 @@ def _store(path: Path) -> dict[str, Any]:
             found["problem"] = f"The store {path} cannot be created. Choose another with --store or CUEBOOK_STORE."
         return found
     try:
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        connection = _looked_into(path)
         try:
             found["schema"] = int(connection.execute("PRAGMA user_version").fetchone()[0])
             tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
@@ -201,6 +245,7 @@ def _in_words(found: dict[str, Any], missing: list[str]) -> str:
         f"python    {found['python']['version']} ({found['python']['path']})",
         f"system    {found['system']}",
         f"store     {store['path']} ({state})",
+        *([f"          {_IN_WORKSPACE}"] if store["in_workspace"] else []),
         *(_file_line(file) for file in found["config_files"]),
         f"model     {found['model']['name']} ({'ready' if found['model']['usable'] else 'cannot be used'})",
         f"weights   {found['weights'] or 'none'}",
@@ -208,12 +253,15 @@ def _in_words(found: dict[str, Any], missing: list[str]) -> str:
         f"workspace {found['workspace']['path']}{'' if found['workspace']['usable'] else ' (cannot be used)'}",
         f"sandbox   {found['sandbox']['active'] or 'none that works'} (set to {found['sandbox']['setting']})",
         *(f"          {_probe_line(one)}" for one in found["sandbox"]["tried"]),
-        *(f"policy    {one['path']} ({one['whose']})" for one in found["policy"]),
-        *([] if found["policy"] else ["policy    no file: what only reads is allowed, everything else is asked about"]),
+        *_policy_lines(found),
         *(f"tools     {one['name']}: {one['runs']} ({one['where']})" for one in found["tool_servers"]),
+        *(
+            f"tools     {one['name']}: {one['function']} ({'cannot be loaded' if one['problem'] else 'loads'})"
+            for one in found["functions"]
+        ),
         "",
         "settings",
-        *(f"  {name:<20}{_value(one['value']):<32}  {one['origin']}" for name, one in found["settings"].items()),
+        *(f"  {name:<20}{_value(name, one['value']):<32}  {one['origin']}" for name, one in found["settings"].items()),
         "",
         "providers",
         *(_provider_line(one) for one in found["providers"]),
@@ -237,8 +285,43 @@ def _file_line(file: dict[str, Any]) -> str:
     return f"config    {file['path']} ({file['whose']}{'' if file['found'] else ', not there'})"
 
 
-def _value(value: Any) -> str:
-    return "none" if value is None else str(value)
+_IN_WORKSPACE = "It lies in the workspace. Commands are kept from it there; outside it would be safer."
+_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_TIMES = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def _policy_lines(found: dict[str, Any]) -> list[str]:
+    if found["policy_problem"]:
+        return [f"policy    BROKEN: {found['policy_problem']}"]
+    lines = [f"policy    {one['path']} ({_standing(one)})" for one in found["policy"]]
+    return lines or ["policy    no file: what only reads is allowed, everything else is asked about"]
+
+
+def _standing(file: dict[str, Any]) -> str:
+    if file["whose"] == "user":
+        return "user"
+    return f"{file['whose']}, {'trusted' if file['trusted'] else 'not trusted: it can only restrict'}"
+
+
+def _value(name: str, value: Any) -> str:
+    """A value as a person would say it."""
+    if value is None:
+        return "never" if name == "pause_expiry" else "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(value) or "none"
+    if name == "pause_expiry" or name.endswith("seconds"):
+        return _measured(value, _TIMES, "s")
+    if name in ("limits.memory", "limits.output", "limits.max_output"):
+        return _measured(value, _SIZES, "bytes")
+    return str(value)
+
+
+def _measured(amount: float, units: Sequence[tuple[int, str]], otherwise: str) -> str:
+    """In the largest unit that it is several of, or exactly one of a large one: 24 h rather than 1 d."""
+    for size, unit in units:
+        if amount and amount % size == 0 and (amount > size or otherwise != "s"):
+            return f"{amount / size:g} {unit}"
+    return f"{amount:,.12g} {otherwise}"
 
 
 def _provider_line(one: dict[str, Any]) -> str:

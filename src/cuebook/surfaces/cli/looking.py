@@ -102,6 +102,7 @@ def _in_words(view: RunView, title: str, alive: bool) -> str:
         parts.append(f"forked from run {row.parent}")
     for step in view.steps:
         head = f"step {step.label}: {step.title}\n  {_step_line(step)}"
+        head += "".join(f"\n  {note}" for note in (view.notes.get(step.label, []) if step.seq else []))
         output = view.outputs.get(step.label)
         parts.append(f"{head}\n\n{str(output).rstrip()}" if output is not None and step.seq else head)
     lines = dict(live.summary(view))

@@ -13,7 +13,7 @@ from cuebook.config import Config, load
 from cuebook.kernel.errors import BadInput
 
 STORE = click.Option(["--store"], metavar="PATH", help="The file that holds the runs.")
-AS_JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object on stdout.")
+AS_JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON on stdout.")
 AS_EVENTS = click.Option(["--events", "as_events"], is_flag=True, help="Print every event as a line of JSON on stdout.")
 AS_LIVE = click.Option(["--live", "as_live"], is_flag=True, help="Stream as on a terminal, wherever it goes.")
 NO_COLOR = click.Option(["--no-color"], is_flag=True, help="No colours, as with NO_COLOR in the environment.")

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -14,12 +14,17 @@ import msgspec
 from cuebook.config import Config
 from cuebook.gate import approvals
 from cuebook.gate import policy as rules
-from cuebook.gate.policy import Layer, Opinion, Override, Policy, Rule, Ruling
+from cuebook.gate.gate import NETWORK
+from cuebook.gate.policy import Layer, Opinion, Override, Policy, Reason, Rule, Ruling
+from cuebook.gate.policy.reach import restricts_reading
+from cuebook.kernel.effects import Failed
 from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.ports import Action, Domain
+from cuebook.performers import addresses
 from cuebook.service import Service
-from cuebook.surfaces.cli import live, options, session, wording
+from cuebook.surfaces.cli import complain, live, options, session, wording
 from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.wiring import Wiring
 
 EXIT_CODES = {"allow": 0, "ask": 3, "deny": 5}
 EXAMPLES = {
@@ -70,28 +75,100 @@ def _test(given: Given) -> int:
     Options come before the action. The exit code is 0 for allow, 3 for ask and 5 for deny.
     """
     action = _action(given["words"], given["reads_only"])
+    wiring = session.wiring_of(given)
 
     async def act(service: Service) -> int:
-        today = await service.policy()
-        ruling = rules.decide(action, [today], await service.overrides(), service.engine.clock())
+        tested = await _tested(action, wiring, service)
         if given["as_json"]:
-            sys.stdout.write(live.json_line(_ruling_object(action, today, ruling)))
+            sys.stdout.write(live.json_line(_tested_object(tested)))
         else:
-            sys.stdout.write("\n".join(_ruling_lines(action, today, ruling)) + "\n")
-        return EXIT_CODES[ruling.decision]
+            sys.stdout.write("\n".join(_tested_lines(tested)) + "\n")
+        return EXIT_CODES[tested.ruling.decision]
 
-    return session.with_service(given, act)
+    return session.with_service(given, act, looking=True, wiring=wiring)
+
+
+class _Tested(NamedTuple):
+    action: Action
+    ruling: Ruling
+    opinions: tuple[Opinion, ...]
+    notes: tuple[str, ...]
+    """What a person should know besides."""
+
+    @property
+    def suggested(self) -> tuple[str, ...]:
+        return rules.suggested(self.action) if self.ruling.decision == "ask" else ()
+
+
+async def _tested(action: Action, wiring: Wiring, service: Service) -> _Tested:
+    """What the policy says, and what holds whatever it says."""
+    today, notes = await service.policy(), []
+    if action.domain == "tool":
+        action, note = await _as_marked(action, wiring)
+        notes.append(note)
+    if action.domain == "command" and action.reads_only and wiring.config.get("sandbox") == "none":
+        action = msgspec.structs.replace(action, reads_only=False)
+        notes.append("Without a sandbox nothing keeps a command to reading.")
+    ruling = rules.decide(action, [today], await service.overrides(), service.engine.clock())
+    if action.domain == "egress" and ruling.decision != "deny":
+        ruling = _out_of_bounds(action, today) or ruling
+    if action.domain == "command":
+        ruling = _reading_what_is_kept(action, ruling, today) or ruling
+        unfit = wiring.reaching.unfit(wiring.config.get("workspace"))
+        notes += [str(unfit)] if unfit is not None else [wiring.reaching.sandbox.problem]
+    return _Tested(action, ruling, rules.opinions(action, today), tuple(note for note in notes if note))
+
+
+async def _as_marked(action: Action, wiring: Wiring) -> tuple[Action, str]:
+    """The tool as it is marked: whether it only reads is its own to say, if there is one of this name."""
+    found = await wiring.reaching.tools.find(action.target)
+    if isinstance(found, Failed):
+        return action, "" if action == NETWORK else f"{found.message} It is taken as one that {_does(action)}."
+    marked = msgspec.structs.replace(action, reads_only=found.reads_only)
+    also = "Each call is also held against the rules about the files, commands, hosts and secrets that it comes to."
+    return marked, f"It {_does(marked)}. {also}"
+
+
+def _does(action: Action) -> str:
+    return "only reads" if action.reads_only else "may change something"
+
+
+def _out_of_bounds(action: Action, today: Policy) -> Ruling | None:
+    """Some addresses are refused by whoever would send the request, unless a rule names the host."""
+    try:
+        url = addresses.parse_url(action.target.partition(" ")[2])
+        addresses.check_host(url, lambda host, port: rules.names_host([today], host, port))
+    except addresses.RefusedAddress as refused:
+        words = f"{refused.message.rstrip('.')}; it is refused unless an egress rule names the host"
+    except BadInput as refused:
+        words = refused.message.rstrip(".")
+    else:
+        return None
+    return Ruling("deny", (Reason(action, "deny", words, "default"),))
+
+
+def _reading_what_is_kept(action: Action, ruling: Ruling, today: Policy) -> Ruling | None:
+    by_default = ruling.decision == "allow" and any(reason.where == "default" for reason in ruling.reasons)
+    if not by_default or not restricts_reading([today]):
+        return None
+    words = "a command could read files that the policy keeps from being read"
+    return Ruling("ask", (Reason(action, "ask", words, "default"),))
 
 
 def _action(words: tuple[str, ...], reads_only: bool) -> Action:
     domain = _domain(words[0] if words else "")
     target = words[1:]
     if domain == "command" and target:
+        if len(target) == 1 and len(target[0].split()) > 1:
+            complain(f"cuebook: {shlex.quote(target[0])} is one word here, a program's name. Leave out the quotes.")
         return Action("command", shlex.join(target), reads_only)
-    if domain == "egress" and target:
+    if domain == "egress" and 0 < len(target) <= 2:
         method, url = target if len(target) == 2 else ("GET", target[0])
-        if len(target) <= 2:
-            return Action("egress", f"{method.upper()} {_without_query(url)}", reads_only)
+        if "://" not in url:
+            raise BadInput(
+                f"'{url[:100]}' is no address.", fix=f"Write it as in `{EXAMPLES['http']}`; options come before it."
+            )
+        return Action("egress", f"{method.upper()} {_without_query(url)}", reads_only)
     if domain == "file" and len(target) == 1 and not target[0].startswith(("read:", "write:")):
         raise BadInput("Nothing is said about what happens to the file.", fix=f"Write it as in `{EXAMPLES['file']}`.")
     if len(target) != 1:
@@ -112,9 +189,10 @@ def _without_query(url: str) -> str:
     return url.partition("#")[0].partition("?")[0]
 
 
-def _ruling_lines(action: Action, today: Policy, ruling: Ruling) -> Iterator[str]:
+def _tested_lines(tested: _Tested) -> Iterator[str]:
+    action, ruling = tested.action, tested.ruling
     yield f"{ruling.decision}: {action.domain} {action.target}"
-    for opinion in rules.opinions(action, today):
+    for opinion in tested.opinions:
         yield from _opinion_lines(opinion)
     for reason in ruling.reasons:
         if reason.where == "default":
@@ -122,7 +200,9 @@ def _ruling_lines(action: Action, today: Policy, ruling: Ruling) -> Iterator[str
         elif reason.override:
             yield f"  {reason.decision:<6}{reason.where}: {reason.rule}"
     yield "decided by: " + "; ".join(f"{reason.rule} ({reason.where})" for reason in ruling.deciding)
-    for pattern in rules.suggested(action) if ruling.decision == "ask" else ():
+    for note in tested.notes:
+        yield f"note: {note}"
+    for pattern in tested.suggested:
         yield f"allow it beforehand: cuebook policy allow {action.domain} {shlex.quote(pattern)}"
 
 
@@ -130,20 +210,21 @@ def _opinion_lines(opinion: Opinion) -> Iterator[str]:
     if opinion.decision is None:
         yield f"  {'-':<6}{opinion.whose}: {opinion.where} says nothing about it"
     for rule in opinion.rules:
-        ignored = "" if opinion.counts else f", which does not count: {_why_not(opinion.whose)}"
+        ignored = "" if opinion.counts else f", which does not count: {_why_not(opinion)}"
         yield f"  {opinion.decision if opinion.counts else '-':<6}{opinion.whose}: {rule.words} ({rule.where}){ignored}"
 
 
-def _why_not(whose: str) -> str:
-    if whose == "project":
-        return "the file is not trusted (`cuebook policy trust`)"
-    return f"a {whose} can only restrict"
+def _why_not(opinion: Opinion) -> str:
+    if opinion.whose == "project":
+        return f"the file is not trusted (`cuebook policy trust {shlex.quote(opinion.where)}`)"
+    return f"a {opinion.whose} can only restrict"
 
 
-def _ruling_object(action: Action, today: Policy, ruling: Ruling) -> dict[str, Any]:
+def _tested_object(tested: _Tested) -> dict[str, Any]:
+    ruling = tested.ruling
     return {
         "decision": ruling.decision,
-        "action": msgspec.to_builtins(action),
+        "action": msgspec.to_builtins(tested.action),
         "decided_by": [{"rule": one.rule, "where": one.where, "override": one.override} for one in ruling.deciding],
         "opinions": [
             {
@@ -153,9 +234,10 @@ def _ruling_object(action: Action, today: Policy, ruling: Ruling) -> dict[str, A
                 "counts": one.counts,
                 "rules": [{"rule": rule.words, "where": rule.where} for rule in one.rules],
             }
-            for one in rules.opinions(action, today)
+            for one in tested.opinions
         ],
-        "suggested": list(rules.suggested(action)) if ruling.decision == "ask" else [],
+        "notes": list(tested.notes),
+        "suggested": list(tested.suggested),
     }
 
 
@@ -179,7 +261,7 @@ def _show(given: Given) -> int:
             sys.stdout.write("\n".join(_policy_lines(today, options.configuration(given))) + "\n")
         return 0
 
-    return session.with_service(given, act)
+    return session.with_service(given, act, looking=True)
 
 
 def _policy_lines(today: Policy, config: Config) -> Iterator[str]:
@@ -208,7 +290,7 @@ def _standing(layer: Layer) -> str:
         return "yours"
     if layer.may_allow:
         return "trusted"
-    return "not trusted: it can only restrict; `cuebook policy trust` trusts it"
+    return f"not trusted: it can only restrict; `cuebook policy trust {shlex.quote(layer.where)}` trusts it"
 
 
 def _rule_lines(layer: Layer) -> Iterator[str]:
@@ -239,7 +321,11 @@ def _config_folder(config: Config) -> Path:
         click.Argument(["domain"]),
         click.Argument(["pattern"]),
         click.Option(
-            ["--for", "lasting"], metavar="TIME", help="For how long, as in 8h or 7d; otherwise until revoked."
+            ["--for", "lasting"],
+            metavar="TIME",
+            default="7d",
+            show_default=True,
+            help="For how long, as in 8h, or never for until it is revoked.",
         ),
         options.AS_USER,
         options.STORE,
@@ -254,6 +340,8 @@ def _allow(given: Given) -> int:
     """
     domain, pattern, lasting = _domain(given["domain"]), given["pattern"], _lasting(given["lasting"])
     rules.check_override(domain, pattern)
+    if domain == "egress" and _is_local(pattern):
+        complain("cuebook: this host stays out of reach until an egress rule in your policy file names it as well.")
 
     async def act(service: Service) -> int:
         made = await service.add_override(domain, pattern, lasting, await session.acting(service, given))
@@ -287,7 +375,7 @@ def _overrides(given: Given) -> int:
             sys.stdout.write("Nothing was allowed beforehand.\n")
         return 0
 
-    return session.with_service(given, act)
+    return session.with_service(given, act, looking=True)
 
 
 @command("revoke", [click.Argument(["override"]), options.AS_USER, options.STORE])
@@ -299,12 +387,21 @@ def _revoke(given: Given) -> int:
         sys.stdout.write(f"{given['override']} is revoked.\n")
         return 0
 
-    return session.with_service(given, act)
+    return session.with_service(given, act, looking=True)
 
 
-def _lasting(given: str | None) -> float | None:
-    if given is None:
-        return None
+def _is_local(pattern: str) -> bool:
+    """Whether the address is one that no override brings within reach."""
+    try:
+        addresses.check_host(addresses.parse_url(pattern.rpartition(" ")[2]), lambda host, port: False)
+    except addresses.RefusedAddress:
+        return True
+    except BadInput:
+        pass
+    return False
+
+
+def _lasting(given: str) -> float | None:
     try:
         return rules.duration(given)
     except ValueError:
@@ -340,9 +437,10 @@ def _override_object(override: Override, now: float) -> dict[str, Any]:
 def _trust(given: Given) -> int:
     """Show the project's policy file and trust it as it is now.
 
-    A trusted file may allow things. Otherwise, and after any change, it can only restrict.
+    FILE is the nearest one if it is not given. A trusted file may allow things. Otherwise, and after any change, it
+    can only restrict.
     """
-    path = _project_file(given)
+    path, *others = _project_files(given)
     subject = rules.trust_subject(path)
 
     async def revoke(service: Service) -> int:
@@ -350,25 +448,32 @@ def _trust(given: Given) -> int:
         sys.stdout.write(f"{path} is {'not trusted any more' if there else 'not trusted anyway'}.\n")
         return 0
 
+    if given["revoke"]:
+        return session.with_service(given, revoke, looking=True)
+    text, digest = rules.content_of(path)
+
     async def trust(service: Service) -> int:
-        text, digest = rules.content_of(path)
         await service.trust(subject, digest, await session.acting(service, given))
         for line in approvals.shown(text, len(text)).rstrip("\n").split("\n"):
             sys.stdout.write(f"| {line}\n")
         sys.stdout.write(f"{path} is trusted as shown (sha256 {digest}).\n")
+        for other in others:
+            how = f"cuebook policy trust {shlex.quote(str(other))}"
+            sys.stdout.write(f"{other} counts too, and is trusted on its own: {how}\n")
         return 0
 
-    return session.with_service(given, revoke if given["revoke"] else trust)
+    return session.with_service(given, trust)
 
 
-def _project_file(given: Given) -> Path:
+def _project_files(given: Given) -> list[Path]:
+    """The file that is meant, and the others that count here."""
     if given["file"]:
-        return Path(given["file"])
+        return [Path(given["file"])]
     found = rules.find(_config_folder(options.configuration(given)), Path.cwd())
     paths = [one.path for one in found if one.whose == "project"]
     if not paths:
         raise NotFound("There is no cuebook.policy.toml here or above.", fix="Give the path of the file.")
-    return paths[0]
+    return paths
 
 
 for _command in (_test, _show, _allow, _overrides, _revoke, _trust):

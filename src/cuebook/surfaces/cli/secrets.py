@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from cuebook.administration import SecretName
-from cuebook.gate.secrets import SecretTooShort, Vault, check_handle, check_name
-from cuebook.kernel.errors import BadInput
+from cuebook.gate.secrets import SecretNoFile, SecretTooShort, Vault, check_handle, check_name
+from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.service import Service
 from cuebook.surfaces.cli import live, options, session, wording
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.keys import Keys
+from cuebook.surfaces.reaching import in_keyring
 
 NAME = click.Argument(["name"])
 NO_SECRETS = "There are no secrets yet. `cuebook secrets add NAME HANDLE` adds one."
@@ -48,7 +49,7 @@ def _add(given: Given) -> int:
     name, handle = check_name(given["name"]), check_handle(given["handle"])
     vault = _vault()
     problem = vault.problem(handle)
-    if isinstance(problem, SecretTooShort):
+    if isinstance(problem, SecretTooShort | SecretNoFile):
         raise problem
 
     async def act(service: Service) -> int:
@@ -83,11 +84,12 @@ def _remove(given: Given) -> int:
 
     async def act(service: Service) -> int:
         name = check_name(given["name"])
-        removed = await service.remove_secret(name, await session.acting(service, given))
-        sys.stdout.write(f"{name} is removed.\n" if removed else f"There is no secret '{name}'.\n")
+        if not await service.remove_secret(name, await session.acting(service, given)):
+            raise NotFound(f"There is no secret '{name}'.", fix="`cuebook secrets list` shows which there are.")
+        sys.stdout.write(f"{name} is removed.\n")
         return 0
 
-    return session.with_service(given, act)
+    return session.with_service(given, act, looking=True)
 
 
 def _shown(given: Given, failing: int) -> int:
@@ -103,7 +105,7 @@ def _shown(given: Given, failing: int) -> int:
             sys.stdout.write(f"{NO_SECRETS}\n")
         return 0 if all(state["readable"] for _, state in found) else failing
 
-    return session.with_service(given, act)
+    return session.with_service(given, act, looking=True)
 
 
 def _print(found: list[tuple[SecretName, dict[str, Any]]]) -> None:
@@ -130,7 +132,7 @@ def _state(vault: Vault, handle: str) -> dict[str, Any]:
 
 
 def _vault() -> Vault:
-    return Vault(environ=os.environ, keyring=Keys().in_keyring)
+    return Vault(environ=os.environ, keyring=in_keyring(Keys()))
 
 
 for _command in (_add, _list, _check, _remove):

@@ -10,11 +10,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from cuebook.dialects import registry
-from cuebook.kernel.errors import BadInput, CuebookError, NotFound, StoreError
+from cuebook.kernel.errors import BadInput, CuebookError, NotFound, Refused, StoreError
 from cuebook.kernel.journal import without_void
 from cuebook.kernel.replay import Recorded
 from cuebook.kernel.run import RunRow, Settings, WaitRow
 from cuebook.service import Principal, Service
+from cuebook.stores.memory import MemoryStore
 from cuebook.surfaces.cli import complain, wording
 from cuebook.surfaces.cli.live import View, view_for
 from cuebook.surfaces.cli.options import Given, configuration
@@ -37,12 +38,16 @@ def wiring_of(given: Given) -> Wiring:
 
 
 @asynccontextmanager
-async def opened(wiring: Wiring, *, create: bool = False) -> AsyncIterator[Service]:
-    """The service, closed again at the end. Unless something is started, a store that is not there stays so."""
-    if not create and not wiring.has_store():
+async def opened(wiring: Wiring, *, create: bool = False, empty: bool = False) -> AsyncIterator[Service]:
+    """The service, closed again at the end. Unless something is started, a store that is not there stays so.
+
+    With `empty`, one that is not there counts as one that holds nothing.
+    """
+    missing = not wiring.has_store()
+    if missing and not create and not empty:
         raise NotFound(NO_RUNS, fix=HOW_TO_START)
     try:
-        service = wiring.service()
+        service = wiring.service(MemoryStore() if missing and empty else None)
     except StoreError as error:
         # No run has failed: what was given as the store cannot be used.
         raise BadInput(error.message, fix=error.fix) from None
@@ -68,11 +73,13 @@ def perform(work: Coroutine[Any, Any, int]) -> int:
 Act = Callable[[Service], Awaitable[int]]
 
 
-def with_service(given: Given, act: Act, *, create: bool = True) -> int:
-    """Does something that drives no run."""
+def with_service(given: Given, act: Act, *, looking: bool = False, wiring: Wiring | None = None) -> int:
+    """Does something that drives no run. What only looks, or can only take away, leaves no store behind."""
 
     async def work() -> int:
-        async with opened(wiring_of(given), create=create) as service:
+        # Where there is no store there are no users either: whoever is named cannot act, and nothing is created.
+        empty = looking or bool(given.get("as_user"))
+        async with opened(wiring or wiring_of(given), create=not empty, empty=empty) as service:
             return await act(service)
 
     return perform(work())
@@ -107,6 +114,12 @@ def _known_here(row: RunRow) -> bool:
 
 async def shown(service: Service, row: RunRow, view: View) -> int:
     """Drives a run to where it waits or ends, and gives the exit code of that."""
+    try:
+        if not await service.store.alive(row.id, service.engine.clock()):
+            service.check_program(row)
+    except Refused as refused:
+        complain(f"cuebook: {refused}")
+        return wording.exit_code(row)
     view.begin(await title_of(service, row), row, await service.store.steps(row.id))
     stop = service.observe(lambda event: view.see(event) if event.run == row.id else None)
     try:
@@ -198,7 +211,11 @@ async def wait_of(service: Service, name: str, kind: str) -> WaitRow:
     try:
         return await service.store.wait(name)
     except NotFound:
+        pass
+    try:
         row = await service.get(name)
+    except NotFound:
+        raise NotFound(f"There is no wait and no run '{name}'.", fix="`cuebook inbox` lists what waits.") from None
     waits = await service.store.waits(run=row.id)
     fitting = [wait for wait in waits if wait.kind == kind] or waits
     if len(fitting) == 1:

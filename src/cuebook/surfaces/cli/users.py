@@ -68,7 +68,7 @@ def _list(given: Given) -> int:
             sys.stdout.write("No users: whoever sits at this terminal may do everything.\n")
         return 0
 
-    return session.with_service(given, act)
+    return session.with_service(given, act, looking=True)
 
 
 @command("remove", [NAME, options.AS_USER, options.STORE])
@@ -80,7 +80,7 @@ def _remove(given: Given) -> int:
         sys.stdout.write(f"{given['name']} is removed.\n")
         return 0
 
-    return session.with_service(given, act)
+    return session.with_service(given, act, looking=True)
 
 
 def _object(user: User) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import Any
 
@@ -178,6 +179,7 @@ def approval_lines(wait: WaitRow) -> list[str]:
         lines += [f"{name}:", *(f"  | {line}" for line in str(text).split("\n"))]
     lines.append("")
     for name, words in (
+        ("asked again", _changed(wait)),
         ("asked because", "; ".join(wait.details.get("rules", []))),
         ("asked by", wait.details.get("requester", "")),
         ("since", moment(wait.opened)),
@@ -188,10 +190,15 @@ def approval_lines(wait: WaitRow) -> list[str]:
     ):
         if words:
             lines.append(f"{name + ':':<15}{words}")
-    choices = [f"{domain} '{pattern}'" for domain, pattern in wait.details.get("suggestions", [])]
+    choices = [f"{domain} {shlex.quote(pattern)}" for domain, pattern in wait.details.get("suggestions", [])]
     if choices:
         lines.append(f"{'always:':<15}cuebook policy allow {choices[0]}")
     return lines
+
+
+def _changed(wait: WaitRow) -> str:
+    names = wait.details.get("changed")
+    return f"since it was approved, this changed: {', '.join(names)}" if names else ""
 
 
 def _until(wait: WaitRow) -> str:

@@ -1,0 +1,105 @@
+"""What people look at: a run with everything about it, folded from its journal, and texts as one reader sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import Reply
+from cuebook.kernel.events import (
+    ArtifactMade,
+    ModelAsked,
+    Performed,
+    TextChunk,
+    TextReset,
+    ValueSet,
+    WaitClosed,
+    WaitOpened,
+    Warned,
+)
+from cuebook.kernel.journal import Entry, Place
+from cuebook.kernel.run import RunRow, StepRow, WaitRow
+
+
+class RunView(msgspec.Struct, frozen=True):
+    """A run with everything a person looks at."""
+
+    run: RunRow
+    steps: list[StepRow]
+    waits: list[WaitRow]
+    values: dict[str, Any]
+    outputs: dict[str, Text]
+    """Each step's last text, by label."""
+    artifact: ArtifactMade | None
+    result: Any
+    notes: dict[str, list[str]] = {}
+    """What is to be known of each step besides its output, by label: warnings, and who decided what."""
+
+
+def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: Iterable[Entry]) -> RunView:
+    values: dict[str, Any] = {}
+    outputs: dict[str, Text] = {}
+    artifact: ArtifactMade | None = None
+    result: Any = None
+    notes: dict[str, list[str]] = {}
+    asked: dict[str, str] = {}
+    for entry in entries:
+        event = entry.event
+        match event:
+            case Warned():
+                notes.setdefault(entry.place.step, []).append(f"warning: {event.message}")
+            case WaitOpened(kind="approval"):
+                asked[event.wait] = event.prompt
+            case WaitClosed(kind="approval", wait=wait) if wait in asked:
+                notes.setdefault(entry.place.step, []).append(f"{asked[wait]} {_decided(event)}")
+            case ValueSet():
+                values[event.name] = event.value
+            case ArtifactMade():
+                artifact = event
+            case _:
+                output = getattr(event, "output", None)
+                if output is not None:
+                    outputs[entry.place.step] = output
+                result = getattr(event, "result", result)
+    return RunView(row, steps, waits, values, outputs, artifact, result, notes)
+
+
+def _decided(closed: WaitClosed) -> str:
+    if closed.how != "answered":
+        return closed.how
+    said = "approved" if closed.answer.get("decision") == "approve" else "denied"
+    reason = str(closed.answer.get("reason", "")).strip()
+    return f"{said} by {closed.by}{f': {reason}' if reason else ''}"
+
+
+class Shown:
+    """What one reader of a run's events has seen of the texts under way."""
+
+    def __init__(self) -> None:
+        self._until: dict[int, int] = {}
+        self._asked: dict[Place, int] = {}
+
+    def showing(self, event: TextChunk | TextReset) -> TextChunk | TextReset:
+        self._until[event.seq] = event.offset + len(event.text) if isinstance(event, TextChunk) else 0
+        return event
+
+    def lacks(self, chunk: TextChunk) -> bool:
+        return chunk.offset >= self._until.get(chunk.seq, 0)
+
+    def rest_before(self, entry: Entry) -> TextChunk | None:
+        """The end of a text that the reader has begun to see: it comes before the outcome, however slow the reader."""
+        event = entry.event
+        if isinstance(event, ModelAsked):
+            self._asked[entry.place] = entry.seq
+        if not isinstance(event, Performed):
+            return None
+        seq = self._asked.pop(entry.place, 0)
+        until = self._until.pop(seq, None)
+        self._until[seq] = 1 << 62  # what is still in the queue of it was seen
+        if until is None or not isinstance(event.outcome, Reply):
+            return None
+        text = event.outcome.text[: event.outcome.released][until:]
+        return TextChunk(entry.run, seq, entry.place.step, until, text) if text else None

@@ -1,0 +1,306 @@
+"""A command is described as it will run, bound to what it was when it was described, or refused."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cuebook.gate.sandbox import choose
+from cuebook.kernel.effects import RunCommand
+from cuebook.kernel.ports import Action, Description
+from cuebook.kernel.run import Settings
+from cuebook.performers.commands import CommandPerformer
+from tests.gate.cell import WORKING
+from tests.performers.commanding import described, refused, result, shell
+
+SHELL = os.path.realpath("/bin/sh")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    (folder / "sub").mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def confining(workspace: Path) -> CommandPerformer:
+    return CommandPerformer(choose(), workspace)
+
+
+# --- describing ---
+
+
+async def test_a_description_shows_everything_that_matters(confining: CommandPerformer, workspace: Path) -> None:
+    effect = RunCommand(
+        ("sh", "-c", "echo $A 'b c'"), cwd="sub", env={"A": "1", "LD_PRELOAD": "/x.so"}, stdin="in", timeout=5
+    )
+    description = await described(confining, effect)
+    line = """sh -c 'echo $A '"'"'b c'"'"''"""
+    assert description.actions == (Action("command", f"env A=1 LD_PRELOAD=/x.so {line}", reads_only=False),)
+    assert description.summary == f"Run {line}"
+    assert description.preview == {
+        "command": line,
+        "program": SHELL,
+        "folder": f"{workspace}/sub",
+        "environment": "A=1\nLD_PRELOAD=/x.so",
+        "stdin": "in",
+        "time limit": "5 s",
+        "may change": f"the workspace, {workspace}",
+        "network": "no",
+    }
+    assert description.bound["loading"] == {"LD_PRELOAD": "/x.so"}
+    assert description.bound["sandbox"] == WORKING[0]
+
+
+async def test_only_what_is_held_to_reading_is_described_as_reading(workspace: Path) -> None:
+    effect = RunCommand(("ls",), reads_only=True)
+    held = await described(CommandPerformer(choose(), workspace), effect)
+    assert held.actions[0].reads_only
+    assert held.preview["may change"] == "nothing"
+    free = await described(CommandPerformer(choose("none"), workspace), effect)
+    assert not free.actions[0].reads_only
+    assert "without a sandbox" in free.preview["may change"]
+    online = await described(CommandPerformer(choose(), workspace, network=lambda: True), effect)
+    assert not online.actions[0].reads_only
+    assert online.preview["network"] == "yes"
+
+
+async def test_describing_twice_gives_the_same(confining: CommandPerformer, workspace: Path) -> None:
+    (workspace / "deploy.py").write_text("print(1)")
+    effect = RunCommand(("python3", "deploy.py"))
+    assert await described(confining, effect) == await described(confining, effect)
+
+
+def rewrite(path: Path) -> None:
+    path.write_text("print(2)")
+
+
+def rewrite_and_hide_it(path: Path) -> None:
+    """Same size, same time, same place."""
+    status = path.stat()
+    path.write_text("print(9)")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def replace(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_text("print(3)")
+    os.replace(other, path)
+
+
+def relink(path: Path) -> None:
+    path.with_name("target").write_text("print(4)")
+    path.unlink()
+    path.symlink_to("target")
+
+
+@pytest.mark.parametrize("change", [rewrite, rewrite_and_hide_it, replace, relink])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("python3", "deploy.py"),
+        ("python3", "./sub/../deploy.py"),
+        ("sh", "-c", "python3 deploy.py --now && true"),
+        ("env", "--chdir=.", "python3", "deploy.py"),
+        ("cat", "--number=deploy.py"),
+    ],
+)
+async def test_another_content_of_a_named_file_is_another_binding(
+    confining: CommandPerformer, workspace: Path, change: Callable[[Path], None], argv: tuple[str, ...]
+) -> None:
+    script = workspace / "deploy.py"
+    script.write_text("print(1)")
+    before = await described(confining, RunCommand(argv))
+    assert "deploy.py" in before.bound["files"]
+    change(script)
+    assert (await described(confining, RunCommand(argv))).bound != before.bound
+
+
+async def test_a_program_that_was_changed_is_another_binding(confining: CommandPerformer, workspace: Path) -> None:
+    program = workspace / "tool"
+    program.write_text("#!/bin/sh\necho 1\n")
+    program.chmod(0o755)
+    effect = RunCommand(("./tool",))
+    before = await described(confining, effect)
+    program.write_text("#!/bin/sh\necho 2\n")
+    assert (await described(confining, effect)).bound["program"] != before.bound["program"]
+
+
+async def test_another_program_of_the_same_name_is_another_binding(tmp_path: Path, workspace: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+        (folder / "tool").write_text(f"#!/bin/sh\necho {folder.name}\n")
+        (folder / "tool").chmod(0o755)
+    performer = CommandPerformer(choose(), workspace, path=f"{first}:{second}:/usr/bin:/bin")
+    before = await described(performer, RunCommand(("tool",)))
+    assert str((await result(performer, RunCommand(("tool",)))).stdout) == "first\n"
+    (first / "tool").unlink()
+    assert (await described(performer, RunCommand(("tool",)))).bound != before.bound
+    assert str((await result(performer, RunCommand(("tool",)))).stdout) == "second\n"
+
+
+async def test_a_folder_that_was_turned_elsewhere_is_another_binding(
+    confining: CommandPerformer, workspace: Path
+) -> None:
+    (workspace / "one").mkdir()
+    (workspace / "two").mkdir()
+    (workspace / "here").symlink_to("one")
+    effect = RunCommand(("ls",), cwd="here")
+    before = await described(confining, effect)
+    (workspace / "here").unlink()
+    (workspace / "here").symlink_to("two")
+    assert (await described(confining, effect)).bound != before.bound
+
+
+async def test_a_file_too_large_to_read_is_bound_by_size_and_time(confining: CommandPerformer, workspace: Path) -> None:
+    large = workspace / "large"
+    with large.open("wb") as file:
+        file.truncate(60 << 20)
+    effect = RunCommand(("cat", "large"))
+    before = await described(confining, effect)
+    with large.open("r+b") as file:
+        file.write(b"x")
+    assert (await described(confining, effect)).bound != before.bound
+
+
+async def test_a_file_of_some_megabytes_is_bound_by_content(confining: CommandPerformer, workspace: Path) -> None:
+    medium = workspace / "medium"
+    medium.write_bytes(b"x" * (3 << 20))
+    before = await described(confining, RunCommand(("cat", "medium")))
+    assert len(before.bound["files"]["medium"]) == 64
+
+
+async def test_files_are_found_in_a_script_of_any_length(confining: CommandPerformer, workspace: Path) -> None:
+    (workspace / "deploy.py").write_text("print(1)")
+    script = " ".join(f"word{number}" for number in range(10_000)) + "; python3 deploy.py"
+    assert list((await described(confining, shell(script))).bound["files"]) == ["deploy.py"]
+
+
+# --- refusals ---
+
+
+@pytest.mark.parametrize("argv", [(), ("",), ("", "x")])
+async def test_an_empty_command_is_refused(confining: CommandPerformer, argv: tuple[str, ...]) -> None:
+    assert (await refused(confining, RunCommand(argv))).code == "bad_command"
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        RunCommand(("echo", "a\0b")),
+        RunCommand(("ec\0ho",)),
+        RunCommand(("echo",), env={"A": "a\0b"}),
+        RunCommand(("echo",), env={"A\0": "b"}),
+        RunCommand(("echo",), env={"A=B": "c"}),
+        RunCommand(("echo",), env={"": "c"}),
+        RunCommand(("echo", "\ud800")),
+        RunCommand(("cat",), stdin="\ud800"),
+    ],
+)
+async def test_what_no_process_can_be_given_is_refused(confining: CommandPerformer, effect: RunCommand) -> None:
+    assert (await refused(confining, effect)).code == "bad_command"
+
+
+async def test_an_unknown_program_is_refused_and_the_path_is_named(workspace: Path) -> None:
+    performer = CommandPerformer(choose(), workspace, path="/usr/bin:/bin")
+    outcome = await refused(performer, RunCommand(("no-such-program",)))
+    assert outcome.code == "no_such_command"
+    assert "/usr/bin:/bin" in outcome.fix
+
+
+async def test_a_program_of_the_workspace_is_not_found_by_its_bare_name(
+    confining: CommandPerformer, workspace: Path
+) -> None:
+    (workspace / "sneaky").write_text("#!/bin/sh\n")
+    (workspace / "sneaky").chmod(0o755)
+    assert (await refused(confining, RunCommand(("sneaky",)))).code == "no_such_command"
+
+
+async def test_a_relative_folder_of_the_path_is_not_searched(workspace: Path) -> None:
+    (workspace / "sneaky").write_text("#!/bin/sh\n")
+    (workspace / "sneaky").chmod(0o755)
+    performer = CommandPerformer(choose(), workspace, path=".::bin:/usr/bin:/bin")
+    assert (await refused(performer, RunCommand(("sneaky",)))).code == "no_such_command"
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "/usr", "sub", "./sub", "/no/such/program"])
+async def test_what_is_no_program_is_refused(confining: CommandPerformer, name: str) -> None:
+    assert (await refused(confining, RunCommand((name,)))).code == "no_such_command"
+
+
+async def test_a_relative_program_outside_the_workspace_is_refused(
+    confining: CommandPerformer, workspace: Path
+) -> None:
+    outside = workspace.parent / "tool"
+    outside.write_text("#!/bin/sh\n")
+    outside.chmod(0o755)
+    for name in ("../tool", "sub/../../tool", "./../tool"):
+        assert (await refused(confining, RunCommand((name,)))).code == "outside_workspace"
+
+
+@pytest.mark.parametrize("cwd", ["/", "/tmp", "..", "sub/..", "sub/../..", "~", "a\0b", "out", "out/deeper", "loop/x"])
+async def test_a_folder_outside_the_workspace_is_refused(
+    confining: CommandPerformer, workspace: Path, cwd: str
+) -> None:
+    outside = workspace.parent / "outside"
+    (outside / "deeper").mkdir(parents=True)
+    (workspace / "out").symlink_to(outside)
+    (workspace / "loop").symlink_to("loop")
+    outcome = await refused(confining, RunCommand(("pwd",), cwd=cwd))
+    assert outcome.code == ("bad_command" if "loop" in cwd else "outside_workspace")
+
+
+@pytest.mark.parametrize("cwd", ["missing", "file"])
+async def test_a_folder_that_is_not_there_is_refused(confining: CommandPerformer, workspace: Path, cwd: str) -> None:
+    (workspace / "file").touch()
+    assert (await refused(confining, RunCommand(("pwd",), cwd=cwd))).code == "bad_command"
+
+
+PIECES = st.lists(
+    st.sampled_from(["..", ".", "", "sub", "out", "in", "up", "~", "\0", "/", "a b", "…", "SUB"]) | st.text(max_size=5),
+    max_size=6,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(PIECES.map("/".join) | st.text(max_size=30))
+def test_no_folder_is_ever_outside_the_workspace(cwd: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        workspace = root / "workspace"
+        (workspace / "sub").mkdir(parents=True)
+        (root / "outside" / "sub").mkdir(parents=True)
+        (workspace / "out").symlink_to(root / "outside")
+        (workspace / "in").symlink_to("sub")
+        (workspace / "sub" / "up").symlink_to("../..")
+        performer = CommandPerformer(choose("none"), workspace)
+        description = asyncio.run(performer.describe(RunCommand(("true",), cwd=cwd), Settings()))
+        if isinstance(description, Description):
+            folder = Path(description.bound["folder"]).resolve()
+            assert folder == workspace.resolve() or workspace.resolve() in folder.parents
+
+
+async def test_a_large_file_with_its_old_size_and_time_is_another_all_the_same(
+    confining: CommandPerformer, workspace: Path
+) -> None:
+    file = workspace / "large.bin"
+    file.touch()
+    os.truncate(file, 60 << 20)
+    effect = RunCommand(("cat", "large.bin"))
+    before = await described(confining, effect)
+    assert before == await described(confining, effect)
+    status = file.stat()
+    with file.open("r+b") as opened:
+        opened.write(b"other")
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert (await described(confining, effect)).bound["files"] != before.bound["files"]
+    assert before.preview["files as they are now"].startswith("large.bin (62914560 bytes of ")
