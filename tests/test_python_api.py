@@ -390,10 +390,11 @@ async def test_a_program_goes_on_in_another_process_with_the_same_function(work:
 
 async def test_programs_run_playbooks_of_the_same_store_too() -> None:
     model = ScriptedModel(["Sencha", "Done"])
+    started = await cuebook.arun(TEA, GREEN, model=model, breakpoints=[1], answers={"2": "two"})
+    assert started.status == "paused"
     async with cuebook.Programs(release, model=model) as programs:
-        settings = programs.settings(unattended=True)
-        row = await programs.service.start(TEA, "tea.md", GREEN, settings)
-        assert (await programs.service.drive(row.id)).status == "completed"
+        await programs.service.resume(started.run)
+        assert (await programs.service.drive(started.run)).status == "completed"
 
 
 async def test_a_program_that_is_not_there_is_named() -> None:

@@ -71,7 +71,7 @@ def test_a_program_of_effects_is_approved_from_the_command_line(desk: Desk) -> N
         assert not (desk.work / "release-1.2").exists()
         assert run in desk.call("inbox").out
         decided = desk.call("decide", run, "approve", "--reason", "it is Tuesday")
-        assert (decided.code, "which goes on with it" in decided.err) == (0, True)
+        assert (decided.code, "goes on when that program drives it" in decided.err) == (0, True)
         ran = finished(process)
         assert (ran.code, ran.out, ran.err) == (0, "completed 0\n", "")
     finally:

@@ -24,7 +24,7 @@ from cuebook.gate.people import NotAllowed, Principal
 from cuebook.gate.policy import Policy
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.effects import Effect, Program, Reply
-from cuebook.kernel.engine import Engine, Observer, WatchFunction
+from cuebook.kernel.engine import Engine, Observer, Programs, WatchFunction
 from cuebook.kernel.errors import BadInput, Busy, NotFound, Refused
 from cuebook.kernel.events import (
     ENDED,
@@ -38,6 +38,7 @@ from cuebook.kernel.events import (
 )
 from cuebook.kernel.journal import Entry, Place, Verdict, outcome_from, without_void
 from cuebook.kernel.ports import Gate, Performer, Redactor, Store
+from cuebook.kernel.questions import fitting
 from cuebook.kernel.rehearsal import Rehearsal
 from cuebook.kernel.run import Budget, RunRow, Settings, Signal, WaitRow
 from cuebook.views import RunView, Shown, view_of
@@ -66,12 +67,13 @@ class Service(Administration):
         on_close: Callable[[], Awaitable[None]] | None = None,
         watches: Mapping[str, Callable[..., WatchFunction]] | None = None,
         key_file: Path | None = None,
-        programs: Callable[[RunRow, str, dict[str, Any]], Callable[[Any], Program[Any]]] | None = None,
+        programs: Programs | None = None,
         **engine: Any,
     ) -> None:
+        """With `programs`, what is started are programs of one's own; runs of playbooks go on as they are."""
         self._own_programs = programs is not None
         self.engine = Engine(
-            store, programs or _program_of, performers, gate=gate, redactor=redactor, watches=watches, **engine
+            store, _programs(programs), performers, gate=gate, redactor=redactor, watches=watches, **engine
         )
         super().__init__(store, today, self.engine.clock)
         self._key_file = key_file
@@ -184,7 +186,7 @@ class Service(Administration):
             who.require("runner", "answer questions")
         if row.kind != "question":
             raise BadInput(f"{row.id} is no question: it is about {_ABOUT[row.kind]}.", fix=_how_to(row))
-        return await self._complete(row, {"value": _fitting(row, value)}, who)
+        return await self._complete(row, {"value": fitting(row.type, row.options, value)}, who)
 
     async def resume(
         self,
@@ -469,9 +471,16 @@ class Service(Administration):
         }.get(row.status, "")
 
 
-def _program_of(row: RunRow, text: str, inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
-    dialect = registry.named(row.dialect)
-    return dialect.start(dialect.parse(text, row.name), inputs, row.interpreter)
+def _programs(own: Programs | None) -> Programs:
+    dialects = {dialect.name for dialect in registry.dialects()}
+
+    def program_of(row: RunRow, text: str, inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
+        if own is not None and row.dialect not in dialects:
+            return own(row, text, inputs)
+        dialect = registry.named(row.dialect)
+        return dialect.start(dialect.parse(text, row.name), inputs, row.interpreter)
+
+    return program_of
 
 
 _ABOUT = {
@@ -513,27 +522,12 @@ def _how_to(row: WaitRow) -> str:
     }.get(row.kind, "")
 
 
-def _fitting(row: WaitRow, value: str) -> str:
-    """The answer in the words of the question, or a refusal that says what fits."""
-    if row.type == "confirm":
-        said = {"yes": "yes", "y": "yes", "true": "yes", "no": "no", "n": "no", "false": "no"}.get(
-            value.strip().lower()
-        )
-        if said is None:
-            raise BadInput(f"'{value}' is neither yes nor no.", fix="Answer yes or no.")
-        return said
-    if row.type == "select":
-        by_name = {option.lower(): option for option in reversed(row.options)}
-        chosen = value if value in row.options else by_name.get(value.strip().lower())
-        if chosen is None:
-            raise BadInput(f"'{value}' is not one of the options.", fix=f"Choose one of: {', '.join(row.options)}.")
-        return chosen
-    return value
-
-
 def _checked_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     edits = msgspec.to_builtins(dict(settings or {}))
     _only_fields(edits, Settings, "setting")
+    for name in ("workspace", "folder"):
+        if name in edits:
+            raise BadInput(f"The {name} of a run stays as it is.", fix="Start a new run there.")
     if isinstance(edits.get("budget"), dict):
         _only_fields(edits["budget"], Budget, "budget")
     try:

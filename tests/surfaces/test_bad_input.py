@@ -37,10 +37,6 @@ def no_title(desk: Desk) -> None:
     desk.write("untitled.md", "## STEP 1: A\n\nB\n")
 
 
-def directive(desk: Desk) -> None:
-    desk.write("later.md", "# A\n\n## STEP 1: A\n\n@output(b)\n")
-
-
 def required(desk: Desk) -> None:
     desk.write("needy.md", TEA.replace("(string: green)", "(string)"))
 
@@ -71,7 +67,6 @@ CASES: list[tuple[Callable[[Desk], None], str, str]] = [
     (not_utf8, "run latin.md", "latin.md:3: this is not UTF-8 text. Save it as UTF-8."),
     (empty, "run empty.md", "empty.md: Document is empty"),
     (no_title, "run untitled.md", "No title found: document must contain a level-1 heading (# Title)"),
-    (directive, "run later.md", "later.md:5: @output is not supported yet."),
     (required, "run needy.md", "Missing input: kind (string). Give --kind VALUE."),
     (nothing, "run", "Missing argument 'FILE'"),
     (a_folder, "runs --store folder.md", "The store folder.md is a folder."),
@@ -128,10 +123,12 @@ def test_who_names_nothing_that_waits_is_led_to_the_inbox(desk: Desk) -> None:
 
 
 def test_several_problems_of_a_playbook_are_a_line_each(bare_desk: Desk) -> None:
-    bare_desk.write("two.md", "# A\n\n## STEP 1: A\n\n@output(b)\n@tool(a, b)\n")
+    bare_desk.write(
+        "two.md", "# A\n\n## INPUTS\n\n- `b` (string)\n- `b` (string)\n- `b` (number)\n\n## STEP 1: A\n\nB\n"
+    )
     ran = bare_desk.call("run", "two.md")
     assert ran.code == 2
-    assert [line.split(": ")[1] for line in ran.err.splitlines()] == ["two.md:5", "two.md:6"]
+    assert [line.split(": ")[1] for line in ran.err.splitlines()] == ["two.md:6", "two.md:7"]
 
 
 def test_without_a_command_the_help_is_shown(bare_desk: Desk) -> None:

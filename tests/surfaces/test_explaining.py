@@ -104,7 +104,7 @@ def test_the_policy_says_allow_ask_or_deny_and_which_rule(desk: Desk) -> None:
     assert {kind: one["decision"] for kind, one in touches.items()} == {"file": "allow", "model": "ask", "tool": "deny"}
     assert touches["tool"]["rules"][0]["rule"] == "tools.deny 'tracker.*'"
     assert touches["tool"]["rules"][0]["where"].endswith("cuebook.policy.toml:5")
-    assert touches["file"]["target"] == "read:prompts/criteria"
+    assert touches["file"]["target"] == "read:prompts/criteria.md"
     assert (touches["tool"]["steps"], touches["file"]["steps"]) == (["2a"], ["1"])
 
 

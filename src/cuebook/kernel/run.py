@@ -63,6 +63,8 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether nobody is there to ask: questions are answered by their defaults, and breakpoints are passed."""
     workspace: str = ""
     """The folder that the run works in; it does nothing in another. Empty where it was not said."""
+    folder: str = ""
+    """Where the playbook's own files are. Empty where it came without a place: then they are the workspace's."""
 
     def edited(self, edits: dict[str, Any]) -> Settings:
         return msgspec.convert({**msgspec.to_builtins(self), **edits}, Settings) if edits else self

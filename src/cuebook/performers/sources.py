@@ -46,12 +46,15 @@ class SourcePerformer:
         http: HttpPerformer,
         prompts: Sequence[Path] = (),
         tools: ListTools | None = None,
+        unfit: Callable[[Path], Failed | None] = lambda folder: None,
         max_bytes: int = MAX_BYTES,
     ) -> None:
+        """`unfit` says why the folder that a playbook came from is none to read files in."""
         self._roots = tuple(roots)
         self._http = http
         self._prompts = tuple(prompts)
         self._tools = tools
+        self._unfit = unfit
         self._max_bytes = max_bytes
 
     async def describe(self, effect: ReadSource, settings: Settings) -> Description | Failed:
@@ -59,7 +62,7 @@ class SourcePerformer:
         try:
             match scheme:
                 case "file":
-                    return await asyncio.to_thread(self._describe_file, rest)
+                    return await asyncio.to_thread(self._describe_file, rest, settings)
                 case "prompt":
                     return await asyncio.to_thread(self._describe_prompt, rest)
                 case "http" | "https":
@@ -75,7 +78,7 @@ class SourcePerformer:
         try:
             match scheme:
                 case "file":
-                    data, name = await asyncio.to_thread(self._read_file, rest)
+                    data, name = await asyncio.to_thread(self._read_file, rest, call.settings)
                     return _refusal(name, rest, call) or _source(data, f"The file {name}")
                 case "prompt":
                     data, action = await asyncio.to_thread(self._read_prompt, rest)
@@ -91,8 +94,9 @@ class SourcePerformer:
 
     # --- files ---
 
-    def _describe_file(self, given: str) -> Description:
-        for root in self._roots:
+    def _describe_file(self, given: str, settings: Settings) -> Description:
+        roots = self._roots_of(settings)
+        for root in roots:
             name = _existing(root, given)
             if name:
                 return Description(
@@ -102,20 +106,26 @@ class SourcePerformer:
                     bound={"root": str(root), "file": name},
                 )
         parts_of(given)
-        raise self._missing(given)
+        raise _missing(given, roots)
 
-    def _read_file(self, given: str) -> tuple[bytes, str]:
-        for root in self._roots:
+    def _read_file(self, given: str, settings: Settings) -> tuple[bytes, str]:
+        roots = self._roots_of(settings)
+        for root in roots:
             try:
                 return read_named_inside(root, given, self._max_bytes)
             except NotFound:
                 continue
-        raise self._missing(given)
+        raise _missing(given, roots)
 
-    def _missing(self, given: str) -> NotFound:
-        roots = " or ".join(str(root) for root in self._roots) or "any root: none is configured"
-        near = _near(given, [path for root in self._roots for path in islice(_files(root), _MOST_COMPARED)])
-        return NotFound(f"There is no file {given[:200]!a} in {roots}.", fix=near or "Check the path.")
+    def _roots_of(self, settings: Settings) -> tuple[Path, ...]:
+        """The playbook's own folder, if it has one."""
+        if not settings.folder:
+            return self._roots
+        folder = Path(settings.folder)
+        problem = self._unfit(folder)
+        if problem is not None:
+            raise NoFolder(problem.message, fix=problem.fix)
+        return (folder,)
 
     # --- prompts ---
 
@@ -195,6 +205,18 @@ class SourcePerformer:
             return listed
         content = Text(msgspec.json.encode(listed).decode())
         return Source(content, content.digest)
+
+
+class NoFolder(BadInput):
+    """The folder that a playbook came from is none to read files in."""
+
+    code = "no_workspace"
+
+
+def _missing(given: str, roots: Sequence[Path]) -> NotFound:
+    where = " or ".join(str(root) for root in roots) or "any root: none is configured"
+    near = _near(given, [path for root in roots for path in islice(_files(root), _MOST_COMPARED)])
+    return NotFound(f"There is no file {given[:200]!a} in {where}.", fix=near or "Check the path.")
 
 
 def _split(source: str) -> tuple[str, str]:

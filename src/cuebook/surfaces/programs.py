@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -12,20 +11,15 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from cuebook.dialects import registry
-from cuebook.kernel.context import digest_of
 from cuebook.kernel.effects import Program
 from cuebook.kernel.engine import Observer
 from cuebook.kernel.errors import NotFound
 from cuebook.kernel.events import ENDED
 from cuebook.kernel.run import RunRow, Settings
 from cuebook.performers.models.port import Model
-from cuebook.service import ID_LETTERS, Principal, Service
+from cuebook.service import Principal, Service
 from cuebook.surfaces.python import Result, Session, Tools, Where
 from cuebook.surfaces.wiring import Wiring
-
-PROGRAM = "python"
-"""What stands for the dialect of a run whose program is a Python function."""
 
 Written: TypeAlias = Callable[[dict[str, Any]], Program[Any]]
 """A function of its inputs that yields effects and receives their outcomes."""
@@ -51,7 +45,7 @@ class Programs:
         on_event: Observer | None = None,
     ) -> None:
         self._functions = {function.__name__: function for function in functions}
-        self._session = Session(model, tools, store, None, on_event)
+        self._session = Session(model, tools, store, on_event)
         self._opened: AbstractAsyncContextManager[tuple[Service, Wiring]] | None = None
         self.service: Service
         self._wiring: Wiring
@@ -75,29 +69,11 @@ class Programs:
         self, name: str, inputs: Mapping[str, Any] | None = None, who: Principal = Principal(), **settings: Any
     ) -> RunRow:
         """Creates a run; `service.drive` or `finish` takes it from there."""
-        who.require("runner", "start runs")
         function = self._functions.get(name)
         if function is None:
             known = ", ".join(self._functions) or "none"
             raise NotFound(f"There is no program '{name}' here.", fix=f"There are: {known}.")
-        engine = self.service.engine
-        now, text = engine.clock(), _source_of(function)
-        chosen = self.settings(**settings)
-        row = RunRow(
-            id="".join(secrets.choice(ID_LETTERS) for _ in range(10)),
-            tenant=who.tenant,
-            owner=who.name,
-            dialect=PROGRAM,
-            interpreter=1,
-            playbook=digest_of(text),
-            name=name,
-            created=now,
-            updated=now,
-            model=chosen.model,
-        )
-        policy = (await self.service.policy(who)).snapshot()
-        await engine.start(row, text, dict(inputs or {}), chosen, policy)
-        return row
+        return await self.service.start(_source_of(function), name, inputs or {}, self.settings(**settings), who)
 
     async def finish(self, run: str, *, every: float = 0.2) -> RunRow:
         """Drives a run to its end. Whenever it waits, this waits for someone to decide, here or at the command line."""
@@ -114,9 +90,6 @@ class Programs:
         return await self._session.result(self.service, run)
 
     def _program(self, row: RunRow, text: str, inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
-        if row.dialect != PROGRAM:
-            dialect = registry.named(row.dialect)
-            return dialect.start(dialect.parse(text, row.name), inputs, row.interpreter)
         function = self._functions.get(row.name)
         if function is None:
             raise NotFound(f"There is no program '{row.name}' here.", fix="Give its function to Programs.")

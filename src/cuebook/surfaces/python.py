@@ -386,7 +386,7 @@ async def arun(
     book = _playbook(playbook)
     folder = book.path.absolute().parent if book.path is not None else None
     flags: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
-    session = Session(model, tools, store, folder, on_event, flags)
+    session = Session(model, tools, store, on_event, flags)
     given = {str(label): answer for label, answer in (answers or {}).items()}
     paused = tuple(str(label) for label in breakpoints)
     _check_labels(book, (*given, *paused))
@@ -398,7 +398,7 @@ async def arun(
     }
 
     async def begin(service: Service, wiring: Wiring) -> str:
-        chosen = msgspec.structs.replace(wiring.settings(), **settings)
+        chosen = msgspec.structs.replace(wiring.settings(folder=folder), **settings)
         return (await service.start(book.text, book.name, inputs or {}, chosen)).id
 
     return await session.driven(begin)
@@ -411,22 +411,17 @@ def _check_labels(book: Playbook, labels: Iterable[str]) -> None:
             raise BadInput(f"{book.name} has no step {label}.", fix=f"It has: {', '.join(known)}.")
 
 
-def find(
-    run: str, *, model: Model | None = None, tools: Tools = (), store: Where = None, folder: Path | None = None
-) -> Result:
+def find(run: str, *, model: Model | None = None, tools: Tools = (), store: Where = None) -> Result:
     """A run that was started before, here or elsewhere, by its id or the beginning of it. It is not driven.
 
-    Give the tools and the model that it was started with if they were objects, and the playbook's folder if it reads
-    files.
+    Give the tools and the model that it was started with if they were objects.
     """
-    return _finished(afind(run, model=model, tools=tools, store=store, folder=folder), "afind")
+    return _finished(afind(run, model=model, tools=tools, store=store), "afind")
 
 
-async def afind(
-    run: str, *, model: Model | None = None, tools: Tools = (), store: Where = None, folder: Path | None = None
-) -> Result:
+async def afind(run: str, *, model: Model | None = None, tools: Tools = (), store: Where = None) -> Result:
     """As `find`, from a coroutine."""
-    session = Session(model, tools, store, folder)
+    session = Session(model, tools, store)
     async with session.opened() as (service, _):
         return await session.result(service, (await service.get(run)).id)
 
@@ -451,7 +446,6 @@ class Session:
         model: str | Model | None = None,
         tools: Tools = (),
         store: Where = None,
-        folder: Path | None = None,
         on_event: Observer | None = None,
         flags: Mapping[str, Any] | None = None,
     ) -> None:
@@ -468,13 +462,12 @@ class Session:
             self._flags["store"] = os.fspath(store)
         elif store is not None:
             self._store = _Open(store)
-        self._folder = folder
         self._on_event = on_event
 
     @asynccontextmanager
     async def opened(self, programs: Programs | None = None) -> AsyncIterator[tuple[Service, Wiring]]:
         config = load_config({name: value for name, value in self._flags.items() if value is not None})
-        wiring = Wiring(config, models=self._models, tools=self._tools, folder=self._folder, store=self._store)
+        wiring = Wiring(config, models=self._models, tools=self._tools, store=self._store)
         service = wiring.service(programs=programs)
         if self._on_event is not None:
             service.observe(self._on_event)

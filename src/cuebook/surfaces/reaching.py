@@ -31,11 +31,17 @@ from cuebook.performers.commands import CommandPerformer
 from cuebook.performers.http import HttpPerformer
 from cuebook.performers.mcp import McpServer, McpTools, checked_client
 from cuebook.performers.python import python_tool
-from cuebook.performers.sources import SourcePerformer
+from cuebook.performers.sources import ListTools, SourcePerformer
 from cuebook.performers.tools import SimpleTool, Tool, Toolbox
 from cuebook.surfaces.keys import Keys, backend
 
 TENANT = "local"
+
+_REACH = {"The workspace": "commands and file tools", "The playbook's folder": "its file prompts"}
+_ELSEWHERE = {
+    "The workspace": "Work in a folder of the project, or set `workspace` (CUEBOOK_WORKSPACE) to one.",
+    "The playbook's folder": "Move the playbook and its files into a folder of their own.",
+}
 
 
 class Reaching:
@@ -48,12 +54,10 @@ class Reaching:
         environ: Mapping[str, str] | None = None,
         *,
         tools: Iterable[Tool] = (),
-        folder: Path | None = None,
     ) -> None:
-        """`tools` are there besides the configured ones; `folder` is the playbook's, where it reads its files."""
+        """`tools` are there besides the configured ones."""
         self.config = config
         self._given_tools = tuple(tools)
-        self._folder = folder
         self.environ = os.environ if environ is None else environ
         self.redactor = SecretRedactor()
         self.vault = Vault(
@@ -74,7 +78,6 @@ class Reaching:
 
     def performers(self, model: Performer) -> dict[type[Effect], Performer]:
         workspace: Path = self.config.get("workspace")
-        prompts: Path | None = self.config.get("prompts")
         made: dict[type[Effect], Any] = {AskModel: model, SendHttp: self.http}
         problem = self.unfit(workspace)
         if problem is not None:
@@ -96,14 +99,20 @@ class Reaching:
         made[RunCommand] = commands
         self.tools = Toolbox([*tools, *self._functions(), *self._given_tools], self._servers(workspace))
         made[CallTool] = self.tools
-        roots = [workspace] if self._folder is None else [self._folder]
-        made[ReadSource] = SourcePerformer(
-            [] if problem is not None and self._folder is None else roots,
+        made[ReadSource] = self.sources(self.tools.specs)
+        return made
+
+    def sources(self, tools: ListTools | None = None) -> SourcePerformer:
+        """Reads texts, and tells what tools there are if it is told how."""
+        workspace: Path = self.config.get("workspace")
+        prompts: Path | None = self.config.get("prompts")
+        return SourcePerformer(
+            [] if self.unfit(workspace) is not None else [workspace],
             http=self.http,
             prompts=[] if prompts is None else [prompts],
-            tools=self.tools.specs,
+            tools=tools,
+            unfit=lambda folder: self.unfit(folder, "The playbook's folder"),
         )
-        return made
 
     def gate(self, performers: Mapping[type[Effect], Performer], store: Store) -> Gate:
         self._store = store
@@ -178,7 +187,7 @@ class Reaching:
         store: Path = self.config.get("store")
         return Path(os.path.realpath(store)).is_relative_to(self.workspace)
 
-    def unfit(self, workspace: Path) -> Failed | None:
+    def unfit(self, workspace: Path, what: str = "The workspace") -> Failed | None:
         """A workspace is writable for what runs in it: that must not be everything a person has."""
         real = Path(os.path.realpath(workspace))
         home = Path(os.path.realpath(self.environ.get("HOME", "") or os.path.expanduser("~")))
@@ -191,11 +200,11 @@ class Reaching:
         if where:
             return Failed(
                 "no_workspace",
-                f"The workspace is {where}: commands and file tools would reach everything in it.",
-                fix="Work in a folder of the project, or set `workspace` (CUEBOOK_WORKSPACE) to one.",
+                f"{what} is {where}: {_REACH[what]} would reach everything in it.",
+                fix=_ELSEWHERE[what],
             )
         if not real.is_dir():
-            return Failed("no_workspace", f"The workspace {workspace} is no folder.", fix="Create it, or set another.")
+            return Failed("no_workspace", f"{what} {workspace} is no folder.", fix="Create it, or set another.")
         return None
 
     def _private(self, host: str, port: int) -> bool:

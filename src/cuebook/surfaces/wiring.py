@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -35,24 +36,23 @@ class Wiring:
         *,
         models: Mapping[str, Model] | None = None,
         tools: Iterable[Tool] = (),
-        folder: Path | None = None,
         store: Store | None = None,
     ) -> None:
-        """`models`, `tools` and `store` are used besides, or instead of, what is configured; `folder` is the playbook's."""
+        """`models`, `tools` and `store` are used besides, or instead of, what is configured."""
         self.config = config
         self.keys = keys or Keys()
         self._store = store
         custom = {name: _merged(provider) for name, provider in config.providers.items()}
         self.provider_configs: dict[str, ProviderConfig] = {**BUILT_IN, **custom}
         self.providers = Providers(self.keys, custom, models=models)
-        self.reaching = Reaching(config, self.keys, tools=tools, folder=folder)
+        self.reaching = Reaching(config, self.keys, tools=tools)
 
     @property
     def model(self) -> str:
         return self.config.get("model") or DEFAULT
 
-    def settings(self, breakpoints: tuple[str, ...] = ()) -> Settings:
-        """What a run is started with. Raises `BadInput` for a model that could not be asked."""
+    def settings(self, breakpoints: tuple[str, ...] = (), *, folder: Path | None = None) -> Settings:
+        """What a run of a playbook from this folder is started with. `BadInput` for a model that could not be asked."""
         self.providers.check(self.model)
         return Settings(
             model=self.model,
@@ -62,6 +62,7 @@ class Wiring:
             budget=self.config.budget,
             pause_expiry=self.config.get("pause_expiry"),
             workspace=self.reaching.workspace,
+            folder="" if folder is None else os.path.realpath(folder),
         )
 
     @property

@@ -331,8 +331,8 @@ def show(
     unattended: bool = False,
 ) -> int:
     """`--dry-run`: exit code 1 where the run could only fail. Answers are those that are given beforehand."""
-    settings = Settings(answers=dict(answers or {}), unattended=unattended)
-    rehearsal = rehearsed(playbook, inputs, settings, LocalTexts(wiring))
+    settings = Settings(answers=dict(answers or {}), unattended=unattended, folder=playbook.folder)
+    rehearsal = rehearsed(playbook, inputs, settings, LocalTexts(wiring, settings))
     if given["as_json"]:
         sys.stdout.write(live.json_line(as_objects(rehearsal)))
     else:

@@ -68,8 +68,9 @@ def explain(given: Given, playbook: Playbook) -> int:
 async def _explained(given: Given, playbook: Playbook, wiring: Wiring) -> Explained:
     book: Book = playbook.document
     inputs = _known(playbook, gathered(given, book))
-    read = LocalTexts(wiring)
-    rehearsal = await asyncio.to_thread(dry_run.rehearsed, playbook, inputs, Settings(), read)
+    settings = Settings(folder=playbook.folder)
+    read = LocalTexts(wiring, settings)
+    rehearsal = await asyncio.to_thread(dry_run.rehearsed, playbook, inputs, settings, read)
     terms, problem = _terms(wiring)
     return Explained(
         book=book,

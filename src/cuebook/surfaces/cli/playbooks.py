@@ -34,6 +34,11 @@ class Playbook:
         self.dialect: Dialect = registry.detect(self.text, self.name)
         self.document = self.dialect.parse(self.text, path)
 
+    @property
+    def folder(self) -> str:
+        """Where its own files are looked for."""
+        return os.path.realpath(os.path.dirname(self.path) or ".")
+
 
 Begin = Callable[[Given, Playbook], int]
 

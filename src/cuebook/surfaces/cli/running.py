@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from cuebook.kernel.run import RunRow
@@ -36,7 +38,7 @@ def start(given: Given, playbook: Playbook) -> int:
     wiring = session.wiring_of(given)
     if given["dry_run"]:
         return dry_run.show(given, playbook, inputs, wiring)
-    settings = wiring.settings(breakpoints)
+    settings = wiring.settings(breakpoints, folder=Path(playbook.folder))
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
         return await service.start(playbook.text, playbook.name, inputs, settings)

@@ -11,10 +11,11 @@ from typing import Any
 
 from cuebook.dialects import registry
 from cuebook.kernel.errors import BadInput, CuebookError, NotFound, Refused, StoreError
+from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import without_void
 from cuebook.kernel.replay import Recorded
 from cuebook.kernel.run import RunRow, Settings, WaitRow
-from cuebook.service import Principal, Service
+from cuebook.service import PYTHON, Principal, Service
 from cuebook.stores.memory import MemoryStore
 from cuebook.surfaces.cli import complain, wording
 from cuebook.surfaces.cli.live import View, view_for
@@ -99,27 +100,21 @@ def in_foreground(
         async with opened(wires, create=create) as service:
             await service.store.expire(service.engine.clock())
             row = await act(service, wires)
-            if not _known_here(row):
-                complain(f"Run {row.id} is a program of another process, which goes on with it.")
-                return 0
             return await shown(service, row, view_for(given))
 
     return perform(work())
 
 
-def _known_here(row: RunRow) -> bool:
-    """A Python program is known only to the process that has its function: driving its run here would fail it."""
-    return any(dialect.name == row.dialect for dialect in registry.dialects())
-
-
 async def shown(service: Service, row: RunRow, view: View) -> int:
     """Drives a run to where it waits or ends, and gives the exit code of that."""
+    alive = await service.store.alive(row.id, service.engine.clock())
+    row = await service.get(row.id)
     try:
-        if not await service.store.alive(row.id, service.engine.clock()):
+        if not alive and row.status not in ENDED:
             service.check_program(row)
     except Refused as refused:
         complain(f"cuebook: {refused}")
-        return wording.exit_code(row)
+        return wording.exit_code(row) if await service.store.waits(run=row.id) else 0
     view.begin(await title_of(service, row), row, await service.store.steps(row.id))
     stop = service.observe(lambda event: view.see(event) if event.run == row.id else None)
     try:
@@ -133,6 +128,8 @@ async def shown(service: Service, row: RunRow, view: View) -> int:
 
 
 async def _driven(service: Service, row: RunRow, view: View) -> RunRow:
+    if row.status in ENDED and row.dialect == PYTHON:
+        return row  # whoever has its program was faster
     while True:
         if await service.store.alive(row.id, service.engine.clock()):
             row = await _followed(service, row, view)

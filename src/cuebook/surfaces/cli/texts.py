@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from pathlib import Path
 from typing import Any
 
 from cuebook.config import config_folder
@@ -15,7 +14,6 @@ from cuebook.gate.policy import Policy, decide_all, load_policy
 from cuebook.kernel.effects import Failed, ReadSource, Source
 from cuebook.kernel.ports import Action, Call
 from cuebook.kernel.run import Settings
-from cuebook.performers.sources import SourcePerformer
 from cuebook.surfaces.wiring import Wiring
 
 LOCAL = ("file", "prompt")
@@ -29,10 +27,9 @@ def strictest_policy(wiring: Wiring) -> Policy:
 class LocalTexts:
     """Reads a source, once. None means that it is not looked at here."""
 
-    def __init__(self, wiring: Wiring) -> None:
-        workspace: Path = wiring.config.get("workspace")
-        roots = [] if wiring.reaching.unfit(workspace) is not None else [workspace]
-        self._performer = SourcePerformer(roots, http=wiring.reaching.http, prompts=[wiring.config.get("prompts")])
+    def __init__(self, wiring: Wiring, settings: Settings) -> None:
+        self._performer = wiring.reaching.sources()
+        self._settings = settings
         self._policy = strictest_policy(wiring)
         self._read: dict[str, Source | Failed | None] = {}
 
@@ -44,7 +41,7 @@ class LocalTexts:
         return self._read[source]
 
     async def _found(self, effect: ReadSource) -> Source | Failed | None:
-        described = await self._performer.describe(effect, Settings())
+        described = await self._performer.describe(effect, self._settings)
         if isinstance(described, Failed):
             return described
         if decide_all(described.actions, [self._policy]).decision != "allow":
@@ -55,7 +52,7 @@ class LocalTexts:
         def nothing(*said: Any) -> None:
             return None
 
-        return Call("", "", 1, Settings(), lambda text: True, nothing, nothing, permits=self._refusal)
+        return Call("", "", 1, self._settings, lambda text: True, nothing, nothing, permits=self._refusal)
 
     def _refusal(self, action: Action) -> Failed | None:
         if decide_all((action,), [self._policy]).decision == "allow":
