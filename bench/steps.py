@@ -20,7 +20,7 @@ from cuebook.kernel.run import RunRow, Settings
 from cuebook.stores.sqlite import SqliteStore
 
 
-def _program(row: RunRow, text: str, inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
+def _program(row: RunRow, text: str, inputs: dict[str, Any], options: dict[str, Any]) -> Callable[[Any], Program[Any]]:
     def stepping(state: Any) -> Program[Any]:
         for _ in range(inputs["steps"]):
             yield Now()

@@ -304,7 +304,9 @@ PROGRAMS: dict[str, Maker] = {
 # --- putting it together ---------------------------------------------------------------------------------
 
 
-def program_of(row: RunRow, text: str, inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
+def program_of(
+    row: RunRow, text: str, inputs: dict[str, Any], options: dict[str, Any]
+) -> Callable[[Any], Program[Any]]:
     return PROGRAMS[row.name](inputs)
 
 

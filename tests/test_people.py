@@ -24,7 +24,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
     made = Service(
         SqliteStore(tmp_path / "runs.db", synchronous="NORMAL"),
         {CallTool: LineTool(tmp_path / "lines")},
-        programs=lambda row, text, inputs: everything(inputs),
+        programs=lambda row, text, inputs, options: everything(inputs),
         key_file=tmp_path / "key",
     )
     yield made

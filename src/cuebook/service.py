@@ -20,6 +20,8 @@ import msgspec
 
 from cuebook.administration import Administration, Today, no_policy
 from cuebook.dialects import registry
+from cuebook.dialects.options import COMMON, STRICT, chosen, heeding
+from cuebook.dialects.registry import Dialect, InvalidPlaybook, Problem
 from cuebook.gate.people import NotAllowed, Principal
 from cuebook.gate.policy import Policy
 from cuebook.kernel.context import digest_of
@@ -39,6 +41,7 @@ from cuebook.kernel.events import (
 from cuebook.kernel.journal import Entry, Place, Verdict, outcome_from, without_void
 from cuebook.kernel.ports import Gate, Performer, Redactor, Store
 from cuebook.kernel.questions import fitting
+from cuebook.kernel.rates import Rate
 from cuebook.kernel.rehearsal import Rehearsal
 from cuebook.kernel.run import Budget, RunRow, Settings, Signal, WaitRow
 from cuebook.views import RunView, Shown, view_of
@@ -67,6 +70,7 @@ class Service(Administration):
         on_close: Callable[[], Awaitable[None]] | None = None,
         watches: Mapping[str, Callable[..., WatchFunction]] | None = None,
         key_file: Path | None = None,
+        rate: Rate | None = None,
         programs: Programs | None = None,
         **engine: Any,
     ) -> None:
@@ -77,6 +81,7 @@ class Service(Administration):
         )
         super().__init__(store, today, self.engine.clock)
         self._key_file = key_file
+        self._rate = rate
         self._learn_handles = learn
         self._on_close = on_close
         self._live: dict[str, dict[int, tuple[str, list[str]]]] = {}
@@ -98,6 +103,7 @@ class Service(Administration):
         who.require("runner", "start runs")
         await self._learn(who.tenant)
         self._check_secrets(text, name, inputs)
+        await self._check_rate(who)
         self._make_key()
         if self._own_programs:
             document, accepted = None, dict(inputs)
@@ -106,6 +112,7 @@ class Service(Administration):
             dialect = registry.detect(text, name)
             document = dialect.parse(text, name)
             accepted = dialect.accept(document, inputs)
+            settings = msgspec.structs.replace(settings, options=_options(dialect, document, name, settings))
             row = self._row(dialect.name, dialect.interpreter, digest_of(text), name, who)
         row.model = settings.model
         policy = None if self.engine.gate is None else (await self._policy_of(document, name, who)).snapshot()
@@ -138,6 +145,7 @@ class Service(Administration):
         if not known:
             reached = ", ".join(dict.fromkeys(s.label for s in await self.store.steps(parent.id) if s.seq)) or "none"
             raise BadInput(f"Run {parent.id} has not reached step {step}.", fix=f"Steps it has reached: {reached}.")
+        await self._check_rate(who)
         row = self._row(parent.dialect, parent.interpreter, parent.playbook, parent.name, who)
         row.parent = parent.id
         await self.engine.fork(row, known[-1], dict(values or {}), _checked_settings(settings))
@@ -277,9 +285,17 @@ class Service(Administration):
                 raise BadInput(f"'{run}' fits {len(alike)} runs.", fix="Give more of its id.") from None
             raise
 
-    async def runs(self, *, status: Sequence[str] = (), limit: int = 100, who: Principal = Principal()) -> list[RunRow]:
+    async def runs(
+        self,
+        *,
+        name: str | None = None,
+        status: Sequence[str] = (),
+        limit: int = 100,
+        who: Principal = Principal(),
+    ) -> list[RunRow]:
+        """Newest first; `name` is a playbook's."""
         who.require("viewer", "look at runs")
-        return await self.store.runs(tenant=who.tenant, status=status, limit=limit)
+        return await self.store.runs(tenant=who.tenant, name=name, status=status, limit=limit)
 
     async def view(self, run: str, who: Principal = Principal()) -> RunView:
         row = await self.get(run, who)
@@ -407,6 +423,11 @@ class Service(Administration):
         own = getattr(document, "policy", None)
         return today if own is None else today.with_playbook(own, name)
 
+    async def _check_rate(self, who: Principal) -> None:
+        if self._rate is not None:
+            newest = await self.store.runs(tenant=who.tenant, owner=who.name, limit=self._rate.starts)
+            self._rate.check(newest, self.engine.clock())
+
     async def _learn(self, tenant: str) -> None:
         """Whatever is written from here on is masked, also by a process that never resolves the secret itself."""
         if self._learn_handles is not None:
@@ -474,13 +495,25 @@ class Service(Administration):
 def _programs(own: Programs | None) -> Programs:
     dialects = {dialect.name for dialect in registry.dialects()}
 
-    def program_of(row: RunRow, text: str, inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
+    def program_of(
+        row: RunRow, text: str, inputs: dict[str, Any], options: dict[str, Any]
+    ) -> Callable[[Any], Program[Any]]:
         if own is not None and row.dialect not in dialects:
-            return own(row, text, inputs)
+            return own(row, text, inputs, options)
         dialect = registry.named(row.dialect)
-        return dialect.start(dialect.parse(text, row.name), inputs, row.interpreter)
+        start = dialect.start(dialect.parse(text, row.name), inputs, row.interpreter, options)
+        return heeding(start, options)
 
     return program_of
+
+
+def _options(dialect: Dialect, document: Any, name: str, settings: Settings) -> dict[str, Any]:
+    """The options of a new run. A strict one is refused if there is something to warn of already."""
+    options = chosen(settings.options, (*COMMON, *dialect.options))
+    warnings: Sequence[Problem] = getattr(document, "warnings", ())
+    if options.get(STRICT.name) and warnings:
+        raise InvalidPlaybook(name, warnings)
+    return options
 
 
 _ABOUT = {
@@ -525,9 +558,9 @@ def _how_to(row: WaitRow) -> str:
 def _checked_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     edits = msgspec.to_builtins(dict(settings or {}))
     _only_fields(edits, Settings, "setting")
-    for name in ("workspace", "folder"):
+    for name in ("workspace", "folder", "options"):
         if name in edits:
-            raise BadInput(f"The {name} of a run stays as it is.", fix="Start a new run there.")
+            raise BadInput(f"The {name} of a run cannot be changed.", fix="Start a new run there.")
     if isinstance(edits.get("budget"), dict):
         _only_fields(edits["budget"], Budget, "budget")
     try:

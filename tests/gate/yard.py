@@ -141,7 +141,9 @@ class Yard:
         await self.tools.close()
         await self.service.close()
 
-    def _programs(self, row: RunRow, text: str, inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
+    def _programs(
+        self, row: RunRow, text: str, inputs: dict[str, Any], options: dict[str, Any]
+    ) -> Callable[[Any], Program[Any]]:
         return lambda state: self.make(inputs)
 
     async def _today(self, tenant: str) -> Policy:

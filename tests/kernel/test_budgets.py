@@ -28,7 +28,7 @@ def one_call(state: Any) -> Program[Any]:
 
 async def driven(store: Store, model: EchoModel, budget: Budget, **settings: Any) -> RunRow:
     PROGRAMS["one call"] = lambda inputs: one_call
-    engine = Engine(store, lambda row, text, inputs: PROGRAMS[row.name](inputs), {AskModel: model})
+    engine = Engine(store, lambda row, text, inputs, options: PROGRAMS[row.name](inputs), {AskModel: model})
     row = await engine.drive(await begin(engine, "one call", settings=Settings(budget=budget, **settings)))
     await engine.close()
     return row
@@ -79,7 +79,7 @@ async def test_calls_under_way_count_as_well(store: Store) -> None:
 
     PROGRAMS["five calls"] = lambda inputs: start
     model = Priced(cost=1.0)
-    engine = Engine(store, lambda row, text, inputs: PROGRAMS[row.name](inputs), {AskModel: model})
+    engine = Engine(store, lambda row, text, inputs, options: PROGRAMS[row.name](inputs), {AskModel: model})
     row = await engine.drive(await begin(engine, "five calls", settings=Settings(budget=Budget(money=3.0))))
     assert (row.reason, row.totals.cost, len(model.calls)) == ("budget", 3.0, 3)
     await engine.close()

@@ -172,7 +172,7 @@ async def test_numbers_that_are_none_do_not_reach_the_rows(store: Store) -> None
         yield AskModel("?")
 
     PROGRAMS["no number"] = lambda inputs: start
-    engine = Engine(store, lambda row, text, inputs: PROGRAMS[row.name](inputs), {AskModel: Doing(odd)})
+    engine = Engine(store, lambda row, text, inputs, options: PROGRAMS[row.name](inputs), {AskModel: Doing(odd)})
     row = await engine.drive(await begin(engine, "no number"))
     assert (row.status, row.totals.unknown_costs) == ("completed", 1)
     assert len(await store.runs()) == 1

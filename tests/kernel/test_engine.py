@@ -360,7 +360,7 @@ async def test_cancel_reaches_every_branch(store: Store, tmp_path: Path) -> None
 async def test_an_unanswered_question_expires(store: Store, tmp_path: Path) -> None:
     now = [1000.0]
     engine = Engine(
-        store, lambda row, text, inputs: PROGRAMS[row.name](inputs), performers(tmp_path), clock=lambda: now[0]
+        store, lambda row, text, inputs, options: PROGRAMS[row.name](inputs), performers(tmp_path), clock=lambda: now[0]
     )
     await engine.drive(await begin(engine, "everything", settings=Settings(pause_expiry=60)))
     (wait,) = await store.waits(run="run")
@@ -394,7 +394,7 @@ async def test_of_two_answers_one_wins(store: Store, tmp_path: Path) -> None:
 async def test_timers_and_messages(store: Store, tmp_path: Path) -> None:
     now = [1000.0]
     engine = Engine(
-        store, lambda row, text, inputs: PROGRAMS[row.name](inputs), performers(tmp_path), clock=lambda: now[0]
+        store, lambda row, text, inputs, options: PROGRAMS[row.name](inputs), performers(tmp_path), clock=lambda: now[0]
     )
     row = await engine.drive(await begin(engine, "waiting", seconds=60))
     assert (row.status, row.reason) == ("paused", "timer")
@@ -438,11 +438,11 @@ async def test_a_driver_that_wakes_up_late_is_fenced_and_its_outcome_is_shown(st
     held = Held()
     now = [1000.0]
     late = Engine(
-        store, lambda row, text, inputs: PROGRAMS[row.name](inputs), performers(tmp_path, hold=held),
+        store, lambda row, text, inputs, options: PROGRAMS[row.name](inputs), performers(tmp_path, hold=held),
         clock=lambda: now[0], listen_every=60,
     )  # fmt: skip
     other = Engine(
-        store, lambda row, text, inputs: PROGRAMS[row.name](inputs), performers(tmp_path, hold=held),
+        store, lambda row, text, inputs, options: PROGRAMS[row.name](inputs), performers(tmp_path, hold=held),
         clock=lambda: now[0],
     )  # fmt: skip
     driving = asyncio.create_task(late.drive(await begin(late, "undoing", hold=True)))
@@ -617,7 +617,10 @@ async def test_a_watch_releases_text_and_stops_a_reply(store: Store, tmp_path: P
 
     PROGRAMS["watched"] = lambda inputs: start
     engine = Engine(
-        store, lambda row, text, inputs: PROGRAMS[row.name](inputs), performers(tmp_path), watches={"up_to": UpTo}
+        store,
+        lambda row, text, inputs, options: PROGRAMS[row.name](inputs),
+        performers(tmp_path),
+        watches={"up_to": UpTo},
     )
     seen: list[str] = []
     engine.observe(lambda event: seen.append(event.text) if isinstance(event, TextChunk) else None)
@@ -665,7 +668,7 @@ async def test_a_spent_budget_pauses_until_it_is_raised(
         return "done"
 
     PROGRAMS["spending"] = lambda inputs: start
-    engine = Engine(store, lambda row, text, inputs: PROGRAMS[row.name](inputs), {AskModel: Priced(cost)})
+    engine = Engine(store, lambda row, text, inputs, options: PROGRAMS[row.name](inputs), {AskModel: Priced(cost)})
     row = await engine.drive(await begin(engine, "spending", settings=Settings(budget=budget)))
     assert (row.status, row.reason) == ("paused", "budget")
     (wait,) = await store.waits(run="run")
@@ -697,7 +700,7 @@ async def test_a_model_call_lost_in_a_crash_is_asked_again_and_its_cost_is_unkno
 
     PROGRAMS["asking"] = lambda inputs: start
     model = Stuck()
-    engine = Engine(store, lambda row, text, inputs: PROGRAMS[row.name](inputs), {AskModel: model})
+    engine = Engine(store, lambda row, text, inputs, options: PROGRAMS[row.name](inputs), {AskModel: model})
     driving = asyncio.create_task(engine.drive(await begin(engine, "asking")))
     await model.entered.wait()
     await asyncio.sleep(0.05)
@@ -709,7 +712,7 @@ async def test_a_model_call_lost_in_a_crash_is_asked_again_and_its_cost_is_unkno
 
 
 async def test_an_effect_without_a_performer_fails_clearly(store: Store, tmp_path: Path) -> None:
-    engine = Engine(store, lambda row, text, inputs: PROGRAMS[row.name](inputs))
+    engine = Engine(store, lambda row, text, inputs, options: PROGRAMS[row.name](inputs))
     row = await engine.drive(await begin(engine, "failing"))
     assert row.error == Failed("no_performer", "Nothing here can perform 'CallTool'.", fix="Configure it first.")
     await engine.close()

@@ -111,7 +111,9 @@ async def test_a_cancel_that_came_too_late_does_not_wait_for_the_retry(store: St
 
     PROGRAMS["failing late"] = lambda inputs: start
     tool = Failing()
-    engine = Engine(store, lambda row, text, inputs: PROGRAMS[row.name](inputs), {CallTool: tool}, listen_every=60)
+    engine = Engine(
+        store, lambda row, text, inputs, options: PROGRAMS[row.name](inputs), {CallTool: tool}, listen_every=60
+    )
     driving = asyncio.create_task(engine.drive(await begin(engine, "failing late")))
     await tool.entered.wait()
     tool.go.set()
@@ -176,7 +178,7 @@ async def test_an_effects_key_is_the_same_over_all_attempts_but_not_after_a_retr
 
     PROGRAMS["keyed"] = lambda inputs: start
     tool = Keys()
-    engine = Engine(store, lambda row, text, inputs: PROGRAMS[row.name](inputs), {CallTool: tool})
+    engine = Engine(store, lambda row, text, inputs, options: PROGRAMS[row.name](inputs), {CallTool: tool})
     assert (await engine.drive(await begin(engine, "keyed"))).status == "failed"
     tool.fail, tool.hold = False, True
     await store.signal(Signal("run", "retry", {}, "me"))

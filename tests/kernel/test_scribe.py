@@ -59,7 +59,7 @@ async def test_nothing_that_is_heard_while_the_run_is_let_go_is_lost(
     for turns in range(12):
         run = f"run{turns}"
         engine = Engine(
-            store, lambda row, text, inputs: PROGRAMS[row.name](inputs), engine_on(store, tmp_path).performers,
+            store, lambda row, text, inputs, options: PROGRAMS[row.name](inputs), engine_on(store, tmp_path).performers,
             listen_every=60,
         )  # fmt: skip
         acting: list[asyncio.Task[None]] = []
@@ -98,7 +98,7 @@ async def test_what_no_store_can_keep_is_a_failure_of_its_effect(length: int, st
         yield RunCommand(("cat", "emoji"))
 
     PROGRAMS["half a surrogate pair"] = lambda inputs: start
-    engine = Engine(store, lambda row, text, inputs: PROGRAMS[row.name](inputs), {RunCommand: Halves()})
+    engine = Engine(store, lambda row, text, inputs, options: PROGRAMS[row.name](inputs), {RunCommand: Halves()})
     row = await engine.drive(await begin(engine, "half a surrogate pair"))
     assert row.status == "failed"
     assert row.error is not None
@@ -112,7 +112,7 @@ async def test_what_no_store_can_keep_is_not_shown_to_a_model(where: str, store:
         yield AskModel("\ud83d") if where == "prompt" else AskModel("?", EMPTY.add("user", "\ud83d"))
 
     PROGRAMS["half a prompt"] = lambda inputs: start
-    engine = Engine(store, lambda row, text, inputs: PROGRAMS[row.name](inputs), {AskModel: EchoModel()})
+    engine = Engine(store, lambda row, text, inputs, options: PROGRAMS[row.name](inputs), {AskModel: EchoModel()})
     row = await engine.drive(await begin(engine, "half a prompt"))
     assert row.status == "failed", "and the run can be looked at, retried and forked"
     await engine.close()

@@ -78,7 +78,7 @@ def shown(text: str, settings: Settings = Settings(), read: Read = unread, **inp
     known = MARKDOWN.accept(book, inputs)
 
     def start(accepted: Mapping[str, Any]) -> Any:
-        return MARKDOWN.start(book, accepted, MARKDOWN.interpreter)(None)
+        return MARKDOWN.start(book, accepted, MARKDOWN.interpreter, {})(None)
 
     rehearsal = rehearse(book, start, known, foresee(book, known, settings), settings=settings, read=read)
     return as_objects(rehearsal)
@@ -294,7 +294,7 @@ def test_a_playbook_as_long_as_may_be_is_followed_to_its_end() -> None:
     steps = "".join(f"## STEP {number}: S\n\nx\n\n" for number in range(1, 8_000))
     book = MARKDOWN.parse(f"# A\n\n{steps}", "a.md")
     rehearsal = rehearse(
-        book, lambda inputs: MARKDOWN.start(book, inputs, MARKDOWN.interpreter)(None), {}, foresee(book, {})
+        book, lambda inputs: MARKDOWN.start(book, inputs, MARKDOWN.interpreter, {})(None), {}, foresee(book, {})
     )
     assert len(rehearsal.parts) == 7_999
 
@@ -306,7 +306,7 @@ def test_everything_has_words(word: str) -> None:
     known = MARKDOWN.accept(book, {})
 
     def start(inputs: Mapping[str, Any]) -> Any:
-        return MARKDOWN.start(book, inputs, MARKDOWN.interpreter)(None)
+        return MARKDOWN.start(book, inputs, MARKDOWN.interpreter, {})(None)
 
     words = "\n".join(dry_run.in_words(rehearse(book, start, known, foresee(book, known))))
     marks = {"prompt": "--- prompt", "question": "--- question (confirm)\nSure?\nshown as if answered: yes"}

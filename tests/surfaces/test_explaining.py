@@ -31,7 +31,7 @@ def rehearsed(text: str, **inputs: str) -> tuple[Any, Any]:
     book = MARKDOWN.parse(text, "a.md")
 
     def start(accepted: Mapping[str, Any]) -> Any:
-        return MARKDOWN.start(book, accepted, MARKDOWN.interpreter)(None)
+        return MARKDOWN.start(book, accepted, MARKDOWN.interpreter, {})(None)
 
     return book, rehearse(book, start, inputs, foresee(book, inputs))
 

@@ -126,7 +126,7 @@ async def test_another_process_answers_while_the_first_one_drives(bare_desk: Des
 
     bare_desk.environ["CUEBOOK_LOCAL_WEIGHTS"] = str(bare_desk.tea)  # any file: it is looked for, not opened
     store = SqliteStore(bare_desk.store, synchronous="NORMAL")
-    service = Service(store, {AskModel: Slow()}, programs=lambda row, text, inputs: program)
+    service = Service(store, {AskModel: Slow()}, programs=lambda row, text, inputs, options: program)
     row = await service.start(TEA, "tea.md", {}, Settings(model="local"))
     driving = asyncio.create_task(service.drive(row.id))
     while not await service.inbox():

@@ -57,7 +57,7 @@ async def test_a_run_and_the_gate_know_the_real_path_of_the_workspace(environ: d
     def program(state: object) -> Program[Any]:
         return (yield RunCommand(("ls",), reads_only=True)).exit_code
 
-    service = wiring.service(MemoryStore(), lambda row, text, inputs: program)
+    service = wiring.service(MemoryStore(), lambda row, text, inputs, options: program)
     try:
         elsewhere = msgspec.structs.replace(wiring.settings(), workspace="/elsewhere")
         row = await service.start("any text", "mine", {}, elsewhere)
@@ -72,7 +72,7 @@ async def test_a_service_drives_the_programs_it_is_given(environ: dict[str, str]
         return "done"
         yield
 
-    service = wired(environ, tmp_path / "work").service(MemoryStore(), lambda row, text, inputs: program)
+    service = wired(environ, tmp_path / "work").service(MemoryStore(), lambda row, text, inputs, options: program)
     try:
         row = await service.start("any text", "mine", {}, Settings(model="test/none"))
         assert (await service.drive(row.id)).status == "completed"

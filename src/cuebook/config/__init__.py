@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from cuebook.config import reach
 from cuebook.config.reach import Reach, Search, ToolServer
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.rates import Rate
 from cuebook.kernel.run import Budget
 
 FILE = "cuebook.toml"
@@ -239,6 +240,14 @@ def _duration(value: Any) -> float | None:
         raise _Unfit('must be seconds, a time as in "24h" or "7d", or "never"') from None
 
 
+def _rate(value: Any) -> Rate | None:
+    text = value.strip().lower() if isinstance(value, str) else ""
+    rate = Rate.written(text)
+    if rate is None and text != "none":
+        raise _Unfit('must be a number of runs in a time, as in "20/hour", or "none"')
+    return rate
+
+
 _KINDS: dict[str, Callable[[Any], Any]] = {
     "model": _model,
     "store": _path,
@@ -246,6 +255,7 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "max_tokens": _whole,
     "temperature": _temperature,
     "pause_expiry": _duration,
+    "rate_limit": _rate,
     "prices": _path,
     "sandbox": _sandbox,
     "workspace": _path,
@@ -267,7 +277,7 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
 
 ENVIRONMENT = {name: f"CUEBOOK_{name.replace('.', '_').upper()}" for name in _KINDS}
 
-_GUARDED = ("store", "prices", "sandbox", "workspace", "pass_env")
+_GUARDED = ("store", "rate_limit", "prices", "sandbox", "workspace", "pass_env")
 """What a project's file may not set: it may come with a clone, and must not open what the user closed, nor bring
 approvals of its own in a store, nor say what things cost.
 """

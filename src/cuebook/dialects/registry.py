@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from cuebook.dialects.options import Option
 from cuebook.kernel.effects import Program
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import PlannedStep
@@ -67,6 +68,8 @@ class Dialect(Protocol):
     name: str
     interpreter: int
     """Raised when a release would replay old journals differently; old numbers keep their behaviour."""
+    options: tuple[Option, ...]
+    """What a caller may choose besides the common options."""
 
     def recognises(self, text: str, name: str) -> bool: ...
 
@@ -76,7 +79,9 @@ class Dialect(Protocol):
     def accept(self, document: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs as a run keeps them; `BadInput` that names all that are missing or wrong."""
 
-    def start(self, document: Any, inputs: Mapping[str, Any], interpreter: int) -> Callable[[Any], Program[Any]]:
+    def start(
+        self, document: Any, inputs: Mapping[str, Any], interpreter: int, options: Mapping[str, Any]
+    ) -> Callable[[Any], Program[Any]]:
         """The function that starts the program at a state, or at its beginning."""
 
 

@@ -168,7 +168,7 @@ class Driver:
         line = Line(self.recorded.cursor(ROOT))
         line.task = asyncio.current_task()
         self._cancel_thrown = line.cursor.cancelled
-        start = self.engine.programs(self.row, self._claim.text, self.recorded.inputs)
+        start = self.engine.programs(self.row, self._claim.text, self.recorded.inputs, self.recorded.options)
         return await self._follow(line, start(self.recorded.state(ROOT)))
 
     async def _ended(self, root: asyncio.Task[Any]) -> RunRow:

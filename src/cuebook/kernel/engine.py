@@ -41,8 +41,8 @@ log = logging.getLogger("cuebook")
 
 T = TypeVar("T")
 
-Programs = Callable[[RunRow, str, dict[str, Any]], Callable[[Any], Program[Any]]]
-"""From a run, its playbook's text and its inputs to the function that starts its program at a state."""
+Programs = Callable[[RunRow, str, dict[str, Any], dict[str, Any]], Callable[[Any], Program[Any]]]
+"""From a run, its playbook's text, its inputs and options to the function that starts its program at a state."""
 
 Observer = Callable[[Entry | TextChunk | TextReset], None]
 

@@ -292,8 +292,16 @@ class Store(Protocol):
 
     async def run(self, run: str) -> RunRow: ...
 
-    async def runs(self, *, tenant: str | None = None, status: Sequence[str] = (), limit: int = 100) -> list[RunRow]:
-        """Newest first."""
+    async def runs(
+        self,
+        *,
+        tenant: str | None = None,
+        owner: str | None = None,
+        name: str | None = None,
+        status: Sequence[str] = (),
+        limit: int = 100,
+    ) -> list[RunRow]:
+        """Newest first; `name` is the playbook's."""
 
     async def steps(self, run: str) -> list[StepRow]: ...
 

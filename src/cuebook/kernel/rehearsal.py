@@ -42,7 +42,7 @@ class _JournalEnds(BaseException):
 
 
 def rehearse(
-    programs: Callable[[RunRow, str, dict[str, Any]], Callable[[Any], Program[Any]]],
+    programs: Callable[[RunRow, str, dict[str, Any], dict[str, Any]], Callable[[Any], Program[Any]]],
     row: RunRow,
     text: str,
     entries: list[Entry],
@@ -51,7 +51,7 @@ def rehearse(
     stage = _Stage(recorded)
     shown = Rehearsal(complete=True, told=stage.told)
     try:
-        shown.result = plain(stage.follow(Cursor(ROOT), programs(row, text, recorded.inputs)(None)))
+        shown.result = plain(stage.follow(Cursor(ROOT), programs(row, text, recorded.inputs, recorded.options)(None)))
     except EffectFailed as error:
         shown.failed = error.failed
     except Cancelled:

@@ -88,6 +88,7 @@ class Recorded:
 
     def __init__(self, entries: Iterable[Entry], inherited: int, *, checkpoints: bool = True) -> None:
         self.inputs: dict[str, Any] = {}
+        self.options: dict[str, Any] = {}
         self.settings = Settings()
         self.policy: str | None = None
         self.outcomes: dict[Key, Entry] = {}
@@ -121,6 +122,7 @@ class Recorded:
         match event:
             case RunStarted():
                 self.inputs, self.settings = event.inputs, self.settings.edited(event.settings)
+                self.options = self.settings.options
                 self.policy = None if event.policy is None else str(event.policy)
             case Forked():
                 self.settings = self.settings.edited(event.settings)

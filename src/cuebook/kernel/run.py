@@ -65,6 +65,8 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """The folder that the run works in; it does nothing in another. Empty where it was not said."""
     folder: str = ""
     """Where the playbook's own files are. Empty where it came without a place: then they are the workspace's."""
+    options: dict[str, Any] = {}
+    """What the caller chose for the dialect, by name. It cannot be changed later: the program depends on it."""
 
     def edited(self, edits: dict[str, Any]) -> Settings:
         return msgspec.convert({**msgspec.to_builtins(self), **edits}, Settings) if edits else self

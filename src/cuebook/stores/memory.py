@@ -187,11 +187,22 @@ class MemoryStore:
     async def run(self, run: str) -> RunRow:
         return copy.deepcopy(self._run(run).row)
 
-    async def runs(self, *, tenant: str | None = None, status: Sequence[str] = (), limit: int = 100) -> list[RunRow]:
+    async def runs(
+        self,
+        *,
+        tenant: str | None = None,
+        owner: str | None = None,
+        name: str | None = None,
+        status: Sequence[str] = (),
+        limit: int = 100,
+    ) -> list[RunRow]:
         found = [
             run.row
             for run in reversed(self._runs.values())
-            if tenant in (None, run.row.tenant) and (not status or run.row.status in status)
+            if tenant in (None, run.row.tenant)
+            and owner in (None, run.row.owner)
+            and name in (None, run.row.name)
+            and (not status or run.row.status in status)
         ]
         return copy.deepcopy(sorted(found, key=lambda row: row.created, reverse=True)[:limit])
 

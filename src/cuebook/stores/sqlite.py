@@ -157,13 +157,22 @@ class SqliteStore:
             raise no_run(run)
         return run_row(rows[0])
 
-    async def runs(self, *, tenant: str | None = None, status: Sequence[str] = (), limit: int = 100) -> list[RunRow]:
+    async def runs(
+        self,
+        *,
+        tenant: str | None = None,
+        owner: str | None = None,
+        name: str | None = None,
+        status: Sequence[str] = (),
+        limit: int = 100,
+    ) -> list[RunRow]:
         marks = ",".join("?" * len(status))
         rows = self._all(
             f"SELECT {RUN} FROM runs WHERE (? IS NULL OR tenant = ?)"
+            " AND (? IS NULL OR owner = ?) AND (? IS NULL OR name = ?)"
             + (f" AND status IN ({marks})" if status else "")
             + " ORDER BY created DESC, key DESC LIMIT ?",
-            (tenant, tenant, *status, limit),
+            (tenant, tenant, owner, owner, name, name, *status, limit),
         )
         return [run_row(row) for row in rows]
 

@@ -89,7 +89,9 @@ class Programs:
     async def result(self, run: str) -> Result:
         return await self._session.result(self.service, run)
 
-    def _program(self, row: RunRow, text: str, inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
+    def _program(
+        self, row: RunRow, text: str, inputs: dict[str, Any], options: dict[str, Any]
+    ) -> Callable[[Any], Program[Any]]:
         function = self._functions.get(row.name)
         if function is None:
             raise NotFound(f"There is no program '{row.name}' here.", fix="Give its function to Programs.")

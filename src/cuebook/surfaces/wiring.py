@@ -105,6 +105,7 @@ class Wiring:
             learn=self.reaching.learn,
             on_close=self.reaching.tools.close,
             key_file=key_file,
+            rate=self.config.get("rate_limit"),
             programs=programs,
         )
 

@@ -61,4 +61,4 @@ async def test_a_restart_of_an_old_run_stays_with_its_interpreter(store: Store) 
 
 def test_an_interpreter_of_the_future_is_refused() -> None:
     with pytest.raises(CuebookError, match="version 99 of the Markdown interpreter"):
-        MARKDOWN.start(parse("# A\n\n## STEP 1: B\n\nC\n", "a.md"), {}, 99)
+        MARKDOWN.start(parse("# A\n\n## STEP 1: B\n\nC\n", "a.md"), {}, 99, {})

@@ -11,6 +11,7 @@ from cuebook.dialects.markdown.inputs import accept
 from cuebook.dialects.markdown.interpret import interpret
 from cuebook.dialects.markdown.model import Book
 from cuebook.dialects.markdown.parse import parse
+from cuebook.dialects.options import Option
 from cuebook.kernel.effects import Program
 from cuebook.kernel.errors import CuebookError
 
@@ -23,6 +24,7 @@ class Markdown:
 
     name = "markdown"
     interpreter = 2
+    options: tuple[Option, ...] = ()
 
     def recognises(self, text: str, name: str) -> bool:
         if name.lower().endswith((".md", ".markdown")):
@@ -36,7 +38,9 @@ class Markdown:
     def accept(self, document: Book, given: Mapping[str, Any]) -> dict[str, Any]:
         return accept(document, given)
 
-    def start(self, document: Book, inputs: Mapping[str, Any], interpreter: int) -> Callable[[Any], Program[Any]]:
+    def start(
+        self, document: Book, inputs: Mapping[str, Any], interpreter: int, options: Mapping[str, Any]
+    ) -> Callable[[Any], Program[Any]]:
         program = _INTERPRETERS.get(interpreter)
         if program is None:
             raise CuebookError(

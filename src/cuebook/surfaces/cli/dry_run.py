@@ -345,7 +345,7 @@ def rehearsed(playbook: Playbook, inputs: Mapping[str, str], settings: Settings,
     book = playbook.document
 
     def start(accepted: Mapping[str, Any]) -> Program[Any]:
-        return playbook.dialect.start(book, accepted, playbook.dialect.interpreter)(None)
+        return playbook.dialect.start(book, accepted, playbook.dialect.interpreter, settings.options)(None)
 
     return rehearse(book, start, inputs, foresee(book, inputs, settings), settings=settings, read=read)
 

@@ -1,0 +1,137 @@
+"""The options that every dialect heeds: a strict run takes no warning, and a no may stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuebook.dialects.options import COMMON, Option, chosen, heeding
+from cuebook.dialects.registry import InvalidPlaybook
+from cuebook.kernel.effects import All, AskHuman, AskModel, Branch, EffectFailed, Program
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.events import Warned
+from cuebook.kernel.ports import Store
+from cuebook.kernel.run import RunRow, Settings
+from cuebook.service import Service
+from cuebook.testing import Line, ScriptedModel, model_performer
+
+ASKS = '# A\n\n## STEP 1: Ask\n\n@elicit(confirm, "Go on?")\n\n## STEP 2: Work\n\nDo it.\n'
+WARNS = "# A\n\n## STEP 1: Work\n\nSay {{nothing}}.\n"
+WRONG = "# A\n\n## STEP 1: Work\n\nDo it.\n\n## STEP 3: More\n\nDo more.\n"
+
+
+class Table:
+    def __init__(self, store: Store, script: Iterable[Line] = ()) -> None:
+        self.model = ScriptedModel(script)
+        self.service = Service(store, {AskModel: model_performer(self.model)})
+
+    async def start(self, text: str, **options: Any) -> RunRow:
+        settings = Settings(model="test/x", options=options)
+        return await self.service.start(text, "a.md", {}, settings)
+
+    async def driven(self, text: str, **options: Any) -> RunRow:
+        return await self.service.drive((await self.start(text, **options)).id)
+
+
+async def test_a_no_stops_the_run_only_where_that_was_chosen(store: Store) -> None:
+    table = Table(store, ["done"])
+    for options, status in (({"stop_on_no": True}, "cancelled"), ({}, "completed")):
+        row = await table.driven(ASKS, **options)
+        (wait,) = await table.service.inbox()
+        await table.service.answer(wait.id, "no")
+        row = await table.service.drive(row.id)
+        assert row.status == status
+    stopped = (await table.service.runs(status=["cancelled"]))[0]
+    assert stopped.error is not None
+    assert stopped.error.message == "The answer to 'Go on?' was no, and that stops this run."
+    assert len(table.model.requests) == 1
+
+
+async def test_a_yes_goes_on(store: Store) -> None:
+    table = Table(store, ["done"])
+    row = await table.driven(ASKS, stop_on_no=True)
+    (wait,) = await table.service.inbox()
+    await table.service.answer(wait.id, "yes")
+    assert (await table.service.drive(row.id)).status == "completed"
+    assert (await table.service.replay(row.id)).complete
+
+
+async def test_a_warning_fails_a_strict_run_before_the_model_is_asked(store: Store) -> None:
+    table = Table(store, ["done"])
+    row = await table.driven(WARNS, strict=True)
+    assert (row.status, row.step) == ("failed", "1")
+    assert row.error is not None
+    assert row.error.code == "strict"
+    assert "nothing is named 'nothing'" in row.error.message
+    assert not table.model.requests
+    assert (await table.driven(WARNS)).status == "completed"
+
+
+async def test_a_strict_run_of_a_playbook_with_warnings_is_refused(store: Store) -> None:
+    table = Table(store)
+    with pytest.raises(InvalidPlaybook, match=r"a\.md:7: Non-sequential step number: expected 2, got 3"):
+        await table.start(WRONG, strict=True)
+    assert await table.service.runs() == []
+
+
+async def test_options_stay_as_they_are(store: Store) -> None:
+    table = Table(store, ["done", "done"])
+    row = await table.driven(WARNS)
+    with pytest.raises(BadInput, match="The options of a run"):
+        await table.service.fork(row.id, "1", settings={"options": {"strict": True}})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"strikt": True}, "no option 'strikt' here. There are: strict, stop_on_no, limit, policy."),
+        ({"strict": "yes"}, "'strict' cannot be 'yes'. It is true or false."),
+        ({"limit": 0}, "'limit' cannot be 0. It is a whole number above 0."),
+        ({"policy": "ignore"}, "'policy' cannot be 'ignore'. It is one of: halt, continue."),
+    ],
+)
+def test_an_option_that_does_not_fit_is_refused(given: dict[str, Any], words: str) -> None:
+    known = (*COMMON, Option("limit", "", "number"), Option("policy", "", "choice", ("halt", "continue")))
+    with pytest.raises(BadInput) as refused:
+        chosen(given, known)
+    assert words in str(refused.value)
+
+
+def test_options_hold_in_branches_too() -> None:
+    def inner(state: Any) -> Program[Any]:
+        yield AskHuman("Sure?", "confirm")
+
+    def outer(state: Any) -> Program[Any]:
+        yield All((Branch(inner),))
+
+    asked = next(heeding(outer, {"strict": True})(None))
+    assert isinstance(asked, All)
+    (branch,) = asked.branches
+    assert isinstance(branch, Branch)
+
+    def warning(state: Any) -> Program[Any]:
+        yield Warned("odd", "This is odd.")
+
+    program = heeding(warning, {"strict": True})(None)
+    next(program)
+    with pytest.raises(EffectFailed, match="This is odd"):
+        program.send(None)
+
+
+def test_a_program_may_put_things_right_before_it_stops(tmp_path: Path) -> None:
+    put_right: list[str] = []
+
+    def program(state: Any) -> Program[Any]:
+        try:
+            yield Warned("odd", "This is odd.")
+        finally:
+            put_right.append("yes")
+
+    started = heeding(program, {"strict": True})(None)
+    next(started)
+    with pytest.raises(EffectFailed):
+        started.send(None)
+    assert put_right == ["yes"]
