@@ -32,9 +32,7 @@ class Stage:
             while True:
                 asked = self.program.send(send)
                 if isinstance(asked, All):
-                    calls = [call for call in asked.branches if isinstance(call, CallTool)]
-                    self.called += calls
-                    send = tuple(self.results.get(call.tool, ToolResult("found")) for call in calls)
+                    send = tuple(map(self._outcome, asked.branches))
                 else:
                     self.asked.append(asked)
                     send = self.replies.pop(0)
@@ -42,22 +40,31 @@ class Stage:
             talk: Talk = stop.value
             return talk
 
+    def _outcome(self, branch: Any) -> Any:
+        if isinstance(branch, CallTool):
+            self.called.append(branch)
+            return self.results.get(branch.tool, ToolResult("found"))
+        try:
+            next(branch.start(None))
+        except StopIteration as stop:
+            return stop.value
+        raise AssertionError("a refusal asks for nothing")
+
     def shown(self, turn: int = -1) -> list[tuple[str, str]]:
         return [(block.role, str(block.text)) for block in self.asked[turn].context]
 
 
 def test_without_calls_it_ends_at_once() -> None:
     stage = Stage(Reply(Text("Nothing.")))
-    assert stage.play() == Talk(Reply(Text("Nothing.")), 1)
-    assert stage.shown() == [("user", "What is new?")]
-    assert stage.asked[0].prompt == ""
+    assert stage.play() == Talk([Reply(Text("Nothing."))])
+    assert stage.asked == [AskModel("What is new?")]
 
 
 def test_the_model_sees_what_it_asked_for_and_what_came_back() -> None:
     calls = (ToolCall("1", "search", {"q": "a"}), ToolCall("2", "send", {"to": "b"}))
     stage = Stage(wants(*calls), Reply(Text("Done.")), results={"mail.send": ToolResult({"id": 7})})
     talk = stage.play()
-    assert (talk.reply.text, talk.turns, len(talk.calls)) == ("Done.", 2, 2)
+    assert (talk.reply.text, len(talk.replies), len(talk.calls)) == ("Done.", 2, 2)
     assert [(call.tool, call.arguments, call.reads_only) for call in stage.called] == [
         ("web.search", {"q": "a"}, True),
         ("mail.send", {"to": "b"}, False),
@@ -103,3 +110,18 @@ def test_it_does_not_go_on_for_ever() -> None:
         Stage(*[wants(ToolCall("1", "search"))] * 9, max_turns=3).play()
     with pytest.raises(EffectFailed, match="more than 2 tool calls"):
         Stage(wants(*[ToolCall(str(n), "search") for n in range(3)]), max_calls=2).play()
+
+
+def test_what_was_said_is_there_also_when_it_fails() -> None:
+    talk = Talk()
+    with pytest.raises(EffectFailed, match="within 2 turns"):
+        Stage(*[wants(ToolCall("1", "search"))] * 2, max_turns=2, talk=talk).play()
+    assert [reply.text for reply in talk.replies] == ["Let me see."] * 2
+    assert [(call.name, result.value) for call, result in talk.calls] == [("search", "found")] * 2
+
+
+@pytest.mark.parametrize("code", ["in_doubt", "expired"])
+def test_what_a_person_stopped_ends_the_conversation(code: str) -> None:
+    failed = Failed(code, "Stopped.")
+    with pytest.raises(EffectFailed, match="Stopped"):
+        Stage(wants(ToolCall("1", "send")), Reply(Text("On.")), results={"mail.send": failed}).play()

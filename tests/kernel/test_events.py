@@ -20,6 +20,7 @@ EXAMPLES: list[AnyEvent] = [
     events.ValueSet("a", {"b": [1, None, "x"]}),
     events.Warned("code", "message"),
     events.ArtifactMade(Text("<p>"), "html"),
+    events.Noted("route", {"from": "a", "to": "b"}),
     events.RunStarted({"a": 1}, {"model": "m"}),
     events.Forked("run", "00", "", "2", 1, {"v": 1}),
     events.Driven("d"),

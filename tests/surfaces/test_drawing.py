@@ -20,7 +20,8 @@ from cuebook.dialects.markdown.model import (
     ToolUse,
 )
 from cuebook.dialects.markdown.parse import parse
-from cuebook.surfaces.cli.drawing import LONGEST, escaped, mermaid
+from cuebook.dialects.mermaid import LONGEST, escaped
+from cuebook.surfaces.cli.drawing import mermaid
 from tests.surfaces.desk import Desk
 from tests.surfaces.test_authoring import TRIAGE
 

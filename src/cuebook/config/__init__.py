@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cuebook.config import reach
-from cuebook.config.reach import Reach, Search, ToolServer
+from cuebook.config.reach import Reach, Search, SkillSettings, ToolServer
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.rates import Rate
 from cuebook.kernel.run import Budget
@@ -284,6 +284,8 @@ approvals of its own in a store, nor say what things cost.
 
 _BUILT_IN = ("openai", "anthropic", "openrouter", "ollama")
 """Providers that a project's file may not lead elsewhere."""
+_REACH = ("mcp", "tools", "search", "skills")
+"""Tables about what playbooks may reach."""
 _PROVIDER_FIELDS = ("base_url", "key_env", "protocol")
 _NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -334,7 +336,7 @@ def load(
         values["prompts"] = Value(around / "prompts", DEFAULT)
     for part in ("seconds", "output"):
         _check_most(values, f"limits.{part}", f"limits.max_{part}")
-    found = Reach(tables.servers, tables.functions, tables.search)
+    found = Reach(tables.servers, tables.functions, tables.search, tables.skills)
     return Config(values, providers, found, users, projects, folder)
 
 
@@ -383,6 +385,7 @@ class _Tables:
     servers: dict[str, ToolServer] = field(default_factory=dict)
     functions: dict[str, str] = field(default_factory=dict)
     search: Search | None = None
+    skills: dict[str, SkillSettings] = field(default_factory=dict)
 
 
 class _File:
@@ -408,7 +411,7 @@ class _File:
         for name, given in self.tables.items():
             if name == "providers":
                 self._providers(given, providers)
-            elif name in ("mcp", "tools", "search"):
+            elif name in _REACH:
                 self._reach(name, self._table(name, given), tables)
             elif name in ("budget", "limits"):
                 for part, amount in self._table(name, given).items():
@@ -418,7 +421,7 @@ class _File:
 
     def _value(self, name: str, given: Any, values: dict[str, Value]) -> None:
         if name not in _KINDS:
-            raise self._unknown(name, [*_KINDS, "providers", "mcp", "tools", "search"])
+            raise self._unknown(name, [*_KINDS, "providers", *_REACH])
         origin = self._origin(name)
         if self.shared and (name in _GUARDED or name.startswith("limits.")):
             raise BadInput(
@@ -445,6 +448,10 @@ class _File:
         for one, value in table.items():
             if name == "tools":
                 tables.functions[one] = reach.function(one, value, refuse, shared=self.shared)
+                continue
+            if name == "skills":
+                told, where = self._table(f"skills.{one}", value), str(self._origin(f"skills.{one}"))
+                tables.skills[one] = reach.skill(one, told, where, refuse, shared=self.shared)
                 continue
             if self.shared and one in tables.servers:
                 raise refuse(f"mcp.{one}", f"Your own file has a tool server '{one}' already.", "Choose another name.")

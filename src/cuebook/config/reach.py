@@ -1,4 +1,4 @@
-"""What playbooks may reach, as `cuebook.toml` describes it: tool servers, Python tools, web search.
+"""What playbooks may reach, as `cuebook.toml` describes it: tool servers, Python tools, web search, skills.
 
 It checks shapes only: whether a server starts or a function is there shows when it is used.
 """
@@ -16,6 +16,7 @@ from cuebook.kernel.errors import BadInput
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", re.ASCII)
+_SKILL = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 _HANDLE = re.compile(r"(env|keyring|file):\S+")
 SEARCHES = ("searxng", "brave", "tavily")
@@ -53,11 +54,21 @@ class Search:
 
 
 @dataclass(frozen=True)
+class SkillSettings:
+    """What a skill is told: values by the names of its settings, secrets by their handles."""
+
+    values: Mapping[str, str]
+    where: str
+    """The file and line that tell it."""
+
+
+@dataclass(frozen=True)
 class Reach:
     servers: Mapping[str, ToolServer] = field(default_factory=dict)
     functions: Mapping[str, str] = field(default_factory=dict)
     """Python tools: `module:function` by name."""
     search: Search | None = None
+    skills: Mapping[str, SkillSettings] = field(default_factory=dict)
 
 
 Refuse = Callable[[str, str, str], BadInput]
@@ -133,6 +144,20 @@ def search(table: Mapping[str, Any], refuse: Refuse, *, shared: bool) -> Search:
     if made["provider"] != "searxng" and not made.get("key"):
         raise refuse("search", f"{made['provider']} wants a key.", 'As in key = "env:SEARCH_KEY".')
     return Search(**made)
+
+
+def skill(name: str, table: Mapping[str, Any], where: str, refuse: Refuse, *, shared: bool) -> SkillSettings:
+    dotted = f"skills.{name}"
+    if shared:
+        raise refuse(
+            dotted,
+            "A project's file may not tell a skill anything: it could lead your secrets elsewhere.",
+            "Move the table to the cuebook.toml of your user, or set the variables of these names.",
+        )
+    if not _SKILL.fullmatch(name):
+        raise refuse(dotted, f"'{name}' cannot be the name of a skill.", "Use small letters, digits and -.")
+    values = {part: _text(f"{dotted}.{part}", value, refuse) for part, value in table.items()}
+    return SkillSettings(values, where)
 
 
 def _known(table: str, part: str, kinds: Mapping[str, Any], refuse: Refuse) -> Any:

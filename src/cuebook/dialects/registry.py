@@ -27,15 +27,17 @@ class InvalidPlaybook(BadInput):
 
     code = "invalid_playbook"
 
-    def __init__(self, name: str, problems: Sequence[Problem]) -> None:
+    def __init__(self, name: str, problems: Sequence[Problem], *, codes: bool = False) -> None:
+        """With `codes`, the message names them: a format may have given them a meaning."""
         self.problems = tuple(problems)
-        super().__init__("\n".join(_line(name, problem) for problem in problems))
+        super().__init__("\n".join(_line(name, problem, codes) for problem in problems))
 
 
-def _line(name: str, problem: Problem) -> str:
+def _line(name: str, problem: Problem, codes: bool) -> str:
     where = f"{name}:{problem.line}" if problem.line else name
     stop = "." if problem.fix and problem.message[-1:].isalnum() else ""
-    return f"{where}: {problem.message}{stop} {problem.fix}".rstrip()
+    code = f" [{problem.code}]" if codes else ""
+    return f"{where}: {problem.message}{stop} {problem.fix}".rstrip() + code
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -86,9 +88,10 @@ class Dialect(Protocol):
 
 
 def dialects() -> tuple[Dialect, ...]:
+    from cuebook.dialects.graph import GRAPH
     from cuebook.dialects.markdown import MARKDOWN
 
-    return (MARKDOWN,)
+    return (GRAPH, MARKDOWN)
 
 
 def named(name: str) -> Dialect:
@@ -104,5 +107,6 @@ def detect(text: str, name: str) -> Dialect:
             return dialect
     raise BadInput(
         f"{name}: this is no playbook that Cuebook knows.",
-        fix="A Markdown playbook ends in .md and has a '# Title' and '## STEP 1: ...' headings.",
+        fix="A Markdown playbook ends in .md and has a '# Title' and '## STEP 1: ...' headings; a workflow graph ends in"
+        " .yml, .yaml or .json and has id, name, entry, nodes and edges.",
     )

@@ -32,7 +32,7 @@ from cuebook.kernel.ports import Action, Admitted, Case, Describer, Description,
 from cuebook.kernel.run import RunRow, Settings
 
 NETWORK = Action("tool", "network")
-"""How a command that needs the network says so."""
+"""How a command that needs the network says so; a server that was agreed to says it as something that only reads."""
 
 INWARD: tuple[type[Effect], ...] = (Send, RunPython, RunPlaybook)
 """Effects that reach no further than Cuebook itself: a child run's own effects are examined one by one."""
@@ -95,7 +95,8 @@ class Gate:
         overrides = await self._overrides(case.run, policies)
         actions = tuple(self._canonical(action) for action in description.actions)
         ruling = decide_all((*actions, *secret), policies, overrides, self._clock())
-        if any(action == NETWORK for action in actions) and denies_network(policies):
+        networked = any((action.domain, action.target) == (NETWORK.domain, NETWORK.target) for action in actions)
+        if networked and denies_network(policies):
             return Failed(
                 "forbidden",
                 f"{approvals.one_line(description.summary)}: it wants the network, and the policy denies all of it.",

@@ -84,7 +84,7 @@ AT_ONCE: dict[type[Effect], Callable[[float], AnyOutcome]] = {
 
 async def _checkpoint(driver: Driver, line: Line, key: Key, effect: Checkpoint) -> Acted:
     cursor = line.cursor
-    event = Checkpointed(plain(effect.state), msgspec.to_builtins(cursor))
+    event = Checkpointed(plain(effect.state), msgspec.to_builtins(cursor), effect.texts)
     await driver.scribe.commit(event, cursor.place(), checkpoints=[(cursor.path, driver.scribe.seq + 1)])
     return None, PASSED
 
@@ -346,15 +346,13 @@ def _as_journaled(driver: Driver, effect: Effect, outcome: AnyOutcome) -> AnyOut
     codec = driver.engine.codec
     outcome = driver.engine.redactor.value(outcome)
     try:
-        event = codec.decode(codec.encode(Performed(outcome, effect.fingerprint), {}))
+        event = codec.read_back(Performed(outcome, effect.fingerprint))
     except (TypeError, ValueError, RecursionError, CuebookError) as error:
         problem = str(error) or type(error).__name__
         return Failed("not_storable", f"What '{effect.fingerprint}' gave back cannot be stored: {problem}")
     kept: AnyOutcome = event.outcome  # type: ignore[union-attr]
     if isinstance(kept, Failed) and kept.code in _RESERVED:
         return msgspec.structs.replace(kept, code=f"effect_{kept.code}", details={})
-    if isinstance(kept, Reply) and isinstance(outcome, Reply) and isinstance(outcome.content, Text):
-        return msgspec.structs.replace(kept, content=outcome.content)  # in memory already: no need to load it again
     return kept
 
 

@@ -5,17 +5,26 @@ A sub-program: use it with `yield from`. It knows nothing of how tools or models
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from cuebook.kernel.effects import All, AskModel, CallTool, EffectFailed, Failed, Program, Reply, ToolResult
+from cuebook.kernel.context import ToolCall
+from cuebook.kernel.effects import All, AskModel, Branch, CallTool, EffectFailed, Failed, Program, Reply, ToolResult
+
+_ENDING = frozenset({"in_doubt", "expired"})
+"""Failures of a call that end the conversation: a person has stopped the run there, or nobody came."""
 
 
-class Talk(msgspec.Struct, frozen=True):
-    """How a conversation ended."""
+class Talk(msgspec.Struct):
+    """A conversation so far. Whoever hands one in has it also when the conversation fails."""
 
-    reply: Reply
-    turns: int
-    calls: tuple[tuple[CallTool, ToolResult], ...] = ()
+    replies: list[Reply] = []
+    calls: list[tuple[ToolCall, ToolResult]] = []
+
+    @property
+    def reply(self) -> Reply:
+        return self.replies[-1]
 
 
 def converse(
@@ -24,42 +33,53 @@ def converse(
     *,
     max_turns: int = 20,
     max_calls: int | None = None,
+    talk: Talk | None = None,
 ) -> Program[Talk]:
     """Asks until the model calls no more tools.
 
     `tools` maps the name a model sees to the call it stands for; the model's arguments are put in. A tool's
     failure goes back to the model as that call's result; it does not end the conversation.
     """
-    context = ask.context.add("user", ask.prompt) if ask.prompt else ask.context
-    made: list[tuple[CallTool, ToolResult]] = []
-    for turn in range(1, max_turns + 1):
-        reply: Reply = yield msgspec.structs.replace(ask, prompt="", context=context)
+    talk = talk if talk is not None else Talk()
+    for _ in range(max_turns):
+        reply: Reply = yield ask
+        talk.replies.append(reply)
         if not reply.calls:
-            return Talk(reply, turn, tuple(made))
-        if max_calls is not None and len(made) + len(reply.calls) > max_calls:
+            return talk
+        if max_calls is not None and len(talk.calls) + len(reply.calls) > max_calls:
             raise EffectFailed(Failed("too_many_calls", f"The model asked for more than {max_calls} tool calls."))
+        context = ask.context.add("user", ask.prompt) if ask.prompt else ask.context
         context = context.add("assistant", reply.content, calls=reply.calls)
-        effects = [_call(tools, call.name, call.arguments, call.malformed) for call in reply.calls]
-        real = tuple(effect for effect in effects if isinstance(effect, CallTool))
-        outcomes = iter((yield All(real)) if real else ())
-        for call, effect in zip(reply.calls, effects, strict=True):
-            result = _result(next(outcomes)) if isinstance(effect, CallTool) else effect
-            if isinstance(effect, CallTool):
-                made.append((effect, result))
+        # One branch for each call, also for one that makes no sense: a reader of the journal finds them by number.
+        outcomes = yield All(tuple(_branch(tools, call) for call in reply.calls))
+        for call, outcome in zip(reply.calls, outcomes, strict=True):
+            result = _result(outcome)
+            talk.calls.append((call, result))
             context = context.add("tool", _shown(result), call_id=call.id)
+        ask = msgspec.structs.replace(ask, prompt="", context=context)
     raise EffectFailed(Failed("too_many_turns", f"The model did not come to an end within {max_turns} turns."))
 
 
-def _call(tools: dict[str, CallTool], name: str, arguments: dict[str, object], malformed: str) -> CallTool | ToolResult:
-    if name not in tools:
-        return ToolResult(f"There is no tool named '{name}'. There are: {', '.join(sorted(tools))}.", is_error=True)
-    if malformed:
-        return ToolResult(f"The arguments of '{name}' were not a JSON object.", is_error=True)
-    return msgspec.structs.replace(tools[name], arguments=arguments)
+def _branch(tools: dict[str, CallTool], call: ToolCall) -> CallTool | Branch:
+    if call.name not in tools:
+        return _refusal(f"There is no tool named '{call.name}'. There are: {', '.join(sorted(tools))}.")
+    if call.malformed:
+        return _refusal(f"The arguments of '{call.name}' were not a JSON object.")
+    return msgspec.structs.replace(tools[call.name], arguments=call.arguments)
 
 
-def _result(outcome: ToolResult | Failed) -> ToolResult:
-    return ToolResult(str(outcome), is_error=True) if isinstance(outcome, Failed) else outcome
+def _refusal(words: str) -> Branch:
+    def start(state: Any) -> Program[str]:
+        return words
+        yield
+
+    return Branch(start)
+
+
+def _result(outcome: ToolResult | Failed | str) -> ToolResult:
+    if isinstance(outcome, Failed) and outcome.code in _ENDING:
+        raise EffectFailed(outcome)
+    return outcome if isinstance(outcome, ToolResult) else ToolResult(str(outcome), is_error=True)
 
 
 def _shown(result: ToolResult) -> str:

@@ -110,6 +110,8 @@ class AskModel(Effect, frozen=True):
     tools: tuple[ToolSpec, ...] = ()
     stop: tuple[str, ...] = ()
     watch: Watch | None = None
+    lenient: bool = False
+    """Whether a reply that does not follow the schema comes as it is, because the program checks it itself."""
 
     @property
     def subject(self) -> str:
@@ -119,9 +121,24 @@ class AskModel(Effect, frozen=True):
 # --- actions --------------------------------------------------------------------------------------
 
 
+class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tool server that a playbook brings. It is used once a person has agreed to exactly this one; a server of the
+    same name in the configuration is used instead.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    url: str = ""
+    env_names: tuple[str, ...] = ()
+    """Variables that the command is given, as they are set where Cuebook runs. Their values count as secrets."""
+    headers: dict[str, str] = {}
+
+
 class CallTool(Acting, frozen=True):
     tool: str
     arguments: dict[str, Any] = {}
+    server: ServerSpec | None = None
+    """Where the tool is found, if the playbook brings that along; the tool is named `SERVER.TOOL` all the same."""
 
     @property
     def subject(self) -> str:
@@ -198,11 +215,13 @@ class RunPlaybook(Acting, frozen=True):
 
 
 class ReadSource(Effect, frozen=True):
-    """A text from outside: `file:PATH` below the root, `https://...`, `prompt:NAME` of the library, or `tools:NAME`,
-    the tools whose names fit, as JSON.
+    """A text from outside: `file:PATH` below the root, `https://...`, `prompt:NAME` of the library, `skill:ID`, what a
+    skill brings, as JSON, or `tools:NAME`, the tools whose names fit, as JSON.
     """
 
     source: str
+    server: ServerSpec | None = None
+    """Whose tools are listed, if the playbook brings that server along."""
 
     @property
     def subject(self) -> str:
@@ -273,9 +292,13 @@ class Random(Effect, frozen=True):
 
 
 class Checkpoint(Effect, frozen=True):
-    """From here on, a replay of this branch starts with `state` instead of its beginning."""
+    """From here on, a replay of this branch starts with `state` instead of its beginning.
+
+    Where there are texts, it starts with `(state, texts)`: long ones are kept once, by digest, and loaded on first use.
+    """
 
     state: Any
+    texts: tuple[Text, ...] = ()
 
 
 class Branch(msgspec.Struct, frozen=True):

@@ -126,6 +126,13 @@ class ArtifactMade(Event, frozen=True):
     type: str = ""
 
 
+class Noted(Event, frozen=True):
+    """Something that a dialect wants seen and that no other event says, as plain values."""
+
+    name: str
+    data: dict[str, Any] = {}
+
+
 # --- written by the engine --------------------------------------------------------------------------
 
 
@@ -219,6 +226,7 @@ class Checkpointed(Event, frozen=True):
 
     state: Any
     cursor: dict[str, Any]
+    texts: tuple[Text, ...] = ()
 
 
 class CancelRequested(Event, frozen=True):
@@ -261,6 +269,7 @@ AnyEvent: TypeAlias = (
     | ValueSet
     | Warned
     | ArtifactMade
+    | Noted
     | RunStarted
     | Forked
     | Driven
@@ -277,7 +286,7 @@ AnyEvent: TypeAlias = (
     | RunFinished
 )
 
-TOLD = (Planned, StepStarted, StepFinished, StepSkipped, ValueSet, Warned, ArtifactMade)
+TOLD = (Planned, StepStarted, StepFinished, StepSkipped, ValueSet, Warned, ArtifactMade, Noted)
 """What a program may yield besides effects."""
 
 

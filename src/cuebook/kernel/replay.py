@@ -188,8 +188,11 @@ class Recorded:
         return msgspec.convert(checkpoint.cursor, Cursor) if checkpoint else Cursor(path, cancelled=cancelled)
 
     def state(self, path: str) -> Any:
+        """What a branch is started with."""
         checkpoint = self.checkpoints.get(path)
-        return checkpoint.state if checkpoint else None
+        if checkpoint is None:
+            return None
+        return (checkpoint.state, checkpoint.texts) if checkpoint.texts else checkpoint.state
 
     def take(self, key: Key, fingerprint: str) -> Entry | None:
         """The recorded outcome of the effect at this place. `NonDeterminism` if the journal holds another one."""

@@ -34,12 +34,23 @@ def _failures(live: list[Entry]) -> list[Entry]:
     finished = next((e.event for e in reversed(live) if isinstance(e.event, RunFinished)), None)
     numbers = {entry.seq: entry for entry in live}
     failure = numbers.get(finished.failed_seq or 0) if finished is not None else None
+    if failure is None and finished is not None and finished.error is not None:
+        failure = _visit(live, finished.error)
     if failure is not None:
         path = failure.place.path
         return [failure] if path == ROOT else [failure, *_in_all(live, numbers, parent_key(path)[:3])]
     # The program raised something of its own: branches that failed in the step where it did are the reason.
     step = next((e.place for e in reversed(live) if isinstance(e.event, StepStarted) and e.place.path == ROOT), Place())
     return _in_all(live, numbers, step.key[:3])
+
+
+def _visit(live: list[Entry], failed: Failed) -> Entry | None:
+    """The beginning of the visit that a failure names, where a program says which one was at fault."""
+    step, visit = failed.details.get("step"), failed.details.get("visit")
+    for entry in live:
+        if isinstance(entry.event, StepStarted) and (entry.place.step, entry.place.visit) == (step, visit):
+            return entry
+    return None
 
 
 def _in_all(live: list[Entry], numbers: dict[int, Entry], visit: tuple[str, str, int]) -> list[Entry]:

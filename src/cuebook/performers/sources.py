@@ -1,7 +1,7 @@
 """The performer of `ReadSource`: texts from files below a root, from the prompt library, from URLs, and lists of tools.
 
-It decides where a source is and that it is a text. Requests are the HTTP performer's, and what tools there are is told
-by a function it is given.
+It decides where a source is and that it is a text. Requests are the HTTP performer's; what tools and skills there are
+is told by what it is given.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from difflib import get_close_matches
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import Failed, ReadSource, SendHttp, Source, ToolSpec
+from cuebook.kernel.effects import Failed, ReadSource, SendHttp, ServerSpec, Source, ToolSpec
 from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
@@ -30,6 +31,24 @@ PROMPT_SUFFIXES = (".md", ".txt")
 
 ListTools = Callable[[str], Awaitable[Sequence[ToolSpec] | Failed]]
 """The tools whose names fit a pattern. It starts nothing that nobody has agreed to."""
+
+
+class BroughtTools(Protocol):
+    """The tools of servers that playbooks bring."""
+
+    async def describe_server(self, server: ServerSpec) -> Description | Failed:
+        """What listing them would come to. It starts nothing."""
+
+    async def specs(self, pattern: str, server: ServerSpec) -> Sequence[ToolSpec] | Failed: ...
+
+
+class SkillSource(Protocol):
+    """What skills bring, each as JSON."""
+
+    async def describe(self, skill: str, settings: Settings) -> Description | Failed: ...
+
+    async def read(self, skill: str, call: Call) -> Source | Failed: ...
+
 
 _MOST_COMPARED = 2_000
 """Names that a missing one is compared with."""
@@ -46,6 +65,8 @@ class SourcePerformer:
         http: HttpPerformer,
         prompts: Sequence[Path] = (),
         tools: ListTools | None = None,
+        brought: BroughtTools | None = None,
+        skills: SkillSource | None = None,
         unfit: Callable[[Path], Failed | None] = lambda folder: None,
         max_bytes: int = MAX_BYTES,
     ) -> None:
@@ -54,6 +75,8 @@ class SourcePerformer:
         self._http = http
         self._prompts = tuple(prompts)
         self._tools = tools
+        self._brought = brought
+        self._skills = skills
         self._unfit = unfit
         self._max_bytes = max_bytes
 
@@ -67,6 +90,10 @@ class SourcePerformer:
                     return await asyncio.to_thread(self._describe_prompt, rest)
                 case "http" | "https":
                     return await self._http.describe(_get(effect.source), settings)
+                case "skill" if self._skills is not None:
+                    return await self._skills.describe(rest, settings)
+                case "tools" if effect.server is not None and self._brought is not None:
+                    return await self._brought.describe_server(effect.server)
                 case "tools":
                     return Description((Action("tool", rest, True),), f"List the tools {rest}")
         except BadInput as refused:
@@ -86,6 +113,10 @@ class SourcePerformer:
                     return call.permits(action) or _source(data, f"The prompt {rest}")
                 case "http" | "https":
                     return await self._read_url(effect.source, call)
+                case "skill" if self._skills is not None:
+                    return await self._skills.read(rest, call)
+                case "tools" if effect.server is not None and self._brought is not None:
+                    return _listed(await self._brought.specs(rest, effect.server))
                 case "tools":
                     return await self._list_tools(rest)
         except BadInput as refused:
@@ -200,17 +231,20 @@ class SourcePerformer:
     async def _list_tools(self, pattern: str) -> Source | Failed:
         if self._tools is None:
             return Failed("no_tools", "No tools are configured here.", fix="Configure a tool server first.")
-        listed = await self._tools(pattern)
-        if isinstance(listed, Failed):
-            return listed
-        content = Text(msgspec.json.encode(listed).decode())
-        return Source(content, content.digest)
+        return _listed(await self._tools(pattern))
 
 
 class NoFolder(BadInput):
     """The folder that a playbook came from is none to read files in."""
 
     code = "no_workspace"
+
+
+def _listed(tools: Sequence[ToolSpec] | Failed) -> Source | Failed:
+    if isinstance(tools, Failed):
+        return tools
+    content = Text(msgspec.json.encode(tools).decode())
+    return Source(content, content.digest)
 
 
 def _missing(given: str, roots: Sequence[Path]) -> NotFound:
@@ -259,7 +293,7 @@ def _unknown_scheme(source: str) -> Failed:
     return Failed(
         "bad_source",
         f"The source {source[:200]!a} is none that can be read.",
-        fix="Use file:PATH, https://..., prompt:NAME or tools:NAME.",
+        fix="Use file:PATH, https://..., prompt:NAME, skill:ID or tools:NAME.",
     )
 
 

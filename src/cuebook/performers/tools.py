@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from cuebook.kernel.effects import CallTool, Failed, ToolResult, ToolSpec
+from cuebook.kernel.effects import CallTool, Failed, ServerSpec, ToolResult, ToolSpec
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
@@ -60,7 +60,14 @@ class ToolServer(Protocol):
     async def tools(self) -> list[Tool] | Failed:
         """All of them; none as long as the server must not be started."""
 
+    async def describe(self) -> Description | Failed:
+        """What listing its tools would come to. Nothing is started to tell."""
+
     async def close(self) -> None: ...
+
+
+Bring = Callable[[ServerSpec], ToolServer]
+"""Makes a server of what a playbook says of it. It starts nothing. `BadInput` if that cannot be one."""
 
 
 Run = Callable[[dict[str, Any], Call], Awaitable[ToolResult | Failed]]
@@ -97,8 +104,17 @@ def as_json(value: Any) -> str:
 class Toolbox:
     """Performs and describes `CallTool`."""
 
-    def __init__(self, tools: Iterable[Tool] = (), servers: Mapping[str, ToolServer] | None = None) -> None:
+    def __init__(
+        self,
+        tools: Iterable[Tool] = (),
+        servers: Mapping[str, ToolServer] | None = None,
+        bring: Bring | None = None,
+    ) -> None:
+        """`bring` makes the servers that playbooks bring along; without it there are none."""
         self._servers = dict(servers or {})
+        self._bring = bring
+        self._brought: dict[bytes, ToolServer] = {}
+        """By their whole definition. A person has agreed to each that runs, so there are not many."""
         self._tools: dict[str, Tool] = {}
         for tool in tools:
             name = tool.spec.name
@@ -146,31 +162,71 @@ class Toolbox:
         inner = msgspec.structs.replace(call, limits=left, secrets=dict)
         return await tool.call(arguments, inner)
 
-    async def specs(self, pattern: str = "*") -> list[ToolSpec] | Failed:
-        """The tools whose names fit, as a model is shown them. A server that nobody has agreed to gives none."""
+    async def specs(self, pattern: str = "*", server: ServerSpec | None = None) -> list[ToolSpec] | Failed:
+        """The tools whose names fit, as a model is shown them: those of a server that a playbook brings, or of all the
+        others. A server that nobody has agreed to gives none.
+        """
+        if server is not None:
+            return await self._specs_of(server, pattern)
         found = [tool.spec for name, tool in self._tools.items() if fnmatchcase(name, pattern)]
-        for server in self._servers:
-            if not _may_fit(server, pattern):
+        for name, one in self._servers.items():
+            if not _may_fit(name, pattern):
                 continue
-            tools = await self._servers[server].tools()
+            tools = await one.tools()
             if isinstance(tools, Failed):
                 return tools
             found += [tool.spec for tool in tools if fnmatchcase(tool.spec.name, pattern)]
         return sorted(found, key=lambda spec: spec.name)
 
-    async def find(self, name: str, seconds: float | None = None) -> Tool | Failed:
+    async def describe_server(self, server: ServerSpec) -> Description | Failed:
+        """What listing the tools of a server would come to that a playbook brings."""
+        found = self._found(server)
+        return found if isinstance(found, Failed) else await found.describe()
+
+    async def find(self, name: str, seconds: float | None = None, server: ServerSpec | None = None) -> Tool | Failed:
         """The tool of that name, with its marks. This may start its server, if a person has agreed to that."""
+        if server is not None:
+            return await self._find_at(server, name, seconds)
         tool = self._tools.get(name)
         if tool is not None:
             return tool
-        server, dot, rest = name.partition(".")
-        if dot and server in self._servers:
-            return await self._servers[server].find(rest, seconds)
-        return no_such_tool(name, [*self._tools, *(f"{server}.*" for server in self._servers)])
+        own, dot, rest = name.partition(".")
+        if dot and own in self._servers:
+            return await self._servers[own].find(rest, seconds)
+        return no_such_tool(name, [*self._tools, *(f"{one}.*" for one in self._servers)])
 
     async def close(self) -> None:
         """Ends the servers."""
-        await asyncio.gather(*(server.close() for server in self._servers.values()))
+        await asyncio.gather(*(server.close() for server in (*self._servers.values(), *self._brought.values())))
+
+    def _found(self, server: ServerSpec) -> ToolServer | Failed:
+        """The server itself; one of that name in the configuration comes before what a playbook brings."""
+        configured = self._servers.get(server.name)
+        if configured is not None:
+            return configured
+        if self._bring is None:
+            return Failed("no_tools", f"No tool server can be brought along here, so '{server.name}' is not used.")
+        key = msgspec.json.encode(server, order="sorted")
+        if key not in self._brought:
+            try:
+                self._brought[key] = self._bring(server)
+            except BadInput as error:
+                return as_failed(error)
+        return self._brought[key]
+
+    async def _find_at(self, server: ServerSpec, name: str, seconds: float | None) -> Tool | Failed:
+        own, dot, rest = name.partition(".")
+        if own != server.name or not dot:
+            return no_such_tool(name, [f"{server.name}.*"])
+        found = self._found(server)
+        return found if isinstance(found, Failed) else await found.find(rest, seconds)
+
+    async def _specs_of(self, server: ServerSpec, pattern: str) -> list[ToolSpec] | Failed:
+        found = self._found(server)
+        tools = found if isinstance(found, Failed) else await found.tools()
+        if isinstance(tools, Failed):
+            return tools
+        return sorted((tool.spec for tool in tools if fnmatchcase(tool.spec.name, pattern)), key=lambda spec: spec.name)
 
     async def _prepared(
         self, effect: CallTool, seconds: float | None = None
@@ -182,7 +238,7 @@ class Toolbox:
         arguments = with_handles(effect.arguments, secret)
         if isinstance(arguments, Failed):
             return arguments
-        tool = await self.find(effect.tool, seconds)
+        tool = await self.find(effect.tool, seconds, effect.server)
         if isinstance(tool, Failed):
             return tool
         if secret and not tool.takes_secrets:

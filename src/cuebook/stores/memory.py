@@ -11,7 +11,7 @@ from cuebook.kernel.errors import Busy, NotFound, StoreError
 from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import GENESIS, ROOT, Record, plain, same_line
 from cuebook.kernel.ports import Batch, Claim, News
-from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
+from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow, copy_row
 from cuebook.stores.rules import (
     attach_late,
     check_signal,
@@ -260,14 +260,14 @@ class MemoryStore:
             raise gap(batch, held.records[-1].seq)
         held.records.extend(batch.records)
         if batch.row is not None:
-            row = copy.deepcopy(batch.row)
+            row = copy_row(batch.row)
             row.epoch, row.driver = held.row.epoch, held.row.driver
             held.row = row
         for seq, path in batch.dropped:
             held.steps = {k: s for k, s in held.steps.items() if s.seq < seq or not same_line(k[0], path)}
             held.checkpoints = {c for c in held.checkpoints if c[1] < seq or not same_line(c[0], path)}
         for step in batch.steps:
-            held.steps[step.key] = copy.deepcopy(step)
+            held.steps[step.key] = copy_row(step)
         self._texts.update(batch.texts or {})
         for wait in batch.opened:
             self._waits[wait.id] = copy.deepcopy(wait)

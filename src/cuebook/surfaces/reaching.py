@@ -20,18 +20,30 @@ from cuebook.gate.logs import guard_logs
 from cuebook.gate.policy import Layer, Policy, bundle_from, find, load_layer, names_host, trust_subject
 from cuebook.gate.redaction import SecretRedactor
 from cuebook.gate.sandbox import choose
-from cuebook.gate.secrets import SecretUnreadable, Vault
+from cuebook.gate.secrets import SHORTEST, SecretUnreadable, Vault
 from cuebook.kernel.confinement import Limits, Sandbox
-from cuebook.kernel.effects import AskModel, CallTool, Effect, Failed, ReadSource, RunCommand, SendHttp, ToolSpec
+from cuebook.kernel.effects import (
+    AskModel,
+    CallTool,
+    Effect,
+    Failed,
+    ReadSource,
+    RunCommand,
+    SendHttp,
+    ServerSpec,
+    ToolSpec,
+)
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Call, Description, Performer, Store
 from cuebook.kernel.run import Settings
+from cuebook.performers.addresses import parse_url
 from cuebook.performers.agent_tools import SearchProvider, agent_tools
 from cuebook.performers.commands import CommandPerformer
 from cuebook.performers.http import HttpPerformer
 from cuebook.performers.mcp import McpServer, McpTools, checked_client
 from cuebook.performers.python import python_tool
-from cuebook.performers.sources import ListTools, SourcePerformer
+from cuebook.performers.skills import Configured, Skills
+from cuebook.performers.sources import BroughtTools, ListTools, SourcePerformer
 from cuebook.performers.tools import SimpleTool, Tool, Toolbox
 from cuebook.surfaces.keys import Keys, backend
 
@@ -69,6 +81,8 @@ class Reaching:
         keys.on_found = self._found_key
         self.sandbox: Sandbox = choose(config.get("sandbox"))
         self.http = HttpPerformer(private=self._private)
+        told = {name: Configured(one.values, one.where) for name, one in config.reach.skills.items()}
+        self.skills = Skills(self.environ, told, roots=self._skill_roots)
         self._store: Store | None = None
         self._policy = Policy(())
         self._policy_seen: tuple[Any, ...] | None = None
@@ -97,12 +111,18 @@ class Reaching:
                 )
             )
         made[RunCommand] = commands
-        self.tools = Toolbox([*tools, *self._functions(), *self._given_tools], self._servers(workspace))
+        tools += [*self._functions(), *self._given_tools]
+        taken = {tool.spec.name for tool in tools}
+        # What the user calls by the name of a skill's tool is used instead of it.
+        tools += [tool for tool in self.skills.tools(self.http, self._reveal) if tool.spec.name not in taken]
+        self.tools = Toolbox(
+            tools, self._servers(workspace), lambda spec: self._mcp_tools(self._brought(spec), workspace)
+        )
         made[CallTool] = self.tools
-        made[ReadSource] = self.sources(self.tools.specs)
+        made[ReadSource] = self.sources(self.tools.specs, self.tools)
         return made
 
-    def sources(self, tools: ListTools | None = None) -> SourcePerformer:
+    def sources(self, tools: ListTools | None = None, brought: BroughtTools | None = None) -> SourcePerformer:
         """Reads texts, and tells what tools there are if it is told how."""
         workspace: Path = self.config.get("workspace")
         prompts: Path | None = self.config.get("prompts")
@@ -111,6 +131,8 @@ class Reaching:
             http=self.http,
             prompts=[] if prompts is None else [prompts],
             tools=tools,
+            brought=brought,
+            skills=self.skills,
             unfit=lambda folder: self.unfit(folder, "The playbook's folder"),
         )
 
@@ -218,19 +240,52 @@ class Reaching:
         return [_function(name, path) for name, path in self.config.reach.functions.items()]
 
     def _servers(self, workspace: Path) -> dict[str, McpTools]:
-        return {
-            name: McpTools(
-                _server(server),
-                sandbox=self.sandbox,
-                workspace=workspace,
-                reveal=self.vault.resolve,
-                granted=self._granted,
-                hidden=self._hidden(),
-                fixed=self._fixed(),
-                http_client=checked_client(private=self._private),
-            )
-            for name, server in self.config.reach.servers.items()
-        }
+        return {name: self._mcp_tools(_server(server), workspace) for name, server in self.config.reach.servers.items()}
+
+    def _mcp_tools(self, server: McpServer, workspace: Path) -> McpTools:
+        return McpTools(
+            server,
+            sandbox=self.sandbox,
+            workspace=workspace,
+            reveal=self.vault.resolve,
+            granted=self._granted,
+            hidden=self._hidden(),
+            fixed=self._fixed(),
+            http_client=checked_client(private=self._private),
+        )
+
+    def _brought(self, spec: ServerSpec) -> McpServer:
+        """A server that a playbook brings. Most are of no use without the network, so whoever agrees to one agrees to
+        that too, and is told so. A variable that is not set here is not passed on.
+        """
+        return McpServer(
+            spec.name,
+            command=spec.command,
+            secret_env={name: f"env:{name}" for name in spec.env_names if self.environ.get(name)},
+            url=spec.url,
+            headers=spec.headers,
+            network=bool(spec.command),
+            brought=True,
+        )
+
+    def _skill_roots(self, settings: Settings) -> list[Path]:
+        """Where skills lie in files: the playbook's own folder, then the workspace."""
+        folder, workspace = settings.folder, Path(self.config.get("workspace"))
+        own = [Path(folder)] if folder and self.unfit(Path(folder), "The playbook's folder") is None else []
+        around = [workspace] if self.unfit(workspace) is None else []
+        return own if own and os.path.realpath(own[0]) == os.path.realpath(workspace) else [*own, *around]
+
+    def _reveal(self, handle: str) -> str:
+        """A secret for a skill. One that is an address is known to policies in its normal form and without its query,
+        so these parts are masked as well.
+        """
+        value = self.vault.resolve(handle)
+        if value.lower().startswith(("http://", "https://")):
+            url = parse_url(value)
+            for part in (url.path, url.query):
+                if len(part) >= SHORTEST:
+                    self.redactor.add(handle, part)
+        return value
 
     async def _granted(self, subject: str, digest: str) -> bool:
         assert self._store is not None
@@ -242,6 +297,7 @@ class Reaching:
         handles = [handle for server in reach.servers.values() for handle in server.secret_env.values()]
         handles += [handle for server in reach.servers.values() for handle in server.secret_headers.values()]
         handles += [reach.search.key] if reach.search is not None and reach.search.key else []
+        handles += self.skills.handles
         return {handle: handle for handle in handles}
 
     def _found_key(self, handle: str, key: str) -> None:

@@ -5,20 +5,17 @@ It knows nothing of what the values mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from difflib import get_close_matches
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from cuebook.dialects.values import Limits, Malformed, Value, shown
+from cuebook.dialects.wording import meant
+from cuebook.dialects.yaml12 import read_yaml
 from cuebook.kernel.errors import BadInput
 
 LARGEST = 2_000_000
 """Bytes of a file."""
-_DEEPEST = 24
-_MOST = 50_000
-
-_TAG = "tag:yaml.org,2002:"
+_LIMITS = Limits(depth=24, values=50_000)
 
 
 class BadFile(BadInput):
@@ -27,51 +24,7 @@ class BadFile(BadInput):
     code = "bad_file"
 
 
-@dataclass(frozen=True)
-class Node:
-    """A value and the line it begins on."""
-
-    line: int
-    kind: str
-    """`map`, `seq`, or what a scalar is: `str`, `int`, `float`, `bool`, `null`."""
-    text: str = ""
-    """A scalar as it was written."""
-    items: Sequence[Node] = ()
-    fields: Mapping[str, Node] = field(default_factory=dict)
-    lines: Mapping[str, int] = field(default_factory=dict)
-    """The line of each field's name."""
-
-    @property
-    def is_scalar(self) -> bool:
-        return self.kind not in ("map", "seq")
-
-    @property
-    def plain(self) -> Any:
-        """The value itself."""
-        if self.kind == "map":
-            return {name: one.plain for name, one in self.fields.items()}
-        if self.kind == "seq":
-            return [one.plain for one in self.items]
-        return _SCALARS[self.kind](self.text)
-
-
-def _number(text: str) -> int | float:
-    try:
-        return int(text.replace("_", ""), 0)
-    except ValueError:
-        return int(text)  # leading zeros are no octal number in YAML 1.2
-
-
-_SCALARS: dict[str, Any] = {
-    "str": str,
-    "int": _number,
-    "float": lambda text: float(text.replace(".inf", "inf").replace(".nan", "nan")),
-    "bool": lambda text: text.lower() == "true",
-    "null": lambda text: None,
-}
-
-
-def read(path: Path) -> Node:
+def read(path: Path) -> Value:
     """The one document in a YAML 1.2 file. `BadFile` names the line."""
     try:
         with path.open("rb") as file:
@@ -88,83 +41,11 @@ def read(path: Path) -> Node:
     return parse(text, str(path))
 
 
-def parse(text: str, where: str) -> Node:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-    from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
-
+def parse(text: str, where: str) -> Value:
     try:
-        depth = 0
-        for event in YAML(typ="safe", pure=True).parse(text):  # composing takes its time over what is nested deeply
-            depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
-            if depth > _DEEPEST:
-                raise _too_much(where, event.start_mark.line + 1)
-        root = YAML(typ="safe", pure=True).compose(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark is not None else text.count("\n") + 1
-        said = " ".join(str(error.problem or error.context).split())
-        raise BadFile(f"{where}:{line}: this is not YAML: {said}.", fix=_how_to_quote(said)) from None
-    except (YAMLError, ValueError) as error:
-        said = " ".join(str(error).split())
-        raise BadFile(f"{where}: this is not YAML: {said}.", fix="Correct it.") from None
-    return Node(1, "null") if root is None else _Making(where).node(root, 0)
-
-
-def _how_to_quote(said: str) -> str:
-    quoted = "Put a text that holds ': ' or begins with one of * & ! % @ { [ in quotes."
-    return quoted if any(word in said for word in ("alias", "mapping values", "cannot start", "tag")) else "Correct it."
-
-
-def _too_much(where: str, line: int) -> BadFile:
-    return BadFile(f"{where}:{line}: there is too much below this.", fix="Write it with fewer levels and references.")
-
-
-class _Making:
-    """Turns the nodes of the YAML library into ours. Nothing is built that a text could ask for."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self._made = 0
-
-    def node(self, given: Any, depth: int) -> Node:
-        from ruamel.yaml.nodes import MappingNode, SequenceNode
-
-        line = given.start_mark.line + 1
-        self._made += 1
-        # A few references to references can stand for more values than there are atoms.
-        if depth > _DEEPEST or self._made > _MOST:
-            raise _too_much(self._where, line)
-        if isinstance(given, MappingNode):
-            return self._map(given, line, depth)
-        if isinstance(given, SequenceNode):
-            return Node(line, "seq", items=[self.node(one, depth + 1) for one in given.value])
-        return self._scalar(given, line)
-
-    def _map(self, given: Any, line: int, depth: int) -> Node:
-        from ruamel.yaml.nodes import ScalarNode
-
-        fields: dict[str, Node] = {}
-        lines: dict[str, int] = {}
-        for name_node, value in given.value:
-            at = name_node.start_mark.line + 1
-            if not isinstance(name_node, ScalarNode):
-                raise BadFile(f"{self._where}:{at}: a name must be a text.", fix="Correct it.")
-            name = str(name_node.value)
-            if name in fields:
-                raise BadFile(
-                    f"{self._where}:{at}: '{name}' is there twice.", fix=f"The other is on line {lines[name]}."
-                )
-            fields[name], lines[name] = self.node(value, depth + 1), at
-        return Node(line, "map", fields=fields, lines=lines)
-
-    def _scalar(self, given: Any, line: int) -> Node:
-        kind = str(given.tag).removeprefix(_TAG)
-        if kind == "timestamp":  # a date is what was written, not a moment
-            kind = "str"
-        if kind not in _SCALARS:
-            raise BadFile(f"{self._where}:{line}: there is no kind of value '{given.tag}'.", fix="Take the tag out.")
-        return Node(line, kind, str(given.value))
+        return read_yaml(text, _LIMITS)
+    except Malformed as error:
+        raise BadFile(f"{where}:{error.line}: {error.message}.", fix=error.fix) from None
 
 
 class Reader:
@@ -182,64 +63,49 @@ class Reader:
     def wrong(self, line: int, message: str, fix: str = "") -> None:
         self.problems.append((line, f"{message} {fix}".rstrip()))
 
-    def table(self, node: Node, known: Sequence[str], what: str) -> dict[str, Node]:
+    def table(self, value: Value, known: Sequence[str], what: str) -> dict[str, Value]:
         """The fields that may stand here; others are noted."""
-        fields = self.fields(node, what)
+        fields = self.fields(value, what)
         for name in fields:
             if name not in known:
-                self.wrong(node.lines[name], f"There is no '{name}' in {what}.", meant(name, known))
+                self.wrong(value.lines[name], f"There is no '{name}' in {what}.", meant(name, known))
         return {name: one for name, one in fields.items() if name in known and one.kind != "null"}
 
-    def fields(self, node: Node, what: str) -> dict[str, Node]:
+    def fields(self, value: Value, what: str) -> dict[str, Value]:
         """The fields, whatever they are called."""
-        if node.kind == "map":
-            return dict(node.fields)
-        if node.kind != "null":
-            self.wrong(node.line, f"{_first_up(what)} must be a table of names and values, not {_shown(node)}.")
+        if value.kind == "map":
+            return dict(value.fields)
+        if value.kind != "null":
+            self.wrong(value.line, f"{_first_up(what)} must be a table of names and values, not {shown(value)}.")
         return {}
 
-    def text(self, node: Node, what: str) -> str:
-        if not node.is_scalar:
-            self.wrong(node.line, f"{_first_up(what)} must be a text, not {_shown(node)}.")
+    def text(self, value: Value, what: str) -> str:
+        if not value.is_scalar:
+            self.wrong(value.line, f"{_first_up(what)} must be a text, not {shown(value)}.")
             return ""
-        return node.text
+        return value.text
 
-    def several(self, node: Node) -> Iterator[Node]:
+    def several(self, value: Value) -> Iterator[Value]:
         """One or a list of them."""
-        if node.kind == "seq":
-            yield from node.items
-        elif node.kind != "null":
-            yield node
+        if value.kind == "seq":
+            yield from value.items
+        elif value.kind != "null":
+            yield value
 
-    def texts(self, node: Node, what: str) -> tuple[str, ...]:
-        return tuple(self.text(one, what) for one in self.several(node))
+    def texts(self, value: Value, what: str) -> tuple[str, ...]:
+        return tuple(self.text(one, what) for one in self.several(value))
 
-    def flag(self, node: Node, what: str) -> bool:
-        if node.kind != "bool":
-            self.wrong(node.line, f"{_first_up(what)} must be true or false, not {_shown(node)}.")
-        return node.kind == "bool" and bool(node.plain)
+    def flag(self, value: Value, what: str) -> bool:
+        if value.kind != "bool":
+            self.wrong(value.line, f"{_first_up(what)} must be true or false, not {shown(value)}.")
+        return value.kind == "bool" and bool(value.plain)
 
-    def choice(self, node: Node, what: str, known: Sequence[str]) -> str:
-        given = self.text(node, what)
+    def choice(self, value: Value, what: str, known: Sequence[str]) -> str:
+        given = self.text(value, what)
         if given and given not in known:
-            self.wrong(node.line, f"{_first_up(what)} cannot be '{given}'.", meant(given, known))
+            self.wrong(value.line, f"{_first_up(what)} cannot be '{given}'.", meant(given, known))
         return given
-
-
-def meant(name: str, known: Iterable[str]) -> str:
-    """What may have been meant, or all there is."""
-    names = list(known)
-    close = get_close_matches(name, names, n=1)
-    if close:
-        return f"Did you mean '{close[0]}'?"
-    return f"There are: {', '.join(names)}." if names else "There are none."
 
 
 def _first_up(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _shown(node: Node) -> str:
-    if not node.is_scalar:
-        return "a list" if node.kind == "seq" else "a table"
-    return f"'{node.text}'" if len(node.text) <= 60 else f"a text of {len(node.text)} characters"

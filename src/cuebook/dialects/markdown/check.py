@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cuebook.dialects.findings import Finding
 from cuebook.dialects.markdown.checks.branches import branches
 from cuebook.dialects.markdown.checks.directives import directives
 from cuebook.dialects.markdown.checks.headings import declarations, headings, in_fences
 from cuebook.dialects.markdown.checks.material import Material, material
 from cuebook.dialects.markdown.checks.variables import variables
-from cuebook.dialects.markdown.findings import CODES, Finding, found, sarif
+from cuebook.dialects.markdown.findings import CODES, found, sarif
 from cuebook.dialects.markdown.model import Book
 from cuebook.dialects.markdown.parse import Parsed, read
 from cuebook.dialects.markdown.sections import outline

@@ -1,14 +1,11 @@
-"""What the checker can say: the table of its codes, a finding, and findings as SARIF. Knows nothing of playbooks."""
+"""What the checker can say: the table of its codes, and findings as SARIF. Knows nothing of playbooks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
-from urllib.parse import quote
+from typing import Any
 
-import msgspec
-
-Severity = Literal["error", "warning", "note"]
+from cuebook.dialects.findings import Finding, Severity, log_of
 
 ERRORS = {
     # the format's own, fatal
@@ -94,16 +91,6 @@ CODES: dict[str, tuple[Severity, str]] = {
 """Every code with its severity and meaning. A code is never given another meaning."""
 
 
-class Finding(msgspec.Struct, frozen=True):
-    code: str
-    severity: Severity
-    message: str
-    line: int | None = None
-    column: int | None = None
-    """In characters, from 1."""
-    fix: str = ""
-
-
 def shown(text: str) -> str:
     """A line of the playbook as a message quotes it."""
     text = text.strip()
@@ -116,30 +103,4 @@ def found(code: str, message: str, line: int | None = None, column: int | None =
 
 def sarif(findings: Iterable[Finding], uri: str) -> dict[str, Any]:
     """The findings in one file as a SARIF 2.1.0 log."""
-    findings = list(findings)
-    used = sorted({finding.code for finding in findings})
-    driver = {"name": "cuebook", "rules": [_rule(code) for code in used]}
-    run = {
-        "tool": {"driver": driver},
-        "columnKind": "unicodeCodePoints",
-        "results": [_result(finding, used.index(finding.code), quote(uri, safe="/:%")) for finding in findings],
-    }
-    return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
-
-
-def _rule(code: str) -> dict[str, Any]:
-    severity, meaning = CODES[code]
-    return {"id": code, "shortDescription": {"text": meaning}, "defaultConfiguration": {"level": severity}}
-
-
-def _result(finding: Finding, rule: int, uri: str) -> dict[str, Any]:
-    place: dict[str, Any] = {"artifactLocation": {"uri": uri}}
-    if finding.line:
-        place["region"] = {"startLine": finding.line} | ({"startColumn": finding.column} if finding.column else {})
-    return {
-        "ruleId": finding.code,
-        "ruleIndex": rule,
-        "level": finding.severity,
-        "message": {"text": f"{finding.message} {finding.fix}".strip()},
-        "locations": [{"physicalLocation": place}],
-    }
+    return log_of(findings, uri, CODES)

@@ -106,6 +106,20 @@ class McpTools:
             if connection is not None:
                 await connection.stop()
 
+    # --- for what is only read from it ---
+
+    async def trust(self) -> Trust:
+        """What a person must have seen of the server. Nothing is started to tell."""
+        return (await self._launch()).trust
+
+    async def describe(self) -> Description:
+        listing = Action("tool", f"{self.server.name}.*", reads_only=True)
+        return Description(
+            actions=(listing, *actions_of(self.server, reads_only=True)),
+            summary=f"List the tools of {self.server.name}",
+            trusts=(await self.trust(),),
+        )
+
     # --- for its tools ---
 
     async def call(self, tool: _Seen, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
@@ -225,7 +239,7 @@ class _Unseen:
 
     async def describe(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
         return Description(
-            actions=_actions(self._server, reads_only=False),
+            actions=actions_of(self._server, reads_only=False),
             summary=f"Call {self.spec.name}",
             preview={"arguments": as_json(arguments)},
             bound={"server": self._trust.digest},
@@ -251,7 +265,7 @@ class _Seen:
         self.spec = ToolSpec(name, listed.description or "", listed.input_schema)
         self.listed = listed
         self.connection = connection
-        self.trust = _tool_trust(name, listed)
+        self.trust = _tool_trust(name, f"{tools.server.identity}.{listed.name}", listed)
         self._tools = tools
         self._server_trust = server_trust
 
@@ -267,7 +281,7 @@ class _Seen:
 
     async def describe(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
         return Description(
-            actions=_actions(self._tools.server, reads_only=self.reads_only),
+            actions=actions_of(self._tools.server, reads_only=self.reads_only),
             summary=f"Call {self.spec.name}",
             preview={"arguments": as_json(arguments), "tool": self.spec.description},
             bound={"server": self._server_trust.digest, "tool": self.trust.digest},
@@ -286,12 +300,12 @@ class _Seen:
         )
 
 
-def _tool_trust(name: str, listed: Listed) -> Trust:
+def _tool_trust(name: str, identity: str, listed: Listed) -> Trust:
     shown = listed_as(listed)
     preview = {"tool": name, "description": listed.description or "(none)", "arguments": as_json(listed.input_schema)}
     preview |= {part: as_json(shown[part]) for part in ("title", "annotations") if shown[part]}
     return Trust(
-        subject=f"mcp tool {name}",
+        subject=f"mcp tool {identity}",
         digest=digest_of_tool(listed),
         prompt=f"The description of '{name}' has changed since it was first seen. Go on using it?",
         preview=preview,
@@ -299,10 +313,14 @@ def _tool_trust(name: str, listed: Listed) -> Trust:
     )
 
 
-def _actions(server: McpServer, *, reads_only: bool) -> tuple[Action, ...]:
+def actions_of(server: McpServer, *, reads_only: bool) -> tuple[Action, ...]:
+    """What using the server comes to, whatever it is used for."""
     # A secret of the server was agreed to with it; it is named so that a policy can deny it all the same.
     secrets = tuple(Action("secret", handle, reads_only=True) for handle in server.handles)
-    return (Action("egress", f"POST {server.place}", reads_only), *secrets) if server.url else secrets
+    if server.url:
+        return (Action("egress", f"POST {server.place}", reads_only), *secrets)
+    # So is its use of the network; a server of the configuration has that from whoever configured it.
+    return (Action("tool", "network", reads_only=True), *secrets) if server.brought and server.network else secrets
 
 
 def _may_repeat(answer: Failed, tool: _Seen, connection: Connection) -> bool:

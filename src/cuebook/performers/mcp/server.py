@@ -46,6 +46,8 @@ class McpServer(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the command may reach the network."""
     readable: tuple[str, ...] = ()
     """Absolute paths that the command may read besides the workspace and what it consists of."""
+    brought: bool = False
+    """Whether a playbook brings it along, and no configuration does."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -66,6 +68,13 @@ class McpServer(msgspec.Struct, frozen=True, omit_defaults=True):
     def handles(self) -> tuple[str, ...]:
         """The secrets it is given."""
         return tuple(sorted({*self.secret_env.values(), *self.secret_headers.values()}))
+
+    @property
+    def identity(self) -> str:
+        """What a person's yes is kept under. Two playbooks may bring servers of one name that are not the same."""
+        if not self.brought:
+            return self.name
+        return f"{self.name} ({sha256(msgspec.json.encode(self, order='sorted')).hexdigest()[:12]})"
 
     @property
     def place(self) -> str:
@@ -106,10 +115,11 @@ def launch(server: McpServer, workspace: Path, sandbox: str) -> Launch:
         "sandbox": sandbox if server.command else "",
     }
     digest = sha256(msgspec.json.encode(seen, order="sorted")).hexdigest()
+    prompt = f"Start the tool server '{server.name}'?" if server.command else f"Use the tool server '{server.name}'?"
     trust = Trust(
-        subject=f"mcp server {server.name}",
+        subject=f"mcp server {server.identity}",
         digest=digest,
-        prompt=f"Start the tool server '{server.name}'?" if server.command else f"Use the tool server '{server.name}'?",
+        prompt=f"{prompt} The playbook brings it along." if server.brought else prompt,
         preview=_preview(server, os.path.realpath(workspace), cwd, sandbox, contents),
     )
     problem = ""

@@ -121,9 +121,11 @@ class ModelPerformer:
             return _too_long(resolved, long)
         except ModelError as error:
             return self._failed(error, resolved, 0)
-        return await self._answered(request, resolved, facts, call)
+        return await self._answered(request, resolved, facts, call, checked=not effect.lenient)
 
-    async def _answered(self, request: Request, resolved: Resolved, facts: Facts, call: Call) -> Reply | Failed:
+    async def _answered(
+        self, request: Request, resolved: Resolved, facts: Facts, call: Call, *, checked: bool
+    ) -> Reply | Failed:
         began = self._clock()
         waited = 0.0
         retry = 0
@@ -146,7 +148,9 @@ class ModelPerformer:
             await self._sleep(wait)
             waited += wait
             retry += 1
-        return await self._outcome(request, resolved, facts, call, heard, self._clock() - began, retry)
+        outcome = await self._outcome(request, resolved, facts, call, heard, self._clock() - began, retry)
+        wrong = _wrong(request, outcome) if checked else ""
+        return _mismatched(resolved, wrong, heard.text, outcome.finish, outcome.usage) if wrong else outcome
 
     async def _attempt(self, request: Request, resolved: Resolved, call: Call, heard: _Heard) -> None:
         timeouts = self._providers.timeouts
@@ -179,7 +183,7 @@ class ModelPerformer:
         heard: _Heard,
         seconds: float,
         retries: int,
-    ) -> Reply | Failed:
+    ) -> Reply:
         final = heard.final or Final()
         tokens = final.tokens or await self._counted(request, resolved, heard.text)
         usage = self._usage(resolved, facts, tokens, final.cost)
@@ -190,10 +194,6 @@ class ModelPerformer:
                 f"The reply of {resolved.name} was cut at {request.max_tokens} tokens."
                 " Raise the step's limit or ask for less.",
             )
-        if request.schema is not None and finish != "watch" and not final.calls:
-            wrong = mismatch(heard.text, request.schema)
-            if wrong:
-                return _mismatched(resolved, wrong, heard.text, finish, usage)
         model = f"{resolved.provider}/{final.model}" if final.model else resolved.name
         return Reply(Text(heard.text), final.calls, model, finish, usage, seconds, retries)
 
@@ -296,6 +296,13 @@ def _too_long(resolved: Resolved, long: _TooLong) -> Failed:
         False,
         {"input_tokens": long.needed, "window": long.window, "exact": long.exact, "model": resolved.name},
     )
+
+
+def _wrong(request: Request, reply: Reply) -> str:
+    """How the reply breaks the schema; a turn that calls tools, or that was stopped, is not held to it."""
+    if request.schema is None or reply.calls or reply.finish == "watch":
+        return ""
+    return mismatch(reply.text, request.schema)
 
 
 def _mismatched(resolved: Resolved, wrong: str, text: str, finish: str, usage: Usage) -> Failed:

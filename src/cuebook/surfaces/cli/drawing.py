@@ -9,13 +9,11 @@ import click
 
 from cuebook.dialects.markdown.model import Book, Branch, Step
 from cuebook.dialects.markdown.tools import tool_name
+from cuebook.dialects.mermaid import escaped
 from cuebook.surfaces.cli.authoring import FILE, book_of
 from cuebook.surfaces.cli.foreseeing import answers_only, branches_on_itself, condition_words, reaches_branches
 from cuebook.surfaces.cli.options import Given, command
 
-LONGEST = 100
-"""Characters of one line in a box."""
-_PLAIN = frozenset(" .,:?!()+/'-=")
 _LINE_BREAK = "<br/>"
 
 SHAPES = {
@@ -53,22 +51,6 @@ def graph_command(given: Given) -> int:
 
 def mermaid(book: Book) -> str:
     return "\n".join(["flowchart TD", *(f"    {line}" for line in _Drawing(book).lines())]) + "\n"
-
-
-def escaped(text: str) -> str:
-    """A text as a label may hold it. Whatever could mean something to Mermaid goes by its number."""
-    line = "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
-    line = line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
-    return "".join(letter if _means_itself(line, place) else f"#{ord(letter)};" for place, letter in enumerate(line))
-
-
-def _means_itself(line: str, place: int) -> bool:
-    letter = line[place]
-    if place == 0:
-        return letter.isalpha()  # a beginning such as "1. " would be taken for a list
-    if letter == ":":
-        return line[place + 1 : place + 2] in ("", " ")  # otherwise it may name an icon
-    return letter.isalnum() or letter in _PLAIN
 
 
 End = tuple[str, str]

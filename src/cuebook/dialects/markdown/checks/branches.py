@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from cuebook.dialects.findings import Finding
 from cuebook.dialects.markdown.branches import BranchDraft, StepDraft
 from cuebook.dialects.markdown.checks.material import Material, Unit
-from cuebook.dialects.markdown.findings import Finding, found, shown
+from cuebook.dialects.markdown.findings import found, shown
 from cuebook.dialects.markdown.model import DeclaredInput
 
 _MARKER = re.compile(r"`{3,}\s*(if|elif|elseif|elsif|else\s+if|else|endif|end\s+if)\b(.*)", re.ASCII | re.IGNORECASE)

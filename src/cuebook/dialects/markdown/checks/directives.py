@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from cuebook.dialects.findings import Finding
 from cuebook.dialects.markdown.checks.material import Material, Unit
 from cuebook.dialects.markdown.declarations import OUTPUT_TYPES
 from cuebook.dialects.markdown.directives import SCHEMES, Directive, variable_of
-from cuebook.dialects.markdown.findings import Finding, found, shown
+from cuebook.dialects.markdown.findings import found, shown
 from cuebook.dialects.markdown.interpolate import placeholders
 from cuebook.dialects.markdown.model import Elicitation, Output, PromptUse, ToolUse
 from cuebook.dialects.markdown.tools import fill

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from cuebook.dialects.findings import Finding
 from cuebook.dialects.markdown.checks.material import Material, placed
 from cuebook.dialects.markdown.declarations import INPUT_TYPES, read_artifact_type, written_type
-from cuebook.dialects.markdown.findings import Finding, found, shown
+from cuebook.dialects.markdown.findings import found, shown
 from cuebook.dialects.markdown.inputs import accept
 from cuebook.dialects.markdown.model import ARTIFACT_TYPES, Book, DeclaredInput
 from cuebook.dialects.markdown.sections import TITLE, Section, fences

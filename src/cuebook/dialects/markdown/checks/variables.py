@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from itertools import chain, islice
 
+from cuebook.dialects.findings import Finding
 from cuebook.dialects.markdown.checks.branches import named_in_markers
 from cuebook.dialects.markdown.checks.material import Material, Unit, placed
 from cuebook.dialects.markdown.declarations import read_artifact_type
-from cuebook.dialects.markdown.findings import Finding, found
+from cuebook.dialects.markdown.findings import found
 from cuebook.dialects.markdown.interpolate import placeholders
 from cuebook.dialects.markdown.model import ARTIFACT_TYPES, Book
 

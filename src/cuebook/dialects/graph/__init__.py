@@ -1,0 +1,52 @@
+"""The graph dialect: a workflow of nodes that ask models, and of edges that a model chooses among."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cuebook.dialects.graph.detect import recognises
+from cuebook.dialects.graph.inputs import accept
+from cuebook.dialects.graph.model import Workflow
+from cuebook.dialects.graph.parse import parse
+from cuebook.dialects.options import Option
+from cuebook.kernel.effects import Program
+from cuebook.kernel.errors import CuebookError
+
+UNTIL_DECISION = Option("until_decision", "Stop after the first node that a condition follows.")
+ON_FAILURE = Option("on_failure", "What a failed node does to the run.", "choice", ("continue", "halt"))
+MAX_STEPS = Option("max_steps", "The most nodes that are visited.", "number")
+OFFLINE = Option("offline", "Sources at addresses fail.")
+STRICT_SPEC = Option("strict_spec", "As the format says and nothing beyond: no guards, projection or nodes at once.")
+
+
+class Graph:
+    """Implements `registry.Dialect`."""
+
+    name = "graph"
+    interpreter = 1
+    options: tuple[Option, ...] = (UNTIL_DECISION, ON_FAILURE, MAX_STEPS, OFFLINE, STRICT_SPEC)
+
+    def recognises(self, text: str, name: str) -> bool:
+        return recognises(text, name)
+
+    def parse(self, text: str, name: str) -> Workflow:
+        return parse(text, name)
+
+    def accept(self, document: Workflow, given: Mapping[str, Any]) -> dict[str, Any]:
+        return accept(document, given)
+
+    def start(
+        self, document: Workflow, inputs: Mapping[str, Any], interpreter: int, options: Mapping[str, Any]
+    ) -> Callable[[Any], Program[Any]]:
+        from cuebook.dialects.graph.interpret import interpret
+
+        if interpreter != self.interpreter:
+            raise CuebookError(
+                f"This run was started by version {interpreter} of the graph interpreter, which is not known here.",
+                fix="Upgrade Cuebook.",
+            )
+        return lambda state: interpret(document, inputs, options, state)
+
+
+GRAPH = Graph()

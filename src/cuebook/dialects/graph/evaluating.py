@@ -1,0 +1,167 @@
+"""Evaluators: whether a node's result is what its author asked for, by its data, its tool calls, or a judge.
+
+All of them are heard, in the order they are declared; judges are asked together. A judge that cannot be understood is
+asked once more, and then says no.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects.graph.model import Evaluator, Node, Rule, Workflow
+from cuebook.dialects.graph.paths import missing, unmatched
+from cuebook.dialects.graph.results import Result, Verdict, encoded
+from cuebook.dialects.graph.tools import plain_name
+from cuebook.kernel.context import ToolCall
+from cuebook.kernel.effects import All, AskModel, Failed, Program, Reply, ToolResult
+
+Calls = Sequence[tuple[ToolCall, ToolResult]]
+
+_VERDICT = re.compile(r"verdict[\"'*\s]*:[\"'*\s]*([^\s\"'*,}]+)", re.IGNORECASE)
+_REASONING = re.compile(r"reasoning[\"'*\s]*:\s*(.*)", re.IGNORECASE | re.DOTALL)
+_UNREADABLE = "judge parse failure: the reply had no VERDICT line"
+_PREVIEW = 200
+
+
+def evaluate(workflow: Workflow, node: Node, result: Result) -> Program[list[Verdict]]:
+    """Every evaluator's verdict on a result that succeeded."""
+    judges = {number: one for number, one in enumerate(node.eval) if one.kind == "judge"}
+    judged = (yield from _judge(workflow, node, judges, result)) if judges else {}
+    return [judged[number] if number in judged else _checked(one, result) for number, one in enumerate(node.eval)]
+
+
+def error_of(verdicts: Sequence[Verdict]) -> str:
+    """What the failed ones say, one on a line; empty where all have passed."""
+    failed = [f"  - {verdict}" for verdict in verdicts if not verdict.passed]
+    return "\n".join(("eval failed (policy: all_pass):", *failed)) if failed else ""
+
+
+def _checked(evaluator: Evaluator, result: Result) -> Verdict:
+    if evaluator.kind == "value":
+        problems = _of_value(evaluator.rule, result.data)
+    else:
+        problems = _of_function(evaluator.rule, result.calls)
+    return Verdict(evaluator.name, evaluator.kind, not problems, "; ".join(problems))
+
+
+def _of_value(rule: Rule, data: dict[str, Any]) -> list[str]:
+    return [said for said in (missing(rule.output_required, data), unmatched(rule.output_matches, data)) if said]
+
+
+# --- tools that were called ---------------------------------------------------------------------------------
+
+
+def _of_function(rule: Rule, calls: Calls) -> list[str]:
+    """A tool counts as called when it succeeded; for `no_tool_called`, when it was so much as tried."""
+    tried = {plain_name(call.name) for call, _ in calls}
+    done = {plain_name(call.name) for call, result in calls if succeeded(result)}
+    called = f"called: [{', '.join(call.name for call, _ in calls) or 'none'}]"
+    problems = []
+    if rule.any_tool_called and not any(plain_name(name) in done for name in rule.any_tool_called):
+        problems.append(f"any_tool_called: required one of [{', '.join(rule.any_tool_called)}] to succeed, {called}")
+    absent = [name for name in rule.all_tools_called if plain_name(name) not in done]
+    if absent:
+        problems.append(f"all_tools_called: no successful call of [{', '.join(absent)}], {called}")
+    found = [name for name in rule.no_tool_called if plain_name(name) in tried]
+    if found:
+        problems.append(f"no_tool_called: [{', '.join(found)}] must not be called, {called}")
+    return problems
+
+
+def succeeded(result: ToolResult) -> bool:
+    """A tool may also say by its result that it failed: an object with an `error` in it."""
+    if result.is_error:
+        return False
+    error = result.value.get("error") if isinstance(result.value, dict) else None
+    return error is None or error is False
+
+
+# --- judges -------------------------------------------------------------------------------------------------
+
+
+def _judge(
+    workflow: Workflow, node: Node, judges: Mapping[int, Evaluator], result: Result
+) -> Program[dict[int, Verdict]]:
+    verdicts: dict[int, Verdict] = {}
+    asks = {
+        number: AskModel(_question(judge, result), model=_model(workflow, node, judge))
+        for number, judge in judges.items()
+    }
+    for _ in range(2):
+        left = [number for number in asks if number not in verdicts]
+        if not left:
+            break
+        replies: tuple[Reply | Failed, ...] = yield All(tuple(asks[number] for number in left))
+        for number, reply in zip(left, replies, strict=True):
+            verdict = _heard(judges[number], reply)
+            if verdict is not None:
+                verdicts[number] = verdict
+    return {
+        number: verdicts.get(number) or Verdict(judge.name, "judge", False, _UNREADABLE)
+        for number, judge in judges.items()
+    }
+
+
+def _heard(judge: Evaluator, reply: Reply | Failed) -> Verdict | None:
+    text = "" if isinstance(reply, Failed) else reply.text
+    found = _VERDICT.search(text)
+    if found is None:
+        return None
+    reasoning = _REASONING.search(text)
+    said = reasoning[1].strip().strip('"}').strip() if reasoning is not None else ""
+    passed = found[1].strip(".").casefold() == judge.pass_when.casefold()
+    return Verdict(judge.name, "judge", passed, said)
+
+
+def _model(workflow: Workflow, node: Node, judge: Evaluator) -> str | None:
+    return judge.model or node.judge_model or workflow.judge_model or node.model or workflow.model or None
+
+
+def _question(judge: Evaluator, result: Result) -> str:
+    against = "no" if judge.pass_when.casefold() == "yes" else f"not_{judge.pass_when}"
+    data = msgspec.json.format(encoded(result.data), indent=2)
+    return f"""You judge the result of one step of a workflow. Read the rubric, the step's data and the tools it called, and \
+decide whether the result satisfies the rubric.
+
+## Rubric
+
+{judge.rubric}
+
+## Data of the step
+
+```json
+{data}
+```
+
+## Tool calls
+
+{tried(result.calls, _PREVIEW)}
+
+## Your answer
+
+Exactly two lines, and nothing else:
+
+VERDICT: <{judge.pass_when}|{against}>
+REASONING: <at most three sentences>
+
+Where the rubric does not apply to this result, the verdict is {judge.pass_when}."""
+
+
+def tried(calls: Calls, preview: int = 0) -> str:
+    """The tools that were called, one on a line, with what went in and came out where a preview is wanted."""
+    lines = []
+    for call, result in calls:
+        line = f"- {call.name} ({'ok' if succeeded(result) else 'error'})"
+        if preview:
+            line += f" input={_cut(call.arguments, preview)} output={_cut(result.value, preview)}"
+        lines.append(line)
+    return "\n".join(lines) or "(no tools were called)"
+
+
+def _cut(value: Any, most: int) -> str:
+    text = encoded(value)
+    return text if len(text) <= most else f"{text[:most]}…"

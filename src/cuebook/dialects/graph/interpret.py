@@ -1,0 +1,110 @@
+"""A workflow as a program: a node is visited, a way on is found, and so on until there is none.
+
+Deterministic: it reaches the world by the effects it yields, and by nothing else. What the published events are made of
+is told by the kernel's events and by `Noted`; see `observe`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cuebook.dialects.graph.fan_out import fan_out, within_branches
+from cuebook.dialects.graph.model import Node, Workflow
+from cuebook.dialects.graph.results import STEP_STATUS, Result, encoded
+from cuebook.dialects.graph.routing import route
+from cuebook.dialects.graph.trying import visit
+from cuebook.dialects.graph.walk import Walk
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import Breakpoint, EffectFailed, Failed, Program, Resumed
+from cuebook.kernel.events import ArtifactMade, Noted, Planned, StepFinished, StepStarted, Warned
+
+
+def interpret(
+    workflow: Workflow, inputs: Mapping[str, Any], options: Mapping[str, Any], state: Any = None
+) -> Program[dict[str, Any]]:
+    walk = Walk(workflow, inputs, options)
+    if state is None:
+        inner = frozenset() if walk.strict else within_branches(workflow)
+        yield Planned(tuple(step for step in workflow.plan if step.label not in inner))
+        yield from _beforehand(workflow)
+        yield from walk.material.read(walk.offline)
+        yield Noted("sources")
+        following = workflow.entry
+    else:
+        following = walk.restore(*state)
+    yield from follow(walk, following, keeping=True)
+    return (yield from _end(walk))
+
+
+def _beforehand(workflow: Workflow) -> Iterator[Warned]:
+    for problem in workflow.warnings:
+        where = f"Line {problem.line}: " if problem.line else ""
+        yield Warned("playbook", f"{where}{problem.message} {problem.fix}".rstrip())
+
+
+def follow(walk: Walk, current: str | None, *, keeping: bool = False) -> Program[str | None]:
+    """Goes from node to node until there is no way on: None; or until a branch comes to where it ends."""
+    while current is not None and current != walk.join_at:
+        node = walk.workflow.nodes[current]
+        if walk.steps >= walk.max_steps:
+            raise EffectFailed(_too_far(walk, node))
+        result = yield from _at(walk, node)
+        if result.status == "failed" and walk.halts:
+            return None
+        current = yield from _onward(walk, node)
+        if keeping and current is not None and walk.steps >= walk.checkpoint_at:
+            yield walk.checkpoint(current)
+    return current
+
+
+def _at(walk: Walk, node: Node) -> Program[Result]:
+    """A visit of a node, from its beginning to its breakpoint."""
+    number = walk.enter(node)
+    changed = yield StepStarted(node.id, node.name)
+    if changed:
+        walk.scope.override(changed)
+    result = yield from visit(walk, node, number)
+    data = Text(encoded(result.data))
+    yield StepFinished(node.id, STEP_STATUS[result.status], _reason(result), data)
+    walk.keep(node, number, result, data)
+    passed: Resumed = yield Breakpoint(node.id)
+    if passed.overrides:
+        walk.scope.override(passed.overrides)
+    return result
+
+
+def _reason(result: Result) -> str:
+    if result.status == "success":
+        return ""
+    return str(result.data.get("error") or result.data.get("skipped_reason") or "")
+
+
+def _onward(walk: Walk, node: Node) -> Program[str | None]:
+    fan = walk.fans.get(node.id)
+    return (yield from route(walk, node)) if fan is None else (yield from fan_out(walk, fan, follow))
+
+
+def _too_far(walk: Walk, node: Node) -> Failed:
+    return Failed(
+        "MAX_STEPS",
+        f"{walk.steps} nodes were visited, which is as many as there may be; node {node.id} would be next.",
+        "Raise it with the option max_steps, or see why the workflow does not come to an end.",
+    )
+
+
+def _end(walk: Walk) -> Program[dict[str, Any]]:
+    """The run's result. It fails if some node's last result is a failure."""
+    if walk.broken:
+        node, broken = next(iter(walk.broken.items()))
+        others = f" ({', '.join(list(walk.broken)[1:])} failed as well)" if len(walk.broken) > 1 else ""
+        failed = Failed(
+            "node_failed",
+            f"Node {node} failed: {broken.failed.message}{others}",
+            broken.failed.fix,
+            details={"nodes": list(walk.broken), "step": node, "visit": broken.visit},
+        )
+        raise EffectFailed(failed, broken.seq)
+    node, data = walk.last or ("", "{}")
+    yield ArtifactMade(Text(data), "json")
+    return {"node": node, "digest": Text(data).digest, "steps": walk.steps}

@@ -1,0 +1,202 @@
+"""What a run reads before its first node: the texts of its sources, its skills, and the tools there are.
+
+Everything is read once. Where it lies is not known here: it is asked for by effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects.graph.model import McpServer, Node, Source, Workflow
+from cuebook.dialects.graph.sources import BadSource, given_sources
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import (
+    All,
+    CallTool,
+    EffectFailed,
+    Failed,
+    Program,
+    ReadSource,
+    ServerSpec,
+    ToolSpec,
+)
+from cuebook.kernel.effects import Source as Read
+
+BUILT_IN = ("Read", "Write", "Edit", "Glob", "Grep", "Bash", "WebFetch", "WebSearch")
+READING = frozenset({"Read", "Glob", "Grep", "WebFetch", "WebSearch"})
+
+_FILE_CODES = {"not_found": "SOURCE_FILE_NOT_FOUND", "outside_root": "SOURCE_FILE_OUTSIDE_ROOT"}
+_URL_CODES = {"refused_address": "SOURCE_URL_BLOCKED", "denied": "SOURCE_URL_BLOCKED"}
+
+
+class Skill(msgspec.Struct, frozen=True):
+    """A skill as it is found: what it says, the tools it has, and the server it brings."""
+
+    id: str
+    name: str = ""
+    description: str = ""
+    category: str = "general"
+    instruction: str = ""
+    mcp: McpServer | None = None
+    tools: tuple[dict[str, Any], ...] = ()
+    configured: bool = True
+    missing: tuple[str, ...] = ()
+
+    @property
+    def server(self) -> ServerSpec | None:
+        if self.mcp is None:
+            return None
+        command = (self.mcp.command, *self.mcp.args) if self.mcp.command else ()
+        return ServerSpec(self.id, command, self.mcp.url, tuple(self.mcp.env), self.mcp.headers)
+
+
+class Material:
+    """The texts that were read, by the name they were asked for; what was not found is not there."""
+
+    def __init__(self, workflow: Workflow, inputs: Mapping[str, Any], texts: Mapping[str, Text] | None = None) -> None:
+        self._workflow, self._inputs = workflow, inputs
+        self.texts: dict[str, Text] = dict(texts or {})
+        self._skills: dict[str, Skill | None] = {}
+        self._built_in: tuple[ToolSpec, ...] | None = None
+        self._inherited = {
+            "rules": (*_given(inputs, "rules"), *workflow.rules),
+            "context": (*_given(inputs, "context"), *workflow.context),
+        }
+
+    # --- reading ---
+
+    def read(self, offline: bool) -> Program[None]:
+        """Everything that is written down beforehand. A source that cannot be read ends the run."""
+        every = named_sources(self._workflow, self._inputs)
+        sources = {name_of(one): one for _, one in every if one.kind != "inline"}
+        away = [name for name, one in sources.items() if one.kind == "url" and offline]
+        if away:
+            words = f"{', '.join(away)}: the run is offline, and this is fetched from elsewhere."
+            raise EffectFailed(Failed("SOURCE_OFFLINE_REQUIRES_FETCH", words, "Run it without --offline."))
+        failures = yield from self._fetch(ReadSource(name) for name in sources)
+        if failures:
+            raise EffectFailed(_unreadable(failures, sources))
+        skills = dict.fromkeys(skill for node in self._workflow.nodes.values() for skill in node.skills)
+        wanted = [f"skill:{skill}" for skill in skills]
+        wanted += [f"tools:{tool}" for tool in BUILT_IN if self._useful(tool)]
+        yield from self._fetch(ReadSource(name) for name in wanted)
+
+    def _useful(self, tool: str) -> bool:
+        return any(tool not in node.disallowed_tools for node in self._workflow.nodes.values())
+
+    def _fetch(self, reads: Iterable[ReadSource]) -> Program[dict[str, Failed]]:
+        asked = tuple(reads)
+        if not asked:
+            return {}
+        outcomes: tuple[Read | Failed, ...] = yield All(asked)
+        failures: dict[str, Failed] = {}
+        for read, outcome in zip(asked, outcomes, strict=True):
+            if isinstance(outcome, Failed):
+                failures[read.source] = outcome
+            else:
+                self.texts[read.source] = outcome.content
+        return failures
+
+    # --- sources ---
+
+    def content(self, source: Source) -> str:
+        return source.value if source.kind == "inline" else str(self.texts[name_of(source)]).removeprefix("\ufeff")
+
+    def rules(self, node: Node) -> list[str]:
+        return self._cascade("rules", node)
+
+    def background(self, node: Node) -> list[str]:
+        return self._cascade("context", node)
+
+    def _cascade(self, field: str, node: Node) -> list[str]:
+        own = node.rules if field == "rules" else node.context
+        inherited = () if own.only else self._inherited[field]
+        return [self.content(one) for one in (*inherited, *own.sources)]
+
+    # --- skills and tools ---
+
+    def skill(self, name: str) -> Skill | None:
+        """What is found outside comes before what the workflow itself defines."""
+        if name not in self._skills:
+            text = self.texts.get(f"skill:{name}")
+            self._skills[name] = self._inline(name) if text is None else msgspec.json.decode(str(text), type=Skill)
+        return self._skills[name]
+
+    def _inline(self, name: str) -> Skill | None:
+        found = self._workflow.skills.get(name)
+        if found is None:
+            return None
+        return Skill(name, found.name or name, found.description, "general", found.instruction, found.mcp)
+
+    @property
+    def built_in(self) -> tuple[ToolSpec, ...]:
+        """The agent tools that there are here."""
+        if self._built_in is None:
+            listed = (spec for tool in BUILT_IN for spec in self.listed(f"tools:{tool}"))
+            self._built_in = tuple(listed)
+        return self._built_in
+
+    def listed(self, name: str) -> tuple[ToolSpec, ...]:
+        text = self.texts.get(name)
+        return () if text is None else msgspec.json.decode(str(text), type=tuple[ToolSpec, ...])
+
+    def server_tools(self, server: ServerSpec) -> Program[tuple[ToolSpec, ...] | Failed]:
+        """What a server that a skill brings can do; asked when a node first needs it, because it is started for that."""
+        name = f"tools:{server.name}.*"
+        if name not in self.texts:
+            failures = yield from self._fetch([ReadSource(name, server)])
+            if failures:
+                return failures[name]
+        return self.listed(name)
+
+
+def named_sources(workflow: Workflow, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Source]]:
+    """Every source of a run, by the field it stands in."""
+
+    def numbered(field: str, sources: Iterable[Source]) -> Iterator[tuple[str, Source]]:
+        return ((f"{field}[{number}]", one) for number, one in enumerate(sources))
+
+    for node in workflow.nodes.values():
+        yield f"nodes.{node.id}.instruction", node.instruction
+    for field in ("rules", "context"):
+        yield from numbered(f"input.{field}", _given(inputs, field))
+    yield from numbered("workflow.rules", workflow.rules)
+    yield from numbered("workflow.context", workflow.context)
+    for node in workflow.nodes.values():
+        yield from numbered(f"nodes.{node.id}.rules", node.rules.sources)
+        yield from numbered(f"nodes.{node.id}.context", node.context.sources)
+
+
+def _given(inputs: Mapping[str, Any], field: str) -> tuple[Source, ...]:
+    try:
+        return given_sources(inputs.get(field))
+    except BadSource as bad:
+        raise EffectFailed(Failed(bad.kind, f"The input '{field}': {bad.message}", bad.fix)) from None
+
+
+def call_of(spec: ToolSpec, server: ServerSpec | None = None) -> CallTool:
+    return CallTool(spec.name, server=server, reads_only=server is None and spec.name in READING)
+
+
+def name_of(source: Source) -> str:
+    """What it is asked for by."""
+    return f"file:{source.value}" if source.kind == "file" else source.value
+
+
+def _unreadable(failures: Mapping[str, Failed], sources: Mapping[str, Source]) -> Failed:
+    codes = {name: _code(sources[name], failed) for name, failed in failures.items()}
+    words = "; ".join(f"{codes[name]}: {failed.message}" for name, failed in failures.items())
+    first = next(iter(failures))
+    return Failed(codes[first], words, failures[first].fix, details={"codes": codes})
+
+
+def _code(source: Source, failed: Failed) -> str:
+    if source.kind == "file":
+        return _FILE_CODES.get(failed.code, "SOURCE_FILE_READ_FAILED")
+    if failed.code == "http_status":
+        unsigned = failed.details.get("status") in (401, 403)
+        return "SOURCE_URL_AUTH_REQUIRED" if unsigned else "SOURCE_URL_HTTP_ERROR"
+    return _URL_CODES.get(failed.code, "SOURCE_URL_UNREACHABLE")

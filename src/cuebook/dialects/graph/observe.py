@@ -1,0 +1,369 @@
+"""The published events, trace and results of a run: a projection of its journal, and of nothing else. Pure.
+
+`workflow:start` comes first and `workflow:end` last, also where a run failed, was cancelled, or was taken up again after a
+crash. Every event has the run's id, a number of its own, its time, and what it took: seconds, tokens and cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects.graph.material import name_of, named_sources
+from cuebook.dialects.graph.model import Workflow
+from cuebook.dialects.graph.results import Status
+from cuebook.dialects.graph.routing import END
+from cuebook.kernel.context import digest_of
+from cuebook.kernel.effects import EffectFailed, Reply, ToolResult, Usage
+from cuebook.kernel.effects import Source as Read
+from cuebook.kernel.events import (
+    BranchFinished,
+    ModelAsked,
+    Noted,
+    Performed,
+    Rewound,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+    StepStarted,
+    TextChunk,
+    TextReset,
+    Warned,
+)
+from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, without_void
+
+_STATUS: dict[str, Status] = {"completed": "success", "failed": "failed", "skipped": "skipped"}
+_READING = "ReadSource "
+
+Told = dict[str, Any]
+
+
+class Visit:
+    """A visit of a node while it lasts."""
+
+    def __init__(self, node: str, path: str, number: int, at: float) -> None:
+        self.node, self.path, self.number, self.at = node, path, number, at
+        self.calls: list[Told] = []
+        """Of the last attempt."""
+        self.under_way: dict[str, tuple[Told, float]] = {}
+        """Calls that have begun, by the path of their branch."""
+        self.evals: list[Told] = []
+        self.failures: list[Told] = []
+        """Attempts before the last one."""
+
+    def called(self, place: Place, reply: Reply, at: float) -> list[Told]:
+        made = []
+        for number, call in enumerate(reply.calls):
+            one: Told = {"tool": call.name, "input": call.arguments}
+            self.calls.append(one)
+            # The calls of a reply are the branches of the next `All` of the visit.
+            self.under_way[f"{place.index + 1}[{number}]"] = (one, at)
+            made.append({"type": "tool:call", "node": self.node, **one})
+        return made
+
+    def answered(self, place: Place, outcome: Any, at: float) -> Told | None:
+        branch = place.path[len(self.path) :].rpartition(".")[2].rstrip("/")
+        call, began = self.under_way.pop(branch, (None, at))
+        if call is None:
+            return None
+        told: Told = {"type": "tool:result", "node": self.node, "tool": call["tool"]}
+        if isinstance(outcome, ToolResult) and not outcome.is_error:
+            call |= {"output": outcome.value, "status": "success"}
+            told |= {"output": outcome.value}
+        else:
+            said = outcome.value if isinstance(outcome, ToolResult) else str(outcome)
+            call["status"] = "error"
+            told |= {"output": {"error": said}}
+        return {**told, "duration": max(0.0, at - began)}
+
+    def retried(self) -> None:
+        self.calls, self.under_way, self.evals = [], {}, []
+        self.failures.append({"node": self.node, "status": "failed", "retryAttempt": len(self.failures)})
+
+    def result(self, status: Status, data: Told) -> Told:
+        found: Told = {"status": status, "data": data, "toolCalls": self.calls}
+        return {**found, "evals": self.evals} if self.evals else found
+
+    def steps(self, status: Status) -> list[Told]:
+        """One for each attempt; the number of an attempt is told where there were several."""
+        last: Told = {"node": self.node, "status": status}
+        return [*self.failures, {**last, "retryAttempt": len(self.failures)} if self.failures else last]
+
+
+class Projection:
+    """Sees a run's entries in order, and says which events they are."""
+
+    def __init__(self, workflow: Workflow, run: str = "") -> None:
+        """`run` is the id to show; a fork's first entries are those of the run it came from."""
+        self._workflow, self._run = workflow, run
+        self._number = 0
+        self._began = 0.0
+        self._inputs: Told = {}
+        self._read: dict[str, tuple[str, float]] = {}
+        self._open: dict[str, Visit] = {}
+        """By the path of the line that is in it: a line is in one node at a time."""
+        self._talking: dict[int, tuple[str, float]] = {}
+        """The node whose words a model call's text is, by the call's record; none for a judge, or a question of routing."""
+        self._early: dict[int, list[TextChunk | TextReset]] = {}
+        """Texts whose record is not there yet: they are shown at once, records when they are durable."""
+        self._usage = Usage(cost=0.0)
+        self._lines: dict[str, list[Told]] = {}
+        """What happened on each line, in order: steps, edges, and the branches that began from it."""
+
+    def see(self, seen: Entry | TextChunk | TextReset) -> list[Told]:
+        if isinstance(seen, TextChunk | TextReset):
+            return self._streamed(seen)
+        handle = _HANDLERS.get(type(seen.event))
+        return [] if handle is None else handle(self, seen, seen.event)
+
+    def _told(self, entry: Entry, told: Told, **took: Any) -> Told:
+        self._number += 1
+        taken = {"duration": 0.0, "tokens": 0, "cost": 0.0, **took}
+        return {**taken, **told, "run": self._run or entry.run, "sequence": self._number, "time": entry.at}
+
+    # --- one method for each kind of entry that shows ---
+
+    def _started(self, entry: Entry, event: RunStarted) -> list[Told]:
+        self._began, self._inputs = entry.at, event.inputs
+        return [self._told(entry, {"type": "workflow:start", "workflow": self._workflow.id})]
+
+    def _noted(self, entry: Entry, event: Noted) -> list[Told]:
+        data = event.data
+        visit = self._open.get(entry.place.path)
+        match event.name:
+            case "sources":
+                return [self._told(entry, {"type": "sources:resolved", "sources": self.sources()})]
+            case "evals" if visit is not None:
+                visit.evals = data["evals"]
+                return []
+            case "retry" if visit is not None:
+                visit.retried()
+                return [self._told(entry, {"type": "node:retry", **data})]
+            case "warning":
+                return [self._told(entry, {"type": "node:warning", **data})]
+            case "route":
+                if data["to"] != END:
+                    self._line(entry).append({"edge": data})
+                return [self._told(entry, {"type": "route", **data})]
+        return []
+
+    def _warned(self, entry: Entry, event: Warned) -> list[Told]:
+        visit = self._visit_at(entry.place)
+        if visit is None:
+            return []
+        said = {"type": "node:warning", "node": visit.node, "reason": event.message, "code": event.code}
+        return [self._told(entry, said)]
+
+    def _entered(self, entry: Entry, event: StepStarted) -> list[Told]:
+        path = entry.place.path
+        self._open[path] = Visit(event.label, path, entry.place.visit, entry.at)
+        node = self._workflow.nodes[event.label]
+        source = node.instruction
+        text = source.value if source.kind == "inline" else self._read.get(name_of(source), ("", 0.0))[0]
+        return [self._told(entry, {"type": "node:enter", "node": node.id, "instruction": text})]
+
+    def _performed(self, entry: Entry, event: Performed) -> list[Told]:
+        outcome, place = event.outcome, entry.place
+        if isinstance(outcome, Reply):
+            self._usage = _sum(self._usage, outcome.usage)
+            visit = self._open.get(place.path)
+            if visit is None or not outcome.calls:
+                return []
+            return [self._told(entry, told) for told in visit.called(place, outcome, entry.at)]
+        if isinstance(outcome, Read) and event.fingerprint.startswith(_READING):
+            content = str(outcome.content).removeprefix("\ufeff")
+            self._read.setdefault(event.fingerprint[len(_READING) :], (content, entry.at))
+            return []
+        return self._answered(entry, outcome)
+
+    def _branch_finished(self, entry: Entry, event: BranchFinished) -> list[Told]:
+        return self._answered(entry, event.failed or event.value)
+
+    def _answered(self, entry: Entry, outcome: Any) -> list[Told]:
+        visit = self._visit_at(entry.place)
+        told = None if visit is None else visit.answered(entry.place, outcome, entry.at)
+        return [] if told is None else [self._told(entry, told)]
+
+    def _exited(self, entry: Entry, event: StepFinished) -> list[Told]:
+        data = {} if event.output is None else msgspec.json.decode(str(event.output))
+        return self._closed(entry, entry.place.path, _STATUS[event.status], data, event.seconds, event.usage)
+
+    def _closed(
+        self, entry: Entry, path: str, status: Status, data: Told, seconds: float, usage: Usage | None
+    ) -> list[Told]:
+        visit = self._open.pop(path, None)
+        if visit is None:
+            return []
+        result = visit.result(status, data)
+        *before, last = visit.steps(status)
+        self._line_of(path).extend([*({"step": step} for step in before), {"step": last, "result": result}])
+        told = {"type": "node:exit", "node": visit.node, "result": result}
+        return [self._told(entry, told, duration=seconds, **_taken(usage or Usage(cost=0.0)))]
+
+    def _rewound(self, entry: Entry, event: Rewound) -> list[Told]:
+        for path in [path for path in self._open if path.startswith(event.path)]:
+            del self._open[path]
+        return []
+
+    def _finished(self, entry: Entry, event: RunFinished) -> list[Told]:
+        told: list[Told] = []
+        why = event.error.message if event.error is not None else event.status
+        for path, visit in list(self._open.items()):  # it ended in the middle of them
+            told += self._closed(entry, path, "failed", {"error": why}, entry.at - visit.at, None)
+        end: Told = {"type": "workflow:end", "results": self.results, "status": event.status}
+        if event.error is not None:
+            end["error"] = {"code": event.error.code, "message": str(event.error)}
+        seconds = max(0.0, entry.at - self._began)
+        return [*told, self._told(entry, end, duration=seconds, **_taken(self._usage))]
+
+    def _asked(self, entry: Entry, event: ModelAsked) -> list[Told]:
+        visit = self._open.get(entry.place.path)
+        node = visit.node if visit is not None and visit.node == entry.place.step else ""
+        self._talking[entry.seq] = (node, entry.at)
+        return [told for early in self._early.pop(entry.seq, ()) for told in self._streamed(early)]
+
+    def _streamed(self, seen: TextChunk | TextReset) -> list[Told]:
+        """Only a node's own words are its progress."""
+        if seen.seq not in self._talking:
+            self._early.setdefault(seen.seq, []).append(seen)
+            return []
+        node, at = self._talking[seen.seq]
+        if not node:
+            return []
+        reset = {"reset": True} if isinstance(seen, TextReset) else {}
+        message = seen.text if isinstance(seen, TextChunk) else ""
+        told = {"type": "node:progress", "node": node, "message": message, **reset, **_taken(Usage(cost=0.0))}
+        return [{**told, "duration": 0.0, "run": self._run or seen.run, "sequence": self._number, "time": at}]
+
+    # --- what it all comes to ---
+
+    def sources(self) -> dict[str, Told]:
+        found: dict[str, Told] = {}
+        try:
+            every = list(named_sources(self._workflow, self._inputs))
+        except EffectFailed:  # the input brought something that is no source, and the run has said so
+            every = list(named_sources(self._workflow, {}))
+        for field, source in every:
+            content, at = (source.value, 0.0) if source.kind == "inline" else self._read.get(name_of(source), ("", 0.0))
+            one: Told = {"content": content, "kind": source.kind, "origin": source.value}
+            one |= {"resolver": "fetch" if source.kind == "url" else source.kind, "hash": digest_of(content)[:16]}
+            if source.kind == "url":
+                one["fetchedAt"] = datetime.fromtimestamp(at, UTC).isoformat()
+            if source.kind == "file":
+                one["sourcePath"] = source.value
+            found[field] = one
+        return found
+
+    def trace(self) -> Told:
+        line = list(self._in_order(ROOT))
+        steps = [dict(one["step"]) for one in line if "step" in one]
+        edges = [one["edge"] for one in line if "edge" in one]
+        times: dict[str, int] = {}
+        for step in steps:
+            if not step.get("retryAttempt"):  # the first attempt of a visit
+                times[step["node"]] = times.get(step["node"], 0) + 1
+            step["iteration"] = times[step["node"]]
+        asked = [edge for edge in edges if edge.get("asked")]
+        saved = [edge for edge in edges if edge.get("saved")]
+        return {
+            "steps": steps,
+            "edges": edges,
+            "sources": self.sources(),
+            "routing": {"asked": len(asked), "saved": len(saved)},
+        }
+
+    @property
+    def results(self) -> dict[str, Told]:
+        found: dict[str, Told] = {}
+        for one in self._in_order(ROOT):
+            if "result" in one:
+                found[one["step"]["node"]] = one["result"]
+        return found
+
+    def _in_order(self, path: str) -> Iterator[Told]:
+        """Branches stand where they began, in the order they are written: not in the order they were run."""
+        for one in self._lines.get(path, []):
+            if "branches" not in one:
+                yield one
+            for branch in one.get("branches", ()):
+                yield from self._in_order(branch)
+
+    def _line(self, entry: Entry) -> list[Told]:
+        return self._line_of(entry.place.path)
+
+    def _line_of(self, path: str) -> list[Told]:
+        if path not in self._lines:
+            self._lines[path] = []
+            if path != ROOT:
+                self._begun_from(path)
+        return self._lines[path]
+
+    def _begun_from(self, path: str) -> None:
+        parent, step, visit, index = parent_key(path)
+        line = self._line_of(parent)
+        at = (step, visit, index)
+        for one in line:
+            if one.get("at") == at:
+                one["branches"] = sorted([*one["branches"], path], key=_branch_number)
+                return
+        line.append({"at": at, "branches": [path]})
+
+    def _visit_at(self, place: Place) -> Visit | None:
+        """The open visit of a node that a place belongs to."""
+        path = place.path
+        while path not in self._open and path != ROOT:
+            path = parent_key(path)[0]
+        return self._open.get(path)
+
+
+def _branch_number(path: str) -> int:
+    return int(path[:-1].rpartition("[")[2].rstrip("]"))
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    cost = None if one.cost is None or other.cost is None else one.cost + other.cost
+    return Usage(one.input + other.input, one.output + other.output, cost=cost)
+
+
+def _taken(usage: Usage) -> Told:
+    return {"tokens": usage.input + usage.output, "cost": usage.cost}
+
+
+_HANDLERS: dict[type, Any] = {
+    RunStarted: Projection._started,
+    ModelAsked: Projection._asked,
+    Noted: Projection._noted,
+    Warned: Projection._warned,
+    StepStarted: Projection._entered,
+    Performed: Projection._performed,
+    BranchFinished: Projection._branch_finished,
+    StepFinished: Projection._exited,
+    Rewound: Projection._rewound,
+    RunFinished: Projection._finished,
+}
+
+
+def events(workflow: Workflow, entries: Iterable[Entry]) -> list[Told]:
+    """All events of a run, without its progress."""
+    projection = Projection(workflow)
+    return [told for entry in without_void(entries) for told in projection.see(entry)]
+
+
+def trace(workflow: Workflow, entries: Iterable[Entry]) -> Told:
+    """`ExecutionTrace`: the steps with their iterations and attempts, the edges followed, and the sources."""
+    return _seen(workflow, entries).trace()
+
+
+def results(workflow: Workflow, entries: Iterable[Entry]) -> dict[str, Told]:
+    """`NodeResult` of each node that ran; of one that ran again, the last."""
+    return _seen(workflow, entries).results
+
+
+def _seen(workflow: Workflow, entries: Iterable[Entry]) -> Projection:
+    projection = Projection(workflow)
+    for entry in without_void(entries):
+        projection.see(entry)
+    return projection

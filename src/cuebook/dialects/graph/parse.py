@@ -1,0 +1,238 @@
+"""From the text of a workflow to its document, with every problem, its line and its code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import lru_cache
+from itertools import islice
+from typing import Any, cast
+
+import msgspec
+
+from cuebook.dialects.graph import inputs, sources, structure
+from cuebook.dialects.graph.extras import extras
+from cuebook.dialects.graph.model import Edge, InlineSkill, McpServer, Node, Workflow
+from cuebook.dialects.graph.nodes import MOVED, MOVING, node
+from cuebook.dialects.graph.shape import Shape
+from cuebook.dialects.registry import InvalidPlaybook, Problem
+from cuebook.dialects.values import Malformed, Value
+from cuebook.dialects.yaml12 import read_json, read_yaml
+
+SIZE_LIMIT = 32_000_000
+"""Characters."""
+EXTENSION = "x_cuebook"
+"""The one key below which everything stands that goes beyond the format."""
+FIELDS = (
+    "id", "name", "entry", "nodes", "edges", "description", "skills", "rules", "context", "workflow_type", "model",
+    "judge_model", "judge_budget", "inputs", EXTENSION,
+)  # fmt: skip
+_NEEDED = ("id", "name", "entry", "nodes", "edges")
+_TYPES = ("generic", "pr_review", "e2e_test", "content_generation", "monitor", "data_sync")
+_MOST_TOLD = 200
+_KEPT = 1_000_000
+"""Characters of a text whose document is kept for the next time."""
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """What a text says, or why it says nothing."""
+
+    workflow: Workflow | None
+    errors: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    notes: tuple[Problem, ...] = ()
+    """What looks like a mistake and changes nothing."""
+
+
+def parse(text: str, name: str) -> Workflow:
+    """The document; `InvalidPlaybook` with every problem that was found."""
+    parsed = read(text, name)
+    if parsed.workflow is None:
+        raise InvalidPlaybook(name, parsed.errors, codes=True)
+    return parsed.workflow
+
+
+def read(text: str, name: str) -> Parsed:
+    """The document, or all that keeps the text from being one; and the warnings in either case."""
+    # A text is read again whenever one of its runs begins or goes on; a document is frozen and can be shared.
+    reader = _read_once if len(text) <= _KEPT else _read
+    return reader(text, name.lower().endswith(".json"))
+
+
+def _read(text: str, is_json: bool) -> Parsed:
+    try:
+        root = _values(text, is_json)
+    except Malformed as error:
+        return Parsed(None, (Problem(f"{error.message}.", error.line, error.fix, "PARSE"),))
+    if root.kind != "map":
+        fix = "Write id, name, entry, nodes and edges."
+        return Parsed(None, (Problem("A workflow must be a table of names and values.", root.line, fix, "SCHEMA"),))
+    return _Reading(root).result()
+
+
+_read_once = lru_cache(maxsize=16)(_read)
+
+
+def _values(text: str, is_json: bool) -> Value:
+    if len(text) > SIZE_LIMIT:
+        raise Malformed(1, f"the text has more than {SIZE_LIMIT:,} characters", "Split the workflow.")
+    if is_json:
+        return read_json(text)
+    if text.lstrip("\ufeff \t\r\n").startswith("{"):
+        try:
+            return read_json(text)  # far quicker, and nearly all that begins like this
+        except Malformed:
+            pass
+    return read_yaml(text)
+
+
+class _Reading:
+    """What has been read so far."""
+
+    def __init__(self, root: Value) -> None:
+        self._root = root
+        self._shape = Shape()
+
+    def result(self) -> Parsed:
+        shape, root = self._shape, self._root
+        shape.needs(root, "the workflow", _NEEDED)
+        if "verify" in root.fields:
+            shape.wrong(root.lines["verify"], MOVED, MOVING)
+        nodes = self._nodes()
+        edges = self._edges()
+        workflow = Workflow(
+            id=self._text("id"),
+            name=self._text("name"),
+            entry=self._text("entry"),
+            nodes=nodes,
+            edges=edges,
+            description=self._text("description", empty=True),
+            model=self._text("model"),
+            judge_model=self._text("judge_model"),
+            **self._others(),
+        )
+        lines = {id: one.line for id, one in nodes.items()}
+        entry_line = root.lines.get("entry", root.line)
+        shape.problems += structure.problems(workflow.entry, entry_line, lines, edges)
+        if EXTENSION in root.fields:
+            found = extras(shape, root.fields[EXTENSION], lines, edges)
+            workflow = msgspec.structs.replace(workflow, extras=found)
+        self._judges(workflow)
+        errors = _in_order(shape.problems)
+        warnings = _in_order(shape.warnings)
+        notes = tuple(self._strays())
+        if errors:
+            return Parsed(None, _told(errors), warnings, notes)
+        return Parsed(msgspec.structs.replace(workflow, warnings=warnings), (), warnings, notes)
+
+    def _strays(self) -> Iterator[Problem]:
+        """Names at the top level, which is open, that look like others."""
+        for name in islice(self._root.fields, 100):
+            close = get_close_matches(name, FIELDS, n=1, cutoff=0.8) if name not in FIELDS else []
+            if close:
+                line = self._root.lines[name]
+                yield Problem(f"Nobody reads '{name}'.", line, f"Did you mean '{close[0]}'?", "UNKNOWN_KEY")
+
+    def _text(self, name: str, *, empty: bool = False) -> str:
+        value = self._root.fields.get(name)
+        return self._shape.text(value, name, empty=empty) if value is not None else ""
+
+    def _nodes(self) -> dict[str, Node]:
+        value = self._root.fields.get("nodes")
+        if value is None:
+            return {}
+        return {id: node(self._shape, id, one, line) for id, one, line in self._shape.named(value, "nodes")}
+
+    def _edges(self) -> tuple[Edge, ...]:
+        value = self._root.fields.get("edges")
+        if value is None:
+            return ()
+        items = self._shape.items(value, "edges")
+        return tuple(self._edge(one, f"edges[{number}]", number) for number, one in enumerate(items))
+
+    def _edge(self, value: Value, at: str, number: int) -> Edge:
+        shape = self._shape
+        fields = shape.closed(value, at, ("from", "to", "when", "max_iterations"), ("from", "to"))
+        ends = [shape.text(fields[name], f"{at}.{name}") if name in fields else "" for name in ("from", "to")]
+        when = fields.get("when")
+        condition = shape.text(when, f"{at}.when", empty=True) if when is not None else ""
+        if when is not None and when.kind != "str":
+            condition = "?"  # it was meant to have one
+        bound = fields.get("max_iterations")
+        most = shape.whole(bound, f"{at}.max_iterations", 1) or 1 if bound is not None else None
+        return Edge(ends[0], ends[1], condition, most, number, value.line)
+
+    def _others(self) -> dict[str, Any]:
+        """The fields of the workflow that need not be there and are no texts."""
+        shape, fields = self._shape, self._root.fields
+        found: dict[str, Any] = {}
+        for name in ("rules", "context"):
+            if name in fields:
+                found[name] = sources.listed(shape, fields[name], name)
+        if "workflow_type" in fields:
+            found["workflow_type"] = shape.choice(fields["workflow_type"], "workflow_type", _TYPES)
+        if "judge_budget" in fields:
+            found["judge_budget"] = shape.whole(fields["judge_budget"], "judge_budget", 0) or 0
+        if "inputs" in fields:
+            found["declared"] = inputs.declared(shape, fields["inputs"])
+        if "skills" in fields:
+            named = shape.named(fields["skills"], "skills")
+            found["skills"] = {id: _skill(shape, id, one, line) for id, one, line in named}
+        return found
+
+    def _judges(self, workflow: Workflow) -> None:
+        expected = sum(one.kind == "judge" for node in workflow.nodes.values() for one in node.eval)
+        if expected > workflow.judge_budget:
+            line = self._root.lines.get("judge_budget", self._root.line)
+            message = f"{expected} judges may be asked, and the budget is {workflow.judge_budget}."
+            self._shape.odd(line, message, "Raise judge_budget, or ask fewer.", "JUDGE_BUDGET")
+
+
+def _skill(shape: Shape, id: str, value: Value, line: int) -> InlineSkill:
+    at = f"skills.{id}"
+    fields = shape.closed(value, at, ("name", "description", "instruction", "mcp"))
+    names = [name for name in ("name", "description", "instruction") if name in fields]
+    texts = {name: shape.text(fields[name], f"{at}.{name}", empty=True) for name in names}
+    if value.kind == "map" and "mcp" not in fields and not texts.get("instruction"):
+        message = f"{at} has neither an instruction nor a tool server."
+        shape.wrong(line, message, "Add 'instruction' or 'mcp'.", "INVALID_INLINE_SKILL")
+    server = _server(shape, fields["mcp"], f"{at}.mcp") if "mcp" in fields else None
+    return InlineSkill(id, mcp=server, line=line, **texts)
+
+
+def _server(shape: Shape, value: Value, at: str) -> McpServer:
+    fields = shape.closed(value, at, ("type", "command", "args", "url", "headers", "env"))
+    if value.kind == "map" and not fields.keys() & {"command", "url"}:
+        shape.wrong(value.line, f"{at} has neither 'command' nor 'url'.", "Add the one by which it is reached.")
+    command = shape.text(fields["command"], f"{at}.command", empty=True) if "command" in fields else ""
+    url = shape.text(fields["url"], f"{at}.url", empty=True) if "url" in fields else ""
+    kind = "stdio" if "command" in fields else "http"
+    if "type" in fields:
+        kind = shape.choice(fields["type"], f"{at}.type", ("stdio", "http"))
+    if value.kind == "map" and fields.keys() & {"command", "url"} and not (command if kind == "stdio" else url):
+        needed = "command" if kind == "stdio" else "url"
+        shape.wrong(value.line, f"{at} is of the type '{kind}' and has no {needed}.", "Add it.", "INVALID_MCP")
+    args = shape.texts(fields["args"], f"{at}.args", empty=True) if "args" in fields else ()
+    tables = {name: _texts_by_name(shape, fields, name, at) for name in ("headers", "env")}
+    return McpServer(cast(Any, kind), command, args, url, **tables)
+
+
+def _texts_by_name(shape: Shape, fields: Mapping[str, Value], name: str, at: str) -> dict[str, str]:
+    if name not in fields:
+        return {}
+    found = shape.named(fields[name], f"{at}.{name}")
+    return {key: shape.text(one, f"{at}.{name}.{key}", empty=True) for key, one, _ in found}
+
+
+def _in_order(problems: list[Problem]) -> tuple[Problem, ...]:
+    return tuple(sorted(problems, key=lambda problem: problem.line or 0))
+
+
+def _told(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
+    """So many as anyone would read."""
+    rest = len(problems) - _MOST_TOLD
+    if rest <= 0:
+        return problems
+    last = problems[_MOST_TOLD]
+    more = Problem(f"There are {rest} more problems from here on.", last.line, "Correct those before first.", last.code)
+    return (*problems[:_MOST_TOLD], more)

@@ -1,0 +1,184 @@
+"""Which edge is followed after a node: the only one, the one that guards prove, or the one that a model chooses.
+
+A model chooses among the edges by name, or none of them. An answer that names no edge is asked for once more; then the
+default edge is taken, and where there is none the run fails: it never goes somewhere that nobody chose.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects.graph.guards import narrowed
+from cuebook.dialects.graph.model import Edge, Node
+from cuebook.dialects.graph.replies import found_in
+from cuebook.dialects.graph.walk import Walk
+from cuebook.kernel.context import Context
+from cuebook.kernel.effects import AskModel, EffectFailed, Failed, Program, Reply
+from cuebook.kernel.events import Noted
+
+ONLY = "only path"
+JOIN = "join"
+END = "(end)"
+NONE = "none"
+_DEFAULT = "None of the above: the default path"
+_ANSWER = 500
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """An edge as a model may choose it."""
+
+    id: str
+    edge: Edge
+    words: str
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """What a model answered; without a choice, no edge is named."""
+
+    choice: str
+    answer: str
+    reason: str = ""
+
+
+def route(walk: Walk, node: Node) -> Program[str | None]:
+    """The next node; None at the end of the way. Every way taken is noted."""
+    every = walk.workflow.out_edges.get(node.id, ())
+    if walk.until_decision and any(edge.when for edge in every):
+        yield Noted("route", {"from": node.id, "to": END, "reason": "dry run"})
+        return None
+    edges = [edge for edge in every if not _spent(walk, edge)]
+    if not edges:
+        return None
+    if len(edges) == 1 and not edges[0].when:
+        return (yield from _follow(walk, edges[0], {}))
+    if any(edge.index in walk.guards for edge in edges):
+        edges, sure = narrowed(edges, walk.guards, walk.scope)
+        if sure is not None:
+            return (yield from _follow(walk, sure, {"saved": True}))
+        if len(edges) == 1 and not edges[0].when:
+            return (yield from _follow(walk, edges[0], {"saved": True}))
+        if not edges:
+            return (yield from _nowhere(node, {"saved": True}, "every condition was proved false"))
+    return (yield from _ask(walk, node, edges))
+
+
+def _spent(walk: Walk, edge: Edge) -> bool:
+    return edge.max_iterations is not None and walk.followed.get(edge.index, 0) >= edge.max_iterations
+
+
+def _follow(walk: Walk, edge: Edge, how: dict[str, Any]) -> Program[str]:
+    if edge.max_iterations is not None:
+        walk.followed[edge.index] = walk.followed.get(edge.index, 0) + 1
+    to, reason = edge.to, edge.when or ONLY
+    if to in walk.stops:
+        to, reason = walk.join_at, edge.when or JOIN
+    told = {"from": edge.from_, "to": to, "reason": reason, "edge": edge.index, "asked": False, **how}
+    yield Noted("route", told)
+    return to
+
+
+def _nowhere(node: Node, how: dict[str, Any], why: str) -> Program[str | None]:
+    yield Noted("route", {"from": node.id, "to": END, "reason": why, **how})
+    raise EffectFailed(
+        Failed(
+            "NO_ROUTE",
+            f"There is no way on from node {node.id}: {why}.",
+            "Add an edge without a condition: it is taken where no condition holds.",
+            details={"node": node.id},
+        )
+    )
+
+
+# --- asking -------------------------------------------------------------------------------------------------
+
+
+def _ask(walk: Walk, node: Node, edges: Sequence[Edge]) -> Program[str | None]:
+    choices = choices_of(edges)
+    default = next((choice for choice in choices if not choice.edge.when), None)
+    context = yield from caught_up(walk)
+    chosen = yield from _chosen(walk, context, choices)
+    how: dict[str, Any] = {"asked": True, "answer": chosen.answer, "rationale": chosen.reason}
+    found = next((choice for choice in choices if choice.id == chosen.choice), default)
+    if found is None:
+        why = "no condition holds" if chosen.choice == NONE else "the model named none of its edges, asked twice"
+        return (yield from _nowhere(node, how, why))
+    if chosen.choice != found.id:
+        how["default"] = True
+    return (yield from _follow(walk, found.edge, how))
+
+
+def caught_up(walk: Walk) -> Program[Context]:
+    """The context of a routing question, up to the last result; what it does not know is warned of once."""
+    context, gaps = walk.scope.routing()
+    for gap in gaps:
+        words = "declared output properties are missing; the routing question shows them as null"
+        yield Noted("warning", {"node": gap.node, "reason": words, "fields": list(gap.fields)})
+    return context
+
+
+def choices_of(edges: Sequence[Edge]) -> list[Choice]:
+    """Each by the node it leads to; by its number as well where that is not enough."""
+    times = Counter(edge.to for edge in edges)
+    return [
+        Choice(
+            edge.to if times[edge.to] == 1 and edge.to != NONE else f"{edge.to}#{edge.index}",
+            edge,
+            edge.when or _DEFAULT,
+        )
+        for edge in edges
+    ]
+
+
+def _chosen(walk: Walk, context: Context, choices: Sequence[Choice]) -> Program[Chosen]:
+    ids = [*(choice.id for choice in choices), NONE]
+    ask = AskModel(
+        _question(choices),
+        context,
+        (None if walk.strict else walk.workflow.extras.router_model) or walk.workflow.model or None,
+        schema=_schema(ids),
+        lenient=True,
+    )
+    reply: Reply = yield ask
+    chosen = understood(reply.text, ids)
+    if chosen.choice:
+        return chosen
+    again = context.add("user", ask.prompt).add("assistant", reply.content)
+    words = f"This names none of the choices. Answer with one of: {', '.join(ids)}."
+    reply = yield msgspec.structs.replace(ask, prompt=words, context=again)
+    return understood(reply.text, ids)
+
+
+def _question(choices: Sequence[Choice]) -> str:
+    listed = "\n".join(f"- {choice.id}: {choice.words}" for choice in choices)
+    return (
+        f"Which of these conditions is true, by the results so far?\n\n{listed}\n- {NONE}: no condition is true\n\n"
+        'Answer with JSON: {"choice": "<one of the names before the colons>", "reason": "<one sentence>"}'
+    )
+
+
+def _schema(ids: list[str]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"choice": {"enum": ids}, "reason": {"type": "string"}},
+        "required": ["choice", "reason"],
+        "additionalProperties": False,
+    }
+
+
+def understood(text: str, ids: Sequence[str]) -> Chosen:
+    """The choice that an answer names: as JSON, by itself, or as the only one of them among other words."""
+    answer = text.strip()[:_ANSWER]
+    value = found_in(text)
+    if isinstance(value, dict) and "choice" in value:
+        choice, reason = str(value["choice"]).strip(), value.get("reason", "")
+        return Chosen(choice if choice in ids else "", answer, str(reason)[:_ANSWER])
+    said = text.strip().strip("\"'`.*")
+    if said in ids:
+        return Chosen(said, answer)
+    found = [one for one in ids if re.search(rf"(?<![\w#-]){re.escape(one)}(?![\w#-])", text)]
+    return Chosen(found[0] if len(found) == 1 else "", answer)

@@ -1,0 +1,118 @@
+"""What a node may use: the built-in agent tools, the tools of its skills, and those of the servers its skills bring.
+
+A tool that a node may not use is not there for it at all. Names are compared without regard to where a tool lives:
+`github.create_issue`, `mcp__github__create_issue` and `github_create_issue` are one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from cuebook.dialects.graph.material import Material, Skill, call_of
+from cuebook.dialects.graph.model import Node
+from cuebook.kernel.effects import CallTool, Failed, Program, ServerSpec, ToolSpec
+from cuebook.kernel.events import Warned
+
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]+", re.ASCII)
+_LONGEST = 64
+
+
+class Toolset(msgspec.Struct):
+    """The tools of a node as a model is shown them, the call each stands for, and what its skills say."""
+
+    specs: tuple[ToolSpec, ...] = ()
+    calls: dict[str, CallTool] = {}
+    instructions: list[tuple[str, str]] = []
+    of_skills: int = 0
+    """How many of the tools are not built in."""
+    warnings: list[Warned] = []
+
+    def add(self, spec: ToolSpec, call: CallTool) -> None:
+        name = visible(spec.name)
+        if name not in self.calls:
+            self.calls[name] = call
+            self.specs = (*self.specs, msgspec.structs.replace(spec, name=name))
+
+
+def toolset(material: Material, node: Node) -> Program[Toolset]:
+    """Built-in tools come first, then those of the skills in the order of the node's list."""
+    tools = Toolset()
+    for spec in material.built_in:
+        if spec.name not in node.disallowed_tools:
+            tools.add(spec, call_of(spec))
+    if not node.skills:
+        return tools
+    own = len(tools.specs)
+    found: list[tuple[ToolSpec, CallTool]] = []
+    for name in node.skills:
+        found += yield from _of_skill(material, node, name, tools)
+    for spec, call in _filtered(node, found, tools):
+        tools.add(spec, call)
+    tools.of_skills = len(tools.specs) - own
+    return tools
+
+
+def _of_skill(material: Material, node: Node, name: str, tools: Toolset) -> Program[list[tuple[ToolSpec, CallTool]]]:
+    skill = material.skill(name)
+    if skill is None:
+        words = f"Node {node.id}: there is no skill '{name}', so the node goes on without it."
+        tools.warnings.append(Warned("unknown_skill", words))
+        return []
+    if not skill.configured:
+        needs = f": {', '.join(skill.missing)} is not set" if skill.missing else ""
+        words = f"Node {node.id}: the skill '{name}' is not configured{needs}, so the node goes on without it."
+        tools.warnings.append(Warned("skill_not_configured", words))
+        return []
+    if skill.instruction:
+        tools.instructions.append((skill.name or skill.id, skill.instruction))
+    specs = [msgspec.convert(tool, ToolSpec) for tool in skill.tools]
+    found = [(spec, _skill_call(skill, number, spec)) for number, spec in enumerate(specs)]
+    if skill.server is not None:
+        found += yield from _of_server(material, node, skill.server, tools)
+    return found
+
+
+def _skill_call(skill: Skill, number: int, spec: ToolSpec) -> CallTool:
+    return CallTool(spec.name, reads_only=bool(skill.tools[number].get("reads_only", False)))
+
+
+def _of_server(
+    material: Material, node: Node, server: ServerSpec, tools: Toolset
+) -> Program[list[tuple[ToolSpec, CallTool]]]:
+    specs = yield from material.server_tools(server)
+    if isinstance(specs, Failed):
+        words = f"Node {node.id}: the tool server '{server.name}' is not there: {specs}"
+        tools.warnings.append(Warned("server_unavailable", words))
+        return []
+    return [(spec, call_of(spec, server)) for spec in specs]
+
+
+def _filtered(
+    node: Node, found: list[tuple[ToolSpec, CallTool]], tools: Toolset
+) -> Iterable[tuple[ToolSpec, CallTool]]:
+    """`tools.allow`, then `tools.deny`. A name in them that fits nothing is warned of: it may be misspelt."""
+    names = {plain_name(spec.name) for spec, _ in found}
+    for field, listed in (("allow", node.allow or ()), ("deny", node.deny)):
+        strays = [name for name in listed if plain_name(name) not in names]
+        if strays:
+            words = f"Node {node.id}: tools.{field} names {', '.join(strays)}, which no skill of the node has."
+            tools.warnings.append(Warned("tool_filter", words))
+    allowed = None if node.allow is None else {plain_name(name) for name in node.allow}
+    denied = {plain_name(name) for name in node.deny}
+    for spec, call in found:
+        name = plain_name(spec.name)
+        if (allowed is None or name in allowed) and name not in denied:
+            yield spec, call
+
+
+def visible(name: str) -> str:
+    """The name as a model is shown it: providers take letters, digits, `_` and `-`."""
+    return _UNFIT.sub("_", name)[:_LONGEST]
+
+
+def plain_name(name: str) -> str:
+    """What names are compared by."""
+    return _UNFIT.sub("_", name.removeprefix("mcp__").replace("__", "_"))

@@ -1,0 +1,157 @@
+"""Where a run of a workflow is: what was read and found, which edges were followed, and what the caller chose.
+
+Its state is kept by a checkpoint now and then, so that resuming a long run stays cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects.graph.material import Material
+from cuebook.dialects.graph.model import Node, NodeExtras, Workflow
+from cuebook.dialects.graph.results import Result
+from cuebook.dialects.graph.scope import Kept, Scope
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import Checkpoint, Failed
+
+MAX_STEPS = 200
+"""Visits of nodes after which a run is stopped, where nobody says how many there may be."""
+
+FIRST_CHECKPOINT = 64
+"""Visits before the first checkpoint. The next one comes after twice as many, so that all of them together cost each
+visit the same, and a replay takes up at most the second half of a run.
+"""
+
+_NOTHING = NodeExtras()
+
+
+class Broken(msgspec.Struct, frozen=True):
+    """Why a node failed, and where a retry goes on."""
+
+    visit: int
+    failed: Failed
+    seq: int | None = None
+
+
+class Walk:
+    """A way through a workflow: the run's own, or that of a branch."""
+
+    def __init__(self, workflow: Workflow, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        self.workflow = workflow
+        self.inputs = inputs
+        extras = workflow.extras
+        self.strict = bool(options.get("strict_spec"))
+        self.until_decision = bool(options.get("until_decision")) or inputs.get("dryRun") is True
+        self.halts = options.get("on_failure", "continue" if self.strict else extras.on_failure) == "halt"
+        limit = options.get("max_steps") or (None if self.strict else extras.max_steps)
+        self.max_steps: int = limit or MAX_STEPS
+        self.offline = bool(options.get("offline"))
+        self.fans = {} if self.strict else {fan.node: fan for fan in extras.fan_out}
+        self.guards = {} if self.strict else {guard.edge: guard for guard in extras.guards}
+        self.material = Material(workflow, inputs)
+        self.scope = Scope(workflow, inputs)
+        self.followed: dict[int, int] = {}
+        """How often each bounded edge was followed, by its index."""
+        self.visits: dict[str, int] = {}
+        self.steps = 0
+        self.broken: dict[str, Broken] = {}
+        """Nodes whose last result is a failure."""
+        self.toolless: set[str] = set()
+        """Models that were found to take no tools."""
+        self.last: tuple[str, str] | None = None
+        """The node that ran last, and its data as JSON."""
+        self.stops: frozenset[str] = frozenset()
+        """In a branch: the nodes that are not its own any more."""
+        self.join_at = ""
+        """In a branch: the node that comes after all branches."""
+        self.checkpoint_at = FIRST_CHECKPOINT
+
+    def extras(self, node: Node) -> NodeExtras:
+        return _NOTHING if self.strict else self.workflow.extras.nodes.get(node.id, _NOTHING)
+
+    def enter(self, node: Node) -> int:
+        """Counts a visit; gives its number."""
+        self.steps += 1
+        visit = self.visits[node.id] = self.visits.get(node.id, 0) + 1
+        return visit
+
+    def keep(self, node: Node, visit: int, result: Result, data: Text) -> None:
+        """Takes in what came of a visit; `data` is the result's data as JSON."""
+        view = result.view
+        self.scope.keep(node.id, result.status, view, data if view is result.data else None)
+        self.last = (node.id, str(data))
+        if result.status == "failed" and result.failed is not None:
+            self.broken[node.id] = Broken(visit, result.failed, result.seq)
+        else:
+            self.broken.pop(node.id, None)
+
+    # --- branches ---
+
+    def branched(self, stops: frozenset[str], join: str) -> Walk:
+        """A walk of its own that begins where this one is."""
+        child = Walk.__new__(Walk)
+        child.__dict__.update(self.__dict__)
+        child.scope = self.scope.branched()
+        child.followed, child.visits = dict(self.followed), {}
+        child.broken = {}
+        child.toolless = set(self.toolless)
+        child.stops, child.join_at = stops, join
+        return child
+
+    def left(self, begun: Walk) -> dict[str, Any]:
+        """What this branch has left since it began from `begun`, as plain values."""
+        counts = {str(edge): count - begun.followed.get(edge, 0) for edge, count in self.followed.items()}
+        return {
+            "kept": [[kept.node, kept.status, str(kept.text)] for kept in self.scope.kept],
+            "followed": {edge: count for edge, count in counts.items() if count},
+            "steps": self.steps - begun.steps,
+            "broken": msgspec.to_builtins(self.broken),
+        }
+
+    def join(self, left: Mapping[str, Any]) -> None:
+        """Takes in what a branch has left."""
+        self.scope.join([Kept(node, status, Text(text)) for node, status, text in left["kept"]])
+        for edge, count in left["followed"].items():
+            self.followed[int(edge)] = self.followed.get(int(edge), 0) + count
+        self.steps += left["steps"]
+        for kept in left["kept"]:
+            self.broken.pop(kept[0], None)
+        self.broken.update(msgspec.convert(left["broken"], dict[str, Broken]))
+
+    # --- checkpoints ---
+
+    def checkpoint(self, following: str) -> Checkpoint:
+        """Everything that a new beginning at the node `following` needs. Long texts are kept by reference."""
+        self.checkpoint_at = 2 * self.steps
+        read = self.material.texts
+        kept = self.scope.kept
+        state = {
+            "following": following,
+            "steps": self.steps,
+            "visits": self.visits,
+            "followed": {str(edge): count for edge, count in self.followed.items()},
+            "broken": msgspec.to_builtins(self.broken),
+            "toolless": sorted(self.toolless),
+            "input": self.scope.input,
+            "read": list(read),
+            "kept": [(one.node, one.status) for one in kept],
+        }
+        return Checkpoint(state, (*read.values(), *(one.text for one in kept)))
+
+    def restore(self, state: Mapping[str, Any], texts: tuple[Text, ...]) -> str:
+        """Goes back to a checkpoint; gives the node that follows."""
+        self.steps, self.visits = state["steps"], dict(state["visits"])
+        self.checkpoint_at = 2 * self.steps
+        self.followed = {int(edge): count for edge, count in state["followed"].items()}
+        self.broken = msgspec.convert(state["broken"], dict[str, Broken])
+        self.toolless = set(state["toolless"])
+        read = state["read"]
+        self.material = Material(self.workflow, self.inputs, dict(zip(read, texts, strict=False)))
+        self.scope = Scope(self.workflow, state["input"])
+        rest = texts[len(read) :]
+        self.scope.join([Kept(node, status, text) for (node, status), text in zip(state["kept"], rest, strict=True)])
+        following: str = state["following"]
+        return following

@@ -1,0 +1,210 @@
+"""A row of a skill's table as a tool: described and sent as every other request is, its answer trimmed.
+
+It knows no service. Which addresses and secrets there are is told to it; whether it may be used is the gate's to say.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from cuebook.kernel.effects import Failed, HttpResponse, SendHttp, ToolResult, ToolSpec
+from cuebook.kernel.ports import Action, Call, Description
+from cuebook.kernel.run import Settings
+from cuebook.performers.addresses import parse_url
+from cuebook.performers.agent_tools.delegation import Acts, within
+from cuebook.performers.skills.filling import BadArguments, made, names_in, settings_in
+from cuebook.performers.skills.model import HttpTool, Request
+from cuebook.performers.skills.trimming import kept, said
+
+ANSWER_LIMIT = 4 << 20
+"""Bytes of an answer that are read: most of them are not kept."""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a skill was told by configuration and environment."""
+
+    values: dict[str, str]
+    handles: dict[str, str]
+    """Where the secrets among its settings are found."""
+
+    def has(self, setting: str) -> bool:
+        return setting in self.values or setting in self.handles
+
+
+class SkillTool:
+    """A tool of a skill whose settings are there."""
+
+    takes_secrets = False
+
+    def __init__(self, service: str, tool: HttpTool, told: Told, http: Acts, reveal: Callable[[str], str]) -> None:
+        """`service` is what it is called in messages; `reveal` gives the value of a secret by its handle."""
+        self.spec = ToolSpec(tool.name, tool.description, tool.parameters)
+        self.reads_only = tool.reads_only
+        self.idempotent = tool.reads_only or tool.idempotent
+        properties: dict[str, dict[str, Any]] = tool.parameters["properties"]
+        self._usual = {name: one["default"] for name, one in properties.items() if "default" in one}
+        self._service = service
+        self._tool = tool
+        self._told = told
+        self._http = http
+        self._reveal = reveal
+
+    async def describe(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
+        arguments = {**self._usual, **arguments}
+        request = self._chosen(arguments)
+        described = await self._http.describe(self._effect(request, arguments), settings)
+        if isinstance(described, Failed):
+            return described
+        actions, preview = list(described.actions), dict(described.preview)
+        address = self._told.handles.get(request.base)
+        place = described.actions[0].target
+        if address:
+            # Whoever has such an address may use it, so no more than its host is shown.
+            place = f"{request.method} {parse_url(self._address(request)).origin}"
+            preview["request"] = f"{place}/[secret {address}]"
+        for what, more in self._followed_by(arguments).items():
+            inner = await self._http.describe(more, settings)
+            if isinstance(inner, Failed):
+                return inner
+            actions += inner.actions
+            preview[what] = f"{inner.summary}\n{more.body}".strip()
+        actions += [Action("secret", handle, reads_only=True) for handle in self._handles(request)]
+        return msgspec.structs.replace(
+            described, actions=tuple(actions), summary=f"{self.spec.name}: {place}", preview=preview
+        )
+
+    async def call(self, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
+        arguments = {**self._usual, **arguments}
+        request = self._chosen(arguments)
+        response = await self._send(request, arguments, call)
+        if isinstance(response, Failed):
+            return response
+        if not 200 <= response.status < 300:
+            return await self._refused(response, arguments, call)
+        value = self._kept(request, response)
+        if isinstance(value, Failed):
+            return value
+        if self._afterwards_applies(arguments):
+            value = await self._afterwards(value, arguments, call)
+        return ToolResult({"status": response.status} if value in ("", None) else value)
+
+    # --- requests ---
+
+    def _chosen(self, arguments: Mapping[str, Any]) -> Request:
+        """The first request that can be made of what there is."""
+        possible = [one for one in self._tool.requests if all(map(self._told.has, settings_in(one)))]
+        for request in possible:
+            if all(name in arguments for name in request.wants):
+                return request
+        wanted = " or ".join(sorted({name for one in possible for name in one.wants}))
+        raise BadArguments(f"The tool '{self.spec.name}' needs {wanted} here.", fix=f"Give {wanted}.")
+
+    def _effect(
+        self, request: Request, arguments: Mapping[str, Any], more: Mapping[str, Any] | None = None
+    ) -> SendHttp:
+        values = {**(more or {}), **arguments, **self._told.values}
+        if request.base in self._told.handles:
+            values[request.base] = self._address(request)
+        effect = made(request, values, arguments, self._told.handles)
+        return msgspec.structs.replace(effect, reads_only=self.reads_only, idempotent=self.idempotent)
+
+    def _address(self, request: Request) -> str:
+        """An address that is a secret itself."""
+        return self._reveal(self._told.handles[request.base])
+
+    def _handles(self, request: Request) -> list[str]:
+        found = [self._told.handles[one.setting] for one in request.auth]
+        return [self._told.handles[request.base], *found] if request.base in self._told.handles else found
+
+    def _secrets(self, request: Request) -> dict[str, str]:
+        values: dict[str, str] = {}
+        for one in request.auth:
+            value = self._reveal(self._told.handles[one.setting])
+            if one.user:
+                value = b64encode(f"{self._told.values[one.user]}:{value}".encode()).decode()
+            values[f"headers.{one.header}"] = one.form.replace("{}", value)
+        return values
+
+    async def _send(
+        self, request: Request, arguments: Mapping[str, Any], call: Call, more: Mapping[str, Any] | None = None
+    ) -> HttpResponse | Failed:
+        inner = within(call, output=ANSWER_LIMIT, secrets=lambda: self._secrets(request))
+        response = await self._http.perform(self._effect(request, arguments, more), inner)
+        if isinstance(response, Failed):
+            return response
+        if not isinstance(response, HttpResponse):
+            raise TypeError(f"a request gave a {type(response).__name__}")
+        masked: HttpResponse = call.masked(response)
+        return masked
+
+    # --- what follows ---
+
+    def _followed_by(self, arguments: Mapping[str, Any]) -> dict[str, SendHttp]:
+        """Further requests that a call may come to. What only an answer tells is shown by its name."""
+        tool, more = self._tool, {}
+        if tool.instead is not None:
+            more["if it is there already"] = self._effect(tool.instead.request, arguments)
+        if tool.afterwards is not None and self._afterwards_applies(arguments):
+            unknown = {name: name.upper() for name in names_in(tool.afterwards.request)}
+            more["afterwards"] = self._effect(tool.afterwards.request, arguments, unknown)
+        return more
+
+    def _afterwards_applies(self, arguments: Mapping[str, Any]) -> bool:
+        more = self._tool.afterwards
+        return more is not None and all(arguments.get(name) for name in more.request.wants)
+
+    async def _refused(self, response: HttpResponse, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
+        why, instead = said(str(response.body)), self._tool.instead
+        if instead is not None and response.status == instead.status and instead.says in why.lower():
+            there = await self._there_already(arguments, call)
+            if there is not None:
+                return ToolResult({**there, "reused": True})
+        return Failed(
+            "http_status",
+            f"{self._service} answered with the status {response.status}{f': {why}' if why else ''}.",
+            fix=_FIXES.get(response.status, "Check the arguments."),
+            retryable=self.idempotent and (response.status == 429 or response.status >= 500),
+            details={"status": response.status},
+        )
+
+    async def _there_already(self, arguments: dict[str, Any], call: Call) -> dict[str, Any] | None:
+        instead = self._tool.instead
+        assert instead is not None
+        response = await self._send(instead.request, arguments, call)
+        if isinstance(response, Failed) or response.status != 200:
+            return None
+        there = self._kept(instead.request, response)
+        return there if isinstance(there, dict) else None
+
+    def _kept(self, request: Request, response: HttpResponse) -> Any:
+        return kept(request.answer, str(response.body), self._service, truncated=response.truncated)
+
+    async def _afterwards(self, value: Any, arguments: dict[str, Any], call: Call) -> Any:
+        more = self._tool.afterwards
+        assert more is not None
+        known = value if isinstance(value, dict) else {}
+        if names_in(more.request) - settings_in(more.request) - set(arguments) - set(known):
+            why = "the answer does not tell what is needed for it"
+        else:
+            response = await self._send(more.request, arguments, call, known)
+            if isinstance(response, Failed):
+                why = str(response)
+            elif response.status < 300:
+                return value
+            else:
+                why = f"status {response.status}: {said(str(response.body))}"
+        warning = f"It was done, but {more.what} did not work ({why})."
+        call.warn("half_done", f"{self.spec.name}: {warning}")
+        return {**known, "warning": warning}
+
+
+_FIXES = {
+    401: "Check the token: the service does not know it.",
+    403: "Check what the token may do; the service may also be refusing too many requests.",
+    404: "Check the names, and that the token may see what they stand for.",
+    429: "Wait a little, and ask for less at once.",
+}

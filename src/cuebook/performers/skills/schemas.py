@@ -1,0 +1,31 @@
+"""How the parameters of skills' tools are written down, besides what the agent tools have for that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cuebook.performers.agent_tools.delegation import number, parameters, text
+
+__all__ = ["count", "number", "objects", "parameters", "table", "text", "texts", "usual"]
+
+
+def usual(text: dict[str, Any], value: str) -> dict[str, Any]:
+    """A text that need not be given."""
+    return {**text, "default": value}
+
+
+def texts(description: str, *, least: int = 0) -> dict[str, Any]:
+    items = {"type": "string", "minLength": 1}
+    return {"type": "array", "items": items, "description": description, **({"minItems": least} if least else {})}
+
+
+def table(description: str) -> dict[str, Any]:
+    return {"type": "object", "description": description}
+
+
+def objects(description: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "object"}, "description": description}
+
+
+def count(usual: int, most: int) -> dict[str, Any]:
+    return {"type": "integer", "minimum": 1, "maximum": most, "default": usual, "description": "How many at most."}

@@ -1,0 +1,257 @@
+"""The shape of the graph, and what is odd about a workflow: each code where it is due, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cuebook.dialects.findings import Finding
+from cuebook.dialects.graph import structure
+from cuebook.dialects.graph.check import CODES, check, sarif
+from cuebook.dialects.graph.model import Edge
+from cuebook.dialects.graph.parse import parse
+from cuebook.surfaces.python import Playbook
+from tests.dialects.graph.writing import (
+    FULL,
+    MINIMAL,
+    PUBLISHED,
+    beside,
+    chain,
+    codes,
+    edited,
+    line_of,
+    loaded,
+    refusal,
+)
+
+
+def graph(*edges: str, nodes: str = "abc", **extra: Any) -> str:
+    """A workflow of nodes with one letter; an edge is `a>b`, `a>b?` with a condition, `a>b3` with a bound."""
+    return json.dumps(
+        {
+            "id": "g",
+            "name": "G",
+            "entry": nodes[0],
+            "nodes": {id: {"name": id.upper(), "instruction": id} for id in nodes},
+            "edges": [
+                {"from": edge[0], "to": edge[2]}
+                | ({"when": "so"} if "?" in edge else {})
+                | ({"max_iterations": int(edge[-1])} if edge[-1].isdigit() else {})
+                for edge in edges
+            ],
+            **extra,
+        },
+        indent=1,
+    )
+
+
+def found(text: str, name: str = "g.json", **known: Any) -> list[Finding]:
+    return check(text, name, **known)
+
+
+def said(text: str, name: str = "g.json") -> list[str]:
+    return [one.code for one in refusal(text, name)]
+
+
+# --- the graph ----------------------------------------------------------------------------------------------
+
+
+def test_an_entry_must_be_a_node() -> None:
+    (problem,) = refusal(graph("a>b", "b>c", entry="d"), "g.json")
+    assert (problem.code, problem.fix) == ("MISSING_ENTRY", "There are: a, b, c.")
+
+
+def test_an_edge_leaves_a_node() -> None:
+    assert said(graph("a>b", "b>c", "x>c?")) == ["UNKNOWN_EDGE_SOURCE"]
+
+
+def test_an_edge_goes_to_a_node() -> None:
+    text = graph("a>b", "b>c", "c>x")
+    (problem,) = refusal(text, "g.json")
+    assert problem.code == "UNKNOWN_EDGE_TARGET"
+    assert problem.line == line_of(text, '"from": "c"') - 1
+
+
+def test_what_may_have_been_meant_is_told() -> None:
+    values = edited(MINIMAL, ("edges.0", {"from": "brew", "to": "bre"}))
+    assert refusal(json.dumps(values), "a.json")[0].fix == "Did you mean 'brew'?"
+
+
+def test_every_node_is_reached() -> None:
+    text = graph("a>b")
+    (problem,) = refusal(text, "g.json")
+    assert (problem.code, problem.message) == ("UNREACHABLE_NODE", "No way leads from 'a' to the node 'c'.")
+    assert problem.line == line_of(text, '"c": {')
+
+
+def test_conditions_and_bounds_are_no_obstacles_on_the_way_to_a_node() -> None:
+    assert parse(graph("a>b?", "b>c1"), "g.json").out_edges["b"][0].max_iterations == 1
+
+
+@pytest.mark.parametrize(("edge", "wanted"), [("b>b?", ["SELF_LOOP"]), ("b>b?2", [])])
+def test_a_node_goes_to_itself_only_with_a_bound(edge: str, wanted: list[str]) -> None:
+    text = graph("a>b", edge, "b>c")
+    assert (said(text) if wanted else found_codes(text, "error")) == wanted
+
+
+@pytest.mark.parametrize(
+    ("edges", "circles"),
+    [
+        (["a>b", "b>c", "c>a"], 1),
+        (["a>b", "b>c", "c>a2"], 0),
+        (["a>b", "b>c?", "b>a?1"], 0),
+        (["a>b", "b>c?", "b>a?", "c>a?"], 2),
+        (["a>b?", "a>c?", "b>c"], 0),
+        (["a>b?", "b>a?", "a>b?", "b>c"], 1),
+    ],
+)
+def test_a_circle_needs_a_bound_somewhere(edges: list[str], circles: int) -> None:
+    text = graph(*edges)
+    assert (said(text) if circles else found_codes(text, "error")) == ["UNBOUNDED_CYCLE"] * circles
+
+
+def test_a_circle_is_shown() -> None:
+    (problem,) = refusal(graph("a>b", "b>c", "c>d", "d>b?", nodes="abcd"), "g.json")
+    assert problem.message == "A circle has no bound: b -> c -> d -> b."
+    assert problem.fix == "Add max_iterations to one edge of it."
+
+
+def test_two_edges_without_a_condition_are_ambiguous() -> None:
+    text = graph("a>b", "a>c", "b>c")
+    (problem,) = refusal(text, "g.json")
+    assert problem.code == "AMBIGUOUS_EDGES"
+    first = line_of(text, '"edges"') + 1
+    assert problem.fix == f"The other is on line {first}: give one of them a 'when'."
+    assert found_codes(graph("a>b", "a>c?", "b>c"), "error") == []
+
+
+def test_ways_are_looked_at_only_where_every_edge_is_sound() -> None:
+    assert said(graph("a>b", "b>a", "b>x?")) == ["UNKNOWN_EDGE_TARGET"]
+
+
+def test_the_input_is_not_hidden() -> None:
+    node = {"name": "Input", "instruction": "x"}
+    assert codes(("nodes.input", node), ("edges.0", {"from": "brew", "to": "input"})) == ["RESERVED_NODE_ID"]
+
+
+def test_a_chain_of_a_hundred_thousand_nodes_is_checked() -> None:
+    assert len(parse(json.dumps(chain(100_000)), "chain.json").nodes) == 100_000
+
+
+def test_a_circle_of_a_hundred_thousand_nodes_is_found() -> None:
+    nodes = {f"n{number}": 1 for number in range(100_000)}
+    edges = [Edge(f"n{number}", f"n{(number + 1) % 100_000}", index=number) for number in range(100_000)]
+    (problem,) = structure.problems("n0", 1, nodes, edges)
+    assert problem.message == "A circle has no bound: n0 -> n1 -> n2 -> n3 -> n4 -> n5 -> … -> n0."
+
+
+def test_many_edges_to_nowhere_do_not_take_their_time() -> None:
+    values = chain(3_000)
+    for edge in values["edges"]:
+        edge["to"] += "x"
+    found = refusal(json.dumps(values), "chain.json")
+    assert {one.code for one in found} == {"UNKNOWN_EDGE_TARGET"}
+    assert all(one.fix for one in found)
+
+
+# --- what is odd --------------------------------------------------------------------------------------------
+
+
+def found_codes(text: str, severity: str, name: str = "g.json", **known: Any) -> list[str]:
+    return [one.code for one in check(text, name, **known) if one.severity == severity]
+
+
+def test_errors_and_warnings_are_findings_too() -> None:
+    text = MINIMAL.replace("entry: brew", "entry: boil").replace("name: Tea", "name: [Tea]")
+    assert [(one.code, one.severity, one.line) for one in found(text, "a.yml")] == [
+        ("SCHEMA", "error", 2),
+        ("MISSING_ENTRY", "error", 3),
+    ]
+
+
+def test_a_skill_is_unknown_only_where_it_is_known_what_there_is() -> None:
+    text = json.dumps(
+        edited(MINIMAL, ("nodes.brew.skills", ["githup", "own"]), ("skills", {"own": {"instruction": "x"}}))
+    )
+    assert found_codes(text, "warning") == []
+    (one,) = [one for one in found(text, skills=["github", "slack"]) if one.severity == "warning"]
+    assert (one.code, one.fix) == ("UNKNOWN_SKILL", "Did you mean 'github'?")
+
+
+@pytest.mark.parametrize(
+    ("edits", "code"),
+    [
+        ([("nodes.brew.requires", {"output_required": ["a b"]})], "MALFORMED_PATH"),
+        ([("nodes.brew.requires", {"output_matches": [{"path": "each:a", "equals": 1}]})], "MALFORMED_PATH"),
+        ([("inputs", {"a": {"type": "number", "default": 3, "enum": [1, 2]}})], "DEFAULT_NOT_IN_ENUM"),
+        ([("judge_budget", 0), ("nodes.brew.eval", [{"name": "j", "kind": "judge", "rubric": "x"}])], "JUDGE_BUDGET"),
+        ([("nodes.brew.eval", [{"name": "j", "kind": "judge", "rubric": "x"}] * 2)], "DUPLICATE_EVALUATOR"),
+        ([("nodes.brew.eval", [{"name": f"j{n}", "kind": "judge", "rubric": "x"} for n in range(51)])], "JUDGE_BUDGET"),
+    ],
+)
+def test_what_is_odd_is_warned_of_and_still_loads(edits: list[tuple[str, Any]], code: str) -> None:
+    assert [one.code for one in loaded(*edits).warnings] == [code]
+
+
+def test_what_is_in_order_is_not_warned_of() -> None:
+    judges = [{"name": f"j{n}", "kind": "judge", "rubric": "x"} for n in range(50)]
+    paths = ["a", "all:a[*].b", "any:a_1.b[*]", "look-up.found", "input.x"]
+    assert loaded(("nodes.brew.eval", judges), ("nodes.brew.requires", {"output_required": paths})).warnings == ()
+    enum = {"type": "number", "default": 1.0, "enum": [1, 2]}
+    assert loaded(("inputs", {"a": enum})).warnings == ()
+
+
+def test_a_node_of_a_kebab_is_named_in_a_path_only_where_nodes_are() -> None:
+    rule = {"name": "v", "kind": "value", "rule": {"output_required": ["look-up.found"]}}
+    assert [one.code for one in loaded(("nodes.brew.eval", [rule])).warnings] == ["MALFORMED_PATH"]
+
+
+def test_what_may_surprise_is_noted() -> None:
+    text = json.dumps(
+        edited(
+            MINIMAL,
+            ("nodes.pour", {"name": "Pour", "instruction": "Pour."}),
+            ("nodes.brew.retry", {"max": 1}),
+            ("edges.0", {"from": "brew", "to": "pour", "when": "it is ready"}),
+            ("skills", {"s": {"instruction": "x"}}),
+            ("rule", []),
+        )
+    )
+    assert set(found_codes(text, "note")) == {
+        "UNKNOWN_KEY",
+        "NO_DEFAULT_EDGE",
+        "OPEN_ROUTE",
+        "IDLE_RETRY",
+        "UNUSED_SKILL",
+    }
+
+
+def test_a_required_output_is_a_reason_to_try_again() -> None:
+    output = {"type": "object", "required": ["a"], "properties": {"a": {}}}
+    text = json.dumps(edited(MINIMAL, ("nodes.brew.retry", {"max": 1}), ("nodes.brew.output", output)))
+    assert found(text) == []
+
+
+@beside
+def test_published_workflows_have_notes_at_most() -> None:
+    for path in PUBLISHED:
+        assert {one.severity for one in found(path.read_text(encoding="utf-8"), path.name)} <= {"note"}
+
+
+def test_every_code_says_what_it_means() -> None:
+    assert all(text.endswith(".") for _, text in CODES.values())
+
+
+def test_findings_are_sarif_too() -> None:
+    log = sarif(found("id: a\nname: 5\n", "a.yml"), "a.yml")
+    driver = log["runs"][0]["tool"]["driver"]
+    assert [rule["id"] for rule in driver["rules"]] == ["SCHEMA"]
+    assert log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["region"] == {"startLine": 1}
+
+
+def test_python_checks_a_workflow_as_any_playbook() -> None:
+    playbook = Playbook.from_text(FULL, "full.yml")
+    assert (playbook.title, playbook.labels[:2]) == ("Everything", ("look", "judge-it"))
+    assert [one.code for one in playbook.check()] == ["OPEN_ROUTE"]

@@ -1,0 +1,266 @@
+"""The conformance cases in tests/vectors/graph, each on the real engine. Their README says how they are read.
+
+A case that holds for the reference alone must not hold here: then the difference is gone, and the case should say so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuebook.dialects.graph.parse import parse
+from cuebook.dialects.registry import InvalidPlaybook
+from cuebook.dialects.yaml12 import read_yaml
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.events import RunFinished
+from cuebook.stores.memory import MemoryStore
+from tests.dialects.graph.workbench import Asked, Bench, skill, tool
+
+VECTORS = Path(__file__).resolve().parents[2] / "vectors/graph"
+BOTH = ["spec", "reference"]
+GIVEN = {
+    "case", "profiles", "workflow", "input", "options", "model", "skills", "built_in", "tools", "files", "urls", "expect",
+}  # fmt: skip
+
+
+def found() -> Iterator[Any]:
+    for path in sorted(VECTORS.glob("*.yaml")):
+        for number, case in enumerate(read_yaml(path.read_text(encoding="utf-8")).plain):
+            assert set(case) <= GIVEN, f"{path.name}: {sorted(set(case) - GIVEN)}"
+            yield pytest.param(case, id=f"{path.stem}-{number}-{case['case'].replace(' ', '_')[:60]}")
+
+
+CASES = list(found())
+
+
+def profiles(case: Mapping[str, Any]) -> list[str]:
+    return list(case.get("profiles", BOTH))
+
+
+def holds_here(case: Mapping[str, Any]) -> bool:
+    return profiles(case) != ["reference"]
+
+
+@pytest.mark.parametrize("case", [one for one in CASES if holds_here(one.values[0])])
+async def test_case(case: dict[str, Any]) -> None:
+    assert list(await differences(case)) == []
+
+
+@pytest.mark.parametrize("case", [one for one in CASES if not holds_here(one.values[0])])
+async def test_the_reference_differs(case: dict[str, Any]) -> None:
+    assert list(await differences(case)) != []
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(CASES) >= 80
+    assert {profile for one in CASES for profile in profiles(one.values[0])} == {"spec", "reference", "cuebook"}
+
+
+# --- playing ------------------------------------------------------------------------------------------------
+
+
+async def differences(case: Mapping[str, Any]) -> list[str]:
+    expect = dict(case["expect"])
+    text = json.dumps(case["workflow"])
+    if "refused" in expect:
+        return refusals(case, text, expect["refused"])
+    try:
+        workflow = parse(text, "case.yml")
+    except InvalidPlaybook as refused:
+        return [str(refused)]
+    found = []
+    if "warned" in expect:
+        found += compare("warned", [one.code for one in workflow.warnings], expect.pop("warned"))
+    if expect.pop("loads", False) and not expect:
+        return found
+    model = case.get("model", {})
+    bench = Bench(
+        MemoryStore(),
+        run=model.get("run", {}),
+        route=model.get("route", {}),
+        ask=model.get("ask", []),
+        tools=case.get("tools", {}),
+        texts=texts_of(case),
+    )
+    row = await bench.run(text, case.get("input", {}), **case.get("options", {}))
+    played = Played(bench, row.id, row.status)
+    await played.look()
+    for name, wanted in expect.items():
+        found += getattr(played, name)(wanted)
+    await bench.service.close()
+    return found
+
+
+def refusals(case: Mapping[str, Any], text: str, wanted: list[str]) -> list[str]:
+    try:
+        workflow = parse(text, "case.yml")
+    except InvalidPlaybook as refused:
+        codes = {problem.code for problem in refused.problems}
+        return [] if codes == set(wanted) else [f"refused with {sorted(codes)}, not {wanted}"]
+    try:
+        from cuebook.dialects.graph.inputs import accept
+
+        accept(workflow, case.get("input", {}))
+    except BadInput:
+        return [] if wanted == ["input"] else [f"the input was refused, not {wanted}"]
+    return ["nothing was refused"]
+
+
+def texts_of(case: Mapping[str, Any]) -> dict[str, Any]:
+    texts: dict[str, Any] = {f"file:{path}": text for path, text in case.get("files", {}).items()}
+    texts |= case.get("urls", {})
+    texts |= {f"tools:{name}": tool(name) for name in case.get("built_in", ())}
+    for id, fields in case.get("skills", {}).items():
+        given = dict(fields)
+        texts[f"skill:{id}"] = skill(id, *given.pop("tools", ()), **given)
+    return texts
+
+
+def compare(what: str, found: Any, wanted: Any) -> list[str]:
+    return [] if found == wanted else [f"{what}: {found!r} instead of {wanted!r}"]
+
+
+def covers(found: Any, wanted: Any) -> bool:
+    """Whether everything that is wanted is there; objects may hold more."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return all(name in found and covers(found[name], one) for name, one in wanted.items())
+    return bool(found == wanted)
+
+
+class Played:
+    """What became of a case, one method for each thing that is compared."""
+
+    def __init__(self, bench: Bench, run: str, status: str) -> None:
+        self._bench, self._run, self._status = bench, run, status
+
+    async def look(self) -> None:
+        bench = self._bench
+        self._events = await bench.events(self._run)
+        self._trace = await bench.trace(self._run)
+        self._results = await bench.results(self._run)
+        ends = [entry.event for entry in await bench.entries(self._run) if isinstance(entry.event, RunFinished)]
+        self._error = ends[-1].error if ends else None
+        live = [event for event in bench.live if event["type"] != "node:progress"]
+        assert [told(event) for event in live] == [told(event) for event in self._events]
+
+    def _call(self, kind: str, key: str) -> Asked:
+        node, _, number = key.partition("#")
+        calls = self._bench.asked(kind, node)
+        return calls[int(number) - 1 if number else -1]
+
+    def status(self, wanted: str) -> list[str]:
+        return compare("status", self._status, wanted)
+
+    def error(self, wanted: str) -> list[str]:
+        return compare("error", self._error.code if self._error is not None else None, wanted)
+
+    def calls(self, wanted: list[str]) -> list[str]:
+        return compare("calls", self._bench.calls, wanted)
+
+    def events(self, wanted: list[str]) -> list[str]:
+        return compare("events", [told(event) for event in self._events], wanted)
+
+    def steps(self, wanted: list[str]) -> list[str]:
+        return compare("steps", [step(one) for one in self._trace["steps"]], wanted)
+
+    def edges(self, wanted: list[str]) -> list[str]:
+        edges = [f"{one['from']}>{one['to']}: {one['reason']}" for one in self._trace["edges"]]
+        return compare("edges", edges, wanted)
+
+    def results(self, wanted: dict[str, Any]) -> list[str]:
+        problems = []
+        for node, one in wanted.items():
+            found = dict(self._results.get(node, {}))
+            found["toolCalls"] = [_marked(call["tool"], call.get("status") == "success") for call in found["toolCalls"]]
+            found["evals"] = [_marked(said["name"], said["pass"]) for said in found.get("evals", ())]
+            problems += [] if covers(found, one) else [f"result of {node}: {found!r} does not hold {one!r}"]
+        return problems
+
+    def error_holds(self, wanted: dict[str, list[str]]) -> list[str]:
+        errors = {node: str(self._results[node]["data"].get("error", "")) for node in wanted}
+        return [
+            f"{errors[node]!r} lacks {one!r}"
+            for node, texts in wanted.items()
+            for one in texts
+            if one not in errors[node]
+        ]
+
+    def context(self, wanted: dict[str, Any]) -> list[str]:
+        calls = {key: self._call("run", key).context for key in wanted}
+        return [f"{key} is shown {calls[key]!r}" for key, one in wanted.items() if not covers(calls[key], one)]
+
+    def no_context(self, wanted: dict[str, list[str]]) -> list[str]:
+        calls = {key: self._call("run", key).context for key in wanted}
+        return [f"{key} is shown {name}" for key, names in wanted.items() for name in names if name in calls[key]]
+
+    def route_view(self, wanted: dict[str, Any]) -> list[str]:
+        problems = []
+        for node, one in wanted.items():
+            shown = {name: value for name, value in self._call("route", node).context.items() if name != "input"}
+            problems += compare(f"route view of {node}", shown, one)
+        return problems
+
+    def choices(self, wanted: dict[str, list[str]]) -> list[str]:
+        problems = []
+        for key, one in wanted.items():
+            problems += compare(
+                f"choices of {key}", [name for name in self._call("route", key).choices if name != "none"], one
+            )
+        return problems
+
+    def instruction(self, wanted: dict[str, str]) -> list[str]:
+        return [line for key, one in wanted.items() for line in compare(key, self._call("run", key).prompt, one)]
+
+    def instruction_holds(self, wanted: dict[str, list[str]]) -> list[str]:
+        problems = []
+        for key, texts in wanted.items():
+            rest = self._call("run", key).prompt
+            for one in texts:
+                before, there, rest = rest.partition(one)
+                problems += [] if there else [f"{key} is not told {one!r} after {before[-80:]!r}"]
+        return problems
+
+    def offered(self, wanted: dict[str, list[str]]) -> list[str]:
+        return [line for key, one in wanted.items() for line in compare(key, self._call("run", key).tools, one)]
+
+    def models(self, wanted: dict[str, Any]) -> list[str]:
+        problems = []
+        for key, one in wanted.items():
+            kind, _, node = key.rpartition(" ")
+            problems += compare(key, self._call(kind or "run", node).effect.model, one)
+        return problems
+
+    def turns(self, wanted: dict[str, int]) -> list[str]:
+        return [
+            line for node, one in wanted.items() for line in compare(node, len(self._bench.asked("run", node)), one)
+        ]
+
+    def performed(self, wanted: list[str]) -> list[str]:
+        return compare("performed", [name for name, _ in self._bench.tools.called], wanted)
+
+    def warnings(self, wanted: list[str]) -> list[str]:
+        said = [json.dumps(event) for event in self._events if event["type"] == "node:warning"]
+        missing = [one for one in wanted if not any(one in text for text in said)]
+        return [f"no warning holds {one!r} of {said}" for one in missing] + ([] if wanted or not said else said)
+
+    def sources(self, wanted: dict[str, Any]) -> list[str]:
+        return [] if covers(self._trace["sources"], wanted) else [f"sources: {self._trace['sources']!r}"]
+
+
+def told(event: Mapping[str, Any]) -> str:
+    if event["type"] == "route":
+        return f"route {event['from']}>{event['to']}"
+    return f"{event['type']} {event['node']}" if "node" in event else str(event["type"])
+
+
+def step(one: Mapping[str, Any]) -> str:
+    attempt = f" #{one['retryAttempt']}" if "retryAttempt" in one else ""
+    return f"{one['node']} {one['status']} {one['iteration']}{attempt}"
+
+
+def _marked(name: str, good: bool) -> str:
+    return name if good else f"{name}!"

@@ -1,0 +1,161 @@
+"""A workflow as a Mermaid graph: stable, with the state of a run, and out of reach for whatever a name says."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuebook.dialects.graph.draw import State, mermaid, state_of
+from cuebook.dialects.graph.model import Workflow
+from cuebook.dialects.graph.parse import parse
+from tests.dialects.graph.writing import FULL, PUBLISHED, beside, loaded
+from tests.surfaces.test_drawing import HOSTILE
+
+LOOP = parse(
+    """\
+id: loop
+name: Write and judge
+entry: write
+nodes:
+  write: {name: Write, instruction: Write.}
+  judge: {name: Judge, instruction: Judge.}
+  done: {name: Done, instruction: Say so.}
+edges:
+  - {from: write, to: judge}
+  - {from: judge, to: write, when: it is "weak", max_iterations: 2}
+  - {from: judge, to: done}
+x_cuebook:
+  nodes: {done: {approval: Say it?}}
+""",
+    "loop.yml",
+)
+LABEL = r'"(?:[^"<>`\\%{}\[\]|;&#]|#\d+;|<br/>)*"'
+LINE = re.compile(
+    rf"    (?:n\d+(?:\(\[{LABEL}\]\)|\[{LABEL}\])|n\d+ [-=]=?(?:->|=>)(?:\|{LABEL}\|)? n\d+"
+    r"|classDef \w+ [\w:#,\- ]+|class [n\d,]+ \w+|linkStyle [\d,]+ [\w:#,\- ]+)"
+)
+
+
+def lines_of(drawn: str) -> list[str]:
+    return drawn.rstrip("\n").split("\n")
+
+
+def entered(node: str) -> dict[str, Any]:
+    return {"type": "node:enter", "node": node, "instruction": "x"}
+
+
+def left(node: str, status: str = "success") -> dict[str, Any]:
+    return {"type": "node:exit", "node": node, "result": {"status": status, "data": {}, "toolCalls": []}}
+
+
+def routed(source: str, target: str, reason: str, **more: Any) -> dict[str, Any]:
+    return {"type": "route", "from": source, "to": target, "reason": reason, **more}
+
+
+def test_a_workflow_before_it_has_run() -> None:
+    assert mermaid(LOOP) == (
+        "graph TB\n"
+        '    n1(["Write ▶"])\n'
+        '    n2["Judge"]\n'
+        '    n3["Done<br/>asks first"]\n'
+        "    n1 --> n2\n"
+        '    n2 -->|"it is #34;weak#34; · max 2x"| n1\n'
+        "    n2 --> n3\n"
+    )
+
+
+def test_a_run_under_way_is_seen_in_it() -> None:
+    events = [
+        entered("write"), left("write"), routed("write", "judge", "only path", edge=0),
+        entered("judge"), left("judge"), routed("judge", "write", 'it is "weak"', edge=1),
+        entered("write"), left("write"), routed("write", "judge", "only path", edge=0),
+        entered("judge"), left("judge", "failed"), routed("judge", "done", "default", edge=2),
+        entered("done"),
+    ]  # fmt: skip
+    assert lines_of(mermaid(LOOP, state_of(LOOP, events), direction="LR", title=True)) == [
+        "---",
+        'title: "Write and judge"',
+        "---",
+        "graph LR",
+        '    n1(["Write ▶ ×2"])',
+        '    n2["Judge ×2"]',
+        '    n3["Done<br/>asks first"]',
+        '    n1 -->|"taken 2x"| n2',
+        '    n2 -->|"it is #34;weak#34; · max 2x"| n1',
+        "    n2 --> n3",
+        "    classDef current fill:#dbeafe,stroke:#2563eb,stroke-width:3px,color:#111",
+        "    class n3 current",
+        "    classDef success fill:#dcfce7,stroke:#16a34a,color:#111",
+        "    class n1 success",
+        "    classDef failed fill:#fee2e2,stroke:#dc2626,color:#111",
+        "    class n2 failed",
+        "    linkStyle 0,1,2 stroke:#16a34a,stroke-width:2px",
+    ]
+
+
+def test_edges_that_were_not_taken_are_grey() -> None:
+    drawn = mermaid(LOOP, State({"write": "skipped"}, {"write": 1}, {0: 1}))
+    assert "    linkStyle 1,2 stroke:#9ca3af,stroke-dasharray:4 3\n" in drawn
+    assert "    class n1 skipped\n" in drawn
+
+
+def test_a_route_without_the_number_of_its_edge_is_found_by_its_reason() -> None:
+    two = loaded(
+        ("nodes.pour", {"name": "Pour", "instruction": "x"}),
+        ("edges", [{"from": "brew", "to": "pour", "when": when} for when in ("hot", "cold")]),
+    )
+    assert state_of(two, [routed("brew", "pour", "cold")]).taken == {1: 1}
+    assert state_of(two, [routed("brew", "pour", "none of the above")]).taken == {0: 1}
+    assert state_of(two, [routed("brew", "(end)", "dry run"), {"type": "workflow:end"}]).taken == {}
+
+
+def test_nodes_that_run_at_once_hang_on_thick_lines() -> None:
+    nodes = {id: {"name": id.upper(), "instruction": id} for id in "sabe"}
+    edges = [{"from": one, "to": other} for one, other in ("sa", "ab", "be")]
+    fan = [{"node": "s", "to": ["a", "b"], "join": "e"}]
+    drawn = mermaid(loaded(("nodes", nodes), ("edges", edges), ("entry", "s"), ("x_cuebook", {"fan_out": fan})))
+    assert lines_of(drawn)[-2:] == ['    n1 ==>|"at once"| n2', '    n1 ==>|"at once"| n3']
+
+
+@beside
+def test_published_workflows_are_drawn_line_by_line() -> None:
+    for path in PUBLISHED:
+        text = path.read_text(encoding="utf-8")
+        assert_drawn(parse(text, path.name))
+    assert_drawn(parse(FULL, "full.yml"))
+
+
+def assert_drawn(workflow: Workflow) -> None:
+    state = State(dict.fromkeys(workflow.nodes, "success"), {}, {0: 3})
+    for drawn in (mermaid(workflow), mermaid(workflow, state)):
+        head, *lines = lines_of(drawn)
+        assert head == "graph TB"
+        assert [line for line in lines if not LINE.fullmatch(line)] == []
+
+
+def saying(words: str) -> Workflow:
+    node = {"name": words, "instruction": "x"}
+    edges = [{"from": words, "to": "b", "when": words, "max_iterations": 1}]
+    text = {"id": "a", "name": words, "entry": words, "nodes": {words: node, "b": node}, "edges": edges}
+    return parse(json.dumps(text), "a.json")
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_no_words_break_out_of_their_box(words: str) -> None:
+    assert_drawn(saying(words))
+    title = lines_of(mermaid(saying(words), title=True))[1]
+    assert json.loads(title.removeprefix("title: ")).isprintable()
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=150).filter(
+        lambda words: words not in ("b", "input")
+    )
+)
+def test_no_text_at_all_does(words: str) -> None:
+    assert_drawn(saying(words))

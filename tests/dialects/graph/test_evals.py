@@ -1,0 +1,100 @@
+"""Evaluators and judges on the real engine. The conformance cases say more."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from cuebook.kernel.effects import AskModel, CallTool, Failed
+from cuebook.kernel.ports import Call, Store
+from cuebook.performers.python import python_tool
+from cuebook.performers.tools import Toolbox
+from tests.dialects.graph.workbench import Bench, flow, skill, where
+
+JUDGE = {"eval": [{"name": "j", "kind": "judge", "rubric": "Is the x large?"}]}
+YES = "VERDICT: yes\nREASONING: It is."
+
+
+async def test_a_judge_sees_the_rubric_the_data_and_the_tools(store: Store) -> None:
+    bench = Bench(
+        store,
+        run={"a": {"calls": [{"tool": "look", "input": {"q": "z" * 300}}], "data": {"x": 9}}},
+        ask=[YES],
+        tools={"look": "seen"},
+        texts={"skill:s": skill("s", "look")},
+    )
+    await bench.run(flow("a", nodes={"a": {**JUDGE, "skills": ["s"]}}), {"secret": "of the input"})
+    (asked,) = bench.asked("ask")
+    assert "Is the x large?" in asked.prompt
+    assert '"x": 9' in asked.prompt
+    assert '- look (ok) input={"q":"zzz' in asked.prompt
+    assert 'output="seen"' in asked.prompt
+    assert "z" * 250 not in asked.prompt, "previews are short"
+    assert "of the input" not in asked.prompt + "".join(asked.blocks), "and nothing of the input"
+
+
+async def test_a_judge_may_answer_in_json(store: Store) -> None:
+    bench = Bench(store, ask=['{"verdict": "no", "reasoning": "It is small."}'])
+    row = await bench.run(flow("a", nodes={"a": JUDGE}))
+    assert (await bench.results(row.id))["a"]["evals"] == [
+        {"name": "j", "kind": "judge", "pass": False, "reasoning": "It is small."}
+    ]
+
+
+async def test_a_run_can_be_cancelled_while_it_is_judged(store: Store) -> None:
+    bench = Bench(store)
+    judging = asyncio.Event()
+    perform = bench.script.perform
+
+    class Held:
+        async def perform(self, effect: AskModel, call: Call) -> Any:
+            if not where(call)[1]:
+                return await perform(effect, call)
+            judging.set()
+            await asyncio.sleep(3600)
+            return Failed("late", "never")
+
+    bench.service.engine.performers[AskModel] = Held()
+    row = await bench.start(flow("a", nodes={"a": JUDGE}))
+    driving = asyncio.create_task(bench.service.drive(row.id))
+    await asyncio.wait_for(judging.wait(), 30)
+    await bench.service.cancel(row.id)
+    assert (await driving).status == "cancelled"
+    assert (await bench.events(row.id))[-1]["type"] == "workflow:end"
+
+
+def count(n: int) -> int:
+    """Counts on.
+
+    Args:
+        n: From here.
+    """
+    COUNTED.append(n)
+    return n + 1
+
+
+COUNTED: list[int] = []
+
+
+async def test_the_input_of_a_tool_is_checked_before_it_is_called(store: Store) -> None:
+    """What does not fit is told to the model, and the tool is not called."""
+    COUNTED.clear()
+    box = Toolbox([python_tool(count)])
+    bench = Bench(
+        store,
+        run={
+            "a": {
+                "calls": [{"tool": "count", "input": {"n": "many"}}, {"tool": "count", "input": {"n": 1}}],
+                "data": {},
+            }
+        },
+        texts={"skill:s": skill("s", "count")},
+    )
+    bench.service.engine.performers[CallTool] = box
+    row = await bench.run(flow("a", nodes={"a": {"skills": ["s"]}}))
+    assert row.status == "completed"
+    first, second = (await bench.results(row.id))["a"]["toolCalls"]
+    assert (first["status"], second["output"]) == ("error", 2)
+    assert COUNTED == [1]
+    told = [event["output"] for event in await bench.events(row.id) if event["type"] == "tool:result"]
+    assert "n" in told[0]["error"]

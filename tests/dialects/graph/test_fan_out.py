@@ -1,0 +1,109 @@
+"""Several ways at once: bounded, and merged by the order they are written in."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from cuebook.kernel.effects import AskModel, Reply
+from cuebook.kernel.ports import Call, Store
+from tests.dialects.graph.workbench import Bench, flow, way
+
+
+def fanned(*to: str, most: int = 4, **changes: Any) -> str:
+    x_cuebook = {
+        "fan_out": [{"node": "a", "to": list(to), "join": "z", "max_concurrency": most}],
+        **changes.pop("x", {}),
+    }
+    nodes = ("a", *to, "z")
+    return flow(*nodes, x_cuebook=x_cuebook, **changes)
+
+
+class Slow:
+    """Holds every model call until as many are there as can be, and notes how many that are."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.at_once = self.most = 0
+        self.order: list[str] = []
+        self.delays: dict[str, float] = {}
+
+    async def perform(self, effect: AskModel, call: Call) -> Reply:
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        node = effect.prompt[3:4]
+        await asyncio.sleep(self.delays.get(node, 0.01))
+        self.order.append(node)
+        self.at_once -= 1
+        reply: Reply = await self._inner.perform(effect, call)
+        return reply
+
+
+def slowly(bench: Bench, **delays: float) -> Slow:
+    slow = Slow(bench.script)
+    slow.delays = delays
+    bench.service.engine.performers[AskModel] = slow
+    return slow
+
+
+async def test_no_more_at_once_than_there_may_be(store: Store) -> None:
+    bench = Bench(store)
+    slow = slowly(bench)
+    row = await bench.run(fanned("b", "c", "d", "e", "f", most=2))
+    assert (row.status, slow.most) == ("completed", 2)
+    assert await bench.way(row.id) == ["a", "b", "c", "d", "e", "f", "z"]
+
+
+async def test_the_result_does_not_depend_on_which_is_faster(store: Store) -> None:
+    seen = []
+    for delays in ({"b": 0.05}, {"c": 0.05}):
+        bench = Bench(store, run={"b": {"n": 1}, "c": {"n": 2}})
+        slow = slowly(bench, **delays)
+        row = await bench.run(fanned("b", "c"))
+        seen.append((await bench.trace(row.id), bench.asked("run", "z")[0].blocks, list(await bench.results(row.id))))
+        assert slow.order in (["a", "c", "b", "z"], ["a", "b", "c", "z"])
+    assert seen[0] == seen[1]
+
+
+async def test_a_branch_may_be_longer_and_may_decide(store: Store) -> None:
+    edges = way("a b", "b b2 when more", "b z when enough", "b2 z", "c z")
+    text = flow("a", "b", "b2", "c", "z", edges=[*edges, {"from": "z", "to": "c", "when": "never", "max_iterations": 1}],
+                x_cuebook={"fan_out": [{"node": "a", "to": ["b", "c"], "join": "z"}]})  # fmt: skip
+    bench = Bench(store, run={"b2": {"deep": 1}}, route={"b": "b2", "z": "none"})
+    row = await bench.run(text, until_decision=False)
+    trace = await bench.trace(row.id)
+    assert await bench.way(row.id) == ["a", "b", "b2", "c", "z"]
+    assert [f"{edge['from']}>{edge['to']}" for edge in trace["edges"]] == ["a>b", "a>c", "b>b2", "b2>z", "c>z"]
+    assert bench.asked("run", "z")[0].context["b2"] == {"deep": 1}
+
+
+async def test_steps_of_branches_are_listed_once(store: Store) -> None:
+    bench = Bench(store)
+    row = await bench.run(fanned("b", "c"))
+    steps = [(step.label, step.status) for step in await store.steps(row.id)]
+    assert sorted(steps) == [("a", "completed"), ("b", "completed"), ("c", "completed"), ("z", "completed")]
+
+
+async def test_a_branch_that_cannot_go_on_fails_the_run(store: Store) -> None:
+    edges = way("a b", "b z when ready", "c z")
+    text = flow("a", "b", "c", "z", edges=[*edges, *way("z c when never x1")],
+                x_cuebook={"fan_out": [{"node": "a", "to": ["b", "c"], "join": "z"}]})  # fmt: skip
+    bench = Bench(store, route={"b": "none"})
+    row = await bench.run(text)
+    assert (row.status, row.error.code if row.error else "") == ("failed", "NO_ROUTE")
+    assert (await bench.events(row.id))[-1]["type"] == "workflow:end"
+    assert "z" not in await bench.way(row.id)
+
+
+async def test_a_failure_in_a_branch_halts_after_the_others(store: Store) -> None:
+    bench = Bench(store, run={"b": {"fails": "Down."}})
+    row = await bench.run(fanned("b", "c"), on_failure="halt")
+    assert row.status == "failed"
+    assert await bench.way(row.id) == ["a", "b", "c"]
+
+
+async def test_visits_in_branches_count_for_the_limit(store: Store) -> None:
+    bench = Bench(store)
+    row = await bench.run(fanned("b", "c", "d"), max_steps=4)
+    assert (row.status, row.error.code if row.error else "") == ("failed", "MAX_STEPS")
+    assert await bench.way(row.id) == ["a", "b", "c", "d"]

@@ -1,0 +1,388 @@
+"""Workflows on the real engine: whole ones, and what the conformance cases cannot say."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cuebook.gate.sandbox import choose
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import AskModel, CallTool, Failed, ReadSource, Source
+from cuebook.kernel.events import Warned
+from cuebook.kernel.ports import Call, Store
+from cuebook.kernel.run import Settings
+from cuebook.performers.agent_tools import agent_tools
+from cuebook.performers.commands import CommandPerformer
+from cuebook.performers.tools import Toolbox
+from cuebook.testing import ModelError
+from tests.dialects.graph.workbench import Bench, flow, skill, tool, way
+
+SHARED = Path(__file__).resolve().parents[4] / "shared/data/graph"
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared workflows are not here")
+
+
+# --- whole workflows ------------------------------------------------------------------------------------------
+
+
+class Shelf:
+    """Lists the tools of a toolbox, and knows no skills."""
+
+    def __init__(self, box: Toolbox) -> None:
+        self._box = box
+
+    async def perform(self, effect: ReadSource, call: Call) -> Source | Failed:
+        scheme, _, name = effect.source.partition(":")
+        if scheme != "tools":
+            return Failed("not_found", f"There is no {effect.source}.")
+        specs = await self._box.specs(name)
+        return Source(Text(msgspec.json.encode(specs).decode()))
+
+
+FILE_OPS = {
+    "write": {"calls": [{"tool": "Write", "input": {"path": "hello.txt", "content": "Hello from SWEny!"}}]},
+    "read": {"calls": [{"tool": "Read", "input": {"path": "hello.txt"}}]},
+    "delete": {"calls": [{"tool": "Bash", "input": {"command": "rm hello.txt"}}]},
+}
+
+
+def file_ops() -> str:
+    nodes = {node: {"skills": ["github"]} for node in FILE_OPS}
+    return flow(*FILE_OPS, nodes=nodes)
+
+
+async def test_file_operations_are_real(store: Store, tmp_path: Path) -> None:
+    shared = SHARED / "examples/file-ops.yml"
+    text = shared.read_text() if shared.is_file() else file_ops()
+    box = Toolbox(agent_tools(tmp_path, commands=CommandPerformer(choose(), tmp_path), http=None))
+    seen: list[str] = []
+    bench = Bench(store, run={node: [{**said, "then": "Done."}] for node, said in FILE_OPS.items()})
+
+    class Watched:
+        async def perform(self, effect: CallTool, call: Call) -> Any:
+            outcome = await box.perform(effect, call)
+            file = tmp_path / "hello.txt"
+            seen.append(f"{effect.tool}: {file.read_text() if file.exists() else 'no file'}")
+            return outcome
+
+    bench.service.engine.performers |= {CallTool: Watched(), ReadSource: Shelf(box)}
+    row = await bench.run(text)
+    assert row.status == "completed", row.error
+    assert seen == ["Write: Hello from SWEny!", "Read: Hello from SWEny!", "Bash: no file"]
+    assert await bench.way(row.id) == ["write", "read", "delete"]
+    results = await bench.results(row.id)
+    (read,) = results["read"]["toolCalls"]
+    assert "Hello from SWEny!" in json.dumps(read["output"])
+    warned = [event["code"] for event in await bench.events(row.id) if event["type"] == "node:warning"]
+    assert warned == ["unknown_skill"] * 3, "a skill that is not there is a warning and no more"
+
+
+SEARCH = {"calls": [{"tool": "linear_search_issues", "input": {"query": "TypeError"}}]}
+FINDING = {
+    "title": "Null project", "root_cause": "No guard", "severity": "high", "is_duplicate": False,
+    "fix_approach": "Add a guard", "fix_complexity": "simple",
+}  # fmt: skip
+INVESTIGATED = {"findings": [FINDING], "novel_count": 1, "highest_severity": "high", "recommendation": "Fix it"}
+ISSUE = {
+    "issueIdentifier": "OFF-12", "issueTitle": "Null project", "issueUrl": "https://linear.app/OFF-12",
+    "issues": [{"identifier": "OFF-12", "action": "created"}],
+}  # fmt: skip
+FIX: dict[str, Any] = {
+    "branch": "off-12-guard",
+    "commit_sha": "abc",
+    "files_changed": ["a.ts"],
+    "test_files_changed": [],
+}
+TRIAGE: dict[str, Any] = {
+    "gather": {"fails": "The turn limit was reached."},
+    "investigate": {**SEARCH, "data": INVESTIGATED},
+    "create_issue": [
+        {"then": {**ISSUE, "issueIdentifier": "sentry-1"}, **SEARCH},
+        {"then": ISSUE, "calls": [{"tool": "linear_create_issue", "input": {"title": "Null project"}}]},
+    ],
+    "implement": [
+        {**FIX, "test_status": "not-run"},
+        {**FIX, "test_status": "pass", "test_files_changed": ["a.spec.ts"]},
+    ],
+    "create_pr": {"calls": [{"tool": "github_create_pr", "input": {"title": "[OFF-12] fix"}}], "then": "Opened."},
+}
+
+
+@needs_shared
+async def test_triage_goes_its_whole_way(store: Store) -> None:
+    linear = ("linear_search_issues", "linear_create_issue", "linear_add_comment", "linear_update_issue")
+    github = ("github_search_issues", "github_create_issue", "github_add_comment", "github_create_pr")
+    texts = {
+        "skill:linear": skill("linear", *linear, instruction="Be sparing with issues."),
+        "skill:github": skill("github", *github),
+        "skill:slack": skill("slack", configured=False, missing=["SLACK_WEBHOOK_URL"]),
+        **{f"tools:{name}": tool(name) for name in ("Read", "Write", "Edit", "Bash", "WebFetch", "WebSearch")},
+    }
+    bench = Bench(
+        store,
+        run=TRIAGE,
+        route={"investigate": "create_issue", "create_issue": "implement", "implement": "create_pr"},
+        ask=[
+            "I must copy the identifier from the tool.",
+            "VERDICT: yes\nREASONING: Not run, so this does not apply.",
+            "I must run the tests.",
+            "VERDICT: yes\nREASONING: There is a spec file.",
+        ],
+        tools={
+            "linear_search_issues": [[]],
+            "linear_create_issue": {"identifier": "OFF-12"},
+            "github_create_pr": {"number": 7},
+        },
+        texts=texts,
+    )
+    row = await bench.run((SHARED / "workflows/triage.yml").read_text(), {"alert": "TypeError"})
+    assert row.status == "completed", row.error
+    trace = await bench.trace(row.id)
+    assert trace["steps"] == [
+        {"node": "gather", "status": "success", "iteration": 1},
+        {"node": "investigate", "status": "success", "iteration": 1},
+        {"node": "create_issue", "status": "failed", "iteration": 1, "retryAttempt": 0},
+        {"node": "create_issue", "status": "success", "iteration": 1, "retryAttempt": 1},
+        {"node": "implement", "status": "failed", "iteration": 1, "retryAttempt": 0},
+        {"node": "implement", "status": "success", "iteration": 1, "retryAttempt": 1},
+        {"node": "create_pr", "status": "success", "iteration": 1},
+        {"node": "notify", "status": "success", "iteration": 1},
+    ]
+    assert [(edge["from"], edge["to"], edge["asked"]) for edge in trace["edges"]] == [
+        ("gather", "investigate", False),
+        ("investigate", "create_issue", True),
+        ("create_issue", "implement", True),
+        ("implement", "create_pr", True),
+        ("create_pr", "notify", False),
+    ]
+    assert trace["edges"][1]["reason"].startswith("novel_count is greater than 0")
+    assert bench.calls == [
+        "run gather", "run investigate", "run investigate", "route investigate",
+        "run create_issue", "run create_issue", "ask create_issue", "run create_issue", "run create_issue",
+        "route create_issue", "run implement", "ask implement", "ask implement", "run implement", "ask implement",
+        "route implement", "run create_pr", "run create_pr", "run notify",
+    ]  # fmt: skip
+    results = await bench.results(row.id)
+    assert results["gather"]["data"]["fail_soft"] is True
+    assert results["create_issue"]["data"] == ISSUE
+    assert [call["tool"] for call in results["create_issue"]["toolCalls"]] == ["linear_create_issue"]
+    (gather,) = bench.asked("run", "gather")
+    assert gather.tools == ["Read", "Bash", "WebFetch", "WebSearch", "github_search_issues", "linear_search_issues"]
+    assert "## Skill: Linear" in gather.prompt
+    assert "WebFetch" not in bench.asked("run", "implement")[0].tools
+    route = bench.asked("route", "investigate")[0].context
+    assert set(route["investigate"]) == {"evals", *INVESTIGATED}, "declared properties and verdicts, nothing else"
+    warned = [event["reason"] for event in await bench.events(row.id) if event["type"] == "node:warning"]
+    assert any("SLACK_WEBHOOK_URL" in said for said in warned)
+
+
+# --- what a person does ----------------------------------------------------------------------------------------
+
+
+async def test_a_node_waits_for_approval(store: Store) -> None:
+    text = flow("a", "b", x_cuebook={"nodes": {"b": {"approval": "Really?"}}})
+    bench = Bench(store)
+    row = await bench.run(text)
+    assert row.status == "awaiting_input"
+    (wait,) = await store.waits(run=row.id)
+    assert (wait.prompt, wait.type) == ("Really?", "confirm")
+    assert bench.calls == ["run a"]
+    await bench.service.answer(wait.id, "yes")
+    assert (await bench.service.drive(row.id)).status == "completed"
+    assert bench.calls == ["run a", "run b"]
+
+
+async def test_a_node_that_is_not_approved_is_not_run(store: Store) -> None:
+    text = flow("a", "b", "c", x_cuebook={"nodes": {"b": {"approval": "Really?"}}})
+    bench = Bench(store)
+    row = await bench.run(text)
+    (wait,) = await store.waits(run=row.id)
+    await bench.service.answer(wait.id, "no")
+    row = await bench.service.drive(row.id)
+    assert row.status == "failed"
+    assert bench.calls == ["run a", "run c"]
+    assert "did not approve" in (await bench.results(row.id))["b"]["data"]["error"]
+
+
+async def test_a_breakpoint_pauses_and_values_can_be_changed(store: Store) -> None:
+    bench = Bench(store, run={"a": {"x": 1}})
+    text = flow("a", "b")
+    row = await bench.start(text)
+    await bench.service.cancel(row.id)
+    settings = Settings(model="test/scripted", breakpoints=("a",))
+    row = await bench.service.start(text, "flow.yml", {"q": 1}, settings)
+    assert (await bench.service.drive(row.id)).status == "paused"
+    await bench.service.resume(row.id, overrides={"a.x": 2, "q": 5})
+    assert (await bench.service.drive(row.id)).status == "completed"
+    (asked,) = bench.asked("run", "b")
+    assert asked.context["a"] == {"x": 2}
+    assert "The input q was changed by a person: 5" in asked.blocks
+
+
+async def test_a_run_is_restarted_from_a_node(store: Store) -> None:
+    bench = Bench(store, run={"a": {"x": 1}, "b": [{"n": 1}, {"n": 2}]})
+    row = await bench.run(flow("a", "b", "c"))
+    fork = await bench.service.restart(row.id, "b")
+    assert (await bench.service.drive(fork.id)).status == "completed"
+    assert bench.calls == ["run a", "run b", "run c", "run b", "run c"]
+    assert (await bench.results(fork.id))["b"]["data"] == {"n": 2}
+    assert await bench.way(fork.id) == ["a", "b", "c"]
+
+
+async def test_a_fork_may_change_what_a_node_found(store: Store) -> None:
+    bench = Bench(store, run={"a": {"x": 1}})
+    row = await bench.run(flow("a", "b"))
+    fork = await bench.service.fork(row.id, "b", values={"a": {"x": 9}})
+    await bench.service.drive(fork.id)
+    assert bench.asked("run", "b")[-1].context["a"] == {"x": 9}
+
+
+async def test_a_failed_node_is_retried_from_its_beginning(store: Store) -> None:
+    """Also where it was no effect that failed, and others came after it."""
+    node = {"eval": [{"name": "e", "kind": "value", "rule": {"output_required": ["x"]}}]}
+    bench = Bench(store, run={"b": [{"y": 1}, {"x": 1}]})
+    row = await bench.run(flow("a", "b", "c", nodes={"b": node}))
+    assert row.status == "failed"
+    await bench.service.retry(row.id)
+    assert (await bench.service.drive(row.id)).status == "completed"
+    assert bench.calls == ["run a", "run b", "run c", "run b", "run c"]
+
+
+# --- models and tools --------------------------------------------------------------------------------------------
+
+
+async def test_a_model_that_takes_no_tools_goes_on_without_them(store: Store) -> None:
+    bench = Bench(store, texts={"tools:Read": tool("Read")})
+    perform = bench.script.perform
+
+    class Simple:
+        async def perform(self, effect: AskModel, call: Call) -> Any:
+            if effect.tools:
+                return Failed("tools_unsupported", "It takes no tools.")
+            return await perform(effect, call)
+
+    bench.service.engine.performers[AskModel] = Simple()
+    row = await bench.run(flow("a", "b"))
+    assert row.status == "completed"
+    warned = [entry.event.code for entry in await bench.entries(row.id) if isinstance(entry.event, Warned)]
+    assert warned == ["tools_unsupported"], "it is found out once"
+
+
+async def test_a_node_that_needs_tools_fails_without_them(store: Store) -> None:
+    bench = Bench(store, run={"a": [ModelErrorLine]}, texts={"skill:s": skill("s", "t"), "tools:Read": tool("Read")})
+    row = await bench.run(flow("a", nodes={"a": {"skills": ["s"]}}))
+    assert row.status == "failed"
+
+
+def ModelErrorLine() -> ModelError:
+    return ModelError("tools_unsupported", "It takes no tools.")
+
+
+async def test_a_server_that_a_skill_brings_is_the_nodes_own(store: Store) -> None:
+    server = {"type": "stdio", "command": "serve", "args": ["--x"], "env": {"KEY": "what it is for"}}
+    listed = [{"name": "tracker.find", "description": "", "parameters": {"type": "object"}}]
+    bench = Bench(
+        store,
+        run={"a": {"calls": [{"tool": "tracker_find", "input": {"q": 1}}], "then": "Found."}},
+        tools={"tracker.find": {"n": 1}},
+        texts={"tools:tracker.*": listed},
+    )
+    node = {
+        "skills": ["tracker"],
+        "eval": [{"name": "e", "kind": "function", "rule": {"any_tool_called": ["tracker.find"]}}],
+    }
+    performed: list[CallTool] = []
+    call_tool = bench.tools.perform
+
+    async def keep(effect: CallTool, call: Call) -> Any:
+        performed.append(effect)
+        return await call_tool(effect, call)
+
+    bench.tools.perform = keep  # type: ignore[method-assign]
+    row = await bench.run(flow("a", "b", nodes={"a": node}, skills={"tracker": {"mcp": server}}))
+    assert row.status == "completed", row.error
+    assert bench.asked("run", "a")[0].tools == ["tracker_find"]
+    assert bench.asked("run", "b")[0].tools == [], "node-scoped"
+    (effect,) = performed
+    assert effect.server is not None
+    assert (effect.tool, effect.server.command, effect.server.env_names) == ("tracker.find", ("serve", "--x"), ("KEY",))
+    assert "what it is for" not in str(effect), "values in env are descriptions"
+    assert bench.texts.read.count("tools:tracker.*") == 1
+
+
+async def test_a_server_that_does_not_come_up_is_warned_of(store: Store) -> None:
+    bench = Bench(store, texts={"tools:tracker.*": Failed("unreachable", "It did not start.")})
+    row = await bench.run(
+        flow("a", nodes={"a": {"skills": ["t"]}}, skills={"t": {"mcp": {"url": "https://x.example"}}})
+    )
+    assert row.status == "completed"
+    bench = Bench(store, texts={"tools:t.*": Failed("unreachable", "It did not start.")})
+    row = await bench.run(
+        flow("a", nodes={"a": {"skills": ["t"]}}, skills={"t": {"mcp": {"url": "https://x.example"}}})
+    )
+    (warning,) = [event for event in await bench.events(row.id) if event["type"] == "node:warning"]
+    assert "It did not start." in warning["reason"]
+
+
+# --- bounds --------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_odd_about_a_document_is_warned_of(store: Store) -> None:
+    judges = [{"name": f"j{n}", "kind": "judge", "rubric": "Good?"} for n in range(3)]
+    for budget, warned in ((3, []), (2, ["playbook"])):
+        bench = Bench(store, ask=["VERDICT: yes\nREASONING: Yes."])
+        row = await bench.run(flow("a", nodes={"a": {"eval": judges}}, judge_budget=budget))
+        codes = [entry.event.code for entry in await bench.entries(row.id) if isinstance(entry.event, Warned)]
+        assert codes == warned
+
+
+async def test_judges_are_asked_together(store: Store) -> None:
+    judges = [{"name": f"j{n}", "kind": "judge", "rubric": f"Good {n}?"} for n in range(3)]
+    bench = Bench(store, ask=["VERDICT: yes\nREASONING: Yes."])
+    row = await bench.run(flow("a", nodes={"a": {"eval": judges}}))
+    places = {entry.place.path for entry in await bench.entries(row.id) if type(entry.event).__name__ == "ModelAsked"}
+    assert places == {"", "a#1.1[0]/", "a#1.1[1]/", "a#1.1[2]/"}
+
+
+async def test_a_money_budget_needs_a_price(store: Store) -> None:
+    node = {"eval": [{"name": "e", "kind": "value", "rule": {"output_required": ["x"]}}], "retry": {"max": 3}}
+    bench = Bench(store, run={"a": {"y": 1}})
+    row = await bench.run(flow("a", nodes={"a": node}, x_cuebook={"nodes": {"a": {"budget": {"money": 1}}}}))
+    assert row.status == "failed"
+    assert "nobody knows what its calls cost" in (await bench.results(row.id))["a"]["data"]["error"]
+
+
+async def test_a_budget_may_end_at_a_judge(store: Store) -> None:
+    node = {"eval": [{"name": "j", "kind": "judge", "rubric": "Good?"}]}
+    bench = Bench(store, ask=["VERDICT: yes\nREASONING: Yes."])
+    text = flow("a", "b", nodes={"a": node}, x_cuebook={"nodes": {"a": {"budget": {"tokens": 1}}}})
+    row = await bench.run(text)
+    assert bench.calls == ["run a", "run b"]
+    assert "budget of 1 tokens" in (await bench.results(row.id))["a"]["data"]["error"]
+
+
+async def test_the_context_only_grows_at_its_end(store: Store) -> None:
+    """Also where a node runs again: its earlier result stays, and is said to be replaced."""
+    edges = way("a b", "b a when again x1", "b c when done")
+    bench = Bench(store, run={"a": [{"n": 1}, {"n": 2}]}, route={"b": ["a", "c"]})
+    await bench.run(flow("a", "b", "c", edges=edges))
+    blocks = [asked.blocks for asked in bench.asked("run")]
+    for before, after in itertools.pairwise(blocks):
+        assert after[: len(before)] == before
+    assert "it replaces the earlier one" in blocks[-1][-2]
+
+
+async def test_a_long_run_is_not_slower_to_take_up(store: Store) -> None:
+    """A run of many visits is replayed from its last checkpoint."""
+    edges = way("a b", "b a x1000")
+    bench = Bench(store)
+    row = await bench.run(flow("a", "b", edges=edges), max_steps=300)
+    assert row.status == "failed"
+    claim = await store.claim(row.id, "other", bench.service.engine.clock())
+    began = [record for record in claim.records if record.kind == "StepStarted"]
+    assert len(began) == 300 - 256
+    assert len(await bench.way(row.id)) == 300

@@ -1,0 +1,181 @@
+"""Events, trace and results are a projection of the journal."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from cuebook.dialects.graph.observe import Projection
+from cuebook.kernel.effects import AskModel, CallTool, ToolResult
+from cuebook.kernel.events import TextChunk
+from cuebook.kernel.ports import Call, Store
+from cuebook.testing import Says
+from tests.dialects.graph.workbench import Bench, flow, skill, way
+
+OURS = {"run", "sequence", "time", "duration", "tokens", "cost"}
+
+
+def payload(event: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in event.items() if name not in OURS}
+
+
+async def test_events_have_the_payloads_of_the_format(store: Store) -> None:
+    bench = Bench(
+        store,
+        run={"a": {"calls": [{"tool": "look", "input": {"at": "x"}}, {"tool": "poke"}], "data": {"n": 1}}},
+        tools={"look": {"seen": 7}, "poke": {"fails": "It bites."}},
+        texts={"skill:s": skill("s", "look", "poke")},
+    )
+    row = await bench.run(flow("a", "b", nodes={"a": {"skills": ["s"]}}))
+    calls = [
+        {"tool": "look", "input": {"at": "x"}, "output": {"seen": 7}, "status": "success"},
+        {"tool": "poke", "input": {}, "status": "error"},
+    ]
+    a = {"status": "success", "data": {"n": 1}, "toolCalls": calls}
+    b = {"status": "success", "data": {"summary": "b is done."}, "toolCalls": []}
+    told = [payload(event) for event in await bench.events(row.id)]
+    told[1].pop("sources")
+    assert told == [
+        {"type": "workflow:start", "workflow": "flow"},
+        {"type": "sources:resolved"},
+        {"type": "node:enter", "node": "a", "instruction": "Do a."},
+        {"type": "tool:call", "node": "a", "tool": "look", "input": {"at": "x"}},
+        {"type": "tool:call", "node": "a", "tool": "poke", "input": {}},
+        {"type": "tool:result", "node": "a", "tool": "look", "output": {"seen": 7}},
+        {"type": "tool:result", "node": "a", "tool": "poke", "output": {"error": "It bites."}},
+        {"type": "node:exit", "node": "a", "result": a},
+        {"type": "route", "from": "a", "to": "b", "reason": "only path", "edge": 0, "asked": False},
+        {"type": "node:enter", "node": "b", "instruction": "Do b."},
+        {"type": "node:exit", "node": "b", "result": b},
+        {"type": "workflow:end", "results": {"a": a, "b": b}, "status": "completed"},
+    ]
+
+
+async def test_every_event_says_when_and_what_it_took(store: Store) -> None:
+    bench = Bench(store, run={"a": Says("Done.", cost=0.25), "b": Says("Done.", cost=0.5)})
+    row = await bench.run(flow("a", "b"))
+    told = await bench.events(row.id)
+    assert all(event.keys() >= OURS and event["run"] == row.id for event in told)
+    assert [event["sequence"] for event in told] == list(range(1, len(told) + 1))
+    assert [event["time"] for event in told] == sorted(event["time"] for event in told)
+    exits = [event for event in told if event["type"] == "node:exit"]
+    assert [event["cost"] for event in exits] == [0.25, 0.5]
+    assert (told[-1]["cost"], told[-1]["tokens"]) == (0.75, sum(event["tokens"] for event in exits))
+    assert told[-1]["duration"] >= 0
+
+
+async def test_a_cost_that_nobody_knows_is_not_nothing(store: Store) -> None:
+    bench = Bench(store)
+    row = await bench.run(flow("a"))
+    assert (await bench.events(row.id))[-1]["cost"] is None
+
+
+async def test_progress_is_the_nodes_own_words(store: Store) -> None:
+    """Not those of its judge, nor of the question of routing."""
+    node = {"eval": [{"name": "j", "kind": "judge", "rubric": "Good?"}]}
+    bench = Bench(
+        store,
+        run={"a": Says("Word by word.", chunk=5)},
+        ask=["VERDICT: yes\nREASONING: Fine."],
+        route={"a": "b"},
+    )
+    await bench.run(flow("a", "b", nodes={"a": node}, edges=way("a b when so")))
+    progress = [(event["node"], event["message"]) for event in bench.live if event["type"] == "node:progress"]
+    assert progress == [("a", "Word "), ("a", "by wo"), ("a", "rd."), ("b", "b is done.")]
+    kinds = [event["type"] for event in bench.live if event.get("node") == "a"]
+    assert kinds == ["node:enter", "node:progress", "node:progress", "node:progress", "node:exit"]
+
+
+async def test_an_observer_that_fails_changes_nothing(store: Store) -> None:
+    bench = Bench(store)
+
+    def fail(event: Any) -> None:
+        raise RuntimeError("I cannot watch.")
+
+    bench.service.observe(fail)
+    row = await bench.run(flow("a", "b"))
+    assert row.status == "completed"
+    assert await bench.way(row.id) == ["a", "b"]
+
+
+async def test_a_cancelled_run_has_its_end_and_what_it_was_in(store: Store) -> None:
+    bench = Bench(store, texts={"skill:s": skill("s", "hold")}, run={"b": {"calls": [{"tool": "hold"}]}})
+    entered = asyncio.Event()
+
+    class Hold:
+        async def perform(self, effect: CallTool, call: Call) -> ToolResult:
+            entered.set()
+            await asyncio.sleep(3600)
+            return ToolResult("late")
+
+    bench.service.engine.performers[CallTool] = Hold()
+    row = await bench.start(flow("a", "b", "c", nodes={"b": {"skills": ["s"]}}))
+    driving = asyncio.create_task(bench.service.drive(row.id))
+    await asyncio.wait_for(entered.wait(), 30)
+    await bench.service.cancel(row.id, "enough")
+    assert (await driving).status == "cancelled"
+    told = await bench.events(row.id)
+    assert [event["type"] for event in told[-2:]] == ["node:exit", "workflow:end"]
+    assert told[-2]["result"]["status"] == "failed"
+    assert told[-1]["status"] == "cancelled"
+    assert [(step["node"], step["status"]) for step in (await bench.trace(row.id))["steps"]] == [
+        ("a", "success"), ("b", "failed"),
+    ]  # fmt: skip
+    assert set(told[-1]["results"]) == {"a", "b"}
+
+
+async def test_a_program_that_breaks_has_its_end(store: Store) -> None:
+    bench = Bench(store)
+
+    class Broken:
+        async def perform(self, effect: AskModel, call: Call) -> Any:
+            raise RuntimeError("a defect")
+
+    bench.service.engine.performers[AskModel] = Broken()
+    row = await bench.run(flow("a"))
+    assert row.status == "failed"
+    told = await bench.events(row.id)
+    assert told[-1]["type"] == "workflow:end"
+    assert "a defect" in told[-1]["results"]["a"]["data"]["error"]
+
+
+async def test_a_retried_run_shows_what_counts(store: Store) -> None:
+    bench = Bench(store, run={"a": [{"fails": "Down."}, {"ok": True}]})
+    row = await bench.run(flow("a", "b"), on_failure="halt")
+    assert row.status == "failed"
+    await bench.service.retry(row.id)
+    assert (await bench.service.drive(row.id)).status == "completed"
+    assert [(step["node"], step["status"]) for step in (await bench.trace(row.id))["steps"]] == [
+        ("a", "success"), ("b", "success"),
+    ]  # fmt: skip
+    kinds = [event["type"] for event in await bench.events(row.id)]
+    assert kinds.count("workflow:end") == 1
+    assert kinds[-1] == "workflow:end"
+
+
+async def test_evals_and_attempts_are_in_the_result(store: Store) -> None:
+    node = {"eval": [{"name": "e", "kind": "value", "rule": {"output_required": ["x"]}}], "retry": {"max": 1}}
+    bench = Bench(store, run={"a": [{"y": 1}, {"x": 1}]})
+    row = await bench.run(flow("a", nodes={"a": node}))
+    result = (await bench.results(row.id))["a"]
+    assert result["evals"] == [{"name": "e", "kind": "value", "pass": True}]
+    (retry,) = [event for event in await bench.events(row.id) if event["type"] == "node:retry"]
+    assert (retry["node"], retry["attempt"]) == ("a", 1)
+    assert retry["reason"].startswith("eval failed (policy: all_pass):")
+    assert retry["preamble"].startswith("## Previous attempt failed evaluation")
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_text_that_comes_before_its_record_is_kept_for_it(store: Store, early: bool) -> None:
+    bench = Bench(store)
+    row = await bench.run(flow("a"))
+    entries = await bench.entries(row.id)
+    asked = next(entry for entry in entries if type(entry.event).__name__ == "ModelAsked")
+    chunk = TextChunk(row.id, asked.seq, "a", 0, "hello")
+    at = 0 if early else entries.index(asked) + 1
+    projection = Projection(bench.workflow)
+    seen: list[Any] = [*entries[:at], chunk, *entries[at:]]
+    told = [event for one in seen for event in projection.see(one)]
+    assert [event["type"] for event in told][2:5] == ["node:enter", "node:progress", "node:exit"]

@@ -1,0 +1,172 @@
+"""A workflow that is killed at any write of its journal is taken up again, and its trace is as if nothing had happened."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuebook.dialects.graph import walk
+from cuebook.dialects.graph.observe import Projection, events, results, trace
+from cuebook.dialects.graph.parse import parse
+from cuebook.kernel.events import Checkpointed, ModelAsked
+from cuebook.kernel.ports import Store
+from cuebook.kernel.run import Settings
+from cuebook.service import Service
+from cuebook.stores.sqlite import SqliteStore
+from tests.dialects.graph.crash_child import FLOW, service_on
+from tests.dialects.graph.workbench import Bench, flow
+from tests.kernel.test_crash import ROOT, settle
+from tests.support import lines
+
+TIMES = ("time", "duration", "run")
+
+
+@pytest.fixture(autouse=True)
+def early_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "FIRST_CHECKPOINT", 2)
+
+
+async def begun(service: Service) -> str:
+    row = await service.start(FLOW, "crash.yml", {"q": 1}, Settings(model="test/place"))
+    return row.id
+
+
+async def picture(service: Service, run: str) -> dict[str, Any]:
+    """What must be equal, whatever happened to the process: everything but the times."""
+    workflow = parse(FLOW, "crash.yml")
+    entries = [entry async for entry in service.engine.entries(run)]
+    told = [{name: one for name, one in event.items() if name not in TIMES} for event in events(workflow, entries)]
+    branches = {"left", "right"}
+    return {
+        "trace": trace(workflow, entries),
+        "results": results(workflow, entries),
+        "status": (await service.store.run(run)).status,
+        # Which branch is faster is no part of it.
+        "events": [
+            {**event, "sequence": 0} for event in told if branches.isdisjoint((event.get("node"), event.get("from")))
+        ],
+        "numbers": [event["sequence"] for event in told],
+        "steps": [(s.path, s.label, s.visit, s.status) for s in await service.store.steps(run)],
+    }
+
+
+def die(folder: Path, run: str, when: str, number: int) -> bool:
+    """Whether the child died at that write; False once there are no more writes to die at."""
+    command = [sys.executable, "-m", "tests.dialects.graph.crash_child", str(folder), run, when, str(number)]
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, timeout=60)
+    assert done.returncode in (0, -9), done.stderr.decode()
+    return done.returncode == -9
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_killed_at_every_write(when: str, tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    store = SqliteStore(whole / "store.db")
+    service = service_on(store, whole)
+    run = await begun(service)
+    assert await settle(service.engine, whole, run) == ("completed", 0)
+    wanted, wanted_lines = await picture(service, run), Counter(lines(whole))
+    await service.close()
+    await store.close()
+    assert [step["node"] for step in wanted["trace"]["steps"]] == [
+        "draft", "draft", "check", "check", "start", "left", "right", "end",
+    ]  # fmt: skip
+    number, doubted = 0, 0
+    while True:
+        number += 1
+        folder = tmp_path / f"at{number}"
+        folder.mkdir()
+        store = SqliteStore(folder / "store.db")
+        service = service_on(store, folder)
+        run = await begun(service)
+        await service.close()
+        await store.close()
+        died = await asyncio.to_thread(die, folder, run, when, number)
+        store = SqliteStore(folder / "store.db")
+        service = service_on(store, folder)
+        status, doubts = await settle(service.engine, folder, run)
+        doubted += doubts
+        assert status == "completed"
+        assert await picture(service, run) == wanted, f"killed {when} write {number}"
+        assert Counter(lines(folder)) == wanted_lines
+        assert (await service.engine.replay(run)).complete
+        assert (await service.engine.verify(run)).broken_at is None
+        await service.close()
+        await store.close()
+        if not died:
+            break
+    assert number > 15
+    assert doubted > 0, "some tool must have been caught half done"
+
+
+async def test_it_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    """What is replayed begins at the last checkpoint, and the context is the same as without one."""
+    store = SqliteStore(tmp_path / "store.db")
+    service = service_on(store, tmp_path)
+    run = await begun(service)
+    await service.drive(run)
+    entries = [entry async for entry in service.engine.entries(run)]
+    kept = [entry.event for entry in entries if isinstance(entry.event, Checkpointed)]
+    assert [event.state["following"] for event in kept] == ["check", "end"]
+    fork = await service.fork(run, "end")
+    row = await service.drive(fork.id)
+    assert row.status == "completed"
+    workflow = parse(FLOW, "crash.yml")
+    again = [entry async for entry in service.engine.entries(fork.id)]
+    assert trace(workflow, again) == trace(workflow, entries)
+    contexts = [[e.event.context for e in one if isinstance(e.event, ModelAsked)][-1] for one in (entries, again)]
+    assert contexts[0] == contexts[1]
+    await service.close()
+    await store.close()
+
+
+async def test_an_observer_that_comes_late_sees_the_same(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    service = service_on(store, tmp_path)
+    seen: list[Any] = []
+    service.observe(seen.append)
+    run = await begun(service)
+    await service.drive(run)
+    workflow = parse(FLOW, "crash.yml")
+    live = Projection(workflow)
+    told = [event for one in seen for event in live.see(one)]
+    entries = [entry async for entry in service.engine.entries(run)]
+    assert [event for event in told if event["type"] != "node:progress"] == events(workflow, entries)
+    await service.close()
+    await store.close()
+
+
+async def test_long_results_are_kept_by_reference(store: Store) -> None:
+    """A checkpoint holds their digests; they are read when a node is shown them."""
+    bench = Bench(store, run={name: {"long": name * 5_000} for name in "abcd"})
+    row = await bench.run(flow("a", "b", "c", "d"))
+    entries = await bench.entries(row.id)
+    (record,) = [one async for one in store.records(row.id) if one.kind == "Checkpointed"]
+    assert len(record.body) < 2_000
+    fork = await bench.service.restart(row.id, "d")
+    assert (await bench.service.drive(fork.id)).status == "completed"
+    first, again = bench.asked("run", "d")
+    assert first.blocks == again.blocks
+    assert again.context["a"] == {"long": "a" * 5_000}
+    assert await bench.trace(fork.id) == trace(bench.workflow, entries)
+
+
+async def test_a_retry_goes_back_behind_a_checkpoint(store: Store) -> None:
+    node = {"eval": [{"name": "e", "kind": "value", "rule": {"output_required": ["x"]}}]}
+    bench = Bench(store, run={"b": [{"y": 1}, {"x": 1}]})
+    row = await bench.run(flow("a", "b", "c", "d", "e", nodes={"b": node}))
+    assert row.status == "failed"
+    await bench.service.retry(row.id)
+    assert (await bench.service.drive(row.id)).status == "completed"
+    assert bench.calls == [f"run {name}" for name in "abcdebcde"]
+    assert [step["status"] for step in (await bench.trace(row.id))["steps"]] == ["success"] * 5

@@ -1,0 +1,85 @@
+"""The JSON Schema of an output: which can be used, and what is wrong with data under one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cuebook.dialects.graph.schemas import flaws, mismatches
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "object", "properties": {"pattern": {"type": "string"}, "$ref": {"type": "string"}}},
+        {"$defs": {"a": {"type": "string"}}, "$ref": "#/$defs/a"},
+        {"$anchor": "top", "items": {"$ref": "#top"}},
+        {"properties": {"a": {"$ref": "#"}}},
+        {"enum": [{"$ref": "https://example.com"}]},
+        {"type": "string", "pattern": "^(a+)+$"},
+    ],
+)
+def test_a_schema_that_can_be_used_has_no_flaw(schema: dict[str, Any]) -> None:
+    assert flaws(schema) == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "code", "says"),
+    [
+        ({"type": "text"}, "INVALID_OUTPUT_SCHEMA", "'text' is not valid under any of the given schemas at $.type"),
+        ({"properties": {"a": 5}}, "INVALID_OUTPUT_SCHEMA", "at $.properties.a"),
+        ({"required": "a"}, "INVALID_OUTPUT_SCHEMA", "at $.required"),
+        ({"$ref": "https://example.com/a.json"}, "INVALID_OUTPUT_SCHEMA", "https://example.com/a.json"),
+        ({"$ref": "other.json"}, "INVALID_OUTPUT_SCHEMA", "other.json"),
+        ({"allOf": [{"$ref": "#/$defs/a"}]}, "INVALID_OUTPUT_SCHEMA", "#/$defs/a"),
+        ({"items": {"pattern": "(?=a)"}}, "UNSUPPORTED_REGEX", "(?=a)"),
+        ({"patternProperties": {"(": {}}}, "UNSUPPORTED_REGEX", "("),
+        ({"patternProperties": {"a": {}}, "unevaluatedProperties": False}, "INVALID_OUTPUT_SCHEMA", "cannot stand"),
+    ],
+)
+def test_a_flaw_has_a_code_and_a_reason(schema: dict[str, Any], code: str, says: str) -> None:
+    ((found, reason),) = flaws(schema)
+    assert found == code
+    assert says in reason
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "wanted"),
+    [
+        ({"type": "object", "required": ["a"]}, {}, ["$: 'a' is a required property"]),
+        ({"properties": {"a": {"type": "string"}}}, {"a": None}, ["$.a: None is not of type 'string'"]),
+        ({"properties": {"a": {"type": "number"}}}, {"a": True}, ["$.a: True is not of type 'number'"]),
+        ({"properties": {"a": {"type": "integer"}}}, {"a": 1.0}, []),
+        ({"properties": {"a": {"enum": [1]}}}, {"a": True}, ["$.a: True is not one of [1]"]),
+        ({"properties": {"a": {"pattern": "^b"}}}, {"a": "ab"}, ["$.a: 'ab' does not match '^b'"]),
+        ({"properties": {"a": {"pattern": r"^\d$"}}}, {"a": "٣"}, [r"$.a: '٣' does not match '^\\d$'"]),
+        ({"patternProperties": {"^n_": {"type": "number"}}}, {"n_a": "x", "b": "x"}, ["$.n_a: 'x' is not of type 'number'"]),
+        ({"properties": {"a": {}}, "additionalProperties": False}, {"a": 1, "b": 2}, ["$: 'b' is not expected"]),
+        ({"patternProperties": {"^n": {}}, "additionalProperties": False}, {"na": 1}, []),
+        ({"additionalProperties": {"type": "string"}}, {"b": 2}, ["$.b: 2 is not of type 'string'"]),
+        ({"$defs": {"a": {"type": "string"}}, "items": {"$ref": "#/$defs/a"}}, ["x", 1], ["$[1]: 1 is not of type 'string'"]),
+    ],
+)  # fmt: skip
+def test_data_is_checked_whole(schema: dict[str, Any], data: Any, wanted: list[str]) -> None:
+    assert mismatches(schema, data) == wanted
+
+
+def test_so_many_mismatches_are_told_as_help() -> None:
+    assert len(mismatches({"items": {"type": "string"}}, list(range(50)))) == 5
+
+
+def test_no_pattern_holds_the_process() -> None:
+    schema = {
+        "properties": {"a": {"pattern": "^(a+)+$"}},
+        "patternProperties": {"^(b+)+$": {}},
+        "additionalProperties": False,
+    }
+    found = mismatches(schema, {"a": "a" * 10_000 + "!", "b" * 10_000 + "!": 1})
+    assert len(found) == 2
+    assert all(len(one) < 400 for one in found[1:])
+
+
+def test_a_schema_that_leads_in_a_circle_ends() -> None:
+    assert mismatches({"$ref": "#"}, {}) == ["$: the schema refers to itself without end"]
