@@ -306,7 +306,8 @@ async def _perform(
         return Failed("no_performer", f"Nothing here can perform '{effect.kind}'.", fix="Configure it first.")
 
     def warn(code: str, message: str) -> None:
-        driver.scribe.note(Warned(code, message), Place(*key, attempt))
+        words = f"Step {key[1]}: {message}" if key[1] else message
+        driver.scribe.note(Warned(code, words), Place(*key, attempt))
 
     call = Call(
         run=driver.run_id,
@@ -346,15 +347,13 @@ def _as_journaled(driver: Driver, effect: Effect, outcome: AnyOutcome) -> AnyOut
     codec = driver.engine.codec
     outcome = driver.engine.redactor.value(outcome)
     try:
-        event = codec.decode(codec.encode(Performed(outcome, effect.fingerprint), {}))
+        event = codec.read_back(Performed(outcome, effect.fingerprint))
     except (TypeError, ValueError, RecursionError, CuebookError) as error:
         problem = str(error) or type(error).__name__
         return Failed("not_storable", f"What '{effect.fingerprint}' gave back cannot be stored: {problem}")
     kept: AnyOutcome = event.outcome  # type: ignore[union-attr]
     if isinstance(kept, Failed) and kept.code in _RESERVED:
         return msgspec.structs.replace(kept, code=f"effect_{kept.code}", details={})
-    if isinstance(kept, Reply) and isinstance(outcome, Reply) and isinstance(outcome.content, Text):
-        return msgspec.structs.replace(kept, content=outcome.content)  # in memory already: no need to load it again
     return kept
 
 

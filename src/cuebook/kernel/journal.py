@@ -97,6 +97,8 @@ class Codec:
     def __init__(self, load: Callable[[str], str]) -> None:
         self._load = load
         self._spill: dict[str, str] = {}
+        self._held: dict[str, str] = {}
+        """Long texts that are read back without having been stored yet."""
         self._encode = msgspec.json.Encoder(enc_hook=self._hide).encode
         self._decode: Callable[[bytes], AnyEvent] = msgspec.json.Decoder(AnyEvent, dec_hook=self._show).decode
 
@@ -106,6 +108,14 @@ class Codec:
 
     def decode(self, body: bytes) -> AnyEvent:
         return self._decode(body)
+
+    def read_back(self, event: AnyEvent) -> AnyEvent:
+        """The event as the journal will give it back. Its long texts stay in memory: they are not stored yet."""
+        self._held = {}
+        try:
+            return self._decode(self.encode(event, self._held))
+        finally:
+            self._held = {}
 
     def entry(self, record: Record) -> Entry:
         if record.body.startswith(PURGED):
@@ -126,7 +136,8 @@ class Codec:
     def _show(self, wanted: type, value: Any) -> Any:
         if isinstance(value, str):
             return Text(value)
-        return Text.stored(value["digest"], value["length"], self._load)
+        held = self._held.get(value["digest"])
+        return Text(held) if held is not None else Text.stored(value["digest"], value["length"], self._load)
 
 
 def outcome_from(value: Any) -> AnyOutcome:

@@ -1,7 +1,8 @@
-"""The performer of `ReadSource`: texts from files below a root, from the prompt library, from URLs, and lists of tools.
+"""The performer of `ReadSource`: texts from files below a root, from the prompt library, from URLs, from tool servers,
+and lists of tools.
 
-It decides where a source is and that it is a text. Requests are the HTTP performer's, and what tools there are is told
-by a function it is given.
+It decides where a source is and that it is a text. Requests are the HTTP performer's; what tools and prompts there are
+elsewhere is told by what it is given.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from difflib import get_close_matches
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -31,6 +33,16 @@ PROMPT_SUFFIXES = (".md", ".txt")
 ListTools = Callable[[str], Awaitable[Sequence[ToolSpec] | Failed]]
 """The tools whose names fit a pattern. It starts nothing that nobody has agreed to."""
 
+
+class ServedPrompts(Protocol):
+    """Prompts that tool servers offer, each as `server/name`."""
+
+    async def describe(self, given: str) -> Description | Failed:
+        """What reading it would come to. It starts nothing."""
+
+    async def read(self, given: str, call: Call) -> str | Failed: ...
+
+
 _MOST_COMPARED = 2_000
 """Names that a missing one is compared with."""
 _TEXTUAL = ("json", "xml", "yaml", "javascript", "ecmascript", "toml", "markdown", "csv", "graphql", "x-sh", "sql")
@@ -46,6 +58,7 @@ class SourcePerformer:
         http: HttpPerformer,
         prompts: Sequence[Path] = (),
         tools: ListTools | None = None,
+        served: ServedPrompts | None = None,
         unfit: Callable[[Path], Failed | None] = lambda folder: None,
         max_bytes: int = MAX_BYTES,
     ) -> None:
@@ -54,6 +67,7 @@ class SourcePerformer:
         self._http = http
         self._prompts = tuple(prompts)
         self._tools = tools
+        self._served = served
         self._unfit = unfit
         self._max_bytes = max_bytes
 
@@ -67,6 +81,8 @@ class SourcePerformer:
                     return await asyncio.to_thread(self._describe_prompt, rest)
                 case "http" | "https":
                     return await self._http.describe(_get(effect.source), settings)
+                case "mcp" if self._served is not None:
+                    return await self._served.describe(rest)
                 case "tools":
                     return Description((Action("tool", rest, True),), f"List the tools {rest}")
         except BadInput as refused:
@@ -86,6 +102,8 @@ class SourcePerformer:
                     return call.permits(action) or _source(data, f"The prompt {rest}")
                 case "http" | "https":
                     return await self._read_url(effect.source, call)
+                case "mcp" if self._served is not None:
+                    return self._served_source(await self._served.read(rest, call), f"The prompt {rest}")
                 case "tools":
                     return await self._list_tools(rest)
         except BadInput as refused:
@@ -171,7 +189,15 @@ class SourcePerformer:
             fix=near or f"Write it as {name[:200]}{PROMPT_SUFFIXES[0]} into the prompt library.",
         )
 
-    # --- URLs and tools ---
+    # --- URLs, tool servers and tools ---
+
+    def _served_source(self, text: str | Failed, what: str) -> Source | Failed:
+        if isinstance(text, Failed):
+            return text
+        data = text.encode("utf-8", "replace")
+        if len(data) > self._max_bytes:
+            return _too_large(what, self._max_bytes)
+        return _source(data, what)
 
     async def _read_url(self, url: str, call: Call) -> Source | Failed:
         fetched = await self._http.fetch(_get(url), call, self._max_bytes)
@@ -187,7 +213,7 @@ class SourcePerformer:
                 details={"status": incoming.status},
             )
         if incoming.truncated:
-            return Failed("too_large", f"{where} is longer than {self._max_bytes} bytes.", fix="Read a smaller source.")
+            return _too_large(where, self._max_bytes)
         kind = incoming.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind and not kind.startswith("text/") and not any(word in kind for word in _TEXTUAL):
             return Failed("not_text", f"{where} is no text but {kind[:80]!a}.", fix="Read a source that is a text.")
@@ -255,11 +281,15 @@ def _not_text(what: str) -> Failed:
     return Failed("not_text", f"{what} is no text in UTF-8.", fix="Convert it to UTF-8 first.")
 
 
+def _too_large(what: str, limit: int) -> Failed:
+    return Failed("too_large", f"{what} is longer than {limit} bytes.", fix="Read a smaller source.")
+
+
 def _unknown_scheme(source: str) -> Failed:
     return Failed(
         "bad_source",
         f"The source {source[:200]!a} is none that can be read.",
-        fix="Use file:PATH, https://..., prompt:NAME or tools:NAME.",
+        fix="Use file:PATH, https://..., prompt:NAME, mcp:SERVER/NAME or tools:NAME.",
     )
 
 

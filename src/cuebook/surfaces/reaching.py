@@ -29,9 +29,9 @@ from cuebook.kernel.run import Settings
 from cuebook.performers.agent_tools import SearchProvider, agent_tools
 from cuebook.performers.commands import CommandPerformer
 from cuebook.performers.http import HttpPerformer
-from cuebook.performers.mcp import McpServer, McpTools, checked_client
+from cuebook.performers.mcp import McpPrompts, McpServer, McpTools, checked_client
 from cuebook.performers.python import python_tool
-from cuebook.performers.sources import ListTools, SourcePerformer
+from cuebook.performers.sources import ListTools, ServedPrompts, SourcePerformer
 from cuebook.performers.tools import SimpleTool, Tool, Toolbox
 from cuebook.surfaces.keys import Keys, backend
 
@@ -97,13 +97,14 @@ class Reaching:
                 )
             )
         made[RunCommand] = commands
-        self.tools = Toolbox([*tools, *self._functions(), *self._given_tools], self._servers(workspace))
+        servers = self._servers(workspace)
+        self.tools = Toolbox([*tools, *self._functions(), *self._given_tools], servers)
         made[CallTool] = self.tools
-        made[ReadSource] = self.sources(self.tools.specs)
+        made[ReadSource] = self.sources(self.tools.specs, McpPrompts(servers))
         return made
 
-    def sources(self, tools: ListTools | None = None) -> SourcePerformer:
-        """Reads texts, and tells what tools there are if it is told how."""
+    def sources(self, tools: ListTools | None = None, served: ServedPrompts | None = None) -> SourcePerformer:
+        """Reads texts; those of tool servers, and what tools there are, if it is told how."""
         workspace: Path = self.config.get("workspace")
         prompts: Path | None = self.config.get("prompts")
         return SourcePerformer(
@@ -111,6 +112,7 @@ class Reaching:
             http=self.http,
             prompts=[] if prompts is None else [prompts],
             tools=tools,
+            served=served,
             unfit=lambda folder: self.unfit(folder, "The playbook's folder"),
         )
 

@@ -173,9 +173,7 @@ class _Cases:
 
     def _values(self, what: str) -> Callable[[Node], dict[str, Any]]:
         def read(node: Node) -> dict[str, Any]:
-            # Numbers stay as they are written: 1.10 is not 1.1 in a prompt.
-            fields = self._reader.fields(node, what)
-            return {name: one.text if one.kind == "float" else one.plain for name, one in fields.items()}
+            return {name: one.written for name, one in self._reader.fields(node, what).items()}
 
         return read
 

@@ -1,10 +1,13 @@
-"""YAML as values that know their lines, and a reader that gathers everything wrong with a file before it complains.
+"""YAML and JSON as values that know how they were written, and where; and a reader that gathers everything wrong with a
+file before it complains.
 
 It knows nothing of what the values mean.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -54,6 +57,29 @@ class Node:
             return [one.plain for one in self.items]
         return _SCALARS[self.kind](self.text)
 
+    @property
+    def written(self) -> Any:
+        """The value as a prompt would show it: 1.10 is not 1.1, and what has parts is JSON."""
+        if not self.is_scalar:
+            return self._json()
+        return self.plain if self.kind in ("bool", "null") else self.text
+
+    def _json(self) -> str:
+        if self.kind == "map":
+            return "{" + ", ".join(f"{_quoted(name)}: {one._json()}" for name, one in self.fields.items()) + "}"
+        if self.kind == "seq":
+            return "[" + ", ".join(one._json() for one in self.items) + "]"
+        if self.kind in ("int", "float"):
+            return self.text if _JSON_NUMBER.fullmatch(self.text) else _quoted(self.text)
+        return _quoted(self.plain)
+
+
+_JSON_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+
+
+def _quoted(value: str | bool | None) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
 
 def _number(text: str) -> int | float:
     try:
@@ -62,11 +88,15 @@ def _number(text: str) -> int | float:
         return int(text)  # leading zeros are no octal number in YAML 1.2
 
 
+def _float(text: str) -> float:
+    return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+
+
 _SCALARS: dict[str, Any] = {
     "str": str,
     "int": _number,
-    "float": lambda text: float(text.replace(".inf", "inf").replace(".nan", "nan")),
-    "bool": lambda text: text.lower() == "true",
+    "float": _float,
+    "bool": lambda text: {"true": True, "false": False}[text.lower()],
     "null": lambda text: None,
 }
 
@@ -109,6 +139,42 @@ def parse(text: str, where: str) -> Node:
         said = " ".join(str(error).split())
         raise BadFile(f"{where}: this is not YAML: {said}.", fix="Correct it.") from None
     return Node(1, "null") if root is None else _Making(where).node(root, 0)
+
+
+def parse_json(text: str, where: str) -> Node:
+    """The same of JSON, except for the lines, which its reader does not tell."""
+    try:
+        numbers: dict[str, Any] = {"parse_int": _Int, "parse_float": _Float, "parse_constant": _Float}
+        return _of_json(json.loads(text.removeprefix("\ufeff"), **numbers))
+    except json.JSONDecodeError as error:
+        raise BadFile(f"{where}:{error.lineno}: this is not JSON: {error.msg}.", fix="Correct it.") from None
+    except RecursionError:
+        raise BadFile(f"{where}: it is nested too deeply.", fix="Flatten it.") from None
+
+
+class _Int(str):
+    """A number as it was written."""
+
+
+class _Float(str):
+    """A number as it was written."""
+
+
+def _of_json(value: Any) -> Node:
+    match value:
+        case dict():
+            fields = {name: _of_json(one) for name, one in value.items()}
+            return Node(1, "map", fields=fields, lines=dict.fromkeys(fields, 1))
+        case list():
+            return Node(1, "seq", items=[_of_json(one) for one in value])
+        case _Int():
+            return Node(1, "int", str(value))
+        case bool() | None:
+            return Node(1, "null" if value is None else "bool", _quoted(value))
+        case _Float():
+            return Node(1, "float", str(value))
+        case _:
+            return Node(1, "str", str(value))
 
 
 def _how_to_quote(said: str) -> str:
@@ -164,7 +230,15 @@ class _Making:
             kind = "str"
         if kind not in _SCALARS:
             raise BadFile(f"{self._where}:{line}: there is no kind of value '{given.tag}'.", fix="Take the tag out.")
-        return Node(line, kind, str(given.value))
+        node = Node(line, kind, str(given.value))
+        try:
+            _SCALARS[kind](node.text)
+        except (ValueError, KeyError):
+            raise BadFile(
+                f"{self._where}:{line}: {_shown(node)} cannot be read as a value of the kind '{kind}'.",
+                fix="Put it in quotes, and take a tag out.",
+            ) from None
+        return node
 
 
 class Reader:

@@ -124,7 +124,7 @@ class Bench:
         return wait
 
     async def steps(self, run: str) -> dict[str, str]:
-        return {step.label: step.status for step in await self.store.steps(run)}
+        return {step.label: step.status for step in (await self.service.view(run)).steps}
 
     async def reasons(self, run: str) -> dict[str, str]:
         return {step.label: step.reason for step in await self.store.steps(run) if step.reason}

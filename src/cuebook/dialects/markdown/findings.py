@@ -8,6 +8,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from cuebook.kernel.errors import told
+
 Severity = Literal["error", "warning", "note"]
 
 ERRORS = {
@@ -65,7 +67,7 @@ WARNINGS = {
     "text_before_substep": "Text before the first sub-step of a branch is put before that sub-step's own.",
     "many_branches": "More than 26 sub-steps: there are no letters left to label them.",
     "unreachable_branch": "A branch that can never be chosen.",
-    "unknown_option": "A condition compares with a value that the variable never has.",
+    "unknown_option": "A condition compares with a value that is not among those of the variable.",
     "empty_branch": "A branch with nothing in it.",
     # values
     "used_before_set": "A variable is used before any step has set it.",
@@ -114,15 +116,17 @@ def found(code: str, message: str, line: int | None = None, column: int | None =
     return Finding(code, CODES[code][0], message, line, column if line else None, fix)
 
 
-def sarif(findings: Iterable[Finding], uri: str) -> dict[str, Any]:
-    """The findings in one file as a SARIF 2.1.0 log."""
+def sarif(findings: Iterable[Finding], place: str) -> dict[str, Any]:
+    """The findings in one file as a SARIF 2.1.0 log. `place` is a relative path, or a URI that begins with `file:///`."""
     findings = list(findings)
+    # A percent sign or a colon in a file's name would be read as a part of the URI.
+    uri = place if place.startswith("file:///") else quote(place, safe="/", errors="surrogateescape")
     used = sorted({finding.code for finding in findings})
     driver = {"name": "cuebook", "rules": [_rule(code) for code in used]}
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "results": [_result(finding, used.index(finding.code), quote(uri, safe="/:%")) for finding in findings],
+        "results": [_result(finding, used.index(finding.code), uri) for finding in findings],
     }
     return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
 
@@ -140,6 +144,6 @@ def _result(finding: Finding, rule: int, uri: str) -> dict[str, Any]:
         "ruleId": finding.code,
         "ruleIndex": rule,
         "level": finding.severity,
-        "message": {"text": f"{finding.message} {finding.fix}".strip()},
+        "message": {"text": told(finding.message, finding.fix)},
         "locations": [{"physicalLocation": place}],
     }

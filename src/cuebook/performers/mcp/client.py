@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -28,6 +28,8 @@ from cuebook.performers.tools import Tool, as_json, no_such_tool
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Listed
+
+T = TypeVar("T")
 
 Granted = Callable[[str, str], Awaitable[bool]]
 """Whether a person has agreed to a subject with this digest."""
@@ -106,6 +108,30 @@ class McpTools:
             if connection is not None:
                 await connection.stop()
 
+    # --- for what is only read from it ---
+
+    async def trust(self) -> Trust:
+        """What a person must have seen of the server. Nothing is started to tell."""
+        return (await self._launch()).trust
+
+    async def asked(self, seconds: float, ask: Callable[[Connection, float], Awaitable[T | Failed]]) -> T | Failed:
+        """What the server says to something that changes nothing and is done by the time given with the connection:
+        asked once more if the server is lost and there is time left.
+        """
+        launch = await self._launch()
+        if not await self._granted(launch.trust.subject, launch.trust.digest):
+            return _not_trusted(self.server)
+        clock = asyncio.get_running_loop().time
+        end = clock() + seconds
+        connection = await self._opened(launch, end, seconds)
+        if isinstance(connection, Failed):
+            return connection
+        answer = await ask(connection, end)
+        if not isinstance(answer, Failed) or connection.alive or clock() >= end:
+            return answer
+        connection = await self._opened(launch, end, seconds)
+        return connection if isinstance(connection, Failed) else await ask(connection, end)
+
     # --- for its tools ---
 
     async def call(self, tool: _Seen, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
@@ -139,10 +165,9 @@ class McpTools:
         end = clock() + allowed
         failed: Failed | None = None
         for _ in range(2):
-            connection = await self._connected(launch)
-            failed = await connection.ready(end - clock(), allowed)
-            if failed is not None:
-                return failed
+            connection = await self._opened(launch, end, allowed)
+            if isinstance(connection, Failed):
+                return connection
             listing = await connection.listing(end - clock(), allowed)
             if not isinstance(listing, Failed):
                 return connection, listing
@@ -151,6 +176,11 @@ class McpTools:
                 break
         assert failed is not None
         return failed
+
+    async def _opened(self, launch: Launch, end: float, allowed: float) -> Connection | Failed:
+        connection = await self._connected(launch)
+        failed = await connection.ready(end - asyncio.get_running_loop().time(), allowed)
+        return failed or connection
 
     async def _connected(self, launch: Launch) -> Connection:
         """The one connection there is; several who ask at once get the same."""
@@ -225,7 +255,7 @@ class _Unseen:
 
     async def describe(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
         return Description(
-            actions=_actions(self._server, reads_only=False),
+            actions=actions_of(self._server, reads_only=False),
             summary=f"Call {self.spec.name}",
             preview={"arguments": as_json(arguments)},
             bound={"server": self._trust.digest},
@@ -233,12 +263,7 @@ class _Unseen:
         )
 
     async def call(self, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
-        return Failed(
-            "not_trusted",
-            f"The tool server '{self._server.name}' is not the one that was agreed to, so it was not started.",
-            fix="Run the step again: you are asked about the server then.",
-            details={"server": self._server.name},
-        )
+        return _not_trusted(self._server)
 
 
 class _Seen:
@@ -267,7 +292,7 @@ class _Seen:
 
     async def describe(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
         return Description(
-            actions=_actions(self._tools.server, reads_only=self.reads_only),
+            actions=actions_of(self._tools.server, reads_only=self.reads_only),
             summary=f"Call {self.spec.name}",
             preview={"arguments": as_json(arguments), "tool": self.spec.description},
             bound={"server": self._server_trust.digest, "tool": self.trust.digest},
@@ -299,7 +324,17 @@ def _tool_trust(name: str, listed: Listed) -> Trust:
     )
 
 
-def _actions(server: McpServer, *, reads_only: bool) -> tuple[Action, ...]:
+def _not_trusted(server: McpServer) -> Failed:
+    return Failed(
+        "not_trusted",
+        f"The tool server '{server.name}' is not the one that was agreed to, so it was not started.",
+        fix="Run the step again: you are asked about the server then.",
+        details={"server": server.name},
+    )
+
+
+def actions_of(server: McpServer, *, reads_only: bool) -> tuple[Action, ...]:
+    """What using the server comes to, whatever it is used for."""
     # A secret of the server was agreed to with it; it is named so that a policy can deny it all the same.
     secrets = tuple(Action("secret", handle, reads_only=True) for handle in server.handles)
     return (Action("egress", f"POST {server.place}", reads_only), *secrets) if server.url else secrets

@@ -188,7 +188,7 @@ class ModelPerformer:
             call.warn(
                 "reply_cut",
                 f"The reply of {resolved.name} was cut at {request.max_tokens} tokens."
-                " Raise the step's limit or ask for less.",
+                " Raise max_tokens, or ask for less.",
             )
         if request.schema is not None and finish != "watch" and not final.calls:
             wrong = mismatch(heard.text, request.schema)
