@@ -8,7 +8,7 @@ BIN := .venv/bin
 heading = @printf '\n==> %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check chaos bench lock build clean python environment dev
+.PHONY: help demo test check chaos fuzz bench lock build clean python environment dev
 
 help: ## Show this list
 	@echo 'Cuebook: make COMMAND [PYTHON=python3.12] [ARGS="..."]'
@@ -36,7 +36,10 @@ check: dev ## Format, lint, types and import rules
 chaos: dev ## Kill processes at random moments for some minutes, and see that nothing is lost or done twice
 	@CUEBOOK_CHAOS_ROUNDS=60 $(BIN)/python -m pytest -n 2 tests/kernel/test_chaos.py $(ARGS)
 
-bench: dev ## Measure durable steps against raw SQLite and peers (ARGS go to bench/run.py)
+fuzz: dev ## Feed the Markdown parser changed playbooks for five minutes (ARGS="--seconds 60")
+	@$(BIN)/python -m tests.dialects.markdown.fuzz_parse --seconds 300 $(ARGS)
+
+bench: dev ## Measure durable steps, and reading playbooks, against raw SQLite and peers (ARGS go to bench/run.py)
 	@$(BIN)/python -m bench.run $(ARGS)
 
 build: dev ## Build the wheel and the source archive into dist/

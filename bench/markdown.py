@@ -3,7 +3,8 @@
     python -m bench.markdown [--rounds 5] [--no-peers] [--peer-python PATH] [--json]
 
 The peer runs in an environment of its own, made from requirements/bench-playbook-md.txt; `--peer-python` names another.
-This file is also what runs there, so it imports nothing but the standard library until it knows where it is.
+This file is also what runs there, so it imports nothing that stands on more than the standard library until it knows
+where it is. `bench/run.py` shows the same beside all else.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.peers import PARSER, ensure_env
+
 ROOT = Path(__file__).resolve().parent.parent
-PEER = "playbook-md"
-REQUIREMENTS = ROOT / f"requirements/bench-{PEER}.txt"
 LIMIT = 200_000
 MOST = 50.0
 """Milliseconds that reading may take at most."""
@@ -115,7 +116,7 @@ TEXTS: dict[str, Callable[[], str]] = {"long": long_playbook, "dense": dense_pla
 
 
 def _readers(package: str) -> dict[str, Callable[[str], Any]]:
-    if package == PEER:
+    if package == PARSER:
         return {"parse": importlib.import_module("playbook_md").parse_playbook}
     from cuebook.dialects.markdown.check import check
     from cuebook.dialects.markdown.parse import read
@@ -142,30 +143,18 @@ def timings(package: str, repeat: int) -> dict[str, float]:
 def _measured(python: str, package: str) -> dict[str, float]:
     command = [python, "-m", "bench.markdown", "--measure", package]
     # Our own package is found beside the benchmarks; the peer's environment must not see it.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or package != PEER}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or package != PARSER}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=True)
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
-def peer_python(named: str | None) -> str | None:
-    """The Python in which the peer is installed; None where there is none to be had."""
-    if named is not None:
-        return named
-    if not REQUIREMENTS.exists():
-        return None
-    environment = ROOT / "bench/.envs" / PEER
-    command = [sys.executable, str(ROOT / "scripts/environment.py"), str(environment), str(REQUIREMENTS)]
-    if subprocess.run(command, check=False, timeout=600).returncode:
-        return None
-    return str(environment / "bin/python")
-
-
-def compared(rounds: int, peer: str | None) -> dict[str, float]:
+def compared(rounds: int, peers: bool, peer_python: str | None = None) -> dict[str, float]:
     """Ours and the peer's in turns; the median of the rounds."""
+    peer = (peer_python or str(ensure_env(PARSER))) if peers else None
     seen: dict[str, list[float]] = {}
     for _ in range(rounds):
-        for package, python in (("cuebook", sys.executable), (PEER, peer)):
+        for package, python in (("cuebook", sys.executable), (PARSER, peer)):
             if python is not None:
                 for what, figure in _measured(python, package).items():
                     seen.setdefault(f"{package} {what}", []).append(figure)
@@ -183,10 +172,7 @@ def main() -> None:
     if chosen.measure:
         print(json.dumps(timings(chosen.measure, 5)))
         return
-    peer = None if chosen.no_peers else peer_python(chosen.peer_python)
-    if peer is None and not chosen.no_peers:
-        print(f"{PEER} is left out: there is neither {REQUIREMENTS.name} nor --peer-python.", file=sys.stderr)
-    figures = compared(chosen.rounds, peer)
+    figures = compared(chosen.rounds, not chosen.no_peers, chosen.peer_python)
     for what, figure in figures.items():
         target = f"under {MOST:.0f} ms" if what.startswith("cuebook parse") else ""
         verdict = ("met" if figure < MOST else "MISSED") if target else ""

@@ -1,7 +1,7 @@
 """Runs every benchmark and prints a table; with `--json`, one JSON object as the last line.
 
 Everything that is compared is measured in the same run, in turns, and the median of the rounds counts: the
-machine's mood then falls on all alike. `--no-peers` leaves out the other engines.
+machine's mood then falls on all alike. `--no-peers` leaves out the other engines and parsers.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from statistics import median
 from typing import Any
 
 from bench.floor import raw_commits
-from bench.peers import PEERS, measure
+from bench.markdown import MOST, TEXTS, compared
+from bench.peers import PARSER, PEERS, measure
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = (10, 100, 1000)
 RUNS, RUN_STEPS = 500, 10
 WAITING = 10_000
+PARTS = ("starting", "gated", "markdown", "alone", "together", "waiting")
 
 
 class Table:
@@ -139,6 +141,22 @@ def starting(table: Table, rounds: int) -> None:
         table.add(what, figure, "ms of CPU", f"under {most} ms", figure < most)
 
 
+READING = {"long": "200 KB as authors write them", "dense": "200 KB of steps alone"}
+
+
+def reading(table: Table, rounds: int, peers: bool) -> None:
+    _say("reading Markdown playbooks of the greatest size ...")
+    taken = compared(rounds, peers)
+    for kind in TEXTS:
+        ours = taken[f"cuebook parse {kind}"]
+        table.add(f"Cuebook parses {READING[kind]}", ours, "ms of CPU", f"under {MOST:.0f} ms", ours < MOST)
+        table.add("Cuebook checks it", taken[f"cuebook check {kind}"], "ms of CPU")
+        theirs = taken.get(f"{PARSER} parse {kind}")
+        if theirs is not None:
+            table.add(f"{PARSER} parses it", theirs, "ms of CPU")
+            table.add(f"Cuebook against {PARSER}", ours / theirs, "x")
+
+
 def _cpu(command: list[str]) -> float:
     """Seconds of CPU that a command takes."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -163,8 +181,8 @@ def machine() -> dict[str, Any]:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--json", action="store_true", help="one JSON object as the last line")
-    options.add_argument("--no-peers", action="store_true", help="leave out the other engines")
-    options.add_argument("--only", choices=["starting", "gated", "alone", "together", "waiting"], help="a part of it")
+    options.add_argument("--no-peers", action="store_true", help="leave out the other engines and parsers")
+    options.add_argument("--only", choices=PARTS, help="a part of it")
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--folder", type=Path, default=None, help="where the databases lie; default: here")
     chosen = options.parse_args()
@@ -177,6 +195,8 @@ def main() -> None:
             starting(table, chosen.rounds)
         if chosen.only in (None, "gated"):
             gated(table, chosen.rounds)
+        if chosen.only in (None, "markdown"):
+            reading(table, chosen.rounds, peers)
         if chosen.only in (None, "alone"):
             alone(table, folder, chosen.rounds, peers)
         if chosen.only in (None, "together"):

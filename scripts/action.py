@@ -7,9 +7,10 @@ outputs `artifact-path`, `status`, `step-count` and `warnings` and a summary, wh
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,12 @@ from cuebook.testing.reading import Node, meant, parse
 LONGEST_SHOWN = 60_000
 """Characters of an artifact in the summary, which may have a megabyte in all."""
 
+IN_SUMMARY = "The job's summary says more."
+NOBODY = "and nobody is there to give it. Allow it in cuebook.policy.toml."
+
+# Everything that makes more than text of text, as Markdown and as HTML: links, images, mentions, emphasis, tables.
+_MARKUP = re.compile(r"[!#$&*:<>@\\\[\]^_`{|}~]|(?<=[wW]{3})\.|^[-+=]|(?<=^\d)[.)]")
+
 
 @dataclass
 class Report:
@@ -30,9 +37,18 @@ class Report:
     playbook: str = ""
     status: str = "failed"
     error: str = ""
+    logged: str = ""
+    """What the log says instead of the error, where that may quote a model or a tool."""
     artifact_path: str = ""
-    warnings: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    """What looks wrong in the playbook."""
+    warned: list[str] = field(default_factory=list)
+    """What the run warned of, which may quote a model."""
     result: cuebook.Result | None = None
+
+    @property
+    def warnings(self) -> list[str]:
+        return [*self.findings, *self.warned]
 
     @property
     def completed(self) -> int:
@@ -51,10 +67,12 @@ def main() -> int:
         report.status, report.error = "failed", str(error)
     except Exception as error:  # the outputs must be written all the same
         report.status, report.error = "failed", f"Unexpected {type(error).__name__}: {error}"
-    for warning in report.warnings:
-        command("warning", warning, report.playbook)
+    for finding in report.findings:
+        command("warning", finding, report.playbook)
+    if report.warned:
+        command("warning", f"The run had {counted(report.warned)}. {IN_SUMMARY}", report.playbook)
     if report.error:
-        command("error", report.error, report.playbook)
+        command("error", report.logged or report.error, report.playbook)
     write_outputs(report)
     write("GITHUB_STEP_SUMMARY", summary(report))
     return 1 if report.status == "failed" else 0
@@ -66,10 +84,10 @@ def perform(report: Report) -> None:
     strict = flag("STRICT")
     book = cuebook.load(report.playbook)
     odd = [found for found in book.check() if found.severity != "note"]
-    report.warnings = [f"{place(book, found.line)}: {found.message} {found.fix}".rstrip() for found in odd]
+    report.findings = [f"{place(book, found.line)}: {found.message} {found.fix}".rstrip() for found in odd]
     if strict and odd:
-        raise Stopped(f"strict: the playbook has {len(odd)} warning{'s' if len(odd) > 1 else ''}. Nothing was run.")
-    inputs = {name: value(node) for name, node in table("INPUTS").items()}
+        raise Stopped(f"strict: the playbook has {counted(odd)}. Nothing was run.")
+    inputs = {name: node.written for name, node in table("INPUTS").items()}
     answers = {step: text(node, step) for step, node in table("ELICIT").items()}
     check_steps(book, answers)
     report.result = cuebook.run(
@@ -83,7 +101,7 @@ def perform(report: Report) -> None:
     )
     # What the parser says is among the findings already.
     told = [problem.message for problem in book.warnings]
-    report.warnings += [one for one in report.result.warnings if not any(message in one for message in told)]
+    report.warned = [one for one in report.result.warnings if not any(message in one for message in told)]
     finish(report, report.result, strict)
 
 
@@ -91,9 +109,9 @@ def finish(report: Report, result: cuebook.Result, strict: bool) -> None:
     if result.artifact is not None:
         report.artifact_path = save(result.artifact, result.run)
     if not result.ok:
-        report.error = reason(result)
+        report.error, report.logged = reason(result), reason_for_log(result)
     elif strict and result.warnings:
-        report.error = f"strict: the run had {len(result.warnings)} warning{'s' if len(result.warnings) > 1 else ''}."
+        report.error = f"strict: the run had {counted(result.warnings)}."
     else:
         report.status = "ok" if result.artifact is not None else "skipped"
 
@@ -102,8 +120,18 @@ def reason(result: cuebook.Result) -> str:
     """Why a run is not completed; nobody is there to decide what it waits for."""
     waits = "; ".join(f"step {wait.step}: {wait.prompt}" for wait in result.waits)
     if result.status == "awaiting_approval":
-        return f"The run needs an approval ({waits}), and nobody is there to give it. Allow it in cuebook.policy.toml."
+        return f"The run needs an approval ({waits}), {NOBODY}"
     return result.error or f"The run is {result.status.replace('_', ' ')}{f' ({waits})' if waits else ''}."
+
+
+def reason_for_log(result: cuebook.Result) -> str:
+    """The same in words that are ours alone: an error or a question may quote a model."""
+    step = next((one.label for one in result.steps if one.status not in ("completed", "skipped")), "")
+    where = f" at step {step}" if step else ""
+    if result.status == "awaiting_approval":
+        return f"The run needs an approval{where}, {NOBODY} {IN_SUMMARY}"
+    why = f" ({result.reason})" if result.reason else ""
+    return f"The run is {result.status.replace('_', ' ')}{where}{why}. {IN_SUMMARY}"
 
 
 # --- what is given ------------------------------------------------------------------------------------------
@@ -127,11 +155,6 @@ def table(name: str) -> Mapping[str, Node]:
     if node.kind not in ("map", "null"):
         raise Stopped(f"{where}:{node.line}: this is no table of names and values. Write one 'name: value' a line.")
     return node.fields
-
-
-def value(node: Node) -> Any:
-    """Numbers stay as they are written: 1.10 is not 1.1 in a prompt."""
-    return node.text if node.kind == "float" else node.plain
 
 
 def text(node: Node, step: str) -> str:
@@ -251,9 +274,8 @@ def place(book: cuebook.Playbook, line: int | None) -> str:
 
 
 def cell(words: str) -> str:
-    """Text that may stand in a table, as text."""
-    safe = one_line(words).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return safe.replace("|", "\\|")
+    """Text that may stand anywhere in the summary, a table included, and stays text."""
+    return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", one_line(words))
 
 
 def quoted(words: str) -> str:
@@ -262,6 +284,10 @@ def quoted(words: str) -> str:
 
 def one_line(words: str) -> str:
     return " ".join(words.split())
+
+
+def counted(warnings: Sequence[object]) -> str:
+    return f"{len(warnings)} warning{'s' if len(warnings) > 1 else ''}"
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ LOCKS: dict[str, list[str]] = {
     "requirements/lock.txt": ["--group", "lock"],
     "requirements/bench-langgraph.txt": ["--group", "bench-langgraph"],
     "requirements/bench-dbos.txt": ["--group", "bench-dbos"],
+    "requirements/bench-playbook-md.txt": ["--group", "bench-playbook-md"],
 }
 COMPILE = [
     *("uv", "pip", "compile", "--quiet", "--no-config", "--universal", "--python-version", "3.11"),

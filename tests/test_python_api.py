@@ -357,6 +357,14 @@ def test_what_is_no_function_is_refused() -> None:
         cuebook.run(COUNTING, tools=[3], store=MemoryStore())  # type: ignore[list-item]
 
 
+def test_options_hold_for_the_run() -> None:
+    text = "# A\n\n## STEP 1: B\n\nSay {{nothing}}.\n"
+    result = cuebook.run(text, model=ScriptedModel(["Done"]), options={"strict": True})
+    assert (result.status, "nothing is named 'nothing'" in str(result.error)) == ("failed", True)
+    with pytest.raises(cuebook.BadInput, match="no option 'strikt' here"):
+        cuebook.run(text, model=ScriptedModel(["Done"]), options={"strikt": True})
+
+
 # --- programs -----------------------------------------------------------------------------------------------
 
 

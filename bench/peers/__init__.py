@@ -17,6 +17,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENVIRONMENTS = ROOT / "bench/.envs"
 PEERS = ("langgraph", "dbos")
+PARSER = "playbook-md"
+"""The peer that reads playbooks and runs none."""
 
 QUIET = {
     "LANGSMITH_TRACING": "false",
@@ -35,8 +37,8 @@ class PeerFailed(Exception):
 
 def ensure_env(peer: str) -> Path:
     """The Python of the peer's environment, made on first use from requirements/bench-PEER.txt."""
-    if peer not in PEERS:
-        raise PeerFailed(f"There is no peer {peer!r}; the peers are {', '.join(PEERS)}.")
+    if peer not in (*PEERS, PARSER):
+        raise PeerFailed(f"There is no peer {peer!r}; the peers are {', '.join((*PEERS, PARSER))}.")
     environment = ENVIRONMENTS / peer
     requirements = ROOT / f"requirements/bench-{peer}.txt"
     command = [sys.executable, str(ROOT / "scripts/environment.py"), str(environment), str(requirements)]

@@ -64,7 +64,15 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
                 if output is not None:
                     outputs[entry.place.step] = output
                 result = getattr(event, "result", result)
-    return RunView(row, steps, waits, values, outputs, artifact, result, notes)
+    return RunView(row, _at_breakpoints(steps, waits), waits, values, outputs, artifact, result, notes)
+
+
+def _at_breakpoints(steps: list[StepRow], waits: list[WaitRow]) -> list[StepRow]:
+    """A step is over when its breakpoint is reached; it shows as paused until somebody ends the pause."""
+    reached = {(w.place.path, w.place.step, w.place.visit) for w in waits if w.kind == "breakpoint"}
+    if not reached:
+        return steps
+    return [msgspec.structs.replace(s, status="paused") if s.key in reached else s for s in steps]
 
 
 def _decided(closed: WaitClosed) -> str:

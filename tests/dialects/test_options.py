@@ -16,10 +16,11 @@ from cuebook.kernel.events import Warned
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow, Settings
 from cuebook.service import Service
-from cuebook.testing import Line, ScriptedModel, model_performer
+from cuebook.testing import Line, Says, ScriptedModel, model_performer
 
 ASKS = '# A\n\n## STEP 1: Ask\n\n@elicit(confirm, "Go on?")\n\n## STEP 2: Work\n\nDo it.\n'
 WARNS = "# A\n\n## STEP 1: Work\n\nSay {{nothing}}.\n"
+PLAIN = "# A\n\n## STEP 1: Work\n\nTell a tale.\n"
 WRONG = "# A\n\n## STEP 1: Work\n\nDo it.\n\n## STEP 3: More\n\nDo more.\n"
 
 
@@ -68,6 +69,15 @@ async def test_a_warning_fails_a_strict_run_before_the_model_is_asked(store: Sto
     assert "nothing is named 'nothing'" in row.error.message
     assert not table.model.requests
     assert (await table.driven(WARNS)).status == "completed"
+
+
+async def test_a_reply_that_was_cut_fails_a_strict_run(store: Store) -> None:
+    table = Table(store, [Says("Once upon", finish="length")] * 2)
+    assert (await table.driven(PLAIN)).status == "completed"
+    row = await table.driven(PLAIN, strict=True)
+    assert row.error is not None
+    assert (row.status, row.error.code) == ("failed", "strict")
+    assert "cut at the token limit" in row.error.message
 
 
 async def test_a_strict_run_of_a_playbook_with_warnings_is_refused(store: Store) -> None:

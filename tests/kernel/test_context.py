@@ -48,3 +48,21 @@ def test_a_long_context_is_walked_without_recursion() -> None:
     for number in range(5000):
         context = context.add("user", str(number))
     assert [str(block.text) for block in context] == [str(number) for number in range(5000)]
+
+
+def test_the_system_blocks_at_the_beginning_are_told_from_the_rest() -> None:
+    assert EMPTY.lead is EMPTY
+    system = EMPTY.add("system", "a").add("system", "b")
+    assert system.lead is system
+    assert system.add("user", "c").add("system", "d").lead is system
+    assert EMPTY.add("user", "c").add("system", "d").lead is EMPTY
+
+
+def test_the_texts_of_a_context_are_joined_whatever_its_length() -> None:
+    contexts, texts = [EMPTY], []
+    assert EMPTY.joined() == ""
+    for number in range(300):
+        texts.append(str(number) * (number % 3))
+        contexts.append(contexts[-1].add("system" if number % 7 else "user", texts[-1]))
+        assert contexts[-1].joined() == "\n\n".join(texts)
+    assert contexts[256].add("system", "other").joined() == "\n\n".join([*texts[:256], "other"])

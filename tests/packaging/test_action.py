@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import subprocess
 import sys
@@ -202,7 +203,8 @@ def test_what_is_wrong_beforehand_is_told_and_nothing_is_asked(
 def test_an_answer_that_does_not_fit_fails_the_run(runner: Runner, server: ModelServer) -> None:
     ran = runner.run(playbook="tea.md", inputs="kind: green", elicit="2: perhaps")
     assert (ran.code, ran.outputs["status"]) == (1, "failed")
-    assert "'perhaps' is neither yes nor no" in ran.log
+    assert "'perhaps' is neither yes nor no" in ran.summary
+    assert "The run is failed at step 2" in ran.log
 
 
 ODD = "# Odd\n\n## STEP 1: Do\n\nDo {{it}}.\n"
@@ -255,6 +257,35 @@ def test_what_a_model_says_becomes_no_output_and_no_command(runner: Runner, serv
     assert ran.outputs["status"] == "ok"
     assert "boo" not in ran.log
     assert f"`````text\n{evil}\n`````" in ran.summary
+
+
+def test_what_a_model_says_is_in_no_log_and_is_text_in_the_summary(runner: Runner, server: ModelServer) -> None:
+    runner.desk.write(
+        "odd.md",
+        '# Odd\n\n## STEP 1: Do\n\nSay a or b.\n\n@output(x: enum, "a", "b")\n\n## STEP 2: Ask\n\n'
+        '@tool(builtin, Bash, {"command": "touch {{x}}"})\n',
+    )
+    server.replies = ["![pixel](https:" + "//evil.example/p.png) <img src=x> www.evil.example **b** `c` | d $e$ ~f~"]
+    ran = runner.run(playbook="odd.md")
+    assert (ran.code, ran.outputs["status"]) == (1, "failed")
+    assert "pixel" in ran.outputs["warnings"]
+    assert "::warning file=odd.md::The run had 1 warning." in ran.log
+    assert "::error file=odd.md::The run needs an approval at step 2" in ran.log
+    assert "pixel" not in ran.log
+    assert "evil" not in ran.log
+    lines = [line for line in ran.summary.split("\n") if "evil" in line]
+    assert lines
+    for line in lines:
+        shown = re.sub(r"&#\d+;", "", line.removeprefix("- ").removeprefix("> "))
+        assert not re.search(r"[!*:<>@\\\[\]_`|~$]|www\.", shown), line
+    assert any("![pixel](https:" + "//evil" in html.unescape(line) for line in lines), "nothing of it is lost"
+
+
+def test_numbers_reach_the_playbook_as_they_are_written(runner: Runner, server: ModelServer) -> None:
+    given = "- `n` (string): N\n- `l` (string): L\n- `d` (string): D\n"
+    runner.desk.write("n.md", f"# N\n\n## INPUTS\n\n{given}\n## STEP 1: Do\n\n{{{{n}}}} {{{{l}}}} {{{{d}}}}\n")
+    assert runner.run(playbook="n.md", inputs="n: 00123\nl: [0x1F, 1.10]\nd: 2024-01-02").code == 0
+    assert server.prompts == ['00123 ["0x1F", 1.10] 2024-01-02']
 
 
 @pytest.mark.embedded

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from cuebook.gate.sandbox import choose
-from cuebook.performers.mcp import McpServer, McpTools
+from cuebook.performers.http import HttpPerformer
+from cuebook.performers.mcp import McpPrompts, McpServer, McpTools
+from cuebook.performers.sources import SourcePerformer
 from cuebook.performers.tools import Toolbox
 from tests.performers.toolcalls import Recording
 
@@ -42,7 +44,17 @@ class Bench:
         self._boxes: list[Toolbox] = []
 
     def serve(self, server: McpServer, **more: Any) -> Toolbox:
-        tools = McpTools(
+        self._boxes.append(Toolbox([], {server.name: self._tools(server, **more)}))
+        return self._boxes[-1]
+
+    def texts(self, *servers: McpServer, **more: Any) -> SourcePerformer:
+        """Reads the servers' prompts."""
+        made = {server.name: self._tools(server, **more) for server in servers}
+        self._boxes.append(Toolbox([], made))
+        return SourcePerformer([], http=HttpPerformer(), served=McpPrompts(made))
+
+    def _tools(self, server: McpServer, **more: Any) -> McpTools:
+        return McpTools(
             server,
             sandbox=self.sandbox,
             workspace=self.workspace,
@@ -50,8 +62,6 @@ class Bench:
             reveal={"env:TOKEN": SECRET}.__getitem__,
             **more,
         )
-        self._boxes.append(Toolbox([], {server.name: tools}))
-        return self._boxes[-1]
 
     def by_hand(self, name: str, *arguments: str, start_seconds: float = 20.0, **more: Any) -> Toolbox:
         command = (sys.executable, BY_HAND, name, *arguments)
@@ -59,6 +69,9 @@ class Bench:
 
     def good(self, **more: Any) -> Toolbox:
         return self.serve(McpServer("good", command=(sys.executable, GOOD), **more))
+
+    def texts_by_hand(self, name: str, *arguments: str) -> SourcePerformer:
+        return self.texts(McpServer("s", command=(sys.executable, BY_HAND, name, *arguments)))
 
     async def close(self) -> None:
         await asyncio.gather(*(box.close() for box in self._boxes))

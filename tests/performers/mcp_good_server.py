@@ -8,6 +8,7 @@ import sys
 import anyio
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.prompts.base import AssistantMessage, Message, UserMessage
 from mcp_types import ImageContent, TextContent, ToolAnnotations
 from pydantic import BaseModel
 
@@ -84,6 +85,44 @@ async def ask(context: Context) -> str:
     """Asks the user something."""
     answer = await context.elicit("Who are you?", Name)
     return answer.action
+
+
+@server.prompt()
+def greeting() -> str:
+    """One message."""
+    return "Greet {{name}} kindly.\n"
+
+
+@server.prompt()
+def two_parts() -> list[Message]:
+    """Two messages of one role, with a picture between them."""
+    picture = UserMessage(ImageContent(data="aGVsbG8=", mime_type="image/png"))
+    return [UserMessage("First."), picture, UserMessage("Second.")]
+
+
+@server.prompt()
+def dialogue() -> list[Message]:
+    """Several roles."""
+    return [UserMessage("What is tea?"), AssistantMessage("A plant."), UserMessage("Say more.")]
+
+
+@server.prompt()
+def about(topic: str) -> str:
+    """Needs an argument."""
+    return f"Write about {topic}."
+
+
+@server.prompt()
+async def slow() -> str:
+    """Takes its time."""
+    await anyio.sleep(600)
+    return "at last"
+
+
+@server.prompt()
+def lengthy() -> str:
+    """Longer than a source may be."""
+    return "x" * 2_000_001
 
 
 def on_the_network() -> None:

@@ -21,7 +21,7 @@ def tool(name: str, description: str = "A tool.", **more: Any) -> dict[str, Any]
     return {"name": name, "description": description, "inputSchema": {"type": "object"}, **more}
 
 
-def serve(tools: list[dict[str, Any]], on_call: Any = None, on_list: Any = None) -> None:
+def serve(tools: list[dict[str, Any]], on_call: Any = None, on_list: Any = None, on_prompt: Any = None) -> None:
     """Speaks the protocol as it was before `server/discover`."""
     for line in sys.stdin:
         request = json.loads(line)
@@ -30,7 +30,7 @@ def serve(tools: list[dict[str, Any]], on_call: Any = None, on_list: Any = None)
             continue
         if method == "initialize":
             info = {"name": "by hand", "version": "1"}
-            capabilities = {"tools": {"listChanged": True}}
+            capabilities = {"tools": {"listChanged": True}, **({"prompts": {}} if on_prompt is not None else {})}
             version = request["params"]["protocolVersion"]
             send(
                 {"id": number, "result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}}
@@ -45,6 +45,10 @@ def serve(tools: list[dict[str, Any]], on_call: Any = None, on_list: Any = None)
                 on_call(number, request["params"])
             else:
                 send({"id": number, "result": {"content": [{"type": "text", "text": "called"}]}})
+        elif method == "prompts/list" and on_prompt is not None:
+            send({"id": number, "result": {"prompts": [{"name": "p"}]}})
+        elif method == "prompts/get" and on_prompt is not None:
+            on_prompt(number)
         else:
             send({"id": number, "error": {"code": -32601, "message": "Method not found"}})
 
@@ -139,6 +143,12 @@ def huge_line() -> None:
             sys.stdout.write("x" * 65536)
 
     serve([tool("t")], call)
+
+
+def refuses() -> None:
+    """Answers with an error whose number our side uses for a lost connection, as many servers do."""
+    error = {"code": -32000, "message": "not on a Sunday"}
+    serve([tool("t")], lambda number, params: send({"id": number, "error": error}))
 
 
 def lies() -> None:
@@ -237,6 +247,44 @@ def deaf_once() -> None:
         send({"id": number, "result": {"content": [{"type": "text", "text": "second"}]}})
 
     serve([tool("t")], call)
+
+
+def prompt(text: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
+
+
+def dies_in_prompt() -> None:
+    serve([], on_prompt=lambda number: os._exit(9))
+
+
+def dies_in_first_prompt() -> None:
+    second_process_answers(lambda: os._exit(9))
+
+
+def deaf_in_first_prompt() -> None:
+    second_process_answers(lambda: time.sleep(600))
+
+
+def second_process_answers(first: Any) -> None:
+    """The file says whether there was a first one, and what that does when it is asked is told."""
+    mark = Path(sys.argv[2])
+
+    def answer(number: int) -> None:
+        if not mark.exists():
+            mark.write_text("asked")
+            first()
+        send({"id": number, "result": prompt("second")})
+
+    serve([], on_prompt=answer)
+
+
+def refuses_prompt() -> None:
+    error = {"code": -32000, "message": "not on a Sunday"}
+    serve([], on_prompt=lambda number: send({"id": number, "error": error}))
+
+
+def lies_in_prompt() -> None:
+    serve([], on_prompt=lambda number: send({"id": number, "result": {"messages": "none"}}))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,14 +23,6 @@ from tests.performers.toolcalls import Desk, described, not_described
 
 T = TypeVar("T")
 SOURCE = Path(BY_HAND).read_text()
-
-
-@pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    await made.close()
-    assert_nothing_left(str(tmp_path))
 
 
 async def told_of_change(box: Toolbox, tool: str, wanted: type[T]) -> T:
@@ -317,6 +308,7 @@ async def test_only_a_trusted_server_is_believed_about_what_its_tools_do(bench: 
         ("floods_with_requests", "server_failed", "floods"),
         ("garbage", "server_failed", "Listening on port 8080"),
         ("huge_line", "server_failed", "more than 4194304 bytes"),
+        ("refuses", "tool_error", "not on a Sunday"),
         ("lies", "bad_result", "no answer"),
         ("bad_schema", "bad_schema", "not valid"),
         ("endless_list", "server_failed", "without an end"),

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,28 +11,15 @@ import pytest
 from cuebook.kernel.confinement import Limits
 from cuebook.kernel.ports import Action
 from cuebook.performers.mcp import McpServer, checked_client
-from tests.performers.mcp_bench import GOOD, SECRET, Bench, Trusting, assert_nothing_left
+from tests.performers.mcp_bench import SECRET, Bench, Trusting
+from tests.performers.mcp_network import Answer, listening, on_the_network
 from tests.performers.toolcalls import Desk, described
-
-
-@pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    await made.close()
-    assert_nothing_left(str(tmp_path))
 
 
 @pytest.fixture(scope="module", params=["sessions", "json stateless"])
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
-    process = subprocess.Popen(
-        [sys.executable, GOOD, "http", *request.param.split()], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    yield f"http://127.0.0.1:{process.stdout.readline().strip()}/mcp"
-    process.kill()  # it would wait for what it still has to answer
-    process.wait(20)
-    process.stdout.close()
+    with on_the_network(*request.param.split()) as url:
+        yield url
 
 
 async def test_a_server_on_the_network_is_used_like_any_other(bench: Bench, address: str):
@@ -68,41 +50,6 @@ async def test_nothing_is_sent_to_a_server_on_the_network_before_a_person_has_ag
         assert (await Desk().failure(box, "web.t")).code == "not_trusted"
         assert await box.specs("*") == []
         assert requests == []
-
-
-Answer = Callable[[dict[str, Any]], tuple[int, dict[str, str], bytes]]
-
-
-@asynccontextmanager
-async def listening(answer: Answer) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
-    """A server of raw HTTP that answers as it is told; one request a connection."""
-    requests: list[dict[str, Any]] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-            length = int(head.partition("content-length:")[2].partition("\r\n")[0] or 0)
-            body = await reader.readexactly(length)
-            request = json.loads(body) if body else {}
-            requests.append(request)
-            status, headers, sent = answer(request)
-            if status == 0:
-                await reader.read()
-                return
-            told = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-            writer.write(f"HTTP/1.1 {status} X\r\nconnection: close\r\n{told}\r\n".encode() + sent)
-            await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", requests
-    finally:
-        server.close()
-        await server.wait_closed()
 
 
 def answering(on_call: Callable[[Any], tuple[int, dict[str, str], bytes]]) -> Answer:

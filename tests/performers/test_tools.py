@@ -50,6 +50,9 @@ class Shelf:
         self.asked += 1
         return self._failing or list(self._tools)
 
+    async def describe(self) -> Description | Failed:
+        return Description((), "List its tools")
+
     async def close(self) -> None:
         pass
 

@@ -16,6 +16,8 @@ class ModelServer:
         self.keys: list[str | None] = []
         self.replies: list[str | int] = []
         """Texts, or a status to refuse with."""
+        self.finish = "stop"
+        """Why replies end."""
         self.hold_at: int | None = None
         """The request, counted from 1, whose reply stops after its first word until it is released."""
         self.holding = threading.Event()
@@ -88,7 +90,7 @@ class ModelServer:
             self._release.wait(30)
         if rest:
             self._send(handler, _delta(content=f" {rest}"))
-        self._send(handler, _delta(finish="stop"))
+        self._send(handler, _delta(finish=self.finish))
         counts = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         self._send(handler, {**_delta(), "choices": [], "usage": counts})
         handler.wfile.write(b"data: [DONE]\n\n")

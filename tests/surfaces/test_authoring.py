@@ -167,7 +167,23 @@ def test_folders_are_searched(folder: Path, capsys: pytest.CaptureFixture[str]) 
     (folder / "empty").mkdir()
     nothing = Said(capsys, "validate", "empty")
     assert nothing.code == 2
-    assert "There is no *.playbook.md in empty." in nothing.err
+    assert "There is no playbook in empty: no *.playbook.md, and no other *.md that has a step." in nothing.err
+
+
+def test_other_pages_with_steps_are_playbooks_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "plain.md").write_text(TEA)
+    (folder / "prose.md").write_text("# Prose\n\n## Step by step\n\nWords.\n")
+    (folder / "shows.md").write_text(f"# How to write one\n\n````markdown\n{TRIAGE}````\n")
+    (folder / "odd.md").write_bytes(b"\xff\xfe")
+    (folder / "empty.playbook.md").write_text("")
+    (folder / "folder.md").mkdir()
+    said = Said(capsys, "validate", ".", "--json")
+    assert [file["file"] for file in said.object["files"]] == [
+        "broken.playbook.md",
+        "empty.playbook.md",
+        "plain.md",
+        "triage.playbook.md",
+    ]
 
 
 def test_findings_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,6 +261,13 @@ def test_what_parse_prints_converts_as_well(folder: Path, capsys: pytest.Capture
     (folder / "parsed.json").write_text(Said(capsys, "parse", "triage.playbook.md", "--json").out)
     back = Said(capsys, "convert", "parsed.json", "--to", "playbook").out
     assert back == Said(capsys, "convert", "triage.playbook.md", "--to", "playbook").out
+
+
+def test_a_playbook_may_begin_with_a_brace(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "brace.md").write_text(f"{{ draft }}\n\n{TEA}")
+    said = Said(capsys, "convert", "brace.md", "--to", "json")
+    assert (said.code, said.err) == (0, "")
+    assert without_lines(said.object) == without_lines(result_object(read(TEA))["definition"])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,34 @@ from pathlib import Path
 import pytest
 
 from tests.surfaces.desk import Desk
+from tests.surfaces.model_server import ModelServer
 from tests.surfaces.test_light import HEAVY
+
+ASKING = """\
+# Asking
+
+## STEP 1: Color
+
+@elicit(select, "Which?", "sky blue", "rose")
+
+## STEP 2: Branch
+
+```if a == "b"```
+
+### STEP 2a: Sure
+
+@elicit(confirm, "Sure?")
+
+```endif```
+
+## STEP 3: Words
+
+@elicit(input, "What?")
+
+## STEP 4: Work
+
+Work.
+"""
 
 BOOK = """\
 # Paint
@@ -33,18 +60,31 @@ def desk(bare_desk: Desk) -> Desk:
     return bare_desk
 
 
-def offered(desk: Desk, *words: str, shell: str = "zsh") -> list[str]:
-    """What the shell's script is told for a line; the last word is the one under way."""
+@pytest.fixture
+def work_desk(tmp_path: Path, server: ModelServer) -> Desk:
+    """A desk where runs can be made."""
+    return Desk(tmp_path, server.url)
+
+
+def told(desk: Desk, *words: str, shell: str = "zsh") -> list[str]:
+    """What the shell's script is told for a line, line by line; the last word is the one under way."""
     from shlex import join
 
-    desk.environ |= {
+    environ = desk.environ
+    desk.environ = {
+        **environ,
         "_CUEBOOK_COMPLETE": f"{shell}_complete",
         "COMP_WORDS": join(["cuebook", *words]) if words[-1] else join(["cuebook", *words[:-1]]) + " ",
         "COMP_CWORD": str(len(words)),
     }
     ran = desk.call()
+    desk.environ = environ
     assert (ran.code, ran.err) == (0, "")
-    lines = ran.out.split("\n")
+    return ran.out.split("\n")
+
+
+def offered(desk: Desk, *words: str, shell: str = "zsh") -> list[str]:
+    lines = told(desk, *words, shell=shell)
     return lines[1::3] if shell == "zsh" else [line.partition(",")[2] for line in lines if line]
 
 
@@ -89,6 +129,58 @@ def test_values_come_quoted_to_bash(desk: Desk) -> None:
 def test_a_line_with_mistakes_is_offered_nothing_and_told_nothing(desk: Desk, words: tuple[str, ...]) -> None:
     desk.write("broken.md", "No playbook.\n")
     assert [word for word in offered(desk, *words) if word] == []
+
+
+def test_steps_and_answers_of_a_playbook_are_offered(desk: Desk) -> None:
+    desk.write("asking.md", ASKING)
+    assert offered(desk, "run", "asking.md", "--break", "") == ["1", "2", "2a", "3", "4"]
+    assert offered(desk, "run", "asking.md", "--break", "1,2") == ["1,2", "1,2a"]
+    assert offered(desk, "run", "asking.md", "--break", "2,2") == ["2,2a"]
+    every = ["1=sky blue", "1=rose", "2a=yes", "2a=no", "3="]
+    assert offered(desk, "run", "asking.md", "--answer", "") == every
+    assert offered(desk, "run", "asking.md", "--answer", "2a=y") == ["2a=yes"]
+    assert [word for word in offered(desk, "run", "nowhere.md", "--answer", "") if word] == []
+    assert not desk.store.parent.exists()
+
+
+def test_runs_waits_steps_and_answers_are_offered_from_the_store(work_desk: Desk) -> None:
+    desk = work_desk
+    desk.write("asking.md", ASKING)
+    done = desk.call("run", "tea.md", "--json").object["run"]
+    asked = desk.call("run", "asking.md", "--json").object
+    run, wait = asked["run"], asked["waits"][0]["wait"]
+    assert told(desk, "show", "") == ["plain", run, "asking.md, awaiting input", "plain", done, "tea.md, completed", ""]
+    for command in ("events", "verify", "replay", "restart", "fork"):
+        assert offered(desk, command, "") == [run, done]
+    assert offered(desk, "show", done[:4]) == [done]
+    assert offered(desk, "diff", done, "") == [run, done]
+    assert offered(desk, "resume", "") == [run]
+    assert offered(desk, "cancel", "") == [run]
+    assert [word for word in offered(desk, "retry", "") if word] == []
+    assert told(desk, "answer", "")[1:3] == [run, "question: Which?"]
+    assert offered(desk, "answer", "") == offered(desk, "inbox", "") == [run, wait]
+    assert [word for word in offered(desk, "decide", "") if word] == []
+    assert offered(desk, "answer", run, "") == ["sky blue", "rose"]
+    assert offered(desk, "answer", wait, "r", shell="bash") == ["rose"]
+    assert told(desk, "restart", done, "")[:3] == ["plain", "1", "Choose"]
+    assert offered(desk, "fork", done, "") == ["1", "2", "3"]
+    assert offered(desk, "resume", run, "--break", "") == ["1", "2", "2a", "3", "4"]
+    assert offered(desk, "fork", run, "1", "--answer", "2") == ["2a=yes", "2a=no"]
+    elsewhere = desk.home / "other.db"
+    assert [word for word in offered(desk, "show", "--store", str(elsewhere), "") if word] == []
+    assert not elsewhere.exists()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no store\n" * 500])
+def test_where_there_is_no_store_none_is_made_and_nothing_said(desk: Desk, content: bytes | None) -> None:
+    if content is not None:
+        desk.store.parent.mkdir(parents=True)
+        desk.store.write_bytes(content)
+    before = desk.files()
+    for words in (["show", ""], ["answer", ""], ["restart", "abc", ""], ["resume", "abc", "--break", ""]):
+        assert [word for word in offered(desk, *words) if word] == []
+    assert desk.files() == before
+    assert content is None or desk.store.read_bytes() == content
 
 
 def test_completing_commands_imports_nothing_heavy(desk: Desk) -> None:

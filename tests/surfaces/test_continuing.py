@@ -94,6 +94,56 @@ def test_a_pause_that_nobody_ended_expires(desk: Desk) -> None:
     assert (refused.code, f"`cuebook retry {ran.object['run']}`" in refused.err) == (2, True)
 
 
+ASKING = """\
+# Asking
+
+## STEP 1: Work
+
+Work.
+
+## STEP 2: Tone
+
+@elicit(select, "Which?", "warm", "plain", default:"plain")
+
+## STEP 3: Sure
+
+@elicit(confirm, "Sure?")
+"""
+
+
+def test_a_resumed_run_takes_answers_and_waits_longer(desk: Desk) -> None:
+    desk.write("asking.md", ASKING)
+    args = ["run", "asking.md", "--break", "1", "--answer", "2=warm", "--pause-expiry", "1h", "--json"]
+    run = desk.call(*args).object["run"]
+    wrong = desk.call("resume", run, "--answer", "3=maybe")
+    assert (wrong.code, "'maybe' is neither yes nor no" in wrong.err) == (2, True)
+    ran = desk.call("resume", run, "--answer", "3=no", "--break", "2", "--pause-expiry", "7d", "--json")
+    assert (ran.code, ran.object["outputs"]["2"]) == (3, "warm")
+    (wait,) = ran.object["waits"]
+    assert round(wait["expires"] - wait["opened"], 3) == 7 * 86400
+    assert desk.call("resume", run, "--json").object["outputs"]["3"] == "no"
+
+
+def test_a_restart_and_a_fork_take_answers_or_nobody(desk: Desk, server: ModelServer) -> None:
+    desk.write("asking.md", ASKING)
+    run = desk.call("run", "asking.md", "--answer", "2=warm", "--answer", "3=yes", "--json").object["run"]
+    again = desk.call("restart", run, "2", "--answer", "2=plain", "--json").object
+    assert (again["status"], again["outputs"]) == ("completed", {"1": "Reply number 1.", "2": "plain", "3": "yes"})
+    asked = desk.call("run", "asking.md", "--json").object["run"]
+    alone = desk.call("fork", asked, "2", "--unattended", "--json").object
+    assert (alone["status"], alone["outputs"]["2"], alone["outputs"]["3"]) == ("completed", "plain", "yes")
+    assert desk.call("show", asked, "--json").object["status"] == "awaiting_input"
+    assert len(server.requests) == 2
+    assert "there is no such step" in desk.call("fork", asked, "2", "--answer", "9=x").err
+
+
+def test_without_a_person_a_question_is_not_resumed(desk: Desk) -> None:
+    desk.write("asking.md", ASKING)
+    run = desk.call("run", "asking.md", "--json").object["run"]
+    ran = desk.call("resume", run)
+    assert (ran.code, f"`cuebook answer {run} VALUE` answers it." in ran.err) == (2, True)
+
+
 def test_a_restart_is_a_new_run_that_keeps_earlier_steps(desk: Desk, server: ModelServer) -> None:
     run = desk.call("run", "tea.md", "--json").object["run"]
     ran = desk.call("restart", run, "3", "--json")

@@ -150,6 +150,65 @@ def test_a_branch_behind_a_branch_is_reached() -> None:
     assert prompts(last["ways"][0]["shown"]) == [("3a", "three")]
 
 
+RATED = """\
+# Rated
+
+## INPUTS
+
+- `k` (enum: a, b): K
+
+## STEP 1: Rate
+
+```if k == "a"```
+
+Rate it.
+
+@output(sev: enum, "low", "high")
+
+{more}```endif```
+
+## STEP 2: Act
+
+```if sev == ""```
+
+Nothing to do.
+
+```else```
+
+Act on {{{{sev}}}}.
+
+```endif```
+"""
+
+
+def whens(text: str, **inputs: str) -> list[tuple[str, list[str]]]:
+    """The ways of the last step, with the steps before that their prompts show."""
+    book = MARKDOWN.parse(text, "a.md")
+    rehearsal = rehearse(book, inputs, foresee(book, inputs))
+    ways = as_objects(rehearsal)[-1]["ways"]
+    assert "none of low, high" not in str(as_objects(rehearsal))
+    return [(way["when"], [one["system"].partition(",")[0] for one in way["shown"]]) for way in ways]
+
+
+def test_what_a_branch_sets_that_is_taken_for_certain_is_not_empty() -> None:
+    book = MARKDOWN.parse(RATED.format(more=""), "a.md")
+    foresight = foresee(book, {"k": "a"})
+    assert (foresight.forks, foresight.taken) == ({}, {0: 0, 1: 1})
+    assert foresee(book, {"k": "b"}).taken == {0: None, 1: 0}
+
+
+def test_what_every_branch_sets_is_not_empty() -> None:
+    more = '```else```\n\nGuess.\n\n@output(sev: enum, "low", "high")\n\n'
+    assert foresee(MARKDOWN.parse(RATED.format(more=more), "a.md"), {}).taken == {1: 1}
+
+
+def test_a_value_is_empty_only_where_the_branch_that_sets_it_is_not_taken() -> None:
+    assert whens(RATED.format(more="")) == [
+        ('sev == ""', [""]),
+        ("otherwise", ["Output of step 1a"]),
+    ]
+
+
 def test_one_variable_decides_alike_in_every_step() -> None:
     block = '```if v == "a"```\n\nA{0}\n\n```elif v == "b"```\n\nB{0}\n\n```endif```\n\n'
     steps = "".join(f"## STEP {number}: X\n\n" + block.format(number) for number in (2, 3))

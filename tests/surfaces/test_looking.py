@@ -44,6 +44,25 @@ def test_events_are_shown_from_where_a_reader_left(desk: Desk, run: str) -> None
     assert "RunStarted" in lines[0]
 
 
+def test_past_events_have_the_names_of_the_format_and_whole_texts(desk: Desk, run: str) -> None:
+    named = [event for event in desk.call("events", run, "--json").events if "type" in event]
+    assert [(event["type"], event["event"]) for event in named] == [
+        ("content", "Performed"),
+        ("done", "StepFinished"),
+    ] * 3
+    assert [event["content"] for event in named[::2]] == ["Reply number 1.", "Reply number 2.", "Reply number 3."]
+    assert [event["status"] for event in named[1::2]] == ["completed"] * 3
+
+
+def test_a_run_that_waits_is_shown_with_what_it_takes(desk: Desk) -> None:
+    desk.write("q.md", '# Q\n\n## STEP 1: A\n\n@elicit(select, "Which?", "sky blue", "@rose", default:"@rose")\n')
+    run = desk.call("run", "q.md", "--json").object["run"]
+    shown = desk.call("show", run).out
+    assert "question:   Which?\nanswers:    sky blue, @rose; default '@rose'\nuntil:      " in shown
+    assert f"next:       cuebook answer {run} 'sky blue'|@@rose\n" in shown
+    assert desk.call("answer", run, "@@rose", "--json").object["output"] == "@rose"
+
+
 def test_a_journal_is_verified_and_a_changed_one_found_out(desk: Desk, run: str) -> None:
     ran = desk.call("verify", run)
     assert ran.code == 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.surfaces.desk import Desk
 from tests.surfaces.model_server import ModelServer
 
@@ -76,6 +78,25 @@ def test_events_are_lines_of_json(desk: Desk) -> None:
     assert all(event["id"] and event["run"] for event in ran.events)
 
 
+def test_events_carry_the_names_of_the_format(desk: Desk, server: ModelServer) -> None:
+    """Whoever selects the lines with these types has the format's events, in order, and nothing else."""
+    server.replies = ["Sencha it is.", "Hot.", 401]
+    ran = desk.call("run", "tea.md", "--events")
+    named = [event for event in ran.events if "type" in event]
+    ours = ("id", "run", "at", "event", "place", "data")
+    seeds = [{name: value for name, value in event.items() if name not in ours} for event in named]
+    order = list(dict.fromkeys((event["type"], event["step"]) for event in seeds))
+    assert order == [("content", "1"), ("done", "1"), ("content", "2"), ("done", "2"), ("error", "3")]
+    contents = [event for event in seeds if event["type"] == "content" and event["step"] == "1"]
+    assert "".join(event["content"] for event in contents) == "Sencha it is."
+    done = next(event for event in seeds if event["type"] == "done")
+    assert done.keys() == {"type", "step", "status", "tokens", "latency", "cost"}
+    assert (done["status"], done["tokens"]["input"], done["tokens"]["output"]) == ("completed", 10, 5)
+    assert seeds[-1].keys() == {"type", "step", "error", "code", "status"}
+    assert seeds[-1]["status"] == "failed"
+    assert all("event" in event and "id" in event for event in ran.events)
+
+
 def test_a_dry_run_shows_every_prompt_and_creates_nothing(bare_desk: Desk) -> None:
     before = bare_desk.files()
     ran = bare_desk.call("run", "tea.md", "--dry-run", "--kind", "{{kind}}")
@@ -127,3 +148,232 @@ def test_the_key_of_a_provider_comes_from_the_environment_and_is_never_shown(des
     assert b"sk-test" not in desk.store.read_bytes()
     assert "keyed         MY_SERVER_KEY           environment" in everything
     assert json.loads(desk.call("doctor", "--json").out)["ready"] is False  # the default model is not installed here
+
+
+# --- answers that are given beforehand ----------------------------------------------------------------------
+
+ASKING = """\
+# Asking
+
+## INPUTS
+
+- `often` (string: daily): How often
+
+## STEP 1: Tone
+
+@elicit(select, "How should it sound?", "warm", "plain", default:"plain")
+@output(tone)
+
+## STEP 2: Branch
+
+```if tone == "warm"```
+
+### STEP 2a: Extra
+
+@elicit(input, "Anything else?")
+@output(extra)
+
+```else```
+
+### STEP 2b: Sure
+
+@elicit(confirm, "Really plain?")
+@output(extra)
+
+```endif```
+
+## STEP 3: Write
+
+A {{tone}} letter, {{extra}}.
+
+## STEP 4: Often
+
+@elicit(select, "How often?", "{{often}}", "never")
+"""
+
+
+@pytest.fixture
+def asking(desk: Desk) -> Desk:
+    desk.write("asking.md", ASKING)
+    return desk
+
+
+@pytest.mark.parametrize(
+    ("args", "prompt", "last"),
+    [
+        (["--answer", "1=WARM", "--answer", "2a=a=b"], "A warm letter, a=b.", "never"),
+        (["--answer", "1=warm", "--answer", "2a=@note.txt"], "A warm letter, from a file.", "never"),
+        (["--answer", "1=warm", "--answer", "2a=@@home"], "A warm letter, @home.", "never"),
+        (["--answer", "1=plain", "--answer", "2b=n"], "A plain letter, no.", "never"),
+        (["--answer", "1=plain", "--answer", "2b=-"], "A plain letter, no.", "never"),
+        (["--answers", "answers.yaml"], "A plain letter, yes.", "never"),
+        (["--answers", "answers.json", "--answer", "1=warm"], "A warm letter, 7.", "never"),
+        (["--unattended"], "A plain letter, yes.", "daily"),
+        (["--unattended", "--answer", "1=warm"], "A warm letter, .", "daily"),
+    ],
+)
+def test_answers_can_be_given_beforehand(
+    asking: Desk, server: ModelServer, args: list[str], prompt: str, last: str
+) -> None:
+    asking.write("note.txt", "from a file")
+    asking.write("answers.yaml", "1: plain # a number is a label, too\n2b: true\n")
+    asking.write("answers.json", '{"1": "plain", "2a": 7}')
+    others = [] if "--unattended" in args else ["--answer", "4=never"]
+    ran = asking.call("run", "asking.md", *args, *others, "--json", stdin="no\n")
+    assert (ran.code, server.prompts, ran.object["output"]) == (0, [prompt], last)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--answer", "9=x"], "The answer for step 9: there is no such step. Steps that ask: 1, 2a, 2b, 4."),
+        (["--answer", "3=x"], "The answer for step 3: that step asks nothing. Steps that ask: 1, 2a, 2b, 4."),
+        (["--answer", "1"], "--answer 1: this is no STEP=VALUE. Write it as in --answer 2=yes."),
+        (["--answer", "=x"], "--answer =x: this is no STEP=VALUE."),
+        (
+            ["--answer", "1=loud"],
+            "The answer for step 1: 'loud' is not one of the options. Choose one of: warm, plain.",
+        ),
+        (["--answer", "2b=maybe"], "The answer for step 2b: 'maybe' is neither yes nor no. Answer yes or no."),
+        (["--answer", "2=more"], "The answer for step 2 would answer step 2b, too, and there 'more' is neither"),
+        (["--answer", "1=@nowhere"], "--answer 1: There is no file nowhere."),
+        (["--answers", "list.yaml"], "--answers: list.yaml is no table of names and values."),
+        (["--answers", "bad.json"], "--answers: bad.json:1: this is not JSON: "),
+        (["--answers", "half.json"], "The answer for step 1 is no valid text."),
+        (["--answers", "answers.yaml"], "The answer for step 1: 'loud' is not one of the options."),
+    ],
+)
+def test_an_answer_that_cannot_be_used_is_refused_before_the_start(asking: Desk, args: list[str], words: str) -> None:
+    asking.write("list.yaml", "- a\n")
+    asking.write("bad.json", "{")
+    asking.write("half.json", '{"1": "\\ud83d"}')
+    asking.write("answers.yaml", "1: loud\n")
+    ran = asking.call("run", "asking.md", *args)
+    assert (ran.code, ran.out, words in ran.err) == (2, "", True), ran.err
+    assert not asking.store.exists()
+
+
+def test_an_answer_of_a_step_fits_its_sub_steps_where_those_have_none_of_their_own(
+    asking: Desk, server: ModelServer
+) -> None:
+    ran = asking.call("run", "asking.md", "--answer", "2=yes", "--answer", "1=warm", "--answer", "4=never")
+    assert (ran.code, server.prompts) == (0, ["A warm letter, yes."])
+
+
+def test_options_that_only_the_run_knows_are_checked_when_they_are(asking: Desk) -> None:
+    ran = asking.call("run", "asking.md", "--unattended", "--answer", "4=hourly", "--json")
+    assert (ran.code, ran.object["error"]["code"]) == (1, "bad_answer")
+    assert "The answer given beforehand for step 4 does not fit" in ran.object["error"]["message"]
+
+
+def test_a_dry_run_knows_the_answers(asking: Desk) -> None:
+    assert asking.call("run", "asking.md", "--dry-run", "--answer", "1=loud").code == 2
+    ran = asking.call("run", "asking.md", "--dry-run", "--json", "--answer", "1=warm", "--unattended")
+    shown = {one["step"]: one for one in ran.object if "step" in one}
+    assert (ran.code, shown["1"]["answer"]) == (0, "warm")
+    assert "2a" in shown
+    assert "2b" not in shown
+
+
+def test_a_sub_step_can_be_a_breakpoint(asking: Desk) -> None:
+    ran = asking.call("run", "asking.md", "--answer", "1=plain", "--answer", "2b=y", "--break", "2b", "--json")
+    assert (ran.code, ran.object["waits"][0]["prompt"]) == (3, "Paused after step 2b.")
+    assert (
+        "there is no step 2c. The steps are 1, 2, 2a, 2b, 3, 4." in asking.call("run", "asking.md", "--break", "2c").err
+    )
+
+
+# --- options of a run ---------------------------------------------------------------------------------------
+
+
+def test_a_strict_run_fails_at_a_warning(desk: Desk, server: ModelServer) -> None:
+    desk.write("odd.md", "# Odd\n\n## STEP 1: A\n\nHello {{nobody}}.\n")
+    ran = desk.call("run", "odd.md", "--strict", "--json")
+    assert (ran.code, ran.object["error"]["code"], server.requests) == (1, "strict", [])
+    assert desk.call("run", "odd.md", "--strict", "--dry-run").code == 1
+    assert desk.call("run", "odd.md").code == 0
+    desk.write("odd.md", "# Odd\n\n## STEP 2: A\n\nHello.\n")
+    refused = desk.call("run", "odd.md", "--strict")
+    assert (refused.code, "Non-sequential step number: expected 1, got 2" in refused.err) == (2, True)
+
+
+def test_a_no_stops_a_run_that_is_told_so(asking: Desk, server: ModelServer) -> None:
+    args = ["run", "asking.md", "--answer", "1=plain", "--answer", "2b=no", "--answer", "4=never"]
+    ran = asking.call(*args, "--stop-on-no", "--json")
+    assert (ran.code, ran.object["status"], server.requests) == (5, "cancelled", [])
+    assert "'Really plain?' was no" in ran.object["error"]["message"]
+    assert asking.call(*args).code == 0
+
+
+# --- waiting ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "environ", "seconds"),
+    [
+        ([], {}, 24 * 3600),
+        (["--pause-expiry", "15m"], {}, 900),
+        (["--pause-expiry", "7d"], {"CUEBOOK_PAUSE_EXPIRY": "1h"}, 7 * 86400),
+        ([], {"CUEBOOK_PAUSE_EXPIRY": "1h"}, 3600),
+        (["--pause-expiry", "never"], {}, None),
+    ],
+)
+def test_pauses_and_questions_expire_after_a_day_unless_told_otherwise(
+    asking: Desk, args: list[str], environ: dict[str, str], seconds: float | None
+) -> None:
+    asking.environ |= environ
+    for command in (["tea.md", "--break", "1"], ["asking.md"]):
+        (wait,) = asking.call("run", *command, *args, "--json").object["waits"]
+        lasts = None if wait["expires"] is None else round(wait["expires"] - wait["opened"], 3)
+        assert lasts == seconds
+    wrong = asking.call("run", "tea.md", "--pause-expiry", "soon")
+    assert (wrong.code, "--pause-expiry: pause_expiry must be seconds, a time" in wrong.err) == (2, True)
+
+
+def test_an_expired_run_says_how_to_go_on(asking: Desk) -> None:
+    run = asking.call("run", "asking.md", "--pause-expiry", "0.01", "--json").object["run"]
+    ran = asking.call("resume", run)
+    if ran.code == 2:  # it had expired within the first call
+        ran = asking.call("show", run)
+    said = ran.out + ran.err
+    assert "The question was not answered in time." in said
+    assert f"cuebook retry {run}" in said
+    again = asking.call("retry", run, "--json")
+    assert again.code in (3, 5), "it waits once more, for as short a time"
+
+
+# --- exit codes ---------------------------------------------------------------------------------------------
+
+
+def test_every_exit_code_that_is_documented(asking: Desk, server: ModelServer) -> None:
+    desk = asking
+    desk.write("tool.md", '# T\n\n## STEP 1: A\n\n@tool(builtin, Bash, {"command": "ls"})\n')
+    documented = desk.call("--help").out
+    assert "0 completed, 1 failed, 2 bad input, 3 waits for a person, 4 paused by a budget," in " ".join(
+        documented.split()
+    )
+    policy = desk.config.parent / "policy.toml"
+
+    def code(*args: str) -> int:
+        return desk.call(*args).code
+
+    assert code("run", "tea.md") == 0
+    server.replies = [401]
+    assert code("run", "tea.md") == 1
+    assert code("run", "nowhere.md") == 2
+    assert code("run", "tea.md", "--zork") == 2
+    assert code("run", "asking.md") == 3, "a question"
+    assert code("run", "tea.md", "--break", "1") == 3, "a breakpoint"
+    assert code("run", "tool.md") == 3, "an approval"
+    assert code("run", "tea.md", "--budget-steps", "1") == 4
+    policy.write_text('[tools]\ndeny = ["*"]\n')
+    assert code("run", "tool.md") == 5, "denied by the policy"
+    policy.unlink()
+    waiting = [wait["run"] for wait in desk.call("inbox", "--json").object if wait["kind"] in ("approval", "question")]
+    kinds = {desk.call("show", run, "--json").object["waits"][0]["kind"]: run for run in waiting}
+    assert code("decide", kinds["approval"], "deny") == 5, "denied by a person"
+    assert code("cancel", kinds["question"]) == 5, "cancelled"
+    assert code("run", "tea.md", "--break", "1", "--pause-expiry", "0") in (3, 5)
+    expired = desk.call("runs", "--json").object[0]["run"]
+    assert code("resume", expired) in (2, 5)
+    assert desk.call("show", expired, "--json").object["status"] == "expired"

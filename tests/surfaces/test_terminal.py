@@ -3,74 +3,119 @@
 from __future__ import annotations
 
 import io
-import os
-import pty
 import re
-import subprocess
-import sys
-import threading
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from cuebook.kernel.context import Text as Told
-from cuebook.kernel.events import Planned, PlannedStep, StepFinished, StepStarted, TextChunk, TextReset
+from cuebook.kernel.effects import Reply, Usage
+from cuebook.kernel.events import (
+    ModelAsked,
+    Performed,
+    Planned,
+    PlannedStep,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+    Suspended,
+    TextChunk,
+    TextReset,
+)
 from cuebook.kernel.journal import Entry, Place
-from cuebook.surfaces.cli.terminal import Flow, Terminal, harmless
+from cuebook.kernel.run import RunRow, StepRow, Totals
+from cuebook.service import RunView
+from cuebook.surfaces.cli.plain import harmless
+from cuebook.surfaces.cli.progress import Progress, outcome_lines, plan_lines
+from cuebook.surfaces.cli.terminal import Flow, Terminal
 from tests.surfaces.desk import Desk
 from tests.surfaces.model_server import ModelServer
-
-
-def on_a_terminal(desk: Desk, *args: str) -> tuple[int, str]:
-    """Runs `cuebook` with a pseudo-terminal for stdin, stdout and stderr."""
-    ours, theirs = pty.openpty()
-    environ = {**desk.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "cuebook", *args], cwd=desk.work, env=environ, stdin=theirs, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    pieces: list[bytes] = []
-
-    def read() -> None:
-        while True:
-            try:
-                piece = os.read(ours, 65536)
-            except OSError:  # Linux reports the end of a terminal this way
-                return
-            if not piece:
-                return
-            pieces.append(piece)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    code = process.wait(60)
-    reader.join()
-    os.close(ours)
-    return code, b"".join(pieces).decode().replace("\r\n", "\n")
+from tests.surfaces.sitting import Screen, Sitting
 
 
 def test_a_run_streams_under_headings_and_ends_in_a_summary(desk: Desk, server: ModelServer) -> None:
     server.replies = ["Sencha it is.", "Hot \x1b]0;owned\x07and \x1b[2Jstrong.", "Served."]
-    code, seen = on_a_terminal(desk, "run", "tea.md")
-    assert code == 0
-    assert "\x1b]0;" not in seen
-    assert "\x1b[2J" not in seen
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", seen)
-    assert "Step 1 of 3  Choose ─" in plain
-    assert "Sencha it is.\n" in plain
-    assert "10 tokens in, 5 out, cost unknown" in plain
-    assert re.search(r"╭─+ completed ─+╮", plain)
-    assert re.search(r"│ steps +3 of 3 +│", plain)
-    assert re.search(r"│ again +cuebook show \w{10} +│", plain)
-    assert "\x1b[" in seen
+    with Sitting(desk, "run", "tea.md") as sitting:
+        assert sitting.ended() == 0
+        assert "\x1b]0;" not in sitting.raw
+        assert "\x1b[2J" not in sitting.raw
+        assert "\x1b[36m" in sitting.raw, "there are colours"
+        seen = sitting.text
+    assert re.match(r"Tea  test/echo-1, run \w{10}\n· 1  Choose\n· 2  Brew\n· 3  Serve\n\nStep 1 of 3  Choose ─", seen)
+    assert re.search(
+        r"Choose ─+\nSencha it is\.\n\d\.\d s, 10 tokens in, 5 out, cost unknown\n\nStep 2 of 3  Brew", seen
+    )
+    assert "Hot ]0;ownedand [2Jstrong.\n" in seen
+    assert re.search(r"╭─+ completed ─+╮", seen)
+    assert re.search(r"│ steps +3 of 3 +│\n│ model ", seen), "there is nothing to say of the steps"
+    assert re.search(r"│ again +cuebook show \w{10} +│", seen)
+    assert "in all" not in seen, "the line that says how far it is has left nothing behind"
+
+
+def test_how_far_it_is_stands_below_while_a_step_runs(desk: Desk, server: ModelServer) -> None:
+    line = "The kettle sings and the leaves unfold in the hot water"
+    server.replies = ["Sencha.", f"{line}. {line}.\n\n{line}.", "Served."]
+    server.hold_at = 2
+    with Sitting(desk, "run", "tea.md", width=76) as sitting:
+        assert server.holding.wait(30)
+        seen = sitting.until("step 2 of 3 writing, ")
+        last = seen.rstrip("\n").split("\n")[-1]
+        assert re.fullmatch(r"step 2 of 3 writing, \d+ s   tokens 10 in, ~6 out   cost unknown   in all \d+ s", last)
+        server.release()
+        assert sitting.ended() == 0
+        seen = sitting.text
+    wrapped = f"{line}. The kettle sings\n{line[17:]}.\n\n{line}.\n"
+    assert f"\n{wrapped}" in seen, "and the text is as it would be without it"
+    assert "in all" not in seen
+
+
+def test_there_is_no_such_line_where_the_cursor_cannot_move(desk: Desk) -> None:
+    ran = desk.call("run", "tea.md", "--live")
+    assert ran.code == 0
+    assert "\x1b" not in ran.out
+    assert "in all" not in ran.out
+    assert "Step 1 of 3  Choose ─" in ran.out
+    with Sitting(desk, "run", "tea.md", TERM="dumb") as sitting:
+        assert sitting.ended() == 0
+        assert "\x1b" not in sitting.raw
 
 
 def test_colours_can_be_turned_off(desk: Desk) -> None:
-    desk.environ["NO_COLOR"] = "1"
-    code, seen = on_a_terminal(desk, "run", "tea.md", "--break", "1")
-    assert code == 3
-    assert not re.search(r"\x1b\[[0-9;]*3[0-7]", seen)
-    assert "cuebook resume " in seen
+    with Sitting(desk, "run", "tea.md", "--break", "1", NO_COLOR="1") as sitting:
+        sitting.until("Enter goes on")
+        sitting.type("later\n")
+        assert sitting.ended() == 3
+        assert not re.search(r"\x1b\[[0-9;]*3[0-7]", sitting.raw)
+        assert "cuebook resume " in sitting.text
+
+
+def test_a_run_that_is_taken_up_again_shows_what_is_done(desk: Desk, server: ModelServer) -> None:
+    server.replies = ["Sencha.", 401, "Hot.", "Served."]
+    with Sitting(desk, "run", "tea.md") as sitting:
+        assert sitting.ended() == 1
+        assert re.search(r"│ +✓ 1  Choose +│\n│ +✗ 2  Brew  failed +│\n│ +– 3  Serve  skipped +│", sitting.text)
+        (run,) = re.findall(r"cuebook retry (\w+)", sitting.text)
+    with Sitting(desk, "retry", run) as sitting:
+        assert sitting.ended() == 0
+        seen = sitting.text
+    assert "\n✓ 1  Choose\n✗ 2  Brew\n– 3  Serve\n" in seen
+    assert re.search(r"\n\nStep 2 of 3  Brew ─+\nHot\.\n", seen), "the step has a heading though it began elsewhere"
+
+
+def test_a_branch_says_which_sub_step_it_is_at(desk: Desk) -> None:
+    branching = """# B\n\n## STEP 7: First\n\n```if nothing != "x"```\n\n### STEP 7a: Inner\n\nWork.\n\n```endif```
+\n## STEP 9: Last\n\n```if nothing == "x"```\n\nNever.\n\n```endif```\n"""
+    desk.write("branch.md", branching)
+    with Sitting(desk, "run", "branch.md") as sitting:
+        assert sitting.ended() == 0
+        seen = sitting.text
+    assert "Step 7 (1 of 2)  First ─" in seen
+    assert "Step 7a (1 of 2)  Inner ─" in seen
+    assert re.search(r"\nstep 7: \d\.\d s\n", seen)
+    assert seen.count("Reply number 1.") == 1
+    assert "Step 9 (2 of 2)  Last ─" in seen
+    assert re.search(r"│ +✓ 7a  Inner +│\n│ +– 9  Last  skipped +│", seen)
 
 
 def flowed(width: int, *pieces: str) -> str:
@@ -115,5 +160,131 @@ def test_a_step_that_another_process_did_is_shown_when_it_is_finished() -> None:
     assert "the reply begins again" in written.getvalue()
 
 
-def entry(event: Any) -> Entry:
-    return Entry("r", 1, 0.0, Place(), event)
+def test_a_step_that_is_left_out_is_told() -> None:
+    written = io.StringIO()
+    view = Terminal(console=Console(file=written, width=60, force_terminal=False))
+    view.see(entry(StepSkipped("3", "Serve", "nobody is thirsty")))
+    assert "Step 3  Serve ─" in written.getvalue()
+    assert "skipped: nobody is thirsty" in written.getvalue()
+
+
+def test_marks_are_plain_letters_where_there_are_no_others() -> None:
+    written = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
+    view = Terminal(console=Console(file=written, width=60, force_terminal=False))
+    view.begin("T", a_run(), [StepRow("", "1", 1, "A", "completed")], (PlannedStep("1", "A"), PlannedStep("2", "B")))
+    written.flush()
+    raw = written.buffer
+    assert isinstance(raw, io.BytesIO)
+    assert raw.getvalue().decode("ascii").splitlines()[1:] == ["+ 1  A", ". 2  B"]
+
+
+# --- how far a run is ---------------------------------------------------------------------------------------
+
+
+def test_what_was_used_adds_up_over_the_steps() -> None:
+    now = [0.0]
+    plan = (PlannedStep("1", "A"), PlannedStep("1", "B"), PlannedStep("2", "C"))
+    done = Totals(input=100, output=10, cost=0.5, seconds=7.0)
+    progress = Progress(a_run(totals=done), (), plan, clock=lambda: now[0])
+    assert not progress.running
+    progress.see(entry(StepStarted("1", "B"), Place(step="1", visit=2)))
+    progress.see(entry(ModelAsked("m/x", "", Told("?"), ""), Place(step="1", visit=2)))
+    now[0] = 3.0
+    assert progress.running
+    assert progress.line() == "step 1 (2 of 3) asking m/x, 3 s   tokens 100 in, 10 out   $0.5000   in all 10 s"
+    progress.see(TextChunk("r", 2, "1", 0, "x" * 40))
+    assert progress.line() == "step 1 (2 of 3) writing, 3 s   tokens 100 in, ~20 out   $0.5000   in all 10 s"
+    progress.see(TextReset("r", 2, "1"))
+    assert ", 10 out" in progress.line()
+    progress.see(entry(Performed(Reply(Told("x"), usage=Usage(5, 3, cost=0.25)), "")))
+    progress.see(entry(StepFinished("1")))
+    assert progress.line() == "step 1 (2 of 3), 3 s   tokens 105 in, 13 out   $0.7500   in all 10 s"
+    progress.see(entry(Performed(Reply(Told("x"), usage=Usage(1, 1, cost=None)), "")))
+    assert "$0.7500 and 1 call of unknown cost" in progress.line()
+    progress.see(entry(Suspended("paused", seconds=60.0)))
+    assert not progress.running
+
+
+def test_a_long_plan_is_kept_short() -> None:
+    plan = [PlannedStep(str(number), f"Step {number}") for number in range(1, 201)]
+    fresh = plan_lines(plan, [])
+    assert (len(fresh), fresh[0], fresh[-1]) == (11, "· 1  Step 1", "· and 190 more")
+    rows = [StepRow("", str(number), 1, status="completed") for number in range(1, 196)]
+    rows.append(StepRow("", "196", 1, status="awaiting_input"))
+    assert plan_lines(plan, rows) == [
+        "✓ 195 steps", "› 196  Step 196", "· 197  Step 197", "· 198  Step 198", "· 199  Step 199", "· 200  Step 200",
+    ]  # fmt: skip
+    assert plan_lines(plan[:12], rows) == [f"✓ {number}  Step {number}" for number in range(1, 13)]
+    assert plan_lines(plan, rows[:-1] + [StepRow("", str(n), 1, status="completed") for n in range(196, 201)]) == [
+        "✓ 200 steps"
+    ]
+
+
+def test_the_steps_are_listed_at_the_end_where_not_all_were_completed() -> None:
+    rows = [StepRow("", str(number), 1, f"S{number}", "completed") for number in range(1, 101)]
+    assert outcome_lines(rows) == []
+    rows[41].status = "failed"
+    for row in rows[42:]:
+        row.status = "skipped"
+    lines = outcome_lines(rows)
+    assert lines[:2] == ["✗ 42  S42  failed", "– 43  S43  skipped"]
+    assert lines[-1] == "… and 47 more"
+    assert len(lines) == 13
+    assert outcome_lines(rows[40:42]) == ["✓ 41  S41", "✗ 42  S42  failed"]
+    assert outcome_lines([StepRow("", "1", 1, "A", "failed")]) == [], "the box says it already"
+
+
+@pytest.mark.parametrize("width", [20, 40, 79, 80, 81, 200])
+def test_the_line_below_never_touches_the_text(width: int) -> None:
+    """Words of every length, cut anywhere, on terminals of every width: the text is as it is without the line."""
+    text = "a bb ccc\n" + "dddd " * 50 + "e" * 300 + " f\n\n" + "茶" * 70 + " g " + "hh " * 60
+    seen: list[str] = []
+    for below in (False, True):
+        screen = Screen(width)
+        file = Tty(screen) if below else io.StringIO()
+        console = Console(file=file, width=width, force_terminal=below, color_system=None, legacy_windows=False)
+        view = Terminal(console=console)
+        view.begin("T", a_run(), [])
+        view.see(entry(StepStarted("1", "A"), Place(step="1", visit=1)))
+        for start in range(0, len(text), 7):
+            view.see(TextChunk("r", 2, "1", start, text[start : start + 7]))
+            view.tick()
+        view.see(entry(StepFinished("1")))
+        view.end(RunView(a_run(status="completed"), [], [], {}, {}, None, None))
+        if not below:
+            assert isinstance(file, io.StringIO)
+            screen.write(file.getvalue().replace("\n", "\r\n"))
+        seen.append(screen.text)
+    assert seen[0] == seen[1]
+
+
+class Tty(io.StringIO):
+    """A file that is a terminal's."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__()
+        self._screen = screen
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self._screen.write(text.replace("\n", "\r\n"))
+        return len(text)
+
+
+def a_run(**more: Any) -> RunRow:
+    made = {
+        "id": "r",
+        "tenant": "",
+        "owner": "",
+        "dialect": "markdown",
+        "interpreter": 1,
+        "playbook": "",
+        "name": "t.md",
+    }
+    return RunRow(**made, created=0.0, updated=0.0, model="m/x", **more)  # type: ignore[arg-type]
+
+
+def entry(event: Any, place: Place | None = None) -> Entry:
+    return Entry("r", 1, 0.0, place or Place(), event)

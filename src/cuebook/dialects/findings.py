@@ -8,6 +8,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from cuebook.kernel.errors import told
+
 Severity = Literal["error", "warning", "note"]
 Codes = Mapping[str, tuple[Severity, str]]
 """The codes of a dialect, each with its severity and meaning. A code is never given another meaning."""
@@ -23,15 +25,17 @@ class Finding(msgspec.Struct, frozen=True):
     fix: str = ""
 
 
-def log_of(findings: Iterable[Finding], uri: str, codes: Codes) -> dict[str, Any]:
-    """The findings in one file as a SARIF 2.1.0 log."""
+def log_of(findings: Iterable[Finding], place: str, codes: Codes) -> dict[str, Any]:
+    """The findings in one file as a SARIF 2.1.0 log. `place` is a relative path, or a URI that begins with `file:///`."""
     findings = list(findings)
+    # A percent sign or a colon in a file's name would be read as a part of the URI.
+    uri = place if place.startswith("file:///") else quote(place, safe="/", errors="surrogateescape")
     used = sorted({finding.code for finding in findings})
     driver = {"name": "cuebook", "rules": [_rule(code, codes) for code in used]}
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "results": [_result(finding, used.index(finding.code), quote(uri, safe="/:%")) for finding in findings],
+        "results": [_result(finding, used.index(finding.code), uri) for finding in findings],
     }
     return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
 
@@ -49,6 +53,6 @@ def _result(finding: Finding, rule: int, uri: str) -> dict[str, Any]:
         "ruleId": finding.code,
         "ruleIndex": rule,
         "level": finding.severity,
-        "message": {"text": f"{finding.message} {finding.fix}".strip()},
+        "message": {"text": told(finding.message, finding.fix)},
         "locations": [{"physicalLocation": place}],
     }

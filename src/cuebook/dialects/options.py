@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from cuebook.kernel.effects import All, AskHuman, Branch, EffectFailed, Failed, Program
+from cuebook.kernel.effects import All, AskHuman, Branch, EffectFailed, Failed, Program, Reply
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import Warned
 
@@ -97,6 +97,8 @@ def _everywhere(asked: All, options: Mapping[str, Any]) -> All:
 def _stops(asked: Any, outcome: Any, options: Mapping[str, Any]) -> Failed | None:
     if options.get(STRICT.name) and isinstance(asked, Warned):
         return Failed("strict", asked.message, "Mend it, or run without --strict.")
+    if options.get(STRICT.name) and isinstance(outcome, Reply) and outcome.finish == "length":
+        return Failed("strict", "The reply was cut at the token limit.", "Raise max_tokens, or run without --strict.")
     if options.get(STOP_ON_NO.name) and _is_no(asked, outcome):
         return Failed("denied", f"The answer to '{asked.question[:200]}' was no, and that stops this run.")
     return None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from cuebook.dialects.options import Option
-from cuebook.kernel.effects import Program
-from cuebook.kernel.errors import BadInput
-from cuebook.kernel.events import PlannedStep
+from cuebook.kernel.effects import Program, QuestionType
+from cuebook.kernel.errors import BadInput, told
+from cuebook.kernel.events import PlannedStep, TextChunk, TextReset
+from cuebook.kernel.journal import Entry
+from cuebook.kernel.run import RunRow, Settings, WaitRow
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -35,9 +37,8 @@ class InvalidPlaybook(BadInput):
 
 def _line(name: str, problem: Problem, codes: bool) -> str:
     where = f"{name}:{problem.line}" if problem.line else name
-    stop = "." if problem.fix and problem.message[-1:].isalnum() else ""
     code = f" [{problem.code}]" if codes else ""
-    return f"{where}: {problem.message}{stop} {problem.fix}".rstrip() + code
+    return f"{where}: {told(problem.message, problem.fix)}{code}"
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -85,6 +86,59 @@ class Dialect(Protocol):
         self, document: Any, inputs: Mapping[str, Any], interpreter: int, options: Mapping[str, Any]
     ) -> Callable[[Any], Program[Any]]:
         """The function that starts the program at a state, or at its beginning."""
+
+
+# --- what a dialect may have besides ------------------------------------------------------------------
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What a step asks a person, as far as the playbook tells."""
+
+    type: QuestionType
+    options: tuple[str, ...] = ()
+
+
+class OutlinedStep(msgspec.Struct, frozen=True):
+    """A step or sub-step that stands in a playbook, whether or not a run comes to it."""
+
+    label: str
+    title: str = ""
+    within: str = ""
+    """The label of the step around it."""
+    question: Question | None = None
+
+
+@runtime_checkable
+class Outlining(Protocol):
+    """A dialect whose playbooks tell their steps and questions before they run."""
+
+    def outline(self, document: Any) -> tuple[OutlinedStep, ...]: ...
+
+
+@runtime_checkable
+class Exporting(Protocol):
+    """A dialect whose format says what the state of a run looks like outside of Cuebook."""
+
+    def state(
+        self,
+        row: RunRow,
+        document: Any,
+        entries: Iterable[Entry],
+        waits: Iterable[WaitRow],
+        text: str,
+        settings: Settings,
+    ) -> dict[str, Any]: ...
+
+
+@runtime_checkable
+class Publishing(Protocol):
+    """A dialect whose format has names of its own for what happens in a run."""
+
+    def published(self, event: Entry | TextChunk | TextReset) -> dict[str, Any]:
+        """The event as the format has it, with its name as `type`; empty where it has none for it."""
+
+
+# --- which dialects there are -------------------------------------------------------------------------
 
 
 def dialects() -> tuple[Dialect, ...]:

@@ -306,7 +306,8 @@ async def _perform(
         return Failed("no_performer", f"Nothing here can perform '{effect.kind}'.", fix="Configure it first.")
 
     def warn(code: str, message: str) -> None:
-        driver.scribe.note(Warned(code, message), Place(*key, attempt))
+        words = f"Step {key[1]}: {message}" if key[1] else message
+        driver.scribe.note(Warned(code, words), Place(*key, attempt))
 
     call = Call(
         run=driver.run_id,

@@ -18,6 +18,9 @@ Role = Literal["system", "user", "assistant", "tool"]
 INLINE_LIMIT = 2_000
 """Texts up to this many characters are stored within their record; longer ones once, by digest."""
 
+_STRETCH = 64
+"""So many blocks of a context are joined once and kept, so that reading it all again costs little."""
+
 
 def digest_of(value: str) -> str:
     return sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
@@ -93,12 +96,17 @@ class Block(msgspec.Struct, frozen=True):
 class Context:
     """Blocks in order. `add` gives a new context and leaves this one as it was."""
 
-    __slots__ = ("block", "digest", "head", "parent", "size")
+    __slots__ = ("_base", "_joined", "_lead", "block", "digest", "head", "parent", "size")
 
     def __init__(self, parent: Context | None = None, block: Block | None = None) -> None:
         self.parent = parent
         self.block = block
         self.size: int = 0 if parent is None else parent.size + 1
+        self._lead: Context | None = None if parent is None else parent._lead
+        if self._lead is None and parent is not None and block is not None and block.role != "system":
+            self._lead = parent
+        self._base: Context | None = parent if parent is None or parent.size % _STRETCH == 0 else parent._base
+        self._joined: str | None = None
         self.head = ""
         """The block as it is stored: what it follows, and its text by digest."""
         self.digest = ""
@@ -109,6 +117,33 @@ class Context:
 
     def add(self, role: Role, text: Text | str, *, calls: tuple[ToolCall, ...] = (), call_id: str = "") -> Context:
         return Context(self, Block(role, text if isinstance(text, Text) else Text(text), calls, call_id))
+
+    @property
+    def lead(self) -> Context:
+        """The longest beginning that consists of system blocks."""
+        return self if self._lead is None else self._lead
+
+    def joined(self) -> str:
+        """The texts of all blocks, a blank line between them."""
+        pieces: list[str] = []
+        node = self
+        while node._base is not None:
+            pieces.append(node._since_base())
+            node = node._base
+        return "\n\n".join(reversed(pieces))
+
+    def _since_base(self) -> str:
+        if self._joined is not None:
+            return self._joined
+        texts: list[str] = []
+        node: Context | None = self
+        while node is not None and node is not self._base and node.block is not None:
+            texts.append(str(node.block.text))
+            node = node.parent
+        joined = "\n\n".join(reversed(texts))
+        if self.size % _STRETCH == 0:
+            self._joined = joined
+        return joined
 
     def __iter__(self) -> Iterator[Block]:
         blocks: list[Block] = []

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import msgspec
 
 from cuebook.kernel.context import EMPTY, Context, Text, ToolCall
+from cuebook.kernel.errors import told
 
 T = TypeVar("T")
 
@@ -215,8 +216,8 @@ class RunPlaybook(Acting, frozen=True):
 
 
 class ReadSource(Effect, frozen=True):
-    """A text from outside: `file:PATH` below the root, `https://...`, `prompt:NAME` of the library, `skill:ID`, what a
-    skill brings, as JSON, or `tools:NAME`, the tools whose names fit, as JSON.
+    """A text from outside: `file:PATH` below the root, `https://...`, `prompt:NAME` of the library, `mcp:SERVER/NAME`, a
+    prompt of a tool server, `skill:ID`, what a skill brings, as JSON, or `tools:NAME`, the tools whose names fit, as JSON.
     """
 
     source: str
@@ -433,7 +434,7 @@ class Failed(Outcome, frozen=True):
     details: dict[str, Any] = {}
 
     def __str__(self) -> str:
-        return f"{self.message} {self.fix}".strip()
+        return told(self.message, self.fix)
 
 
 AnyEffect: TypeAlias = (

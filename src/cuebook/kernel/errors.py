@@ -8,6 +8,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 
+def told(message: str, fix: str) -> str:
+    """What happened and what to do next, one after the other."""
+    stop = "." if fix and message and message[-1] not in ".?!…:" else ""
+    return f"{message}{stop} {fix}".strip()
+
+
 class CuebookError(Exception):
     """Something went wrong."""
 
@@ -20,7 +26,7 @@ class CuebookError(Exception):
         super().__init__(self.message)
 
     def __str__(self) -> str:
-        return f"{self.message} {self.fix}".strip()
+        return told(self.message, self.fix)
 
 
 class BadInput(CuebookError):

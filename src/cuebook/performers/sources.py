@@ -1,7 +1,8 @@
-"""The performer of `ReadSource`: texts from files below a root, from the prompt library, from URLs, and lists of tools.
+"""The performer of `ReadSource`: texts from files below a root, from the prompt library, from URLs, from tool servers,
+and lists of tools.
 
-It decides where a source is and that it is a text. Requests are the HTTP performer's; what tools and skills there are
-is told by what it is given.
+It decides where a source is and that it is a text. Requests are the HTTP performer's; what tools, skills and prompts
+there are elsewhere is told by what it is given.
 """
 
 from __future__ import annotations
@@ -50,6 +51,15 @@ class SkillSource(Protocol):
     async def read(self, skill: str, call: Call) -> Source | Failed: ...
 
 
+class ServedPrompts(Protocol):
+    """Prompts that tool servers offer, each as `server/name`."""
+
+    async def describe(self, given: str) -> Description | Failed:
+        """What reading it would come to. It starts nothing."""
+
+    async def read(self, given: str, call: Call) -> str | Failed: ...
+
+
 _MOST_COMPARED = 2_000
 """Names that a missing one is compared with."""
 _TEXTUAL = ("json", "xml", "yaml", "javascript", "ecmascript", "toml", "markdown", "csv", "graphql", "x-sh", "sql")
@@ -67,6 +77,7 @@ class SourcePerformer:
         tools: ListTools | None = None,
         brought: BroughtTools | None = None,
         skills: SkillSource | None = None,
+        served: ServedPrompts | None = None,
         unfit: Callable[[Path], Failed | None] = lambda folder: None,
         max_bytes: int = MAX_BYTES,
     ) -> None:
@@ -77,6 +88,7 @@ class SourcePerformer:
         self._tools = tools
         self._brought = brought
         self._skills = skills
+        self._served = served
         self._unfit = unfit
         self._max_bytes = max_bytes
 
@@ -94,6 +106,8 @@ class SourcePerformer:
                     return await self._skills.describe(rest, settings)
                 case "tools" if effect.server is not None and self._brought is not None:
                     return await self._brought.describe_server(effect.server)
+                case "mcp" if self._served is not None:
+                    return await self._served.describe(rest)
                 case "tools":
                     return Description((Action("tool", rest, True),), f"List the tools {rest}")
         except BadInput as refused:
@@ -117,6 +131,8 @@ class SourcePerformer:
                     return await self._skills.read(rest, call)
                 case "tools" if effect.server is not None and self._brought is not None:
                     return _listed(await self._brought.specs(rest, effect.server))
+                case "mcp" if self._served is not None:
+                    return self._served_source(await self._served.read(rest, call), f"The prompt {rest}")
                 case "tools":
                     return await self._list_tools(rest)
         except BadInput as refused:
@@ -202,7 +218,15 @@ class SourcePerformer:
             fix=near or f"Write it as {name[:200]}{PROMPT_SUFFIXES[0]} into the prompt library.",
         )
 
-    # --- URLs and tools ---
+    # --- URLs, tool servers and tools ---
+
+    def _served_source(self, text: str | Failed, what: str) -> Source | Failed:
+        if isinstance(text, Failed):
+            return text
+        data = text.encode("utf-8", "replace")
+        if len(data) > self._max_bytes:
+            return _too_large(what, self._max_bytes)
+        return _source(data, what)
 
     async def _read_url(self, url: str, call: Call) -> Source | Failed:
         fetched = await self._http.fetch(_get(url), call, self._max_bytes)
@@ -218,7 +242,7 @@ class SourcePerformer:
                 details={"status": incoming.status},
             )
         if incoming.truncated:
-            return Failed("too_large", f"{where} is longer than {self._max_bytes} bytes.", fix="Read a smaller source.")
+            return _too_large(where, self._max_bytes)
         kind = incoming.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind and not kind.startswith("text/") and not any(word in kind for word in _TEXTUAL):
             return Failed("not_text", f"{where} is no text but {kind[:80]!a}.", fix="Read a source that is a text.")
@@ -289,11 +313,15 @@ def _not_text(what: str) -> Failed:
     return Failed("not_text", f"{what} is no text in UTF-8.", fix="Convert it to UTF-8 first.")
 
 
+def _too_large(what: str, limit: int) -> Failed:
+    return Failed("too_large", f"{what} is longer than {limit} bytes.", fix="Read a smaller source.")
+
+
 def _unknown_scheme(source: str) -> Failed:
     return Failed(
         "bad_source",
         f"The source {source[:200]!a} is none that can be read.",
-        fix="Use file:PATH, https://..., prompt:NAME, skill:ID or tools:NAME.",
+        fix="Use file:PATH, https://..., prompt:NAME, mcp:SERVER/NAME, skill:ID or tools:NAME.",
     )
 
 

@@ -336,6 +336,7 @@ def run(
     max_tokens: int | None = None,
     temperature: float | None = None,
     budget: Budget | None = None,
+    options: Mapping[str, Any] | None = None,
     on_event: Observer | None = None,
 ) -> Result:
     """Runs a playbook until it ends, or waits for someone.
@@ -346,6 +347,8 @@ def run(
     - `tools`: Python functions that the playbook calls by `@tool(python, name)`. They pass the gate like all others: what
       does not say that it only reads (`tool(f, reads_only=True)`) waits for an approval, unless a policy allows it.
     - `store`: the file or store that keeps the run; otherwise the configured one, which the command line sees, too.
+    - `options`: `strict` (a warning fails the run), `stop_on_no` (a confirmation that is answered with no stops it), and
+      what the dialect has of its own.
     - `on_event` is called with everything that happens, as it happens.
 
     Whatever the settings leave open is configured as for the command line.
@@ -362,6 +365,7 @@ def run(
         max_tokens=max_tokens,
         temperature=temperature,
         budget=budget,
+        options=options,
         on_event=on_event,
     )
     return _finished(work, "arun")
@@ -380,6 +384,7 @@ async def arun(
     max_tokens: int | None = None,
     temperature: float | None = None,
     budget: Budget | None = None,
+    options: Mapping[str, Any] | None = None,
     on_event: Observer | None = None,
 ) -> Result:
     """As `run`, from a coroutine."""
@@ -394,6 +399,7 @@ async def arun(
         "answers": given,
         "unattended": unattended,
         "breakpoints": paused,
+        "options": dict(options or {}),
         **({"budget": budget} if budget is not None else {}),
     }
 

@@ -40,10 +40,10 @@ from cuebook.performers.addresses import parse_url
 from cuebook.performers.agent_tools import SearchProvider, agent_tools
 from cuebook.performers.commands import CommandPerformer
 from cuebook.performers.http import HttpPerformer
-from cuebook.performers.mcp import McpServer, McpTools, checked_client
+from cuebook.performers.mcp import McpPrompts, McpServer, McpTools, checked_client
 from cuebook.performers.python import python_tool
 from cuebook.performers.skills import Configured, Skills
-from cuebook.performers.sources import BroughtTools, ListTools, SourcePerformer
+from cuebook.performers.sources import BroughtTools, ListTools, ServedPrompts, SourcePerformer
 from cuebook.performers.tools import SimpleTool, Tool, Toolbox
 from cuebook.surfaces.keys import Keys, backend
 
@@ -115,15 +115,19 @@ class Reaching:
         taken = {tool.spec.name for tool in tools}
         # What the user calls by the name of a skill's tool is used instead of it.
         tools += [tool for tool in self.skills.tools(self.http, self._reveal) if tool.spec.name not in taken]
-        self.tools = Toolbox(
-            tools, self._servers(workspace), lambda spec: self._mcp_tools(self._brought(spec), workspace)
-        )
+        servers = self._servers(workspace)
+        self.tools = Toolbox(tools, servers, lambda spec: self._mcp_tools(self._brought(spec), workspace))
         made[CallTool] = self.tools
-        made[ReadSource] = self.sources(self.tools.specs, self.tools)
+        made[ReadSource] = self.sources(self.tools.specs, McpPrompts(servers), self.tools)
         return made
 
-    def sources(self, tools: ListTools | None = None, brought: BroughtTools | None = None) -> SourcePerformer:
-        """Reads texts, and tells what tools there are if it is told how."""
+    def sources(
+        self,
+        tools: ListTools | None = None,
+        served: ServedPrompts | None = None,
+        brought: BroughtTools | None = None,
+    ) -> SourcePerformer:
+        """Reads texts; those of tool servers, and what tools there are, if it is told how."""
         workspace: Path = self.config.get("workspace")
         prompts: Path | None = self.config.get("prompts")
         return SourcePerformer(
@@ -133,6 +137,7 @@ class Reaching:
             tools=tools,
             brought=brought,
             skills=self.skills,
+            served=served,
             unfit=lambda folder: self.unfit(folder, "The playbook's folder"),
         )
 

@@ -11,12 +11,10 @@ from typing import Any, get_args
 
 import msgspec
 
-from cuebook.dialects.values import Value
-from cuebook.dialects.wording import meant
 from cuebook.kernel.events import RunStatus
 from cuebook.performers.models.port import ErrorKind, Finish, ModelError
 from cuebook.performers.models.scripted import Line, Says
-from cuebook.testing.reading import Reader
+from cuebook.testing.reading import Node, Reader, meant
 
 STATUSES: tuple[str, ...] = tuple(status for status in get_args(RunStatus) if status not in ("pending", "running"))
 ERRORS: tuple[str, ...] = get_args(ErrorKind)
@@ -124,7 +122,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     expect: Expected = Expected()
 
 
-def cases_in(root: Value, reader: Reader, folder: Path, steps: Collection[str] | None) -> tuple[Case, ...]:
+def cases_in(root: Node, reader: Reader, folder: Path, steps: Collection[str] | None) -> tuple[Case, ...]:
     """The cases of a file. `steps` are the playbook's labels, or None where it cannot be parsed."""
     reading = _Cases(reader, folder, steps)
     if root.kind != "seq" or not root.items:
@@ -140,8 +138,8 @@ class _Cases:
         self._steps = steps
         self._names: dict[str, int] = {}
 
-    def case(self, node: Value) -> Case:
-        readers: dict[str, Callable[[Value], Any]] = {
+    def case(self, node: Node) -> Case:
+        readers: dict[str, Callable[[Node], Any]] = {
             "inputs": self._values("inputs"),
             "model": lambda one: self._reader.text(one, "model"),
             "recorded": self._recorded,
@@ -162,7 +160,7 @@ class _Cases:
         made.setdefault("expect", Expected(line=node.line))
         return Case(name=self._name(fields.get("name"), node), line=node.line, **made)
 
-    def _name(self, given: Value | None, case: Value) -> str:
+    def _name(self, given: Node | None, case: Node) -> str:
         name = self._reader.text(given, "name").strip() if given is not None else ""
         if not name:
             self._reader.wrong(case.line, "A case needs a name.", "Write it as 'name: what it shows'.")
@@ -173,24 +171,22 @@ class _Cases:
 
     # --- what a run is given ---
 
-    def _values(self, what: str) -> Callable[[Value], dict[str, Any]]:
-        def read(node: Value) -> dict[str, Any]:
-            # Numbers stay as they are written: 1.10 is not 1.1 in a prompt.
-            fields = self._reader.fields(node, what)
-            return {name: one.text if one.kind == "float" else one.plain for name, one in fields.items()}
+    def _values(self, what: str) -> Callable[[Node], dict[str, Any]]:
+        def read(node: Node) -> dict[str, Any]:
+            return {name: one.written for name, one in self._reader.fields(node, what).items()}
 
         return read
 
-    def _replies(self, node: Value, made: dict[str, Any]) -> None:
+    def _replies(self, node: Node, made: dict[str, Any]) -> None:
         if node.kind == "map":
             made["step_replies"] = self._by_step("replies", self._said_in_turn)(node)
         else:
             made["replies"] = self._said_in_turn(node)
 
-    def _said_in_turn(self, node: Value) -> tuple[Said, ...]:
+    def _said_in_turn(self, node: Node) -> tuple[Said, ...]:
         return tuple(self._said(one) for one in self._reader.several(node))
 
-    def _said(self, node: Value) -> Said:
+    def _said(self, node: Node) -> Said:
         if node.kind != "map":
             return Said(self._reader.text(node, "a reply"))
         fields = self._reader.table(node, ["text", "finish", "error", "kind"], "a reply")
@@ -204,23 +200,23 @@ class _Cases:
             self._reader.wrong(node.line, "'kind' is the kind of an error.", "Add 'error: MESSAGE'.")
         return Said(**texts)
 
-    def _recorded(self, node: Value) -> Path:
+    def _recorded(self, node: Node) -> Path:
         given = self._reader.text(node, "recorded")
         if not given:
             self._reader.wrong(node.line, "'recorded' names no file.")
         return self._folder / given
 
-    def _tools(self, node: Value) -> dict[str, tuple[ToolSaid, ...]]:
+    def _tools(self, node: Node) -> dict[str, tuple[ToolSaid, ...]]:
         fields = self._reader.fields(node, "tools")
         return {name: tuple(map(_tool_said, self._reader.several(one))) for name, one in fields.items()}
 
-    def _prompts(self, node: Value) -> dict[str, str]:
+    def _prompts(self, node: Node) -> dict[str, str]:
         return {name: self._reader.text(one, "a prompt") for name, one in self._reader.fields(node, "prompts").items()}
 
     # --- what it must come to ---
 
-    def _expected(self, node: Value) -> Expected:
-        readers: dict[str, Callable[[Value], Any]] = {
+    def _expected(self, node: Node) -> Expected:
+        readers: dict[str, Callable[[Node], Any]] = {
             "status": self._status,
             "refused": self._words("refused"),
             "error": self._words("error"),
@@ -247,13 +243,13 @@ class _Cases:
             self._reader.wrong(node.line, f"A run that is refused has no {others}.", "Expect nothing but 'refused'.")
         return Expected(line=node.line, **made)
 
-    def _status(self, node: Value) -> Listed:
+    def _status(self, node: Node) -> Listed:
         return Listed(node.line, (self._reader.choice(node, "status", STATUSES),))
 
-    def _words(self, what: str, *, exactly: bool = False) -> Callable[[Value], Words]:
+    def _words(self, what: str, *, exactly: bool = False) -> Callable[[Node], Words]:
         """A plain text is what must be held, or where `exactly` is meant, what it must be."""
 
-        def read(node: Value) -> Words:
+        def read(node: Node) -> Words:
             if node.kind != "map":
                 if exactly:
                     return Words(node.line, equals=self._reader.text(node, what))
@@ -269,32 +265,32 @@ class _Cases:
 
         return read
 
-    def _variables(self, node: Value) -> dict[str, Words]:
+    def _variables(self, node: Node) -> dict[str, Words]:
         read = self._words("a variable", exactly=True)
         return {name: read(one) for name, one in self._reader.fields(node, "variables").items()}
 
-    def _system(self, node: Value) -> dict[str, Words]:
+    def _system(self, node: Node) -> dict[str, Words]:
         read = self._words("system")
         if node.kind == "map" and not {"equals", "contains", "not_contains"} & set(node.fields):
             return self._by_step("system", read)(node)
         return {"": read(node)}
 
-    def _artifact(self, node: Value) -> Artifact:
+    def _artifact(self, node: Node) -> Artifact:
         if node.kind != "map":
             return Artifact(Words(node.line, equals=self._reader.text(node, "artifact")))
         fields = self._reader.table(node, ["equals", "contains", "not_contains", "type"], "artifact")
         kind = self._reader.text(fields.pop("type"), "type") if "type" in fields else None
         if not fields:
             return Artifact(Words(node.line), kind)
-        words = self._words("artifact")(Value(node.line, "map", fields=fields, lines=node.lines))
+        words = self._words("artifact")(Node(node.line, "map", fields=fields, lines=node.lines))
         return Artifact(words, kind)
 
-    def _questions(self, node: Value) -> Listed | dict[str, Words]:
+    def _questions(self, node: Node) -> Listed | dict[str, Words]:
         if node.kind == "map":
             return self._by_step("questions", self._words("a question"))(node)
         return self._listed_steps("questions")(node)
 
-    def _calls(self, node: Value) -> tuple[Called, ...]:
+    def _calls(self, node: Node) -> tuple[Called, ...]:
         found = []
         for one in self._reader.several(node):
             for tool, arguments in self._reader.fields(one, "a call").items():
@@ -304,8 +300,8 @@ class _Cases:
 
     # --- steps ---
 
-    def _by_step(self, what: str, read: Callable[[Value], Any]) -> Callable[[Value], dict[str, Any]]:
-        def by_step(node: Value) -> dict[str, Any]:
+    def _by_step(self, what: str, read: Callable[[Node], Any]) -> Callable[[Node], dict[str, Any]]:
+        def by_step(node: Node) -> dict[str, Any]:
             fields = self._reader.fields(node, what)
             for label in fields:
                 self._check_step(label, node.lines[label])
@@ -313,8 +309,8 @@ class _Cases:
 
         return by_step
 
-    def _labels(self, what: str) -> Callable[[Value], tuple[str, ...]]:
-        def labels(node: Value) -> tuple[str, ...]:
+    def _labels(self, what: str) -> Callable[[Node], tuple[str, ...]]:
+        def labels(node: Node) -> tuple[str, ...]:
             found = []
             for one in self._reader.several(node):
                 found.append(self._reader.text(one, what))
@@ -323,7 +319,7 @@ class _Cases:
 
         return labels
 
-    def _listed_steps(self, what: str) -> Callable[[Value], Listed]:
+    def _listed_steps(self, what: str) -> Callable[[Node], Listed]:
         return lambda node: Listed(node.line, self._labels(what)(node))
 
     def _check_step(self, label: str, line: int) -> None:
@@ -331,7 +327,7 @@ class _Cases:
             self._reader.wrong(line, f"The playbook has no step {label}.", meant(label, self._steps))
 
 
-def _tool_said(node: Value) -> ToolSaid:
+def _tool_said(node: Node) -> ToolSaid:
     if node.kind == "map" and set(node.fields) == {"error"} and node.fields["error"].is_scalar:
         return ToolSaid(node.fields["error"].text, is_error=True)
     return ToolSaid(node.plain)

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.wording import meant
 from cuebook.testing.cases import Called, Expected, Listed, Words
+from cuebook.testing.reading import meant
 from cuebook.testing.stage import Asked, ToolRequest
 
 

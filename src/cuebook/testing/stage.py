@@ -13,7 +13,6 @@ from urllib.parse import unquote
 import msgspec
 
 from cuebook.config import project_file
-from cuebook.dialects.wording import meant
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import AskModel, CallTool, Effect, Failed, ReadSource, Reply, Source, ToolResult
 from cuebook.kernel.ports import Call, Performer
@@ -23,6 +22,7 @@ from cuebook.performers.models.scripted import Line, ScriptedModel
 from cuebook.performers.sources import SourcePerformer
 from cuebook.testing import model_performer
 from cuebook.testing.cases import Case
+from cuebook.testing.reading import meant
 
 
 class Asked(msgspec.Struct, frozen=True):

@@ -340,6 +340,13 @@ async def test_a_condition_on_an_input_is_known_before_whatever_the_step_stores(
     assert (await bench.state(row.id))["named_outputs"] == {"kind": "b"}
 
 
+async def test_a_step_that_only_branches_means_what_an_earlier_one_has_set(store: Store) -> None:
+    text = '# O\n\n## STEP 1: A\n\nA\n\n@output(kind)\n\n## STEP 2: B\n\n```if kind == "bug"```\n\nMend.\n\n```endif```\n\n@output(kind)\n\n## STEP 3: C\n\n{{kind}}\n'
+    bench = Bench(store, ["bug", "mended", "End"])
+    await bench.run(text)
+    assert bench.prompts == ["A", "Mend.", "mended"], "and keeps what its branch comes to"
+
+
 async def test_a_condition_may_ask_for_an_answer(store: Store) -> None:
     text = '# A\n\n## STEP 1: Ask\n\n@elicit(confirm, "Really?")\n\n```if __elicit_step_1 == "yes"```\n\nDo it.\n\n```else```\n\nLeave it.\n\n```endif```\n'
     bench = Bench(store, ["Left"])

@@ -16,6 +16,7 @@ INPUTS = "# Tea\n\n## INPUTS\n\n- `kind` (enum: green, black): Which\n- `hot` (b
 START = 8
 """The line of the step's heading below the inputs."""
 USES = "Brew {{kind}}, {{hot}}.\n"
+GREEN = '```if kind == "green"```'
 
 
 def found(text: str, *, notes: bool = False) -> list[tuple[str, int | None]]:
@@ -112,6 +113,13 @@ Headless, with {{{{__elicit_step_2}}}}.
         ("### STEP 2: Serve", "Write it as '## STEP 2: Serve'."),
         ("## STEP 2", "Write it as '## STEP 2: Title'."),
         ("## STEP 2a: Serve", "Write it as '### STEP 2a: Serve'."),
+        ("## STEPS 2: Serve", "Write it as '## STEP 2: Serve'."),
+        ("## **STEP 2: Serve**", "Write it as '## STEP 2: Serve'."),
+        ("## **Step 2**: Serve", "Write it as '## STEP 2: Serve'."),
+        ("## STEP: Serve", "Number it, as in '## STEP 1: Serve'."),
+        ("## STEP A: Serve", "Number it, as in '## STEP 1: Serve'."),
+        ("## Step two: Serve", "Number it, as in '## STEP 1: Serve'."),
+        ("## STEP NEXT: Serve", "Number it, as in '## STEP 1: Serve'."),
         (f"## STEP {'1' * 16}: Serve", f"Write it as '## STEP {'1' * 16}: Serve'."),
     ],
 )
@@ -125,7 +133,17 @@ def test_a_heading_that_is_nearly_a_sub_step() -> None:
     assert in_step('```if kind == "green"```', "### Step 1a: A", "a", "```endif```") == [("step_heading", 2)]
 
 
-@pytest.mark.parametrize("heading", ["### Step 1: Gather", "### Steps", "## Stepping stones", "#### step by step"])
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "### Step 1: Gather",
+        "### Steps",
+        "## Stepping stones",
+        "#### step by step",
+        "## Steps 1 to 3",
+        "## Step back: think",
+    ],
+)
 def test_a_heading_of_the_authors_own(heading: str) -> None:
     assert found(f"# Step 1: A title\n\n## STEP 1: Brew\n\nBrew.\n\n{heading}\n") == []
 
@@ -265,7 +283,7 @@ def test_a_directive_that_cannot_be_meant(line: str, code: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "Mail me@output(now).", "@mention", "Ask @tooling(x) for it.", '@elicit(input, "Say default: x")',
+        "Mail me@output(now).", "@mention", "@tool", "@Tools are fun.", "@prompt the user", "```python\n@tool\ndef f(): ...\n```", "Ask @tooling(x) for it.", '@elicit(input, "Say default: x")',
         "@prompt(file:prompts/{{kind}}.md)", "@prompt(library:{{kind}}-tea)", "@prompt(mcp:s/{{kind}})", "@prompt(bare)",
         "@prompt(file:a..b/c.md)", "@prompt({{kind}})",
     ],
@@ -318,113 +336,6 @@ def test_a_step_with_nothing_to_do(body: str) -> None:
     assert ("empty_step", 3) in found(f"# T\n\n## STEP 1: A\n\n{body}\n")
 
 
-# --- branches ---------------------------------------------------------------------------------------------
-
-GREEN = '```if kind == "green"```'
-
-
-@pytest.mark.parametrize(
-    ("lines", "codes"),
-    [
-        ((GREEN, "a"), [("missing_endif", 1)]),
-        (("```else```",), [("stray_marker", 1)]),
-        (("a", "```endif```"), [("stray_marker", 2)]),
-        ((GREEN, "a", "```endif```", '```elif kind == "black"```'), [("stray_marker", 4)]),
-        ((GREEN, "a", '```if hot == "true"```', "b", "```endif```", "```endif```"), [("nested_if", 3), ("stray_marker", 6)]),
-        ((GREEN, "a", "```endif```", '```if hot == "true"```', "b", "```endif```"), [("second_block", 4)]),
-        (("```if hot```", "a", "```else```", "b", "```endif```"), [("branch_marker", 1)]),
-        (("```if hot```", "a", "```endif```", "```endif```"), [("branch_marker", 1), ("stray_marker", 4)]),
-        ((GREEN, "a", "``` else ```", "b", "```endif```"), [("branch_marker", 3)]),
-        ((GREEN, "a", "```end if```"), [("branch_marker", 3)]),
-        (("### STEP 1a: A",), [("substep_outside", 1)]),
-        ((GREEN, "### STEP 2a: A", "a", "```endif```"), [("substep_label", 2)]),
-        ((GREEN, "### STEP 01a: A", "a", "```endif```"), []),
-        ((GREEN, "### STEP 1a: A", "a", "```else```", "### STEP 1a: B", "b", "```endif```"), [("substep_label", 5)]),
-        ((GREEN, "a", "### STEP 1a: A", "b", "```endif```"), [("text_before_substep", 1)]),
-        ((GREEN, "```else```", "a", "```endif```"), [("empty_branch", 1)]),
-        ((GREEN, "### STEP 1a: A", "", "```endif```"), [("empty_step", 2)]),
-        ((GREEN, "### STEP 1aa: A", "a", "```endif```"), [("step_heading", 2)]),
-    ],
-)  # fmt: skip
-def test_a_block_that_cannot_be_meant(lines: tuple[str, ...], codes: list[tuple[str, int]]) -> None:
-    assert in_step(*lines) == codes
-
-
-@pytest.mark.parametrize(
-    ("marker", "fix"),
-    [
-        ("```if hot```", '```if hot == "true"```'),
-        ("```if kind```", '```if kind == "green"```'),
-        ("```if other```", '```if other == "value"```'),
-        ("```if kind = 'black'```", '```if kind == "black"```'),
-        ("```If kind == \"black\"```", '```if kind == "black"```'),
-        ("```if kind == black", '```if kind == "black"```'),
-        ("```elseif kind is not “black”```", '```elif kind != "black"```'),
-        ("```else if kind != black```", '```elif kind != "black"```'),
-        ("```if kind > 5```", '```if name == "value"```'),
-        ("````else```", "```else```"),
-    ],
-)  # fmt: skip
-def test_a_marker_that_is_none_is_corrected(marker: str, fix: str) -> None:
-    one = the(f"{INPUTS}## STEP 1: A\n\n{USES}{marker}\nb\n", "branch_marker")
-    assert (one.severity, one.line, one.fix) == ("error", START + 3, f"Write {fix}.")
-
-
-def test_more_sub_steps_than_letters() -> None:
-    block = [f'```{"elif" if n else "if"} kind != "{n}"```\nx' for n in range(27)]
-    assert ("many_branches", -2) in in_step(*block, "```endif```")
-
-
-def reach(*conditions: str) -> list[tuple[str, int | None]]:
-    """The findings in a block with these conditions, by the number of the branch."""
-    words = ["if", *["elif"] * len(conditions)]
-    lines = [
-        "```else```" if condition == "else" else f"```{word} {condition}```"
-        for word, condition in zip(words, conditions, strict=False)
-    ]
-    return [(code, line) for code, line in in_step(*"\nx\n".join([*lines, "```endif```"]).split("\n"))]
-
-
-@pytest.mark.parametrize(
-    ("conditions", "codes"),
-    [
-        (('kind == "green"', 'kind == "black"', "else"), []),
-        (('kind == "green"', "else", 'kind == "black"'), [("unreachable_branch", 5)]),
-        (('kind == "green"', 'kind == "green"'), [("unreachable_branch", 3)]),
-        (('kind == "green"', 'kind != "green"', "else"), [("unreachable_branch", 5)]),
-        (('kind != "green"', 'kind == "black"'), [("unreachable_branch", 3)]),
-        (('kind != "green"', 'kind == "green"'), []),
-        (('kind == "green"', 'kind == "black"', 'kind != "green"'), [("unreachable_branch", 5)]),
-        (('kind == "red"', "else"), [("unknown_option", 1)]),
-        (('kind != "red"', "else"), [("unknown_option", 1)]),
-        (('hot == "yes"', "else"), [("unknown_option", 1)]),
-        (('hot == "true"', 'kind == "green"'), []),
-    ],
-)
-def test_a_branch_that_is_never_chosen(conditions: tuple[str, ...], codes: list[tuple[str, int]]) -> None:
-    assert reach(*conditions) == codes
-
-
-@pytest.mark.parametrize(
-    ("line", "variable", "good", "bad"),
-    [
-        ('@output(x: enum, "a", "b")', "x", "a", "c"),
-        ('@elicit(confirm, "?")', "__elicit_step_1", "yes", "true"),
-        ('@elicit(select, "?", "a")', "__elicit_step_1", "a", "b"),
-    ],
-)
-def test_the_values_of_an_output_are_known_too(line: str, variable: str, good: str, bad: str) -> None:
-    text = f'# T\n\n## STEP 1: A\n\na\n\n{line}\n\n## STEP 2: B\n\n```if {variable} == "%s"```\nx\n```endif```\n'
-    assert found(text % good) == []
-    assert found(text % bad) == [("unknown_option", 11)]
-
-
-def test_the_output_of_a_step_that_only_asks_is_the_answer() -> None:
-    text = '# T\n\n## STEP 1: A\n%s\n@elicit(confirm, "?")\n@output(x)\n\n## STEP 2: B\n\n```if x == "ok"```\nx\n```endif```\n'
-    assert found(text % "") == [("unknown_option", 10)]
-    assert found(text % "Words.") == []
-
-
 # --- variables --------------------------------------------------------------------------------------------
 
 
@@ -436,10 +347,11 @@ def test_the_output_of_a_step_that_only_asks_is_the_answer() -> None:
         ("@prompt({{knd}})", 9, 'Step 1 @prompt references undeclared variable "{{knd}}"'),
         ('@elicit(input, "{{knd}}?")', 17, 'Step 1 @elicit references undeclared variable "{{knd}}"'),
         ('```if knd == "a"```', 1, 'Undeclared branch variable: "knd"'),
+        ('  ```if knd == "a"```', 3, 'Undeclared branch variable: "knd"'),
     ],
 )
 def test_a_variable_that_nothing_declares(line: str, column: int, message: str) -> None:
-    end = "\nx\n```endif```" if line.startswith("`") else ""
+    end = "\nx\n```endif```" if "`" in line else ""
     one = the(f"{INPUTS}## STEP 1: A\n\n{line}{end}\n", "unknown_variable")
     assert (one.line, one.column, one.message, one.fix) == (START + 2, column, message, "Did you mean 'kind'?")
     assert one.severity == "warning"
@@ -510,11 +422,19 @@ def test_a_placeholder_that_is_nearly_one() -> None:
     assert (one.line, one.column, one.fix) == (11, 5, "Write {{kind}}.")
 
 
+def test_a_placeholder_in_a_condition() -> None:
+    text = f'{INPUTS}## STEP 1: A\n\n{USES}\n```if kind == "{{{{hot}}}}"```\n\nB\n\n```endif```\n'
+    found = [one for one in check(text, "t.md") if one.code == "placeholder"]
+    assert [(one.line, one.column, one.message) for one in found] == [
+        (12, 16, "{{hot}} in a condition is not filled in.")
+    ]
+
+
 # --- the table, and SARIF ---------------------------------------------------------------------------------
 
 
-def test_every_code_is_tested_above() -> None:
-    here = Path(__file__).read_text(encoding="utf-8")
+def test_every_code_is_tested() -> None:
+    here = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_check*.py"))
     assert [code for code in CODES if f'"{code}"' not in here] == []
 
 
@@ -535,6 +455,22 @@ def test_findings_as_sarif() -> None:
         "artifactLocation": {"uri": "my%20playbooks/tea.md"},
         "region": {"startLine": 5, "startColumn": 11},
     }
+
+
+@pytest.mark.parametrize(
+    ("path", "uri"),
+    [
+        ("100%.md", "100%25.md"),
+        ("a%41.md", "a%2541.md"),
+        ("a:b.md", "a%3Ab.md"),
+        ("deep/ä?#.md", "deep/%C3%A4%3F%23.md"),
+        ("\udcff.md", "%FF.md"),
+        ("file:///tmp/a%20b.md", "file:///tmp/a%20b.md"),
+    ],
+)
+def test_the_name_of_a_file_is_a_uri_in_sarif(path: str, uri: str) -> None:
+    (result,) = sarif(check("", "tea.md"), path)["runs"][0]["results"]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == uri
 
 
 def test_a_finding_without_a_line_has_no_region_in_sarif() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cuebook.dialects.markdown import convert
 from cuebook.dialects.markdown.convert import Unwritable, from_json, result_object, to_json
 from cuebook.dialects.markdown.parse import parse, read
 from cuebook.dialects.registry import InvalidPlaybook
@@ -220,6 +222,21 @@ def test_most_definitions_can_be_written() -> None:
 def test_beyond_z_a_branch_is_written_without_a_heading() -> None:
     block = "\n".join(f'```{"elif" if n else "if"} kind == "{n}"```\nx{n}' for n in range(30))
     assert_survives(f"# Tea\n\n## STEP 1: Brew\n\n{block}\n```endif```\n")
+
+
+def test_what_fits_only_without_blank_lines_is_written_without_them() -> None:
+    block = '```if k == "a"```\nx\n```elif k == "b"```\n@output(y)\n```else```\nz\n```endif```\n'
+    text = "# Tea\nBrew.\n## SYSTEM\ns\n## INPUTS\n- `k` (enum: a, b)\n"
+    text += "".join(f"## STEP {number}: S\nt\n{block}" for number in range(1, 2_130))
+    assert 190_000 < len(text) < 200_000
+    assert_survives(text)
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS)
+def test_any_playbook_can_be_written_without_blank_lines(text: str) -> None:
+    with patch.object(convert, "SIZE_LIMIT", 0):
+        assert_survives(text)
 
 
 @pytest.mark.parametrize("heading", ["## INPUTS", "## STEP 3: No", "### STEP 1b: No", "# No"])

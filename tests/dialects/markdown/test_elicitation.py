@@ -307,6 +307,16 @@ async def test_a_placeholder_without_a_value_stays_in_the_question(store: Store)
     assert await bench.warnings(row.id) == ["Step 1: nothing is named 'who', so {{who}} was left."]
 
 
+async def test_an_answer_is_not_lost_where_the_text_comes_to_nothing(store: Store) -> None:
+    text = '# N\n\n## INPUTS\n\n- `notes` (string: none): x\n\n## STEP 1: Ask\n\n@elicit(input, "Which?")\n@output(way)\n\n{{notes}}\n'
+    bench = Bench(store)
+    row = await bench.run(text, {"notes": ""})
+    row = await bench.answer(row.id, "left")
+    assert (row.status, await bench.steps(row.id)) == ("completed", {"1": "completed"})
+    assert (await bench.values(row.id))["way"] == "left"
+    assert bench.prompts == []
+
+
 async def test_a_tool_leaves_no_question(store: Store) -> None:
     text = '# T\n\n## STEP 1: Call\n\n@tool(clock, now)\n@elicit(input, "When?")\n'
     bench = Bench(store, servers={"clock": {"now": lambda arguments: "noon"}})

@@ -42,6 +42,10 @@ FENCED = 'Here:\n\n```json\n{"f": "fenced"}\n```\n'
         ('{"f": ["a", 1, null]}', '["a",1,null]'),
         ('{"f": {"b": 1, "a": "ü"}}', '{"b":1,"a":"ü"}'),
         ('{"f": ""}', ""),
+        ('{"f": "two\nlines\tand a tab"}', "two\nlines\tand a tab"),
+        ('{"f": 1.50}', "1.5"),
+        ('{"f": 1e400} {"g": {"f": "finite"}}', "finite"),
+        ('```json\n{"g": [1, {"h": {}}], "f": ["a", {"b": []}]}\n```\nThat is all.', '["a",{"b":[]}]'),
         ('{\n  "f"\n:\n"x"}', "x"),
         ('{"f": "half \\ud83d pair \\ud83d\\ude00"}', "half � pair 😀"),
     ],
@@ -52,7 +56,7 @@ def test_a_field_is_found_wherever_it_stands(reply: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "reply", ["no JSON", "", '{"g": 1}', '{"f": NaN}', '{"f": 1', '"f"', '["f"]', '{"f": "x" "y"}']
+    "reply", ["no JSON", "", '{"g": 1}', '{"f": NaN}', '{"f": [-1e999]}', '{"f": 1', '"f"', '["f"]', '{"f": "x" "y"}']
 )
 def test_the_whole_reply_is_kept_where_there_is_no_such_field(reply: str) -> None:
     found = extracted(reply, "f")

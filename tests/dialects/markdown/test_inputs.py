@@ -44,6 +44,13 @@ def test_defaults_fill_what_is_not_given() -> None:
     assert accepted() == {"kind": "green", "cups": "2", "sweet": "false", "size": "small"}
 
 
+def test_a_default_that_does_not_fit_is_told_with_its_line() -> None:
+    book = parse("# T\n\n## INPUTS\n\n- `a` (number: x): A\n\n## STEP 1: B\n\nB\n", "t.md")
+    with pytest.raises(BadInput, match=r'^Wrong input: a must be a number, not "x" \(its default in line 5\)\.'):
+        accept(book, {})
+    assert accept(book, {"a": 1}) == {"a": "1"}
+
+
 def test_none_means_the_default() -> None:
     assert accepted(cups=None)["cups"] == "2"
 

@@ -169,7 +169,7 @@ def test_every_problem_is_told_at_once() -> None:
 
 
 def test_an_error_names_the_file_and_the_line() -> None:
-    with pytest.raises(InvalidPlaybook, match=r"^tea\.md:5: Invalid elicit default: \"x\" A confirm takes yes or no"):
+    with pytest.raises(InvalidPlaybook, match=r"^tea\.md:5: Invalid elicit default: \"x\"\. A confirm takes yes or no"):
         parse('# Tea\n\n## STEP 1: Brew\n\n@elicit(confirm, "?", default:"x")\n', "tea.md")
 
 
@@ -347,8 +347,12 @@ def test_a_prompt_keeps_its_whole_argument(argument: str) -> None:
 
 
 def test_a_prompt_from_nowhere_is_left_out() -> None:
-    made = step("a", "", "@prompt(https://example.org)", "", "b")
-    assert (made.content, made.prompt) == ("a\n\nb", None)
+    text = "# T\n\n## STEP 1: A\n\na\n\n@prompt(bare)\n\n@prompt(https://example.org)\n\nb\n"
+    parsed = read(text)
+    assert parsed.definition is not None
+    (made,) = parsed.definition.steps
+    assert (made.content, made.prompt) == ("a\n\nb", PromptUse("bare", 7)), "what is left out replaces nothing"
+    assert [(problem.line, problem.message) for problem in parsed.warnings] == [(9, 'Unknown prompt scheme: "https"')]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from cuebook.dialects.markdown.state import pause_state
 from cuebook.kernel.confinement import Limits
 from cuebook.kernel.effects import AskModel, CallTool, Effect, Failed, ReadSource, ToolResult, ToolSpec
 from cuebook.kernel.events import Warned
-from cuebook.kernel.ports import Call, Store
+from cuebook.kernel.ports import Call, Description, Store
 from cuebook.kernel.replay import Recorded
 from cuebook.kernel.run import RunRow, Settings, WaitRow
 from cuebook.performers.http import HttpPerformer
@@ -37,6 +37,9 @@ class Server:
 
     async def tools(self) -> list[Tool] | Failed:
         return list(self._tools.values())
+
+    async def describe(self) -> Description | Failed:
+        return Description((), "List its tools")
 
     async def close(self) -> None:
         return None
@@ -124,7 +127,7 @@ class Bench:
         return wait
 
     async def steps(self, run: str) -> dict[str, str]:
-        return {step.label: step.status for step in await self.store.steps(run)}
+        return {step.label: step.status for step in (await self.service.view(run)).steps}
 
     async def reasons(self, run: str) -> dict[str, str]:
         return {step.label: step.reason for step in await self.store.steps(run) if step.reason}

@@ -54,14 +54,23 @@ async def test_one_request_with_several_replies_gives_them_in_order_and_then_the
     assert texts == ["one", "two", "two"]
 
 
-async def test_errors_are_replayed_too(tmp_path: Path) -> None:
+async def test_a_failure_is_passed_on_and_not_kept(tmp_path: Path) -> None:
     cassette = tmp_path / "a.jsonl"
-    inner = ScriptedModel([ModelError("rate", "slow", status=429, retry_after=2.0)])
-    for given in (inner, None):
-        with pytest.raises(ModelError) as caught:
-            await chunks(RecordedModel(cassette, given), "hi")
-        error = caught.value
-        assert (error.kind, error.status, error.retryable, error.retry_after) == ("rate", 429, True, 2.0)
+    failing = ScriptedModel([ModelError("auth", "bad key", status=401)])
+    with pytest.raises(ModelError, match="bad key"):
+        await chunks(RecordedModel(cassette, failing), "hi")
+    assert not cassette.exists()
+    working = ScriptedModel(["Hello"])
+    first = await chunks(RecordedModel(cassette, working), "hi")
+    assert await chunks(RecordedModel(cassette), "hi") == first
+    assert len(working.requests) == 1
+
+
+async def test_a_failure_that_was_kept_once_is_asked_for_again(tmp_path: Path) -> None:
+    cassette = tmp_path / "a.jsonl"
+    digest = RecordedModel(cassette).digest(request("hi"))
+    cassette.write_text(f'{{"digest": "{digest}", "request": {{}}, "chunks": [], "error": {{"kind": "auth"}}}}\n')
+    assert len(await chunks(RecordedModel(cassette, ScriptedModel(["Hello"])), "hi")) == 2
 
 
 async def test_secrets_are_not_written_even_across_chunks(tmp_path: Path) -> None:

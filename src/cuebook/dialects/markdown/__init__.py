@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cuebook.dialects.markdown import interpret_1
 from cuebook.dialects.markdown.inputs import accept
+from cuebook.dialects.markdown.interpolate import placeholders
 from cuebook.dialects.markdown.interpret import interpret
-from cuebook.dialects.markdown.model import Book
+from cuebook.dialects.markdown.model import Book, Step
 from cuebook.dialects.markdown.parse import parse
+from cuebook.dialects.markdown.state import pause_state
+from cuebook.dialects.markdown.streaming import seed_events
 from cuebook.dialects.options import Option
+from cuebook.dialects.registry import OutlinedStep, Question
 from cuebook.kernel.effects import Program
 from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.events import TextChunk, TextReset
+from cuebook.kernel.journal import Entry
+from cuebook.kernel.run import RunRow, Settings, WaitRow
 
 _TITLE = re.compile(r"^#\s+\S", re.ASCII | re.MULTILINE)
 _STEP = re.compile(r"^##\s+STEP\s", re.ASCII | re.MULTILINE)
 
 
 class Markdown:
-    """Implements `registry.Dialect`."""
+    """Implements `registry.Dialect`, and all that a dialect may have besides."""
 
     name = "markdown"
     interpreter = 2
@@ -48,6 +55,39 @@ class Markdown:
                 fix="Upgrade Cuebook.",
             )
         return lambda state: program(document, inputs)
+
+    def outline(self, document: Book) -> tuple[OutlinedStep, ...]:
+        found: list[OutlinedStep] = []
+        for step in document.steps:
+            found.append(OutlinedStep(step.label, step.title, "", _question(step)))
+            for branch in step.branches:
+                found += [OutlinedStep(sub.label, sub.title, step.label, _question(sub)) for sub in branch.steps]
+        return tuple(found)
+
+    def state(
+        self,
+        row: RunRow,
+        document: Book,
+        entries: Iterable[Entry],
+        waits: Iterable[WaitRow],
+        text: str,
+        settings: Settings,
+    ) -> dict[str, Any]:
+        return pause_state(row, document, entries, waits, text, settings)
+
+    def published(self, event: Entry | TextChunk | TextReset) -> dict[str, Any]:
+        return next(iter(seed_events(event)), {})
+
+
+def _question(step: Step) -> Question | None:
+    """What the step asks; where only the run knows the options, anything may fit."""
+    asked = step.elicitation
+    if asked is None or step.tool is not None:
+        return None
+    if asked.type != "select":
+        return Question(asked.type)
+    unknown = any(True for option in asked.options for _ in placeholders(option))
+    return Question("select", asked.options) if asked.options and not unknown else Question("input")
 
 
 _INTERPRETERS = {1: interpret_1.interpret, Markdown.interpreter: interpret}

@@ -15,7 +15,7 @@ import msgspec
 from cuebook.dialects.markdown import directives
 from cuebook.dialects.markdown.branches import letters
 from cuebook.dialects.markdown.model import Book, Branch, DeclaredInput, Elicitation, Output, Step, ToolUse
-from cuebook.dialects.markdown.parse import Parsed, read
+from cuebook.dialects.markdown.parse import SIZE_LIMIT, Parsed, read
 from cuebook.dialects.registry import InvalidPlaybook, Problem
 
 Json = dict[str, Any]
@@ -193,6 +193,8 @@ def from_json(definition: Any, name: str = "definition") -> str:
     given = _given(definition, name)
     _refuse_branches(given, name)
     text = "\n\n".join(_sections(given)) + "\n"
+    if len(text.encode("utf-8", "surrogatepass")) > SIZE_LIMIT:
+        text = "\n".join(_sections(given, tight=True)) + "\n"
     parsed = read(text)
     if parsed.definition is None:
         raise Unwritable(name, [_explained(problem) for problem in parsed.errors])
@@ -236,18 +238,22 @@ def _refuse_branches(given: _Definition, name: str) -> None:
                     raise Unwritable(name, [Problem(message, code="unwritable")])
 
 
-def _sections(given: _Definition) -> Iterator[str]:
+def _sections(given: _Definition, tight: bool = False) -> Iterator[str]:
+    """The parts of the text, between which there may be blank lines. `tight` leaves out what the format fills in."""
     yield f"# {given.title}"
     if given.description:
         yield _prose(given.description)
     if given.system_prompt:
-        yield f"## SYSTEM\n\n{_prose(given.system_prompt)}"
+        yield "## SYSTEM"
+        yield _prose(given.system_prompt)
     if given.inputs:
-        yield "## INPUTS\n\n" + "\n".join(map(_input_line, given.inputs))
+        yield "## INPUTS"
+        yield "\n".join(map(_input_line, given.inputs))
     for step in given.steps:
-        yield from _step_parts(f"## STEP {step.number}: {step.title}", step)
+        yield from _step_parts(f"## STEP {step.number}: {step.title}", step, tight)
     if given.artifact_type:
-        yield f"## ARTIFACTS\n\ntype: {given.artifact_type}"
+        yield "## ARTIFACTS"
+        yield f"type: {given.artifact_type}"
 
 
 def _prose(text: str) -> str:
@@ -261,7 +267,7 @@ def _input_line(declared: _Input) -> str:
     return f"- `{declared.name}` ({spec})" + (f": {declared.description}" if declared.description else "")
 
 
-def _step_parts(heading: str, step: _Step) -> Iterator[str]:
+def _step_parts(heading: str, step: _Step, tight: bool) -> Iterator[str]:
     if heading:
         yield heading
     before = [line for line in (_prompt_line(step), _tool_line(step), _elicit_line(step)) if line]
@@ -274,7 +280,7 @@ def _step_parts(heading: str, step: _Step) -> Iterator[str]:
     for position, branch in enumerate(step.branches or []):
         yield _marker(position, branch.condition)
         for sub in branch.steps or []:
-            yield from _step_parts(_sub_heading(step, position, branch, sub), sub)
+            yield from _step_parts(_sub_heading(step, position, branch, sub, tight), sub, tight)
     if step.branches:
         yield "```endif```"
 
@@ -286,11 +292,13 @@ def _marker(position: int, condition: _Condition | None) -> str:
     return f'```{word} {condition.variable} {condition.operator} "{condition.value}"```'
 
 
-def _sub_heading(step: _Step, position: int, branch: _Branch, sub: _Step) -> str:
+def _sub_heading(step: _Step, position: int, branch: _Branch, sub: _Step, tight: bool) -> str:
     """None is needed where the format gives the same label and title by itself: beyond z that is the only way."""
     letter = letters(position)
     synthetic = (f"{step.number}{letter}", f"Branch {letter}")
-    if position >= 26 and len(branch.steps or []) == 1 and (sub.label, sub.title) == synthetic:
+    said = sub.content or sub.prompt_ref or sub.output_var or sub.elicitation or sub.tool_call
+    optional = position >= 26 or (tight and said)
+    if optional and len(branch.steps or []) == 1 and (sub.label, sub.title) == synthetic:
         return ""
     return f"### STEP {sub.label}: {sub.title}"
 

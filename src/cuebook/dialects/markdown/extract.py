@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import isfinite
 from typing import Any, NoReturn
 
 import msgspec
@@ -134,4 +135,10 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
+def _finite(literal: str) -> float:
+    value = float(literal)
+    return value if isfinite(value) else _refuse(literal)
+
+
+# Models write line breaks into strings, which JSON wants escaped; there is one way to understand them.
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite, strict=False)

@@ -62,7 +62,7 @@ WARNINGS = {
     "text_before_substep": "Text before the first sub-step of a branch is put before that sub-step's own.",
     "many_branches": "More than 26 sub-steps: there are no letters left to label them.",
     "unreachable_branch": "A branch that can never be chosen.",
-    "unknown_option": "A condition compares with a value that the variable never has.",
+    "unknown_option": "A condition compares with a value that is not among those of the variable.",
     "empty_branch": "A branch with nothing in it.",
     # values
     "used_before_set": "A variable is used before any step has set it.",
@@ -101,6 +101,6 @@ def found(code: str, message: str, line: int | None = None, column: int | None =
     return Finding(code, CODES[code][0], message, line, column if line else None, fix)
 
 
-def sarif(findings: Iterable[Finding], uri: str) -> dict[str, Any]:
-    """The findings in one file as a SARIF 2.1.0 log."""
-    return log_of(findings, uri, CODES)
+def sarif(findings: Iterable[Finding], place: str) -> dict[str, Any]:
+    """The findings in one file as a SARIF 2.1.0 log. `place` is a relative path, or a URI that begins with `file:///`."""
+    return log_of(findings, place, CODES)

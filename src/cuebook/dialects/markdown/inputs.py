@@ -37,9 +37,10 @@ def accept(book: Book, given: Mapping[str, Any]) -> dict[str, Any]:
             missing.append(declared)
             continue
         try:
-            accepted[declared.name] = _fitting(declared, value)
+            accepted[declared.name] = fitting(declared, value)
         except Unfit as why:
-            wrong.append(f"{declared.name} {why}")
+            own = f" (its default in line {declared.line})" if given.get(declared.name) is None else ""
+            wrong.append(f"{declared.name} {why}{own}")
     for name, value in given.items():
         if name not in accepted and value is not None and not any(name == one.name for one in book.inputs):
             try:
@@ -77,7 +78,8 @@ def as_text(value: Any) -> str:
         raise Unfit(f"is of type {type(value).__name__}, which has no text form") from None
 
 
-def _fitting(declared: DeclaredInput, value: Any) -> str:
+def fitting(declared: DeclaredInput, value: Any) -> str:
+    """The value as text; `Unfit` where its type is another."""
     text = as_text(value)
     match declared.type:
         case "number":

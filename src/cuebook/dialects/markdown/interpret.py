@@ -30,6 +30,7 @@ from cuebook.kernel.effects import (
     Resumed,
     ToolResult,
 )
+from cuebook.kernel.errors import told
 from cuebook.kernel.events import ArtifactMade, Planned, StepFinished, StepStarted, Warned
 
 Around = tuple[Piece, ...]
@@ -66,7 +67,7 @@ def interpret(book: Book, inputs: Inputs) -> Program[dict[str, Any]]:
 def _beforehand(book: Book, inputs: Inputs) -> Iterator[Warned]:
     for problem in book.warnings:
         where = f"Line {problem.line}: " if problem.line else ""
-        yield Warned("playbook", f"{where}{problem.message} {problem.fix}".rstrip())
+        yield Warned("playbook", f"{where}{told(problem.message, problem.fix)}")
     for message in unknown(book, inputs):
         yield Warned("unknown_input", message)
 
@@ -197,10 +198,11 @@ def _sub_steps(scope: Scope, steps: tuple[Step, ...], around: Around) -> Program
 def _ask_model(scope: Scope, step: Step, around: Around, answer: Text | None) -> Program[Text | Skipped]:
     """The model's reply; a person's answer takes its place where the step has nothing of its own to ask."""
     own = yield from _own_pieces(scope, step)
-    if answer is not None and not own:
-        yield from scope.keep_name(step, answer, f"the answer in step {step.label}")
-        return answer
-    return (yield from _send(scope, step, (*around, *own)))
+    sent = (yield from _send(scope, step, (*around, *own))) if own or answer is None else _NOTHING_TO_ASK
+    if answer is None or not isinstance(sent, Skipped):
+        return sent
+    yield from scope.keep_name(step, answer, f"the answer in step {step.label}")
+    return answer
 
 
 def _own_pieces(scope: Scope, step: Step) -> Program[Around]:

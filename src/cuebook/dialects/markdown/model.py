@@ -91,8 +91,12 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def branches_on_itself(self) -> bool:
-        """Whether a condition asks for this step's own output: then it runs before the branch is chosen."""
-        own = self.output.name if self.output is not None else ""
+        """Whether a condition asks for this step's own output: then it runs before the branch is chosen.
+
+        A step that does nothing but branch has no output before: there the condition means what an earlier step set.
+        """
+        does = self.content or self.prompt or self.elicitation or self.tool
+        own = self.output.name if self.output is not None and does else ""
         return bool(own) and any(b.condition is not None and b.condition.variable == own for b in self.branches)
 
 

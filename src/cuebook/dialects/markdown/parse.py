@@ -14,7 +14,7 @@ import msgspec
 from cuebook.dialects.markdown import sections
 from cuebook.dialects.markdown.branches import BranchDraft, StepDraft, content, draft, letters
 from cuebook.dialects.markdown.declarations import artifact_type, read_artifact_type, read_input
-from cuebook.dialects.markdown.directives import Directive
+from cuebook.dialects.markdown.directives import SCHEMES, Directive
 from cuebook.dialects.markdown.model import (
     ARTIFACT_TYPES,
     Book,
@@ -247,6 +247,10 @@ class _Reading:
             elif directive.flaw == "elicit_type":
                 message = f'Invalid elicit type: "{directive.said}"'
                 self.warnings.append(Problem(message, directive.line, "Use input, confirm or select.", "W5"))
+            elif directive.flaw == "prompt_scheme":
+                message = f'Unknown prompt scheme: "{directive.said}"'
+                fix = f"Use {', '.join(f'{scheme}:' for scheme in SCHEMES)} or a bare name."
+                self.warnings.append(Problem(message, directive.line, fix, "prompt_scheme"))
             elif directive.flaw == "elicit_default":
                 self._bad_default(directive)
         return Step(

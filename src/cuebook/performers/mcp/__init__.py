@@ -1,9 +1,10 @@
-"""Tools over the Model Context Protocol: servers that run as child processes, and servers on the network."""
+"""Tools and prompts over the Model Context Protocol: servers that run as child processes, and servers on the network."""
 
 from __future__ import annotations
 
 from cuebook.performers.mcp.client import McpTools, mcp_servers
 from cuebook.performers.mcp.network import checked_client
+from cuebook.performers.mcp.prompts import McpPrompts
 from cuebook.performers.mcp.server import McpServer
 
-__all__ = ["McpServer", "McpTools", "checked_client", "mcp_servers"]
+__all__ = ["McpPrompts", "McpServer", "McpTools", "checked_client", "mcp_servers"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -28,6 +28,8 @@ from cuebook.performers.tools import Tool, as_json, no_such_tool
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Listed
+
+T = TypeVar("T")
 
 Granted = Callable[[str, str], Awaitable[bool]]
 """Whether a person has agreed to a subject with this digest."""
@@ -120,6 +122,24 @@ class McpTools:
             trusts=(await self.trust(),),
         )
 
+    async def asked(self, seconds: float, ask: Callable[[Connection, float], Awaitable[T | Failed]]) -> T | Failed:
+        """What the server says to something that changes nothing and is done by the time given with the connection:
+        asked once more if the server is lost and there is time left.
+        """
+        launch = await self._launch()
+        if not await self._granted(launch.trust.subject, launch.trust.digest):
+            return _not_trusted(self.server)
+        clock = asyncio.get_running_loop().time
+        end = clock() + seconds
+        connection = await self._opened(launch, end, seconds)
+        if isinstance(connection, Failed):
+            return connection
+        answer = await ask(connection, end)
+        if not isinstance(answer, Failed) or connection.alive or clock() >= end:
+            return answer
+        connection = await self._opened(launch, end, seconds)
+        return connection if isinstance(connection, Failed) else await ask(connection, end)
+
     # --- for its tools ---
 
     async def call(self, tool: _Seen, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
@@ -153,10 +173,9 @@ class McpTools:
         end = clock() + allowed
         failed: Failed | None = None
         for _ in range(2):
-            connection = await self._connected(launch)
-            failed = await connection.ready(end - clock(), allowed)
-            if failed is not None:
-                return failed
+            connection = await self._opened(launch, end, allowed)
+            if isinstance(connection, Failed):
+                return connection
             listing = await connection.listing(end - clock(), allowed)
             if not isinstance(listing, Failed):
                 return connection, listing
@@ -165,6 +184,11 @@ class McpTools:
                 break
         assert failed is not None
         return failed
+
+    async def _opened(self, launch: Launch, end: float, allowed: float) -> Connection | Failed:
+        connection = await self._connected(launch)
+        failed = await connection.ready(end - asyncio.get_running_loop().time(), allowed)
+        return failed or connection
 
     async def _connected(self, launch: Launch) -> Connection:
         """The one connection there is; several who ask at once get the same."""
@@ -247,12 +271,7 @@ class _Unseen:
         )
 
     async def call(self, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
-        return Failed(
-            "not_trusted",
-            f"The tool server '{self._server.name}' is not the one that was agreed to, so it was not started.",
-            fix="Run the step again: you are asked about the server then.",
-            details={"server": self._server.name},
-        )
+        return _not_trusted(self._server)
 
 
 class _Seen:
@@ -310,6 +329,15 @@ def _tool_trust(name: str, identity: str, listed: Listed) -> Trust:
         prompt=f"The description of '{name}' has changed since it was first seen. Go on using it?",
         preview=preview,
         ask_first=False,
+    )
+
+
+def _not_trusted(server: McpServer) -> Failed:
+    return Failed(
+        "not_trusted",
+        f"The tool server '{server.name}' is not the one that was agreed to, so it was not started.",
+        fix="Run the step again: you are asked about the server then.",
+        details={"server": server.name},
     )
 
 

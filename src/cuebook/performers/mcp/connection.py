@@ -18,19 +18,24 @@ from cuebook.performers.mcp.results import readable
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp_types import CallToolResult
+    from mcp_types import CallToolResult, GetPromptResult
+    from mcp_types import Prompt as ListedPrompt
     from mcp_types import Tool as Listed
 
 T = TypeVar("T")
+Fetch = Callable[["Client"], Awaitable[dict[str, T]]]
 
 _MOST_PAGES = 50
-_MOST_TOOLS = 2_000
+_MOST_LISTED = 2_000
 DOUBT_SECONDS = 5.0
 """How long a server that let someone wait in vain is given to show that it still answers."""
 _CLOSING_SECONDS = 5.0
 _SHOWN = 4_096
 _SESSION_LOST = "Session terminated"
 """What the protocol's client says when a server on the network has forgotten us."""
+
+_LOST = ("Connection closed", "SSE stream ")
+"""How it begins to say that an answer cannot come any more. Servers use the same code for errors of their own."""
 
 _NO_PROTOCOL = ("Server returned an error response", "Not Found")
 """What it says when a server answers with a bare status."""
@@ -104,18 +109,19 @@ class Connection:
         async with self._listing_lock:
             if self._listing is not None and not self._unwatched:
                 return self._listing
-            if self._in_doubt:
-                seconds, allowed = min(seconds, DOUBT_SECONDS), min(allowed, DOUBT_SECONDS)
             before = self._changes
-            fetched = await self._asked(seconds, allowed, self._fetch_listing)
+            fetched = await self._listed(seconds, allowed, _tools)
             if isinstance(fetched, Failed):
-                if fetched.code == "timeout":
-                    await self.stop()  # one that does not even list its tools will not do anything else
                 return fetched
-            self._in_doubt = False
             # What changed while it was fetched may be missing from it.
             self._listing = fetched if before == self._changes else None
             return fetched
+
+    async def prompts(self, seconds: float, allowed: float) -> dict[str, ListedPrompt] | Failed:
+        """The server's prompts by name, as they are now."""
+        if self._client is not None and self._client.server_capabilities.prompts is None:
+            return {}
+        return await self._listed(seconds, allowed, _prompts)
 
     async def call(
         self, tool: str, arguments: dict[str, Any], seconds: float, allowed: float
@@ -126,10 +132,13 @@ class Connection:
         async def send(client: Client) -> CallToolResult:
             return await client.call_tool(tool, arguments)
 
-        outcome = await self._asked(seconds, allowed, send)
-        if isinstance(outcome, Failed) and outcome.code == "timeout":
-            self._listing, self._in_doubt = None, True
-        return outcome
+        return await self._done(seconds, allowed, send)
+
+    async def prompt(self, name: str, seconds: float, allowed: float) -> GetPromptResult | Failed:
+        async def send(client: Client) -> GetPromptResult:
+            return await client.get_prompt(name)
+
+        return await self._done(seconds, allowed, send)
 
     async def stop(self) -> None:
         """Ends it, and whatever runs behind it. May be called more than once."""
@@ -192,18 +201,21 @@ class Connection:
             pass  # then nobody tells us, and we look each time
         self._unwatched = True
 
-    async def _fetch_listing(self, client: Client) -> dict[str, Listed]:
-        found: dict[str, Listed] = {}
-        cursor: str | None = None
-        for _ in range(_MOST_PAGES):
-            page = await client.list_tools(cursor=cursor)
-            found.update({tool.name: tool for tool in page.tools})
-            cursor = page.next_cursor
-            if not cursor:
-                return found
-            if len(found) > _MOST_TOOLS:
-                break
-        raise _Lies(f"lists tools without an end: {len(found)} so far.")
+    async def _listed(self, seconds: float, allowed: float, fetch: Fetch[T]) -> dict[str, T] | Failed:
+        if self._in_doubt:
+            seconds, allowed = min(seconds, DOUBT_SECONDS), min(allowed, DOUBT_SECONDS)
+        listed = await self._asked(seconds, allowed, fetch)
+        if not isinstance(listed, Failed):
+            self._in_doubt = False
+        elif listed.code == "timeout":
+            await self.stop()  # one that does not even list what it has will not do anything else
+        return listed
+
+    async def _done(self, seconds: float, allowed: float, send: Callable[[Client], Awaitable[T]]) -> T | Failed:
+        outcome = await self._asked(seconds, allowed, send)
+        if isinstance(outcome, Failed) and outcome.code == "timeout":
+            self._listing, self._in_doubt = None, True
+        return outcome
 
     async def _asked(self, seconds: float, allowed: float, ask: Callable[[Client], Awaitable[T]]) -> T | Failed:
         """The answer to one request, or what went wrong with it."""
@@ -223,7 +235,8 @@ class Connection:
             if error.message == _SESSION_LOST and self._transport.details().get("status") == 404:
                 await self.stop()
                 return self._failed("dropped", "has forgotten the session.", sent=False)
-            if error.code == CONNECTION_CLOSED or self._transport.violation or not self.alive:
+            lost = error.code == CONNECTION_CLOSED and error.message.startswith(_LOST)
+            if lost or self._transport.violation or not self.alive:
                 await self.stop()
                 return self._broken("was lost before it answered.")
             return self._refused(error.code, error.message)
@@ -274,6 +287,35 @@ _FIXES = {
     "tool_error": "Correct the arguments as the server says.",
     "bad_result": "Tell the server's author, or use another tool.",
 }
+
+
+async def _tools(client: Client) -> dict[str, Listed]:
+    async def page(cursor: str | None) -> tuple[list[Listed], str | None]:
+        found = await client.list_tools(cursor=cursor)
+        return found.tools, found.next_cursor
+
+    return {tool.name: tool for tool in await _all_pages("tools", page)}
+
+
+async def _prompts(client: Client) -> dict[str, ListedPrompt]:
+    async def page(cursor: str | None) -> tuple[list[ListedPrompt], str | None]:
+        found = await client.list_prompts(cursor=cursor)
+        return found.prompts, found.next_cursor
+
+    return {prompt.name: prompt for prompt in await _all_pages("prompts", page)}
+
+
+async def _all_pages(what: str, page: Callable[[str | None], Awaitable[tuple[list[T], str | None]]]) -> list[T]:
+    found: list[T] = []
+    cursor: str | None = None
+    for _ in range(_MOST_PAGES):
+        more, cursor = await page(cursor)
+        found += more
+        if not cursor:
+            return found
+        if len(found) > _MOST_LISTED:
+            break
+    raise _Lies(f"lists {what} without an end: {len(found)} so far.")
 
 
 class _Lies(Exception):

@@ -1,4 +1,4 @@
-"""What a tool server says about its tools and answers to calls, in our words. It knows messages, not connections."""
+"""What a tool server says about its tools, and what it answers, in our words. It knows messages, not connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from cuebook.kernel.effects import ToolResult
 
 if TYPE_CHECKING:
-    from mcp_types import CallToolResult
+    from mcp_types import CallToolResult, GetPromptResult
     from mcp_types import Tool as Listed
 
 _SHOWN = 4_096
@@ -41,6 +41,24 @@ def result_of(answer: CallToolResult) -> ToolResult:
     if all(isinstance(part, str) for part in parts):
         return ToolResult("\n".join(parts), answer.is_error)
     return ToolResult(parts, answer.is_error)
+
+
+def prompt_text(answer: GetPromptResult) -> tuple[str, list[str]]:
+    """The texts of a prompt's messages, a blank line between them, and the kinds of what is no text. Where several
+    roles speak, each message begins with its role.
+    """
+    said: list[tuple[str, str]] = []
+    left_out: list[str] = []
+    for message in answer.messages:
+        block = message.content.model_dump(by_alias=True, mode="json", exclude_none=True)
+        text = block.get("resource", block).get("text")
+        if text is None:
+            left_out.append(block["type"])
+        elif text.strip():
+            said.append((message.role, text.strip()))
+    if len({role for role, _ in said}) > 1:
+        return "\n\n".join(f"[{role}]\n{text}" for role, text in said), left_out
+    return "\n\n".join(text for _, text in said), left_out
 
 
 def _part(block: dict[str, Any]) -> Any:

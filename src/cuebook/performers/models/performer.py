@@ -192,7 +192,7 @@ class ModelPerformer:
             call.warn(
                 "reply_cut",
                 f"The reply of {resolved.name} was cut at {request.max_tokens} tokens."
-                " Raise the step's limit or ask for less.",
+                " Raise max_tokens, or ask for less.",
             )
         model = f"{resolved.provider}/{final.model}" if final.model else resolved.name
         return Reply(Text(heard.text), final.calls, model, finish, usage, seconds, retries)

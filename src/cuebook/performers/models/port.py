@@ -153,14 +153,11 @@ class ModelError(CuebookError):
 
 def messages_of(effect: AskModel) -> tuple[Turn, ...]:
     """The context's blocks and the prompt as turns; the system blocks at the beginning become one."""
-    blocks = list(effect.context)
-    leading = 0
-    while leading < len(blocks) and blocks[leading].role == "system":
-        leading += 1
-    messages: list[Turn] = []
-    if leading:
-        messages.append(Turn("system", "\n\n".join(str(block.text) for block in blocks[:leading])))
-    messages += [Turn(b.role, str(b.text), b.calls, b.call_id) for b in blocks[leading:]]
+    context = effect.context
+    lead = context.lead
+    messages = [Turn("system", lead.joined())] if len(lead) else []
+    if lead is not context:
+        messages += [Turn(b.role, str(b.text), b.calls, b.call_id) for b in list(context)[len(lead) :]]
     if effect.prompt:
         messages.append(Turn("user", effect.prompt))
     return tuple(messages)

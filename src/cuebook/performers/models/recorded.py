@@ -17,7 +17,7 @@ import msgspec
 
 from cuebook.kernel.errors import BadInput
 from cuebook.performers.models.masking import masked
-from cuebook.performers.models.port import Chunk, ErrorKind, Final, Model, ModelError, Request, TextDelta
+from cuebook.performers.models.port import Chunk, Final, Model, Request, TextDelta
 
 Mode = Literal["auto", "record", "replay"]
 
@@ -34,7 +34,6 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: str
     request: dict[str, Any]
     chunks: list[Chunk]
-    error: dict[str, Any] | None = None
     v: int = 1
 
 
@@ -46,7 +45,8 @@ class RecordedModel:
     - `auto` replays what is there and records what is not; without a model it is `replay`.
 
     A request that was recorded several times is replayed in that order, and then with its last reply again and
-    again. `strip` gives values to mask, such as names or addresses; keys are masked by their shape as well.
+    again. A call that failed is not kept: a wrong key or a busy server is nothing that a model said. `strip` gives
+    values to mask, such as names or addresses; keys are masked by their shape as well.
     """
 
     def __init__(
@@ -70,8 +70,6 @@ class RecordedModel:
         if line is not None:
             for chunk in line.chunks:
                 yield chunk
-            if line.error is not None:
-                raise _error(line.error)
             return
         if self._model is None:
             raise self._missing(request, digest)
@@ -84,27 +82,15 @@ class RecordedModel:
         return sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
 
     async def _recorded(self, model: Model, request: Request, digest: str) -> AsyncGenerator[Chunk, None]:
-        """Passes the chunks on as they come. A call that was stopped half-way is not kept."""
+        """Passes the chunks on as they come. A call that failed or was stopped half-way is not kept."""
         chunks: list[Chunk] = []
-        error: ModelError | None = None
-
-        def keep() -> None:
-            asked = self._clean(msgspec.to_builtins(request))
-            self._keep(Line(digest, asked, self._clean_chunks(chunks), _told(error)))
-
-        try:
-            async with aclosing(model.stream(request)) as stream:
-                async for chunk in stream:
-                    chunks.append(chunk)
-                    if isinstance(chunk, Final):  # whoever listens may not come back for more
-                        keep()
-                    yield chunk
-        except ModelError as raised:
-            error = raised
-        if not chunks or not isinstance(chunks[-1], Final):
-            keep()
-        if error is not None:
-            raise error
+        async with aclosing(model.stream(request)) as stream:
+            async for chunk in stream:
+                chunks.append(chunk)
+                if isinstance(chunk, Final):  # whoever listens may not come back for more
+                    asked = self._clean(msgspec.to_builtins(request))
+                    self._keep(Line(digest, asked, self._clean_chunks(chunks)))
+                yield chunk
 
     def _next(self, digest: str) -> Line | None:
         lines = self._lines.get(digest)
@@ -128,7 +114,8 @@ class RecordedModel:
                     f"{self.path}:{number} is not a line of a cassette: {error}.",
                     fix="Remove the line, or delete the file and record it again.",
                 ) from None
-            self._lines.setdefault(line.digest, []).append(line)
+            if line.chunks and isinstance(line.chunks[-1], Final):  # earlier versions kept failures, too
+                self._lines.setdefault(line.digest, []).append(line)
 
     def _keep(self, line: Line) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -165,22 +152,3 @@ class RecordedModel:
             f"{self.path} holds no reply of {request.model} to {shown!r} (request {digest[:12]}).",
             fix="Record it: run once with the real model, giving it and mode='auto' to RecordedModel.",
         )
-
-
-def _told(error: ModelError | None) -> dict[str, Any] | None:
-    if error is None:
-        return None
-    told = {"kind": error.kind, "message": masked(error.message), "fix": error.fix, "retryable": error.retryable}
-    return told | {"status": error.status, "retry_after": error.retry_after}
-
-
-def _error(told: dict[str, Any]) -> ModelError:
-    kind: ErrorKind = told["kind"]
-    return ModelError(
-        kind,
-        told["message"],
-        fix=told.get("fix", ""),
-        status=told.get("status"),
-        retryable=told.get("retryable"),
-        retry_after=told.get("retry_after"),
-    )

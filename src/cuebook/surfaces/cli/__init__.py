@@ -14,6 +14,8 @@ from typing import Any
 import click
 
 from cuebook import __version__
+from cuebook.surfaces.cli import streams
+from cuebook.surfaces.cli.plain import complain
 
 COMMANDS = {
     "run": ("running", "Run a playbook."),
@@ -117,9 +119,7 @@ def call(args: list[str]) -> int:
         return completion.answer(cli)
     from cuebook.kernel.errors import CuebookError
 
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a letter that the terminal's encoding lacks is no reason to fail
-            stream.reconfigure(errors="backslashreplace")
+    streams.prepare()
     if not args:
         complain(cli.get_help(click.Context(cli, info_name="cuebook", max_content_width=100)))
         return 2
@@ -128,34 +128,44 @@ def call(args: list[str]) -> int:
         complain(f"cuebook: argument {unreadable} is not UTF-8 text. Write it in UTF-8, or rename the file it names.")
         return 2
     try:
-        code = cli.main(args, prog_name="cuebook", standalone_mode=False)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        return _invoked(args)
     except click.ClickException as error:
         complain(f"cuebook: {_one_line(error.format_message())}{_how(error)}")
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        complain("cuebook: interrupted.")
+    except (click.Abort, EOFError, KeyboardInterrupt):
+        complain(f"{chr(10) if sys.stderr.isatty() else ''}cuebook: interrupted.")
         return 130
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read our output has seen enough
+        streams.silence(sys.stdout)
         return 0
     except CuebookError as error:
         complain("\n".join(f"cuebook: {line}" for line in str(error).split("\n")))
         return error.exit_code
     except Exception as error:
-        if "--debug" in args:
-            raise
-        complain(
-            f"cuebook: unexpected {type(error).__name__}: {_one_line(str(error))}"
-            " This is a defect of Cuebook; `cuebook --debug ...` shows where."
-        )
+        lost = streams.loss() if isinstance(error, OSError) else ""
+        if lost:
+            complain(f"cuebook: the output cannot be written: {lost}. Send it somewhere else.")
+        elif "--debug" in args:
+            import traceback
+
+            complain(traceback.format_exc())
+        else:
+            complain(
+                f"cuebook: unexpected {type(error).__name__}: {_one_line(str(error))}"
+                " This is a defect of Cuebook; `cuebook --debug ...` shows where."
+            )
         return 1
 
 
-def complain(text: str) -> None:
-    click.echo(text, err=True)
+def _invoked(args: list[str]) -> int:
+    """As `cli.main` does it, except that this would end by itself, with exit code 1, at a pipe that nobody reads."""
+    try:
+        with cli.make_context("cuebook", list(args)) as context:
+            code = cli.invoke(context)
+    except click.exceptions.Exit as ended:
+        code = ended.exit_code
+    sys.stdout.flush()
+    return code if isinstance(code, int) else 0
 
 
 def _how(error: click.ClickException) -> str:

@@ -15,13 +15,15 @@ import msgspec
 from cuebook.dialects.markdown.check import Finding, check, sarif
 from cuebook.dialects.markdown.convert import from_json, result_object, to_json
 from cuebook.dialects.markdown.model import Book, DeclaredInput, Output, Step
-from cuebook.dialects.markdown.parse import parse, read
+from cuebook.dialects.markdown.parse import SIZE_LIMIT, parse, read
+from cuebook.dialects.markdown.sections import outline
 from cuebook.dialects.markdown.tools import tool_name
 from cuebook.dialects.registry import InvalidPlaybook
-from cuebook.kernel.errors import BadInput
+from cuebook.kernel.errors import BadInput, told
 from cuebook.surfaces.cli import completion, live, options
 from cuebook.surfaces.cli.foreseeing import condition_words
 from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.plain import hand_over, say
 from cuebook.surfaces.cli.wording import counted
 
 FILE = click.Argument(["file"], shell_complete=completion.any_file)
@@ -60,7 +62,7 @@ def parse_command(given: Given) -> int:
         return 0 if parsed.valid else 2
     if parsed.definition is None:
         raise InvalidPlaybook(_name(given["file"]), parsed.errors)
-    sys.stdout.write("\n".join(_outline(parsed.definition)) + "\n")
+    say("\n".join(_outline(parsed.definition)))
     return 0
 
 
@@ -141,8 +143,9 @@ def _short(text: str, most: int = 80) -> str:
 def validate_command(given: Given) -> int:
     """Find the mistakes in playbooks.
 
-    FILES are playbooks, - for stdin, or folders, in which all *.playbook.md are looked for. Each finding is a line:
-    where, how bad, what, what to do, and its code, which stays the same from release to release. Nothing is run.
+    FILES are playbooks, - for stdin, or folders, in which all *.playbook.md are looked for, and every other *.md that
+    has a step. Each finding is a line: where, how bad, what, what to do, and its code, which stays the same from release
+    to release. Nothing is run.
 
     Exit codes: 0 nothing is wrong, 2 there is an error (with --strict, also a warning).
     """
@@ -160,7 +163,8 @@ def validate_command(given: Given) -> int:
         shown = decisive if given["quiet"] else {"error", "warning", "note"}
         lines = [_finding_line(path, one) for path, ones in found.items() for one in ones if one.severity in shown]
         lines += [] if given["quiet"] else [_tally(found)]
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        for line in lines:
+            say(line)
     return 2 if bad else 0
 
 
@@ -171,9 +175,11 @@ def _playbooks(given: Sequence[str]) -> list[str]:
         if path == "-" or not os.path.isdir(path):
             found[path] = None
             continue
-        inside = [str(file) for file in sorted(Path(path).rglob(f"*{SUFFIX}")) if not _hidden(file, Path(path))]
+        files = (file for file in sorted(Path(path).rglob("*.md")) if not _hidden(file, Path(path)))
+        inside = [str(file) for file in files if file.name.endswith(SUFFIX) or _has_steps(file)]
         if not inside:
-            raise BadInput(f"There is no *{SUFFIX} in {path}.", fix="Name the files, or another folder.")
+            words = f"There is no playbook in {path}: no *{SUFFIX}, and no other *.md that has a step."
+            raise BadInput(words, fix="Name the files, or another folder.")
         found |= dict.fromkeys(inside)
     return list(found)
 
@@ -182,10 +188,21 @@ def _hidden(file: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
+def _has_steps(file: Path) -> bool:
+    """Whether it looks like a playbook: a page that shows one in a code fence is none."""
+    if not file.is_file():
+        return False
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(SIZE_LIMIT).decode("utf-8", "replace")
+    except OSError:
+        return True  # nobody knows: reading it says what is wrong
+    return any(section.kind == "step" for section in outline(text, fenced=True).sections)
+
+
 def _finding_line(path: str, finding: Finding) -> str:
     places = [str(place) for place in (finding.line, finding.column) if place]
-    stop = "." if finding.fix and finding.message[-1:].isalnum() else ""
-    words = " ".join(f"{finding.message}{stop} {finding.fix}".split())
+    words = " ".join(told(finding.message, finding.fix).split())
     return f"{':'.join([_name(path), *places])}: {finding.severity}: {words} [{finding.code}]"
 
 
@@ -244,7 +261,7 @@ def summary_command(given: Given) -> int:
     if given["as_json"]:
         sys.stdout.write(live.json_line(summary_of(book)))
     else:
-        sys.stdout.write("\n".join(_summary_lines(book)) + "\n")
+        say("\n".join(_summary_lines(book)))
     return 0
 
 
@@ -312,7 +329,8 @@ def convert_command(given: Given) -> int:
     field that cannot be written.
     """
     text, name = text_of(given["file"]), _name(given["file"])
-    if text.lstrip("\ufeff \t\r\n").startswith("{"):
+    # A playbook may have a brace before its title.
+    if text.lstrip("\ufeff \t\r\n").startswith("{") and not read(text).valid:
         text = from_json(_definition(text, name), name)
     definition = to_json(parse(text, name))
     if given["to"] == "json":
@@ -320,7 +338,7 @@ def convert_command(given: Given) -> int:
     else:
         written = from_json(definition, name)
     if given["out"] is None:
-        sys.stdout.write(written)
+        hand_over(written)
     else:
         write_text(given["out"], written)
     return 0

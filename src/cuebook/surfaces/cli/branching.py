@@ -6,15 +6,15 @@ import click
 
 from cuebook.kernel.run import RunRow
 from cuebook.service import Service
-from cuebook.surfaces.cli import options, session
-from cuebook.surfaces.cli.continuing import RUN, changes_for, check_model
+from cuebook.surfaces.cli import completion, options, session
+from cuebook.surfaces.cli.continuing import CHANGES, RUN, changes_for, check_model, settings_for
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.wiring import Wiring
 
-STEP = click.Argument(["step"])
+STEP = click.Argument(["step"], shell_complete=completion.steps_of_run)
 
 
-@command("restart", [RUN, STEP, options.STORE, *options.LIVE])
+@command("restart", [RUN, STEP, *options.ANSWERS, options.STORE, *options.LIVE])
 def restart_command(given: Given) -> int:
     """Start a new run that keeps what an old one did before a step.
 
@@ -24,12 +24,13 @@ def restart_command(given: Given) -> int:
     async def act(service: Service, wiring: Wiring) -> RunRow:
         row = await service.get(given["run"])
         await check_model(wiring, row, {})
-        return await service.get((await service.restart(row.id, given["step"])).id)
+        settings = await settings_for(service, wiring, row, given)
+        return await service.get((await service.fork(row.id, given["step"], settings=settings)).id)
 
     return session.in_foreground(given, act)
 
 
-@command("fork", [RUN, STEP, options.SET, *options.SETTINGS, options.BREAK, options.STORE, *options.LIVE])
+@command("fork", [RUN, STEP, *CHANGES, options.STORE, *options.LIVE])
 def fork_command(given: Given) -> int:
     """Restart with changed values or settings, which hold from STEP on."""
 

@@ -15,8 +15,9 @@ from cuebook.kernel.journal import without_void
 from cuebook.kernel.replay import Recorded
 from cuebook.kernel.run import StepRow, Totals
 from cuebook.service import RunView, Service
-from cuebook.surfaces.cli import live, options, session, wording
+from cuebook.surfaces.cli import completion, live, options, session, wording
 from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.plain import say
 
 LINES = 40
 _COMPARED = 2_000
@@ -39,8 +40,8 @@ class Side(msgspec.Struct, frozen=True):
 @command(
     "diff",
     [
-        click.Argument(["first"], metavar="RUN"),
-        click.Argument(["second"], metavar="RUN"),
+        click.Argument(["first"], metavar="RUN", shell_complete=completion.runs()),
+        click.Argument(["second"], metavar="RUN", shell_complete=completion.runs()),
         click.Option(
             ["--lines"],
             type=click.IntRange(0, 100_000),
@@ -66,7 +67,7 @@ def diff_command(given: Given) -> int:
         if given["as_json"]:
             sys.stdout.write(live.json_line(compared))
         else:
-            sys.stdout.write("\n".join(_lines(compared)) + "\n")
+            say("\n".join(_lines(compared)))
         return 0
 
     return session.with_service(given, look, looking=True)

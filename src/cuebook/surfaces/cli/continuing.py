@@ -11,18 +11,32 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import ENDED, WAITING
 from cuebook.kernel.run import RunRow
 from cuebook.service import Service
-from cuebook.surfaces.cli import options, session
+from cuebook.surfaces.cli import completion, options, session
+from cuebook.surfaces.cli.answers import gathered_answers, labels_of
+from cuebook.surfaces.cli.asking import someone_is_there
+from cuebook.surfaces.cli.live import ASKED
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.wiring import Wiring
 
-RUN = click.Argument(["run"])
+RUN = click.Argument(["run"], shell_complete=completion.runs())
+
+CHANGES: list[click.Parameter] = [options.SET, *options.ANSWERS, *options.SETTINGS, options.BREAK]
 
 
-@command("resume", [RUN, options.SET, *options.SETTINGS, options.BREAK, options.STORE, *options.LIVE])
+@command(
+    "resume",
+    [
+        click.Argument(["run"], shell_complete=completion.runs("pending", "running", *WAITING)),
+        *CHANGES,
+        options.STORE,
+        *options.LIVE,
+    ],
+)
 def resume_command(given: Given) -> int:
     """Go on with a run that is paused or was interrupted.
 
-    RUN is a run's id, or enough of its beginning. Values and settings that are given hold from here on.
+    RUN is a run's id, or enough of its beginning. Values and settings that are given hold from here on. If the run
+    waits for an answer or an approval and somebody sits at the terminal, they are asked.
     """
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
@@ -38,12 +52,22 @@ def resume_command(given: Given) -> int:
                 f"Run {row.id} is not at a pause, so nothing can be changed now.",
                 fix=f"Resume it as it is, or `cuebook fork {row.id} STEP` with the changes.",
             )
+        if not pausing and someone_is_there(given) and any(wait.kind in ASKED for wait in waiting):
+            return row
         return await service.resume(row.id, overrides=values, settings=settings)
 
     return session.in_foreground(given, act)
 
 
-@command("answer", [click.Argument(["run_or_wait"]), click.Argument(["value"]), options.STORE, *options.LIVE])
+@command(
+    "answer",
+    [
+        click.Argument(["run_or_wait"], shell_complete=completion.waits("question")),
+        click.Argument(["value"], shell_complete=completion.answers_to_wait),
+        options.STORE,
+        *options.LIVE,
+    ],
+)
 def answer_command(given: Given) -> int:
     """Answer the question a run waits for.
 
@@ -63,7 +87,7 @@ def answer_command(given: Given) -> int:
 @command(
     "decide",
     [
-        click.Argument(["run_or_wait"]),
+        click.Argument(["run_or_wait"], shell_complete=completion.waits("approval", "in_doubt")),
         click.Argument(["decision"], type=click.Choice(["approve", "deny", "repeat", "stop", "done"])),
         click.Option(["--reason"], metavar="TEXT", default="", help="Why, for the record."),
         click.Option(["--outcome"], metavar="JSON", help="With 'done': what the effect gave back."),
@@ -96,7 +120,12 @@ def decide_command(given: Given) -> int:
 
 @command(
     "cancel",
-    [RUN, click.Option(["--reason"], metavar="TEXT", help="Why, for the record."), options.STORE, *options.LIVE],
+    [
+        click.Argument(["run"], shell_complete=completion.runs("pending", "running", *WAITING)),
+        click.Option(["--reason"], metavar="TEXT", help="Why, for the record."),
+        options.STORE,
+        *options.LIVE,
+    ],
 )
 def cancel_command(given: Given) -> int:
     """Stop a run; a second time, at once.
@@ -113,7 +142,7 @@ def cancel_command(given: Given) -> int:
 @command(
     "retry",
     [
-        RUN,
+        click.Argument(["run"], shell_complete=completion.runs("failed", "cancelled", "expired")),
         click.Option(["--whole-step"], is_flag=True, help="From the beginning of the step that failed."),
         options.STORE,
         *options.LIVE,
@@ -135,12 +164,24 @@ async def changes_for(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The values and settings that the call changes, checked before anything is written."""
     values = options.changed_values(given["values"])
-    settings = await session.merged_settings(service, row.id, options.edits(wiring.config))
-    if given["breakpoints"] is not None:
-        steps = options.steps_named(given["breakpoints"])
-        options.check_steps(steps, [step.label for step in await service.store.steps(row.id)])
-        settings["breakpoints"] = list(steps)
+    settings = await settings_for(service, wiring, row, given)
     return await session.accepted_values(service, row, values) if values else {}, settings
+
+
+async def settings_for(service: Service, wiring: Wiring, row: RunRow, given: Given) -> dict[str, Any]:
+    settings = await session.merged_settings(service, row.id, options.edits(wiring.config))
+    source = await session.source_of(service, row)
+    answers = gathered_answers(given, source)
+    if answers:
+        settings["answers"] = {**(await session.settings_of(service, row.id)).answers, **answers}
+    if given["unattended"]:
+        settings["unattended"] = True
+    if given.get("breakpoints") is not None:
+        steps = options.steps_named(given["breakpoints"])
+        known = [step.label for step in await service.store.steps(row.id)] if source is None else labels_of(source)
+        options.check_steps(steps, known)
+        settings["breakpoints"] = list(steps)
+    return settings
 
 
 async def check_model(wiring: Wiring, row: RunRow, settings: dict[str, Any]) -> None:

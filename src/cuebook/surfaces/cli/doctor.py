@@ -22,6 +22,7 @@ from cuebook.performers.models import ProviderStatus, find_weights
 from cuebook.stores.schema import MIGRATIONS
 from cuebook.surfaces.cli import live, options, session
 from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.plain import say
 from cuebook.surfaces.keys import backend
 from cuebook.surfaces.reaching import TENANT, load_function
 from cuebook.surfaces.wiring import Wiring
@@ -49,7 +50,7 @@ def doctor_command(given: Given) -> int:
     if given["as_json"]:
         sys.stdout.write(live.json_line({**found, "missing": missing}))
     else:
-        sys.stdout.write(_in_words(found, missing))
+        say(_in_words(found, missing))
     return 0 if found["ready"] else 2
 
 
@@ -272,7 +273,7 @@ def _in_words(found: dict[str, Any], missing: list[str]) -> str:
     else:
         lines.append("Nothing is missing.")
     lines.append("Another model: `cuebook run --model provider/model`, CUEBOOK_MODEL, or 'model' in cuebook.toml.")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _probe_line(one: dict[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 
 import click
@@ -13,6 +12,7 @@ from cuebook.dialects.mermaid import escaped
 from cuebook.surfaces.cli.authoring import FILE, book_of
 from cuebook.surfaces.cli.foreseeing import answers_only, branches_on_itself, condition_words, reaches_branches
 from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.plain import hand_over
 
 _LINE_BREAK = "<br/>"
 
@@ -45,7 +45,7 @@ def graph_command(given: Given) -> int:
     sides tools, and diamonds branches. Paste it into a fenced block of the kind `mermaid`, where pages show such blocks
     as pictures, or draw it with Mermaid's own tools.
     """
-    sys.stdout.write(mermaid(book_of(given["file"])))
+    hand_over(mermaid(book_of(given["file"])))
     return 0
 
 

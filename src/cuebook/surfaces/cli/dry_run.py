@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects.markdown.model import Book, Output, Step
+from cuebook.dialects.options import heeding
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
     Answer,
@@ -51,6 +52,7 @@ from cuebook.surfaces.cli.foreseeing import (
     way_words,
 )
 from cuebook.surfaces.cli.options import Given
+from cuebook.surfaces.cli.plain import say
 from cuebook.surfaces.cli.playbooks import Playbook
 from cuebook.surfaces.cli.texts import LocalTexts
 from cuebook.surfaces.wiring import Wiring
@@ -329,15 +331,18 @@ def show(
     *,
     answers: Mapping[str, str] | None = None,
     unattended: bool = False,
+    options: Mapping[str, Any] | None = None,
 ) -> int:
     """`--dry-run`: exit code 1 where the run could only fail. Answers are those that are given beforehand."""
-    settings = Settings(answers=dict(answers or {}), unattended=unattended, folder=playbook.folder)
+    settings = Settings(
+        answers=dict(answers or {}), unattended=unattended, folder=playbook.folder, options=dict(options or {})
+    )
     rehearsal = rehearsed(playbook, inputs, settings, LocalTexts(wiring, settings))
     if given["as_json"]:
         sys.stdout.write(live.json_line(as_objects(rehearsal)))
     else:
         for number, words in enumerate(in_words(rehearsal)):
-            sys.stdout.write(f"\n{words}\n" if number else f"{words}\n")
+            say(f"\n{words}" if number else words)
     return 1 if rehearsal.failed else 0
 
 
@@ -345,7 +350,8 @@ def rehearsed(playbook: Playbook, inputs: Mapping[str, str], settings: Settings,
     book = playbook.document
 
     def start(accepted: Mapping[str, Any]) -> Program[Any]:
-        return playbook.dialect.start(book, accepted, playbook.dialect.interpreter, settings.options)(None)
+        program = playbook.dialect.start(book, accepted, playbook.dialect.interpreter, settings.options)
+        return heeding(program, settings.options)(None)
 
     return rehearse(book, start, inputs, foresee(book, inputs, settings), settings=settings, read=read)
 

@@ -25,6 +25,7 @@ from cuebook.surfaces.cli.dry_run import Rehearsal
 from cuebook.surfaces.cli.foreseeing import Foresight, condition_words, foresee, fork_words, origin_words
 from cuebook.surfaces.cli.inputs import gathered
 from cuebook.surfaces.cli.options import Given
+from cuebook.surfaces.cli.plain import say
 from cuebook.surfaces.cli.playbooks import FILE, INPUTS, Playbook, PlaybookCommand
 from cuebook.surfaces.cli.texts import LocalTexts, strictest_policy
 from cuebook.surfaces.cli.touching import Decide, Reached, deciding, everything, reached
@@ -61,7 +62,7 @@ def explain(given: Given, playbook: Playbook) -> int:
     if given["as_json"]:
         sys.stdout.write(live.json_line(_object(explained)))
     else:
-        sys.stdout.write("\n".join(_lines(explained)) + "\n")
+        say("\n".join(_lines(explained)))
     return 0
 
 

@@ -68,9 +68,23 @@ class Foresight(msgspec.Struct, frozen=True):
     def values_for(self, fork: Fork, way: Way) -> dict[str, str | None]:
         """What to assume so that this way is taken: everything else as it is on the first ways."""
         needed = dict(way.values)
-        for name in way.values:
-            needed = {**self._to_reach(fork.origins[name]), **needed}
+        for name, value in way.values.items():
+            before = self._to_avoid(fork.origins[name]) if value == "" else self._to_reach(fork.origins[name])
+            needed = {**before, **needed}
         return {**self.assumed, **needed}
+
+    def _to_avoid(self, origins: Sequence[Origin]) -> dict[str, str | None]:
+        """A name is empty where no branch that sets it is taken; nothing where one of them always is."""
+        needed: dict[str, str | None] = {}
+        for position, branches in _branches(origins).items():
+            fork = self.forks.get(position)
+            if fork is None or fork.first.branch not in branches:
+                continue
+            other = next((way for way in fork.ways if way.branch not in branches), None)
+            if other is None:
+                return {}
+            needed |= other.values
+        return needed
 
     def _to_reach(self, origins: Sequence[Origin]) -> dict[str, str | None]:
         """A name that is set within a branch has a value only where that branch is taken."""
@@ -87,6 +101,14 @@ def _runs(origin: Origin, forks: Mapping[int, Fork], taken: Mapping[int, int | N
         return True
     fork = forks.get(origin.position)
     return (fork.first.branch if fork is not None else taken.get(origin.position)) == origin.branch
+
+
+def _branches(origins: Sequence[Origin]) -> dict[int, set[int | None]]:
+    """The branches they stand in, by position."""
+    found: dict[int, set[int | None]] = {}
+    for origin in origins:
+        found.setdefault(origin.position, set()).add(origin.branch)
+    return found
 
 
 def foresee(book: Book, inputs: Mapping[str, str], settings: Settings = Settings()) -> Foresight:
@@ -123,6 +145,8 @@ class _Walk:
         self._compared = _compared(book)
         self._forks: dict[int, Fork] = {}
         self._taken: dict[int, int | None] = {}
+        self._reached: dict[int, frozenset[int | None]] = {}
+        """The branches that can be taken, by position; none among them where the step may be skipped."""
         self._assumed: dict[str, str | None] = {}
 
     def done(self) -> Foresight:
@@ -139,6 +163,7 @@ class _Walk:
         if not branching:
             return
         ways = self._ways(position, step)
+        self._reached[position] = frozenset(ways)
         reached = [number for number in ways if number is not None]
         for number in reached:
             for sub in step.branches[number].steps:
@@ -190,7 +215,7 @@ class _Walk:
         """The way that goes with what is assumed already: the first branch that can be taken then."""
         candidates: dict[str, Sequence[str | None]] = {}
         for name in names:
-            values = self._candidates(name)
+            values = self._values(name)
             if name in self._assumed:
                 values = tuple(value for value in values if value == self._assumed[name]) or values
             candidates[name] = values if self._set(name) else ("",)
@@ -205,16 +230,25 @@ class _Walk:
 
     def _candidates(self, name: str) -> Sequence[str | None]:
         """The values worth telling apart: one alone is known."""
+        values, origins = self._values(name), self._origins.get(name, ())
+        if name in self._declared or not origins or self._certain(origins):
+            return values
+        return tuple(dict.fromkeys([*values, ""]))  # what it is if none of them runs
+
+    def _values(self, name: str) -> Sequence[str | None]:
+        """Those that it may be given."""
         declared = self._declared.get(name)
         if declared is not None:
             return (self._inputs[name],) if name in self._inputs else self._of_input(declared)
         origins = self._origins.get(name)
         if not origins:
             return (self._inputs.get(name, ""),)
-        values: list[str | None] = [value for origin in origins for value in self._given(origin, name)]
-        if all(origin.branch is not None for origin in origins):
-            values.append("")  # what it is if none of them runs
-        return tuple(dict.fromkeys(values))
+        return tuple(dict.fromkeys(value for origin in origins for value in self._given(origin, name)))
+
+    def _certain(self, origins: Sequence[Origin]) -> bool:
+        """Whether one of them runs, whichever branches are taken."""
+        several = _branches(origins).items()
+        return any(None in branches or branches >= self._reached[position] for position, branches in several)
 
     def _of_input(self, declared: DeclaredInput) -> Sequence[str | None]:
         if declared.type == "boolean":

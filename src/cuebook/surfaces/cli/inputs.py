@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import json
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -56,7 +54,7 @@ def gathered(given: dict[str, Any], document: Document) -> dict[str, Any]:
     """All inputs: the file's, then `--input`, then the options, the later ones winning."""
     values: dict[str, Any] = {}
     if given.get("inputs"):
-        values.update(read_inputs(given["inputs"]))
+        values.update(read_table(given["inputs"], "--inputs"))
     names = [declared.name for declared in document.inputs]
     for one in given.get("input") or ():
         name, equals, value = one.partition("=")
@@ -79,48 +77,12 @@ def _did_you_mean(name: str, names: Sequence[str]) -> str:
     return f"It declares: {', '.join(names)}." if names else "It declares none."
 
 
-def read_inputs(path: str) -> dict[str, Any]:
-    """A YAML or JSON file with one value for each input."""
-    text = read_text(path, "--inputs")
-    values = _json(text, path) if path.endswith(".json") else _yaml(text, path)
-    if values is None:
-        return {}
-    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
-        raise BadInput(f"--inputs: {path} is no table of names and values.", fix="Write one 'name: value' a line.")
-    return {name: _plain(value) for name, value in values.items()}
+def read_table(path: str, flag: str) -> dict[str, Any]:
+    """A YAML or JSON file with one value for each name. Numbers and dates stay as they are written."""
+    from cuebook.testing import reading
 
-
-def _json(text: str, path: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        line = getattr(error, "lineno", 1)
-        raise BadInput(f"--inputs: {path}:{line}: this is not JSON.", fix="Correct it.") from None
-    except RecursionError:
-        raise BadInput(f"--inputs: {path}: it is nested too deeply.", fix="Flatten it.") from None
-
-
-def _yaml(text: str, path: str) -> Any:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        return YAML(typ="safe", pure=True).load(text)
-    except YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark is not None else ""
-        why = " ".join(str(getattr(error, "problem", None) or "this is not YAML").split())
-        raise BadInput(f"--inputs: {path}{line}: {why}.", fix="Correct it.") from None
-    except (RecursionError, ValueError):
-        raise BadInput(f"--inputs: {path}: this is not YAML that can be read.", fix="Correct it.") from None
-
-
-def _plain(value: Any) -> Any:
-    """YAML knows dates; a placeholder shows them as they are written."""
-    if isinstance(value, dt.date):
-        return value.isoformat()
-    if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return value
+    read = reading.parse_json if path.endswith(".json") else reading.parse
+    table = read(read_text(path, flag), f"{flag}: {path}")
+    if table.kind not in ("map", "null"):
+        raise BadInput(f"{flag}: {path} is no table of names and values.", fix="Write one 'name: value' a line.")
+    return {name: node.written for name, node in table.fields.items()}

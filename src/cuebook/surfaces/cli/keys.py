@@ -9,6 +9,7 @@ import click
 from cuebook.kernel.errors import BadInput
 from cuebook.surfaces.cli import live, options, session
 from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.plain import say
 from cuebook.surfaces.keys import backend
 
 PROVIDER = click.Argument(["provider"])
@@ -35,7 +36,7 @@ def _set(given: Given) -> int:
     if not key.isascii() or not key.isprintable() or " " in key:
         raise BadInput("This is not a key: it has blanks or characters that no key has.", fix="Copy it again.")
     wiring.keys.set(name, key)
-    sys.stdout.write(f"The key of {given['provider']} is in the keyring, as {name}.\n")
+    say(f"The key of {given['provider']} is in the keyring, as {name}.")
     return 0
 
 
@@ -45,9 +46,9 @@ def _remove(given: Given) -> int:
     wiring = session.wiring_of({})
     name = wiring.key_name(given["provider"])
     if wiring.keys.remove(name):
-        sys.stdout.write(f"The key of {given['provider']} is removed from the keyring.\n")
+        say(f"The key of {given['provider']} is removed from the keyring.")
     else:
-        sys.stdout.write(f"The keyring has no key of {given['provider']}.\n")
+        say(f"The keyring has no key of {given['provider']}.")
     return 0
 
 
@@ -65,7 +66,7 @@ def _list(given: Given) -> int:
         sys.stdout.write(live.json_line(listed))
         return 0
     for provider, (key, source) in found.items():
-        sys.stdout.write(f"{provider:<14}{key:<24}{source or 'none'}\n")
+        say(f"{provider:<14}{key:<24}{source or 'none'}")
     return 0
 
 

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import IO, Any, Protocol
 
 import msgspec
 
-from cuebook.kernel.effects import Failed, Usage
+from cuebook.dialects import registry
+from cuebook.dialects.registry import Publishing
+from cuebook.kernel.effects import Failed, Reply, Usage
 from cuebook.kernel.events import (
+    ModelAsked,
     Performed,
+    PlannedStep,
     StepFinished,
+    StepSkipped,
     StepStarted,
     TextChunk,
     TextReset,
@@ -26,21 +32,33 @@ from cuebook.kernel.run import RunRow, StepRow
 from cuebook.service import RunView
 from cuebook.surfaces.cli import wording
 from cuebook.surfaces.cli.options import Given
+from cuebook.surfaces.cli.plain import hand_over, harmless, in_json
 
 Seen = Entry | TextChunk | TextReset
 
 
+ASKED = ("question", "approval", "in_doubt", "breakpoint")
+"""What a person can be asked for in place."""
+
+
 class View(Protocol):
-    def begin(self, title: str, row: RunRow, steps: list[StepRow]) -> None:
-        """The steps are those known so far; a new run tells them itself."""
+    def begin(self, title: str, row: RunRow, steps: Sequence[StepRow], plan: Sequence[PlannedStep] = ()) -> None:
+        """The steps are those known so far, the plan what the playbook tells; a program of one's own tells it later."""
 
     def see(self, event: Seen) -> None: ...
+
+    def tick(self) -> None:
+        """A moment has passed."""
+
+    def rest(self) -> None:
+        """Nothing is under way: somebody else may write to the same screen now."""
 
     def end(self, view: RunView) -> None:
         """The run waits or has ended."""
 
 
-def view_for(given: Given) -> View:
+def view_for(given: Given, *, asking: bool = False) -> View:
+    """With `asking`, whoever asks shows the questions too, and the view need not."""
     if given.get("as_events"):
         return Events(sys.stdout)
     if given.get("as_json"):
@@ -48,19 +66,20 @@ def view_for(given: Given) -> View:
     if given.get("as_live") or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb"):
         from cuebook.surfaces.cli.terminal import Terminal
 
-        return Terminal(color=not given.get("no_color"))
-    return Plain(sys.stderr, sys.stdout)
+        return Terminal(color=not given.get("no_color"), asking=asking)
+    return Plain(sys.stderr, sys.stdout, asking=asking)
 
 
 class Plain:
     """Progress as lines on stderr, the last output on stdout."""
 
-    def __init__(self, progress: IO[str], results: IO[str], *, as_json: bool = False) -> None:
+    def __init__(self, progress: IO[str], results: IO[str], *, as_json: bool = False, asking: bool = False) -> None:
         self._progress = progress
         self._results = results
         self._as_json = as_json
+        self._unshown = ASKED if asking else ()
 
-    def begin(self, title: str, row: RunRow, steps: list[StepRow]) -> None:
+    def begin(self, title: str, row: RunRow, steps: Sequence[StepRow], plan: Sequence[PlannedStep] = ()) -> None:
         self._say(f"{title} (run {row.id}, {row.model})")
 
     def see(self, event: Seen) -> None:
@@ -73,14 +92,23 @@ class Plain:
                 self._say(f"  {stats(finished)}")
             case StepFinished(label=label, status=status, reason=reason):
                 self._say(f"  {status}: {reason}")
+            case StepSkipped(label=label, title=title, reason=reason):
+                self._say(f"step {label}: {title}")
+                self._say(f"  skipped: {reason}")
             case Warned(message=message):
                 self._say(f"  warning: {message}")
-            case WaitOpened(prompt=prompt):
+            case WaitOpened(kind=kind, prompt=prompt) if kind not in self._unshown:
                 self._say(f"  {prompt}")
-            case Performed(outcome=Failed() as failed) if failed.code != "cancelled":
+            case Performed() as performed if (failed := failure_of(performed)) is not None:
                 self._say(f"  failed: {failed}")
             case _:
                 pass
+
+    def tick(self) -> None:
+        pass
+
+    def rest(self) -> None:
+        pass
 
     def end(self, view: RunView) -> None:
         for name, words in summary(view):
@@ -89,11 +117,11 @@ class Plain:
             self._results.write(json_line(wording.as_object(view)))
         elif view.run.status == "completed" and (output := wording.final_output(view)) is not None:
             text = str(output)
-            self._results.write(text if text.endswith("\n") else text + "\n")
+            hand_over(text if text.endswith("\n") else text + "\n", self._results)
         self._results.flush()
 
     def _say(self, line: str) -> None:
-        print(" ".join(line.split("\n")), file=self._progress, flush=True)
+        print(harmless(" ".join(line.split("\n"))), file=self._progress, flush=True)
 
 
 class Events:
@@ -101,20 +129,54 @@ class Events:
 
     def __init__(self, results: IO[str]) -> None:
         self._results = results
+        self._published = Published("")
 
-    def begin(self, title: str, row: RunRow, steps: list[StepRow]) -> None:
-        pass
+    def begin(self, title: str, row: RunRow, steps: Sequence[StepRow], plan: Sequence[PlannedStep] = ()) -> None:
+        self._published = Published(row.dialect)
 
     def see(self, event: Seen) -> None:
-        self._results.write(json_line(event_object(event)))
+        self._results.write(json_line(self._published.object_of(event)))
         self._results.flush()
+
+    def tick(self) -> None:
+        pass
+
+    def rest(self) -> None:
+        pass
 
     def end(self, view: RunView) -> None:
         pass
 
 
+class Published:
+    """A run's events as a stream carries them: each as it is, and what the playbook's format calls it beside that."""
+
+    def __init__(self, dialect: str) -> None:
+        naming = [one for one in registry.dialects() if one.name == dialect and isinstance(one, Publishing)]
+        self._names: Publishing | None = naming[0] if naming else None
+        self._streamed: set[str] = set()
+        """Steps of whose reply a part has been seen."""
+
+    def object_of(self, event: Seen) -> dict[str, Any]:
+        named = {} if self._names is None else self._names.published(self._unstreamed(event) or event)
+        return {**event_object(event), **named}
+
+    def _unstreamed(self, event: Seen) -> TextChunk | None:
+        """A reply that comes from the journal, where no one saw it stream, is one piece of text."""
+        if isinstance(event, TextChunk):
+            self._streamed.add(event.step)
+        elif isinstance(event, Entry) and isinstance(event.event, ModelAsked):
+            self._streamed.discard(event.place.step)
+        elif isinstance(event, Entry) and isinstance(event.event, Performed):
+            outcome, step = event.event.outcome, event.place.step
+            text = outcome.text[: outcome.released] if isinstance(outcome, Reply) else ""
+            if text and step not in self._streamed:
+                return TextChunk(event.run, event.seq, step, 0, text)
+        return None
+
+
 def event_object(event: Seen) -> dict[str, Any]:
-    """An event as NDJSON and other streams carry it; `id` is what a reader comes back with."""
+    """An event of ours as a stream carries it; `id` is what a reader comes back with."""
     if isinstance(event, Entry):
         body = msgspec.to_builtins(event.event, enc_hook=str)
         kind = body.pop("is")
@@ -127,8 +189,16 @@ def event_object(event: Seen) -> dict[str, Any]:
     return {"id": event.id, "run": event.run, "event": "TextChunk", "data": data}
 
 
+def failure_of(performed: Performed) -> Failed | None:
+    """A failure to be shown as it happens. Of a text that is missing the program says itself what becomes of it."""
+    outcome = performed.outcome
+    if not isinstance(outcome, Failed) or outcome.code == "cancelled" or performed.fingerprint.startswith("ReadSource"):
+        return None
+    return outcome
+
+
 def json_line(value: Any) -> str:
-    return msgspec.json.encode(value, enc_hook=str).decode() + "\n"
+    return in_json(msgspec.json.encode(value, enc_hook=str).decode()) + "\n"
 
 
 def stats(finished: StepFinished) -> str:
@@ -151,7 +221,12 @@ def summary(view: RunView) -> list[tuple[str, str]]:
     if row.error is not None:
         where = f" (step {row.step})" if row.step and row.status == "failed" else ""
         lines.append(("why", f"{row.error}{where}"))
-    lines += [(wait.kind.replace("_", " "), wait.prompt) for wait in view.waits]
+    for wait in view.waits:
+        lines.append((wait.kind.replace("_", " "), wait.prompt))
+        if wait.kind == "question" and (choices := wording.choices_of(wait)):
+            lines.append(("answers", choices))
+        if wait.expires is not None and wait.kind in ASKED:
+            lines.append(("until", wording.moment(wait.expires)))
     lines += [
         ("steps", wording.steps_done(view.steps)),
         ("model", row.model),

@@ -8,15 +8,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import click
+import msgspec
 
+from cuebook.dialects.registry import Exporting
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow, StepRow
 from cuebook.service import RunView, Service
-from cuebook.surfaces.cli import complain, live, options, session, wording
+from cuebook.surfaces.cli import completion, live, options, session, wording
 from cuebook.surfaces.cli.continuing import RUN
 from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.plain import complain, hand_over, in_json, say
 
 _EVENT_ID = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 
@@ -30,7 +33,7 @@ def _looking(given: Given, look: Callable[[Service], Awaitable[int]]) -> int:
 
 
 def _nothing(given: Given, words: str) -> int:
-    sys.stdout.write("[]\n" if given["as_json"] else f"{words}\n")
+    say("[]" if given["as_json"] else words)
     return 0
 
 
@@ -73,26 +76,53 @@ def runs_command(given: Given) -> int:
     [
         RUN,
         click.Option(["--output"], is_flag=True, help="Print the last output and nothing else."),
+        click.Option(["--state"], is_flag=True, help="Print the state as the playbook's format has it, as JSON."),
         options.STORE,
         options.AS_JSON,
     ],
 )
 def show_command(given: Given) -> int:
-    """Show a run: its steps, outputs and what it waits for."""
+    """Show a run: its steps, outputs and what it waits for.
+
+    With --state, it is what the format of Markdown playbooks calls the execution state, whatever the run's status.
+    """
+    if given["output"] and given["state"]:
+        raise BadInput("--output and --state do not go together.", fix="Give one of them.")
 
     async def look(service: Service) -> int:
         row = await service.get(given["run"])
+        if given["state"]:
+            state = msgspec.json.encode(await _state(service, row), enc_hook=str)
+            sys.stdout.write(in_json(msgspec.json.format(state, indent=2).decode()) + "\n")
+            return 0
         view, alive = await service.view(row.id), await _alive(service, row)
         output = wording.final_output(view)
         if given["as_json"]:
             sys.stdout.write(live.json_line(wording.as_object(view, alive)))
         elif given["output"]:
-            sys.stdout.write(f"{output}\n" if output is not None else "")
+            hand_over(f"{output}\n" if output is not None else "")
         else:
-            sys.stdout.write(_in_words(view, await session.title_of(service, row), alive))
+            say(_in_words(view, await session.title_of(service, row), alive))
         return 0
 
     return _looking(given, look)
+
+
+async def _state(service: Service, row: RunRow) -> dict[str, Any]:
+    source = await session.source_of(service, row)
+    if source is None or not isinstance(source.dialect, Exporting):
+        raise BadInput(
+            f"Run {row.id} has no state to export: its dialect, {row.dialect}, does not say what one looks like.",
+            fix=f"`cuebook show {row.id} --json` shows it.",
+        )
+    return source.dialect.state(
+        row,
+        source.document,
+        [entry async for entry in service.engine.entries(row.id)],
+        await service.store.waits(run=row.id),
+        await service.store.playbook(row.playbook),
+        await session.settings_of(service, row.id),
+    )
 
 
 def _in_words(view: RunView, title: str, alive: bool) -> str:
@@ -105,12 +135,11 @@ def _in_words(view: RunView, title: str, alive: bool) -> str:
         head += "".join(f"\n  {note}" for note in (view.notes.get(step.label, []) if step.seq else []))
         output = view.outputs.get(step.label)
         parts.append(f"{head}\n\n{str(output).rstrip()}" if output is not None and step.seq else head)
-    lines = dict(live.summary(view))
-    lines["status"] = wording.status_of(row, alive)
-    lines.pop("again", None)
-    lines["next"] = wording.what_next(row, view.waits, alive) if row.status != "completed" else ""
-    parts.append("\n".join(f"{name + ':':<12}{words}" for name, words in lines.items() if words))
-    return "\n\n".join(parts) + "\n"
+    lines = [("status", wording.status_of(row, alive)), *live.summary(view)[1:-1]]
+    if row.status != "completed":
+        lines.append(("next", wording.what_next(row, view.waits, alive)))
+    parts.append("\n".join(f"{name + ':':<12}{words}" for name, words in lines if words))
+    return "\n\n".join(parts)
 
 
 def _step_line(step: StepRow) -> str:
@@ -135,15 +164,23 @@ def _step_line(step: StepRow) -> str:
     ],
 )
 def events_command(given: Given) -> int:
-    """Show what happened in a run, and what happens."""
+    """Show what happened in a run, and what happens.
+
+    With --json, a line also has what the playbook's format calls the event, as its `type`: of a Markdown playbook these
+    are `content`, `done` and `error`.
+    """
     if not _EVENT_ID.fullmatch(given["after"]):
         raise BadInput(f"--after: '{given['after']}' is no event id.", fix="Give one as `cuebook events` shows it.")
 
     async def look(service: Service) -> int:
         row = await service.get(given["run"])
+        published = live.Published(row.dialect)
         async for event in service.events(row.id, given["after"], follow=given["follow"]):
-            shown = live.event_object(event)
-            sys.stdout.write(live.json_line(shown) if given["as_json"] else _event_line(event, shown))
+            shown = published.object_of(event)
+            if given["as_json"]:
+                sys.stdout.write(live.json_line(shown))
+            else:
+                say(_event_line(event, shown))
             sys.stdout.flush()
         return 0
 
@@ -152,16 +189,20 @@ def events_command(given: Given) -> int:
 
 def _event_line(event: live.Seen, shown: dict[str, Any]) -> str:
     step = event.place.step if isinstance(event, Entry) else event.step
-    data = ", ".join(f"{name}={_short(value)}" for name, value in shown["data"].items() if value not in ("", None, {}))
-    return f"{shown['id']:>6}  {step:<4} {shown['event']:<14} {data}"[:200].rstrip() + "\n"
+    data = ", ".join(
+        f"{name}={wording.short(value)}" for name, value in shown["data"].items() if value not in ("", None, {})
+    )
+    return f"{shown['id']:>6}  {step:<4} {shown['event']:<14} {data}"[:200].rstrip()
 
 
-def _short(value: Any) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= 60 else text[:59] + "…"
-
-
-@command("inbox", [click.Argument(["wait"], required=False), options.STORE, options.AS_JSON])
+@command(
+    "inbox",
+    [
+        click.Argument(["wait"], required=False, shell_complete=completion.waits()),
+        options.STORE,
+        options.AS_JSON,
+    ],
+)
 def inbox_command(given: Given) -> int:
     """List everything that waits for a person, or show one WAIT in full."""
     if given["wait"]:
@@ -179,7 +220,9 @@ def inbox_command(given: Given) -> int:
         lines = [("WAIT", "RUN", "SINCE", "KIND", "STEP", "PROMPT")]
         for wait in waits:
             kind = wait.kind.replace("_", " ")
-            lines.append((wait.id, wait.run, wording.moment(wait.opened), kind, wait.place.step, _short(wait.prompt)))
+            lines.append(
+                (wait.id, wait.run, wording.moment(wait.opened), kind, wait.place.step, wording.short(wait.prompt))
+            )
         _print_table(lines)
         return 0
 
@@ -191,11 +234,17 @@ async def _one_wait(service: Service, given: Given) -> int:
     if given["as_json"]:
         sys.stdout.write(live.json_line(wording.wait_object(wait)))
     elif wait.kind == "approval":
-        sys.stdout.write("\n".join(wording.approval_lines(wait)) + "\n")
+        say("\n".join(wording.approval_lines(wait)))
     else:
         row = await service.get(wait.run)
-        sys.stdout.write(f"{wait.id}, run {wait.run}, step {wait.place.step or '-'}\n{wait.prompt}\n")
-        sys.stdout.write(f"{'next:':<12}{wording.what_next(row, [wait])}\n")
+        say(f"{wait.id}, run {wait.run}, step {wait.place.step or '-'}\n{wait.prompt}")
+        for name, words in (
+            ("answers", wording.choices_of(wait)),
+            ("until", wording.moment(wait.expires) if wait.expires is not None else ""),
+            ("next", wording.what_next(row, [wait])),
+        ):
+            if words:
+                say(f"{name + ':':<12}{words}")
     return 0
 
 
@@ -217,7 +266,7 @@ def verify_command(given: Given) -> int:
         elif broken:
             complain(f"cuebook: run {row.id} is broken at record {verdict.broken_at}: {verdict.problem}.")
         else:
-            sys.stdout.write(f"run {row.id}: {wording.counted(verdict.records, 'record')}, head {verdict.head}\n")
+            say(f"run {row.id}: {wording.counted(verdict.records, 'record')}, head {verdict.head}")
         return 1 if broken else 0
 
     return _looking(given, look)
@@ -240,9 +289,9 @@ def replay_command(given: Given) -> int:
             return 0
         end = "its end" if shown.complete else "where its journal ends"
         words = f"{wording.counted(shown.effects, 'outcome')} from the journal, up to {end}; nothing was performed."
-        sys.stdout.write(f"run {row.id}: {words}\n")
+        say(f"run {row.id}: {words}")
         if shown.failed is not None:
-            sys.stdout.write(f"it fails as it did: {shown.failed}\n")
+            say(f"it fails as it did: {shown.failed}")
         return 0
 
     return _looking(given, look)
@@ -265,4 +314,4 @@ def _row_object(row: RunRow) -> dict[str, Any]:
 def _print_table(lines: Sequence[tuple[str, ...]]) -> None:
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     for line in lines:
-        sys.stdout.write("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip() + "\n")
+        say("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip())

@@ -9,6 +9,7 @@ import click
 from cuebook.performers.models import DEFAULT, find_weights, install_weights
 from cuebook.surfaces.cli import live, options, session
 from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.plain import harmless, say
 
 
 class _Progress:
@@ -20,7 +21,7 @@ class _Progress:
     def __call__(self, what: str, done: int, of: int) -> None:
         words = f"{what} {100 * done // of} %" if of else what
         if words != self._shown and sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[K{words}")
+            sys.stderr.write(f"\r\x1b[K{harmless(words)}")
             sys.stderr.flush()
         self._shown = words
 
@@ -46,12 +47,12 @@ def models_command(ctx: click.Context, as_json: bool) -> int:
         origin = str(wiring.config.origin("model"))
         sys.stdout.write(live.json_line({"model": wiring.model, "origin": origin, "providers": listed}))
         return 0
-    sys.stdout.write(f"model: {wiring.model} ({wiring.config.origin('model')})\n\n")
+    say(f"model: {wiring.model} ({wiring.config.origin('model')})\n")
     for one in statuses:
         name = DEFAULT if one.name == "local" else f"{one.name}/MODEL"
         config = wiring.provider_configs.get(one.name)
         ready = "wants no key" if config is not None and config.key is None else "ready"
-        sys.stdout.write(f"{name:<20}  {ready if one.usable else one.reason}\n")
+        say(f"{name:<20}  {ready if one.usable else one.reason}")
     return 0
 
 
@@ -60,14 +61,14 @@ def _install(given: Given) -> int:
     """Install the weights of the embedded model, 98 MB, for this user."""
     there = find_weights()
     if there is not None:
-        sys.stdout.write(f"The embedded model is installed already: {there}\n")
+        say(f"The embedded model is installed already: {there}")
         return 0
     progress = _Progress()
     try:
         path = install_weights(progress=progress)
     finally:
         progress.close()
-    sys.stdout.write(f"The embedded model is installed: {path}\n")
+    say(f"The embedded model is installed: {path}")
     return 0
 
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
 
 from cuebook.config import Config, load
+from cuebook.dialects.options import Option
 from cuebook.kernel.errors import BadInput
+from cuebook.surfaces.cli import completion
 
 STORE = click.Option(["--store"], metavar="PATH", help="The file that holds the runs.")
 AS_JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON on stdout.")
 AS_EVENTS = click.Option(["--events", "as_events"], is_flag=True, help="Print every event as a line of JSON on stdout.")
 AS_LIVE = click.Option(["--live", "as_live"], is_flag=True, help="Stream as on a terminal, wherever it goes.")
 NO_COLOR = click.Option(["--no-color"], is_flag=True, help="No colours, as with NO_COLOR in the environment.")
+NO_ASK = click.Option(["--no-ask"], is_flag=True, help="Ask nothing here; say how to answer and end with exit code 3.")
 
 AS_USER = click.Option(["--as", "as_user"], metavar="NAME", help="As this user, with the roles they have.")
 
@@ -28,11 +31,30 @@ SETTINGS: list[click.Parameter] = [
     click.Option(["--budget-tokens"], metavar="N", help="Pause before using more tokens than this."),
     click.Option(["--budget-seconds"], metavar="S", help="Pause after this much time at work."),
     click.Option(["--budget-steps"], metavar="N", help="Pause after this many steps."),
+    click.Option(["--pause-expiry"], metavar="TIME", help="How long a pause or question waits: 15m, 24h, 7d or never."),
 ]
-BREAK = click.Option(["--break", "breakpoints"], metavar="STEPS", help="Pause after these steps, as in 2,3.")
+ANSWERS: list[click.Parameter] = [
+    click.Option(
+        ["--answer"],
+        metavar="STEP=VALUE",
+        multiple=True,
+        help="Answer what a step will ask; repeatable.",
+        shell_complete=completion.answers,
+    ),
+    click.Option(
+        ["--answers"], metavar="FILE", help="A YAML or JSON file of answers.", shell_complete=completion.any_file
+    ),
+    click.Option(["--unattended"], is_flag=True, help="Nobody is there: defaults answer, and no breakpoint pauses."),
+]
+BREAK = click.Option(
+    ["--break", "breakpoints"],
+    metavar="STEPS",
+    help="Pause after these steps, as in 2,3.",
+    shell_complete=completion.steps_to_pause_after,
+)
 SET = click.Option(["--set", "values"], metavar="NAME=VALUE", multiple=True, help="Change a value; repeatable.")
 
-LIVE: list[click.Parameter] = [AS_JSON, AS_EVENTS, AS_LIVE, NO_COLOR]
+LIVE: list[click.Parameter] = [AS_JSON, AS_EVENTS, AS_LIVE, NO_COLOR, NO_ASK]
 
 
 Given = dict[str, Any]
@@ -51,10 +73,37 @@ def command(
     return made
 
 
+_CHOICE = "option_of_"
+"""Keeps what a dialect calls an option apart from the names of other options."""
+
+
+def choices(several: Iterable[Option]) -> list[click.Parameter]:
+    """An option for each thing that can be chosen about how a playbook is run."""
+    by_name = {option.name: option for option in several}
+    return [_choice(option) for option in by_name.values()]
+
+
+def _choice(option: Option) -> click.Option:
+    spelled = [f"--{option.name.replace('_', '-')}", f"{_CHOICE}{option.name}"]
+    match option.type:
+        case "switch":
+            return click.Option(spelled, is_flag=True, help=option.help)
+        case "number":
+            return click.Option(spelled, type=click.IntRange(1), metavar="N", help=option.help)
+        case "choice":
+            return click.Option(spelled, type=click.Choice(option.choices), help=option.help)
+
+
+def chosen(given: Given) -> dict[str, Any]:
+    """What was chosen of them, by the names that dialects know."""
+    return {name.removeprefix(_CHOICE): value for name, value in given.items() if name.startswith(_CHOICE) and value}
+
+
 _SETTINGS = (
     "model",
     "max_tokens",
     "temperature",
+    "pause_expiry",
     "budget.money",
     "budget.tokens",
     "budget.seconds",

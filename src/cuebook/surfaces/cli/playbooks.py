@@ -14,6 +14,7 @@ from cuebook.kernel.errors import CuebookError
 from cuebook.surfaces.cli import completion, options
 from cuebook.surfaces.cli.inputs import InputOption, input_options
 from cuebook.surfaces.cli.options import Given
+from cuebook.surfaces.cli.plain import harmless
 
 FILE = click.Argument(["file"], shell_complete=completion.any_file)
 INPUTS: list[click.Parameter] = [
@@ -95,6 +96,9 @@ class PlaybookCommand(click.Command):
 
 class _Prepared(click.Command):
     """The command for one playbook: shows the playbook's inputs before everything else."""
+
+    def get_help(self, ctx: click.Context) -> str:
+        return harmless(super().get_help(ctx))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         own: list[tuple[str, str]] = []

@@ -22,8 +22,9 @@ from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.ports import Action, Domain
 from cuebook.performers import addresses
 from cuebook.service import Service
-from cuebook.surfaces.cli import complain, live, options, session, wording
+from cuebook.surfaces.cli import live, options, session, wording
 from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.plain import complain, say
 from cuebook.surfaces.wiring import Wiring
 
 EXIT_CODES = {"allow": 0, "ask": 3, "deny": 5}
@@ -82,7 +83,7 @@ def _test(given: Given) -> int:
         if given["as_json"]:
             sys.stdout.write(live.json_line(_tested_object(tested)))
         else:
-            sys.stdout.write("\n".join(_tested_lines(tested)) + "\n")
+            say("\n".join(_tested_lines(tested)))
         return EXIT_CODES[tested.ruling.decision]
 
     return session.with_service(given, act, looking=True, wiring=wiring)
@@ -258,7 +259,7 @@ def _show(given: Given) -> int:
             found = {"layers": layers, "approvals": msgspec.to_builtins(today.approvals), "built_in": rules.BUILT_IN}
             sys.stdout.write(live.json_line({**found, "digest": today.digest}))
         else:
-            sys.stdout.write("\n".join(_policy_lines(today, options.configuration(given))) + "\n")
+            say("\n".join(_policy_lines(today, options.configuration(given))))
         return 0
 
     return session.with_service(given, act, looking=True)
@@ -348,7 +349,7 @@ def _allow(given: Given) -> int:
         if given["as_json"]:
             sys.stdout.write(live.json_line(_override_object(made, service.engine.clock())))
             return 0
-        sys.stdout.write(f"{made.id}: {made.domain} '{made.pattern}' is allowed {_until(made)}.\n")
+        say(f"{made.id}: {made.domain} '{made.pattern}' is allowed {_until(made)}.")
         return 0
 
     return session.with_service(given, act)
@@ -370,9 +371,9 @@ def _overrides(given: Given) -> int:
             state = _state(one, now)
             until = f"holds {_until(one)}" if state == "holds" else state
             by = f"{one.by}, {wording.moment(one.created)}"
-            sys.stdout.write(f"{one.id}  {one.domain:<8}{shlex.quote(one.pattern):<32}  {until}  ({by})\n")
+            say(f"{one.id}  {one.domain:<8}{shlex.quote(one.pattern):<32}  {until}  ({by})")
         if not found:
-            sys.stdout.write("Nothing was allowed beforehand.\n")
+            say("Nothing was allowed beforehand.")
         return 0
 
     return session.with_service(given, act, looking=True)
@@ -384,7 +385,7 @@ def _revoke(given: Given) -> int:
 
     async def act(service: Service) -> int:
         await service.revoke_override(given["override"], await session.acting(service, given))
-        sys.stdout.write(f"{given['override']} is revoked.\n")
+        say(f"{given['override']} is revoked.")
         return 0
 
     return session.with_service(given, act, looking=True)
@@ -445,7 +446,7 @@ def _trust(given: Given) -> int:
 
     async def revoke(service: Service) -> int:
         there = await service.untrust(subject, await session.acting(service, given))
-        sys.stdout.write(f"{path} is {'not trusted any more' if there else 'not trusted anyway'}.\n")
+        say(f"{path} is {'not trusted any more' if there else 'not trusted anyway'}.")
         return 0
 
     if given["revoke"]:
@@ -455,11 +456,11 @@ def _trust(given: Given) -> int:
     async def trust(service: Service) -> int:
         await service.trust(subject, digest, await session.acting(service, given))
         for line in approvals.shown(text, len(text)).rstrip("\n").split("\n"):
-            sys.stdout.write(f"| {line}\n")
-        sys.stdout.write(f"{path} is trusted as shown (sha256 {digest}).\n")
+            say(f"| {line}")
+        say(f"{path} is trusted as shown (sha256 {digest}).")
         for other in others:
             how = f"cuebook policy trust {shlex.quote(str(other))}"
-            sys.stdout.write(f"{other} counts too, and is trusted on its own: {how}\n")
+            say(f"{other} counts too, and is trusted on its own: {how}")
         return 0
 
     return session.with_service(given, trust)

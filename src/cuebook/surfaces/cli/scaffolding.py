@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import sys
 
 import click
 
 from cuebook.kernel.errors import BadInput
-from cuebook.surfaces.cli import complain
 from cuebook.surfaces.cli.authoring import SUFFIX, write_text
 from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.plain import complain, say
 
 LINEAR = """\
 # {title}
@@ -197,7 +196,7 @@ def new_command(given: Given) -> int:
     """
     path = _path(given["name"])
     write_text(path, TEMPLATES[given["template"]].format(title=_title(path)), replace=False)
-    sys.stdout.write(f"{path}\n")
+    say(path)
     complain(f"`cuebook run {shlex.quote(path)} --help` shows how to run it.")
     return 0
 

@@ -14,6 +14,7 @@ from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.service import Service
 from cuebook.surfaces.cli import live, options, session, wording
 from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.plain import say
 from cuebook.surfaces.keys import Keys
 from cuebook.surfaces.reaching import in_keyring
 
@@ -57,10 +58,10 @@ def _add(given: Given) -> int:
         if given["as_json"]:
             sys.stdout.write(live.json_line({"name": name, **_state(vault, handle)}))
             return 0
-        sys.stdout.write(f"{name} stands for {handle}.\n")
-        sys.stdout.write(f"It cannot be used yet. {problem}\n" if problem else "Its value can be read.\n")
+        say(f"{name} stands for {handle}.")
+        say(f"It cannot be used yet. {problem}" if problem else "Its value can be read.")
         if concern := vault.concern(handle):
-            sys.stdout.write(f"{concern}\n")
+            say(concern)
         return 0
 
     return session.with_service(given, act)
@@ -86,7 +87,7 @@ def _remove(given: Given) -> int:
         name = check_name(given["name"])
         if not await service.remove_secret(name, await session.acting(service, given)):
             raise NotFound(f"There is no secret '{name}'.", fix="`cuebook secrets list` shows which there are.")
-        sys.stdout.write(f"{name} is removed.\n")
+        say(f"{name} is removed.")
         return 0
 
     return session.with_service(given, act, looking=True)
@@ -102,7 +103,7 @@ def _shown(given: Given, failing: int) -> int:
         elif found:
             _print(found)
         else:
-            sys.stdout.write(f"{NO_SECRETS}\n")
+            say(NO_SECRETS)
         return 0 if all(state["readable"] for _, state in found) else failing
 
     return session.with_service(given, act, looking=True)
@@ -114,10 +115,10 @@ def _print(found: list[tuple[SecretName, dict[str, Any]]]) -> None:
     for secret, state in found:
         can = "can be read" if state["readable"] else "cannot be read"
         since = f"{secret.owner}, {wording.moment(secret.created)}"
-        sys.stdout.write(f"{secret.name:<{names}}{secret.handle:<{handles}}{can:<16}{since}\n")
+        say(f"{secret.name:<{names}}{secret.handle:<{handles}}{can:<16}{since}")
         for words in (state["problem"], state["concern"]):
             if words:
-                sys.stdout.write(f"  {words}\n")
+                say(f"  {words}")
 
 
 def _state(vault: Vault, handle: str) -> dict[str, Any]:

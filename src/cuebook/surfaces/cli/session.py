@@ -11,19 +11,23 @@ from typing import Any
 
 from cuebook.dialects import registry
 from cuebook.kernel.errors import BadInput, CuebookError, NotFound, Refused, StoreError
-from cuebook.kernel.events import ENDED
-from cuebook.kernel.journal import without_void
+from cuebook.kernel.events import ENDED, WAITING
+from cuebook.kernel.journal import Entry, without_void
 from cuebook.kernel.replay import Recorded
 from cuebook.kernel.run import RunRow, Settings, WaitRow
 from cuebook.service import PYTHON, Principal, Service
 from cuebook.stores.memory import MemoryStore
-from cuebook.surfaces.cli import complain, wording
-from cuebook.surfaces.cli.live import View, view_for
+from cuebook.surfaces.cli import wording
+from cuebook.surfaces.cli.answers import Source
+from cuebook.surfaces.cli.asking import Asker, asker_for
+from cuebook.surfaces.cli.live import Seen, View, view_for
 from cuebook.surfaces.cli.options import Given, configuration
+from cuebook.surfaces.cli.plain import complain
 from cuebook.surfaces.wiring import Wiring
 
 NO_RUNS = "There are no runs yet."
 HOW_TO_START = "`cuebook run FILE` starts one."
+_BETWEEN_TICKS = 0.5
 
 
 class Interrupted(Exception):
@@ -100,13 +104,14 @@ def in_foreground(
         async with opened(wires, create=create) as service:
             await service.store.expire(service.engine.clock())
             row = await act(service, wires)
-            return await shown(service, row, view_for(given))
+            asker = asker_for(given, service, await acting(service, given))
+            return await shown(service, row, view_for(given, asking=asker is not None), asker)
 
     return perform(work())
 
 
-async def shown(service: Service, row: RunRow, view: View) -> int:
-    """Drives a run to where it waits or ends, and gives the exit code of that."""
+async def shown(service: Service, row: RunRow, view: View, asker: Asker | None = None) -> int:
+    """Drives a run to where it waits or ends, and gives the exit code of that. What can be asked here is asked here."""
     alive = await service.store.alive(row.id, service.engine.clock())
     row = await service.get(row.id)
     try:
@@ -115,56 +120,105 @@ async def shown(service: Service, row: RunRow, view: View) -> int:
     except Refused as refused:
         complain(f"cuebook: {refused}")
         return wording.exit_code(row) if await service.store.waits(run=row.id) else 0
-    view.begin(await title_of(service, row), row, await service.store.steps(row.id))
-    stop = service.observe(lambda event: view.see(event) if event.run == row.id else None)
+    source = await source_of(service, row)
+    title, plan = (row.name, ()) if source is None else (str(source.document.title), source.document.plan)
+    view.begin(title, row, await service.store.steps(row.id), plan)
+    watcher = Watcher(service, row.id, view)
     try:
-        row = await _driven(service, row, view)
+        row = await watcher.driven()
+        while asker is not None and row.status in WAITING:
+            view.rest()
+            if not await asker.ask_for(await service.store.waits(run=row.id)):
+                break
+            row = await watcher.driven()
     except asyncio.CancelledError:
         raise Interrupted(row.id) from None
     finally:
-        stop()
+        watcher.stop()
+        view.rest()
     view.end(await service.view(row.id))
     return wording.exit_code(row)
 
 
-async def _driven(service: Service, row: RunRow, view: View) -> RunRow:
-    if row.status in ENDED and row.dialect == PYTHON:
-        return row  # whoever has its program was faster
-    while True:
-        if await service.store.alive(row.id, service.engine.clock()):
-            row = await _followed(service, row, view)
-        else:
-            row = await service.drive(row.id)
-        if row.status not in ("pending", "running"):
+class Watcher:
+    """Drives a run, or follows whoever does, and shows each of its events once."""
+
+    def __init__(self, service: Service, run: str, view: View) -> None:
+        self._service = service
+        self._run = run
+        self._view = view
+        self._last: int | None = None
+        """The last record that was shown, as soon as that is known."""
+        self._stop = service.observe(self._see)
+        self._ticking = asyncio.create_task(self._tick())
+
+    def stop(self) -> None:
+        self._stop()
+        self._ticking.cancel()
+
+    async def driven(self) -> RunRow:
+        """The run when it waits or has ended."""
+        row = await self._service.store.run(self._run)
+        if self._last is not None:  # somebody else may have gone on with it
+            async for entry in self._service.engine.entries(self._run, self._last):
+                self._see(entry)
+        if row.status in ENDED and row.dialect == PYTHON:
+            return row  # whoever has its program was faster
+        while True:
+            if await self._service.store.alive(self._run, self._service.engine.clock()):
+                row = await self._followed()
+            else:
+                row = await self._service.drive(self._run)
+            if row.status not in ("pending", "running"):
+                return row
+
+    async def _followed(self) -> RunRow:
+        """Another process drives the run: shows what it writes, until it lets go."""
+        if self._last is None:
+            self._last = 0
+            async for record in self._service.store.records(self._run):
+                self._last = record.seq
+
+        async def watch() -> None:
+            async for event in self._service.events(self._run, str(self._last)):
+                self._see(event)
+
+        watching = asyncio.create_task(watch())
+        try:
+            row = await self._service.follow(self._run)
+            await asyncio.wait([watching], timeout=1.0)
             return row
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    def _see(self, event: Seen) -> None:
+        if event.run != self._run:
+            return
+        if isinstance(event, Entry):
+            if self._last is not None and event.seq <= self._last:
+                return
+            self._last = event.seq
+        self._view.see(event)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_BETWEEN_TICKS)
+            self._view.tick()
 
 
-async def _followed(service: Service, row: RunRow, view: View) -> RunRow:
-    """Another process drives the run: shows what it writes, until it lets go."""
-    last = 0
-    async for record in service.store.records(row.id):
-        last = record.seq
-
-    async def watch() -> None:
-        async for event in service.events(row.id, str(last)):
-            view.see(event)
-
-    watching = asyncio.create_task(watch())
+async def source_of(service: Service, row: RunRow) -> Source | None:
+    """What the run's playbook says; None for a program of one's own, and for what cannot be read any more."""
     try:
-        row = await service.follow(row.id)
-        await asyncio.wait([watching], timeout=1.0)
-        return row
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        dialect = registry.named(row.dialect)
+        return Source(dialect, dialect.parse(await service.store.playbook(row.playbook), row.name))
+    except CuebookError:
+        return None
 
 
 async def title_of(service: Service, row: RunRow) -> str:
-    try:
-        document = registry.named(row.dialect).parse(await service.store.playbook(row.playbook), row.name)
-        return str(document.title)
-    except CuebookError:
-        return row.name
+    source = await source_of(service, row)
+    return row.name if source is None else str(source.document.title)
 
 
 async def settings_of(service: Service, run: str) -> Settings:
@@ -185,16 +239,20 @@ async def merged_settings(service: Service, run: str, changes: dict[str, Any]) -
 
 
 async def accepted_values(service: Service, row: RunRow, values: dict[str, str]) -> dict[str, Any]:
-    """Values that change inputs must fit what the playbook declares, as they had to at the start."""
+    """Values that change inputs must fit what the playbook declares, as they had to at the start. Others change what
+    the run has named by now.
+    """
     dialect = registry.named(row.dialect)
     document = dialect.parse(await service.store.playbook(row.playbook), row.name)
-    declared = [one.name for one in document.inputs]
+    inputs = {name: values[name] for name in values if name in [one.name for one in document.inputs]}
+    named = (await service.view(row.id)).values
     for name in values:
-        if name not in declared:
-            raise BadInput(f"{row.name} has no input '{name}'.", fix=f"It has: {', '.join(declared) or 'none'}.")
+        if name not in inputs and name not in named:
+            known = dict.fromkeys((*(one.name for one in document.inputs), *named))
+            raise BadInput(f"{row.name} has no value named '{name}'.", fix=f"It has: {', '.join(known) or 'none'}.")
     entries = without_void([entry async for entry in service.engine.entries(row.id)])
-    accepted = dialect.accept(document, {**Recorded(entries, 0).inputs, **values})
-    return {name: accepted[name] for name in values}
+    accepted = dialect.accept(document, {**Recorded(entries, 0).inputs, **inputs})
+    return {name: accepted[name] if name in inputs else value for name, value in values.items()}
 
 
 async def acting(service: Service, given: Given) -> Principal:

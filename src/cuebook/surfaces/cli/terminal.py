@@ -1,8 +1,11 @@
-"""The view of a terminal: a heading for each step, the text as it streams, and a box at the end. Needs rich."""
+"""The view of a terminal: the plan, a heading for each step, the text as it streams, a line that says how far the run
+is, and a box at the end. Needs rich.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 
 from rich import box
 from rich.cells import cell_len
@@ -12,11 +15,14 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from cuebook.kernel.effects import Failed
 from cuebook.kernel.events import (
+    ModelAsked,
     Performed,
+    Performing,
     Planned,
+    PlannedStep,
     StepFinished,
+    StepSkipped,
     StepStarted,
     TextChunk,
     TextReset,
@@ -26,8 +32,11 @@ from cuebook.kernel.events import (
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow, StepRow
 from cuebook.service import RunView
-from cuebook.surfaces.cli import live
+from cuebook.surfaces.cli import live, progress
 from cuebook.surfaces.cli.live import Seen
+from cuebook.surfaces.cli.plain import harmless
+from cuebook.surfaces.cli.progress import Progress
+from cuebook.surfaces.cli.statusline import StatusLine
 
 WIDEST = 100
 
@@ -41,22 +50,24 @@ STYLES = {
     "awaiting_approval": "yellow",
 }
 
-# What a model writes is text: control characters could move the cursor or change the window's title.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def harmless(text: str) -> str:
-    return _CONTROL.sub("", text)
+_MARKED = {"✓": "green", "✗": "red", "–": "yellow", "?": "yellow", "›": "cyan"}
 
 
 class Flow:
     """Writes streamed text so that lines break between words."""
 
-    def __init__(self, console: Console, width: int) -> None:
+    def __init__(self, console: Console, width: int, before_break: Callable[[], None] = lambda: None) -> None:
+        """`before_break` is called when the line is about to end: by itself, or at the edge of the terminal."""
         self._console = console
         self._width = width
+        self._before_break = before_break
         self._column = 0
         self._word = ""
+
+    @property
+    def column(self) -> int:
+        """Where the next letter goes."""
+        return self._column
 
     def write(self, text: str) -> None:
         pieces: list[str] = []
@@ -96,81 +107,141 @@ class Flow:
         return " "
 
     def _out(self, text: str) -> None:
-        if text:
-            self._console.out(text, end="", highlight=False)
+        if not text:
+            return
+        if "\n" in text or self._column > self._width:
+            self._before_break()
+        self._console.out(text, end="", highlight=False)
 
 
 class Terminal:
     """Implements `live.View` on a terminal."""
 
-    def __init__(self, *, color: bool = True, console: Console | None = None) -> None:
+    def __init__(self, *, color: bool = True, console: Console | None = None, asking: bool = False) -> None:
+        """With `asking`, somebody else shows what a person is asked for."""
         self.console = console or Console(highlight=False, no_color=None if color else True)
         self._width = min(self.console.width, WIDEST)
-        self._flow = Flow(self.console, self._width)
-        self._steps: list[str] = []
+        self._unshown = live.ASKED if asking else ()
+        self._status = StatusLine(self.console)
+        self._flow = Flow(self.console, self._width, self._status.hide)
+        self._progress: Progress | None = None
+        self._planned = False
+        self._heading = ""
+        """The step that the screen says it is at."""
         self._streamed = ""
         """The step whose text is on the screen."""
 
-    def begin(self, title: str, row: RunRow, steps: list[StepRow]) -> None:
-        self._steps = list(dict.fromkeys(step.label for step in steps))
-        self.console.print(Text.assemble((harmless(title), "bold"), (f"  {row.model}, run {row.id}", "dim")))
+    # --- the life of a run ---
+
+    def begin(self, title: str, row: RunRow, steps: Sequence[StepRow], plan: Sequence[PlannedStep] = ()) -> None:
+        self._progress = Progress(row, steps, plan)
+        self.console.print(Text.assemble((harmless(title), "bold"), (harmless(f"  {row.model}, run {row.id}"), "dim")))
+        self._show_plan(plan, steps)
 
     def see(self, event: Seen) -> None:
-        match event:
-            case TextChunk(text=text, step=step):
-                self._streamed = step
-                self._flow.write(text)
-            case TextReset(step=step) if step == self._streamed:
-                self._flow.close()
-                self._note("the reply begins again", "yellow")
-            case Entry():
-                self._entry(event)
+        with self.console:  # what an event changes on the screen changes at once
+            if self._progress is not None:
+                self._progress.see(event)
+            match event:
+                case TextChunk(text=text, step=step):
+                    self._streamed = step
+                    self._flow.write(text)
+                case TextReset(step=step) if step == self._streamed:
+                    self._note("the reply begins again", "yellow")
+                case Entry():
+                    self._entry(event)
+            if isinstance(event, Entry) or not self._status.shown:
+                self.tick()
 
-    def _entry(self, entry: Entry) -> None:
-        match entry.event:
-            case Planned(steps=steps):
-                self._steps = [step.label for step in steps]
-            case StepStarted(label=label, title=title):
-                self._heading(label, title)
-            case StepFinished(status="completed") as finished:
-                if finished.output is not None and not self._streamed:  # another process drives the run
-                    self._flow.write(str(finished.output))
-                self._flow.close()
-                self._note(live.stats(finished), "dim")
-            case StepFinished(status=status, reason=reason):
-                self._flow.close()
-                self._note(f"{status}: {reason}", "yellow")
-            case Warned(message=message):
-                self._flow.close()
-                self._note(f"warning: {message}", "yellow")
-            case WaitOpened(prompt=prompt):
-                self._flow.close()
-                self._note(prompt, "yellow")
-            case Performed(outcome=Failed() as failed) if failed.code != "cancelled":
-                self._flow.close()
-                self._note(str(failed), "red")
-            case _:
-                pass
+    def tick(self) -> None:
+        if self._progress is None or not self._progress.running:
+            return self._status.hide()
+        with self.console:
+            self._status.show(harmless(self._progress.line()), self._flow.column)
+
+    def rest(self) -> None:
+        self._flow.close()
+        self._status.hide()
 
     def end(self, view: RunView) -> None:
-        self._flow.close()
+        self.rest()
         style = STYLES.get(view.run.status, "")
         lines = live.summary(view)
         table = Table.grid(padding=(0, 2))
         for name, words in lines[1:]:
             table.add_row(Text(name, "dim"), Text(harmless(words), "bold" if name in ("next", "again") else ""))
+            if name == "steps":
+                for line in progress.outcome_lines(view.steps):
+                    table.add_row("", self._step_line(line))
         title = Text(lines[0][1], f"bold {style}")
         panel = Panel(table, title=title, title_align="left", border_style=style, width=self._width, box=box.ROUNDED)
         self.console.print()
         self.console.print(panel)
 
-    def _heading(self, label: str, title: str) -> None:
-        self._flow.close()
-        self._streamed = ""
-        number = f"{label} of {len(self._steps)}" if self._steps and self._steps[-1] == str(len(self._steps)) else label
+    # --- what an entry shows ---
+
+    def _entry(self, entry: Entry) -> None:
+        match entry.event:
+            case Planned(steps=steps):
+                self._show_plan(steps, ())
+            case StepStarted(label=label, title=title):
+                self._head(label, title)
+            case ModelAsked() | Performing():
+                self._head_again(entry.place.step)
+            case StepFinished(status="completed") as finished:
+                self._head_again(finished.label)
+                if finished.output is not None and not self._streamed:  # nothing of it was seen to stream
+                    self._streamed = finished.label
+                    self._flow.write(str(finished.output))
+                self._note(self._of(finished.label, live.stats(finished)), "dim")
+            case StepFinished(label=label, status=status, reason=reason):
+                self._note(self._of(label, f"{status}: {reason}"), "yellow")
+            case StepSkipped(label=label, title=title, reason=reason):
+                self._head(label, title)
+                self._note(f"skipped: {reason}", "yellow")
+            case Warned(message=message):
+                self._note(f"warning: {message}", "yellow")
+            case WaitOpened(kind=kind, prompt=prompt) if kind not in self._unshown:
+                self._note(prompt, "yellow")
+            case Performed() as performed if (failed := live.failure_of(performed)) is not None:
+                self._note(str(failed), "red")
+            case _:
+                pass
+
+    def _show_plan(self, plan: Sequence[PlannedStep], steps: Sequence[StepRow]) -> None:
+        if self._planned or len(plan) < 2:
+            return
+        self._planned = True
+        for line in progress.plan_lines(plan, steps):
+            self.console.print(self._step_line(line), width=self._width, no_wrap=True, overflow="ellipsis")
+
+    def _step_line(self, line: str) -> Text:
+        mark, words = line[:1], line[1:]
+        shown = mark if self.console.encoding.startswith("utf") else progress.in_ascii(mark)
+        return Text.assemble((shown, _MARKED.get(mark, "dim")), harmless(words), no_wrap=True, overflow="ellipsis")
+
+    def _head(self, label: str, title: str) -> None:
+        self._break()
+        self._heading, self._streamed = label, ""
+        number = self._progress.number() if self._progress is not None else label
         self.console.print()
         words = Text.assemble((f"Step {number}  ", "cyan"), (harmless(title), "bold"))
         self.console.print(Rule(words, align="left", style="cyan"), width=self._width)
 
+    def _head_again(self, label: str) -> None:
+        """A run that is taken up within a step does not begin it again: its heading stands in another window."""
+        if label and not self._heading:
+            self._head(label, self._progress.title_of(label) if self._progress is not None else "")
+
+    def _of(self, label: str, words: str) -> str:
+        """What is said of a step under the heading of another one names it."""
+        return words if label == self._heading else f"step {label}: {words}"
+
     def _note(self, words: str, style: str) -> None:
+        self._break()
         self.console.print(Text(harmless(words), style), width=self._width)
+
+    def _break(self) -> None:
+        """Ends the line that text is written to: something else follows."""
+        self._flow.close()
+        self._status.hide()

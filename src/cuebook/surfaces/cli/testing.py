@@ -12,8 +12,9 @@ from typing import Any
 import click
 
 from cuebook.kernel.errors import BadInput
-from cuebook.surfaces.cli import complain, options
+from cuebook.surfaces.cli import options
 from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.plain import Part, complain, say
 from cuebook.testing import playbooks
 from cuebook.testing.expectations import Mismatch
 from cuebook.testing.junit import in_words, report
@@ -127,14 +128,14 @@ class _Lines:
         if ran.file.path != self._file:
             self._file = ran.file.path
             self._say(str(self._file))
-        mark = self._styled("passed", "green") if ran.passed else self._styled("FAILED", "red")
-        self._say(f"  {mark}  {ran.case.name}  {self._styled(f'{ran.seconds:.2f} s', 'bright_black')}")
+        mark = ("passed", "green") if ran.passed else ("FAILED", "red")
+        self._say("  ", mark, f"  {ran.case.name}  ", (f"{ran.seconds:.2f} s", "bright_black"))
 
     def end(self, results: list[Ran], seconds: float) -> None:
         failed = [ran for ran in results if not ran.passed]
         for ran in failed:
             self._say("")
-            self._say(self._styled(f"{ran.case.name} ({ran.file.path}:{ran.case.line})", "red"))
+            self._say((f"{ran.case.name} ({ran.file.path}:{ran.case.line})", "red"))
             if ran.error:
                 self._say(f"  {ran.error}")
             for mismatch in ran.mismatches:
@@ -142,13 +143,11 @@ class _Lines:
         self._say("")
         passed = len(results) - len(failed)
         words = f"{passed} passed" + (f", {len(failed)} failed" if failed else "")
-        self._say(self._styled(f"{words} in {seconds:.2f} s", "red" if failed else "green"))
+        self._say((f"{words} in {seconds:.2f} s", "red" if failed else "green"))
 
-    def _say(self, text: str) -> None:
-        click.echo(text)
-
-    def _styled(self, text: str, color: str) -> str:
-        return click.style(text, fg=color) if self._color else text
+    def _say(self, *parts: Part) -> None:
+        say(*parts, color=self._color)
+        sys.stdout.flush()
 
 
 class _Json:
@@ -163,7 +162,7 @@ class _Json:
 
         passed = sum(ran.passed for ran in results)
         shown = {"passed": passed, "failed": len(results) - passed, "seconds": seconds}
-        click.echo(json_line({**shown, "cases": [_object(ran) for ran in results]}), nl=False)
+        sys.stdout.write(json_line({**shown, "cases": [_object(ran) for ran in results]}))
 
 
 def _object(ran: Ran) -> dict[str, Any]:

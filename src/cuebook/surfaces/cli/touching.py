@@ -128,6 +128,10 @@ class _Reaching:
     async def _of_text(self, shown: Shown, source: ReadSource) -> Sequence[Action]:
         described = await self._texts.describe(source, Settings())
         if isinstance(described, Description):
+            scheme, _, name = source.source.partition(":")
+            server = self._servers.get(name.partition("/")[0]) if scheme == "mcp" else None
+            if server is not None:
+                self._of_server(server)
             return self._with_hosts(described, f"text {source.source}")
         self._problem(shown, described)
         return ()

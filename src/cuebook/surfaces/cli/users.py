@@ -10,6 +10,7 @@ from cuebook.gate.people import MEANING, ROLES, User
 from cuebook.service import Service
 from cuebook.surfaces.cli import live, options, session, wording
 from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.plain import say
 
 NAME = click.Argument(["name"])
 
@@ -47,7 +48,7 @@ def _add(given: Given) -> int:
         if given["as_json"]:
             sys.stdout.write(live.json_line({**_object(user), "token": token}))
             return 0
-        sys.stdout.write(f"{user.name} is {', '.join(user.roles)}.\nToken, shown only now: {token}\n")
+        say(f"{user.name} is {', '.join(user.roles)}.\nToken, shown only now: {token}")
         return 0
 
     return session.with_service(given, act)
@@ -63,9 +64,9 @@ def _list(given: Given) -> int:
             sys.stdout.write(live.json_line([_object(user) for user in users]))
             return 0
         for user in users:
-            sys.stdout.write(f"{user.name:<20}{', '.join(user.roles):<40}since {wording.moment(user.created)}\n")
+            say(f"{user.name:<20}{', '.join(user.roles):<40}since {wording.moment(user.created)}")
         if not users:
-            sys.stdout.write("No users: whoever sits at this terminal may do everything.\n")
+            say("No users: whoever sits at this terminal may do everything.")
         return 0
 
     return session.with_service(given, act, looking=True)
@@ -77,7 +78,7 @@ def _remove(given: Given) -> int:
 
     async def act(service: Service) -> int:
         await service.remove_user(given["name"], await session.acting(service, given))
-        sys.stdout.write(f"{given['name']} is removed.\n")
+        say(f"{given['name']} is removed.")
         return 0
 
     return session.with_service(given, act, looking=True)

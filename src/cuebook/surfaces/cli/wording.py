@@ -10,6 +10,9 @@ from cuebook.kernel.context import Text
 from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
 from cuebook.service import RunView
 
+_SHORT = 60
+"""Characters that are shown where there is room for a line."""
+
 EXIT_CODES = {
     "completed": 0,
     "failed": 1,
@@ -19,6 +22,12 @@ EXIT_CODES = {
     "cancelled": 5,
     "expired": 5,
 }
+
+
+def short(value: Any) -> str:
+    """The beginning of a text, on one line."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
 
 
 def exit_code(row: RunRow) -> int:
@@ -90,16 +99,44 @@ def what_next(row: RunRow, waits: list[WaitRow], alive: bool = False) -> str:
         case "cancelled":
             return f"cuebook show {row.id}"
         case "awaiting_input":
-            return f"cuebook answer {row.id} VALUE"
+            name, wait = _named(row, waits, "question")
+            return f"cuebook answer {name} {_answers(wait)}"
+        case "awaiting_approval" if any(wait.kind == "approval" for wait in waits):
+            return f"cuebook decide {_named(row, waits, 'approval')[0]} approve|deny"
         case "awaiting_approval":
-            approval = any(wait.kind == "approval" for wait in waits)
-            return f"cuebook decide {row.id} {'approve|deny' if approval else 'repeat|stop|done'}"
+            return f"cuebook decide {_named(row, waits, 'in_doubt')[0]} repeat|stop|done"
         case "paused" if row.reason == "budget":
             return f"cuebook resume {row.id} {_larger(waits)}"
         case "paused":
             return f"cuebook resume {row.id}"
         case _:
             return f"cuebook events {row.id} --follow" if alive else f"cuebook resume {row.id}"
+
+
+def _named(row: RunRow, waits: list[WaitRow], kind: str) -> tuple[str, WaitRow | None]:
+    """What a command calls the wait: its run will do where that has only one of its kind."""
+    fitting = [wait for wait in waits if wait.kind == kind]
+    if not fitting:
+        return row.id, None
+    return row.id if len(fitting) == 1 else fitting[0].id, fitting[0]
+
+
+def _answers(wait: WaitRow | None) -> str:
+    """What may stand for an answer in a command: the options where there are a few."""
+    if wait is not None and wait.type == "confirm":
+        return "yes|no"
+    # A value that begins with @ is taken for a file's name.
+    values = [shlex.quote(f"@{one}" if one.startswith("@") else one) for one in (wait.options if wait else ())]
+    listed = "|".join(values)
+    return listed if listed and len(listed) <= _SHORT else "VALUE"
+
+
+def choices_of(wait: WaitRow) -> str:
+    """What a question takes, for a person to read; empty where anything will do."""
+    options = wait.options if wait.type == "select" else ("yes", "no") if wait.type == "confirm" else ()
+    parts = [", ".join(options)] if options else []
+    parts += [f"default {wait.default!r}"] if wait.default is not None else []
+    return "; ".join(parts)
 
 
 def _larger(waits: list[WaitRow]) -> str:

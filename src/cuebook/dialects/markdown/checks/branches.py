@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice, takewhile
 
 import msgspec
 
 from cuebook.dialects.findings import Finding
-from cuebook.dialects.markdown.branches import BranchDraft, StepDraft
+from cuebook.dialects.markdown.branches import StepDraft
 from cuebook.dialects.markdown.checks.material import Material, Unit
 from cuebook.dialects.markdown.findings import found, shown
+from cuebook.dialects.markdown.interpolate import placeholders
 from cuebook.dialects.markdown.model import DeclaredInput
 
 _MARKER = re.compile(r"`{3,}\s*(if|elif|elseif|elsif|else\s+if|else|endif|end\s+if)\b(.*)", re.ASCII | re.IGNORECASE)
+_BARE = re.compile(r'(if|elif)\s+(\w+\s*(?:==|!=)\s*"[^"]*")|(else|endif)', re.ASCII)
+_INLINE = re.compile(r"`{1,2}([^`]+)`{1,2}")
 _COMPARED = re.compile(r"(\w+)\b(?:\s*(==|!=|=|\bis\s+not\b|\bis\b)(.*))?", re.ASCII | re.IGNORECASE)
 _QUOTES = "'\"“”‘’ "
 _NUMBER = re.compile(r"0*(\d+)[a-z]", re.ASCII)
+_ENDS = ("endif", "end if")
 
 
 def branches(material: Material) -> Iterator[Finding]:
@@ -29,7 +35,7 @@ def branches(material: Material) -> Iterator[Finding]:
             yield from _labels(draft, unit)
             yield from _leads(draft, material)
             if material.book is not None:
-                yield from _reach(unit, domains)
+                yield from _reach(unit, domains, material)
 
 
 # --- markers ------------------------------------------------------------------------------------------------
@@ -39,30 +45,57 @@ def named_in_markers(material: Material) -> set[str]:
     """The names in lines that were meant as branch markers."""
     names: set[str] = set()
     for draft in material.drafts:
-        for odd in draft.oddities:
-            near = _MARKER.fullmatch(material.rows[odd.index].strip()) if odd.kind == "unread" else None
-            compared = _COMPARED.fullmatch(near[2].strip("` \t")) if near is not None else None
+        for _, rest in _near(draft, material).values():
+            compared = _COMPARED.fullmatch(rest)
             if compared is not None:
                 names.add(compared[1])
     return names
 
 
+def _near(draft: StepDraft, material: Material) -> dict[int, tuple[str, str]]:
+    """The rows that were meant as branch markers: the word of each, and what follows it."""
+    found: dict[int, tuple[str, str]] = {}
+    for odd in draft.oddities:
+        near = _MARKER.fullmatch(material.rows[odd.index].strip()) if odd.kind == "unread" else None
+        if near is not None:
+            found[odd.index] = (" ".join(near[1].lower().split()), near[2].strip("` \t"))
+    for index, text in _in_code(draft, material):
+        bare = _BARE.fullmatch(text)
+        if bare is not None:
+            found[index] = (bare[1] or bare[3], bare[2] or "")
+    return found
+
+
+def _in_code(draft: StepDraft, material: Material) -> Iterator[tuple[int, str]]:
+    """Lines that are one piece of code, or all that a fence of no language holds."""
+    rows, start, end = material.rows, draft.section.start, draft.section.end
+    for index in range(start, end):
+        inline = _INLINE.fullmatch(rows[index].strip()) if "`" in rows[index] else None
+        if inline is not None:
+            yield index, inline[1].strip()
+    first = bisect_left(material.fences, (start, 0))
+    for opened, closed in takewhile(lambda fence: fence[0] < end, islice(material.fences, first, None)):
+        inside = [index for index in range(opened + 1, closed) if rows[index]] if closed - opened < 10 else []
+        if len(inside) == 1 and not rows[opened].strip(" \t`~"):
+            yield inside[0], rows[inside[0]].strip()
+
+
 def _markers(draft: StepDraft, material: Material, declared: Mapping[str, DeclaredInput]) -> Iterator[Finding]:
     meant = False  # an `if` that is none has opened a block in the author's mind, so what belongs to it is not stray
-    ended = False
-    for odd in draft.oddities:
-        text = material.rows[odd.index].strip()
-        at = (odd.index + 1, material.column(odd.index))
-        match odd.kind:
-            case "unread":
-                near = _MARKER.fullmatch(text)
-                if near is None:
-                    continue
-                word = " ".join(near[1].lower().split())
+    near = _near(draft, material)
+    ended = any(word in _ENDS for word, _ in near.values())
+    odd = [(odd.index, odd.kind) for odd in draft.oddities if odd.kind != "unread"]
+    for index, kind in sorted([*odd, *((index, "near") for index in near)]):
+        text = material.rows[index].strip()
+        at = (index + 1, material.column(index))
+        match kind:
+            case "near":
+                word, rest = near[index]
                 meant = meant or word == "if"
-                ended = ended or word in ("endif", "end if")
+                if not text.startswith("```") and not meant and not draft.branches and word in ("else", "endif"):
+                    continue  # a word in code, where nothing branches
                 message = f"'{shown(text)}' is no branch marker: it goes to the model, with all that follows."
-                yield found("branch_marker", message, *at, _marker_fix(word, near[2], declared))
+                yield found("branch_marker", message, *at, _marker_fix(word, rest, declared))
             case "stray_marker" if not meant:
                 message = f"'{shown(text)}' belongs to no block: it goes to the model as text."
                 yield found("stray_marker", message, *at, 'Open the block with ```if name == "value"```.')
@@ -86,12 +119,15 @@ def _markers(draft: StepDraft, material: Material, declared: Mapping[str, Declar
 def _marker_fix(word: str, rest: str, declared: Mapping[str, DeclaredInput]) -> str:
     if word == "else":
         return "Write ```else```."
-    if word in ("endif", "end if"):
+    if word in _ENDS:
         return "Write ```endif```."
-    compared = _COMPARED.fullmatch(rest.strip("` \t"))
     exact = "if" if word == "if" else "elif"
+    form = f'```{exact} name == "value"```'
+    if _several(rest):
+        return f"One comparison with one text is all that a marker holds: write {form}, or branch in one step more."
+    compared = _COMPARED.fullmatch(rest)
     if compared is None:
-        return f'Write ```{exact} name == "value"```.'
+        return f"Write {form}."
     name, operator, value = compared.groups()
     if operator is None:
         one = declared.get(name)
@@ -99,7 +135,17 @@ def _marker_fix(word: str, rest: str, declared: Mapping[str, DeclaredInput]) -> 
         if one is not None and one.options:
             value = one.options[0]
     sign = "!=" if operator and (operator == "!=" or "not" in operator.lower()) else "=="
-    return f'Write ```{exact} {name} {sign} "{shown(value.strip().strip(_QUOTES))}"```.'
+    value = value.strip().strip(_QUOTES)
+    if '"' in value:
+        return f"A text in a condition holds no quotes: write {form}."
+    return f'Write ```{exact} {name} {sign} "{shown(value)}"```.'
+
+
+def _several(rest: str) -> bool:
+    """Whether there is more than one comparison, as other languages have them."""
+    if "&&" in rest or "||" in rest or rest.count("==") + rest.count("!=") > 1:
+        return True
+    return (" and " in rest or " or " in rest) and rest.count("=") > 1
 
 
 # --- labels -------------------------------------------------------------------------------------------------
@@ -142,87 +188,116 @@ def _leads(draft: StepDraft, material: Material) -> Iterator[Finding]:
 # --- which branches can be chosen ---------------------------------------------------------------------------
 
 
-class _Facts(msgspec.Struct):
-    """What is known of a variable when all conditions before have failed."""
+class _Left(msgspec.Struct):
+    """The values that a variable may have when all conditions before have failed."""
 
-    excluded: set[str] = set()
-    fixed: str | None = None
+    among: frozenset[str] | None
+    """None: any value."""
+    without: set[str] = set()
+    """Some of them, which it has not."""
 
-    def allow(self, operator: str, value: str, domain: tuple[str, ...]) -> bool:
-        if self.fixed is not None:
-            return (value == self.fixed) == (operator == "==")
+    def has(self, value: str) -> bool:
+        return (self.among is None or value in self.among) and value not in self.without
+
+    def allows(self, operator: str, value: str) -> bool:
         if operator == "==":
-            return value not in self.excluded
-        return not domain or any(one not in self.excluded and one != value for one in domain)
+            return self.has(value)
+        return self.among is None or len(self.among) - len(self.without) > self.has(value)
 
     def fail(self, operator: str, value: str) -> bool:
         """Takes in that a condition failed; False where nothing is left."""
-        if operator == "==":
-            self.excluded.add(value)
-            return self.fixed != value
-        possible = value not in self.excluded and self.fixed in (None, value)
-        self.fixed = value
-        return possible
+        if operator == "!=":
+            self.among, self.without = frozenset([value] if self.has(value) else []), set()
+        elif self.has(value):
+            self.without.add(value)
+        return self.among is None or len(self.among) > len(self.without)
 
 
-def _reach(unit: Unit, domains: _Domains) -> Iterator[Finding]:
-    facts: dict[str, _Facts] = {}
+def _reach(unit: Unit, domains: _Domains, material: Material) -> Iterator[Finding]:
+    left: dict[str, _Left] = {}
     alive, closed = True, ""
     for branch in unit.branches:
-        line = branch.index + 1
+        at = (branch.index + 1, material.column(branch.index))
         if not alive:
             fix = "Put it before, or take it out."
-            yield found("unreachable_branch", f"This branch is never chosen: {closed}.", line, 1, fix)
+            yield found("unreachable_branch", f"This branch is never chosen: {closed}.", *at, fix)
             continue
         if branch.condition is None:
-            alive, closed = False, f"the else of line {line} takes whatever is left"
+            alive, closed = False, f"the else of line {at[0]} takes whatever is left"
             continue
         variable, operator, value = branch.condition
-        known = facts.setdefault(variable, _Facts())
         domain = domains.of(variable)
-        if domain and value not in domain:
-            yield _unknown_option(branch, domain)
-        elif not known.allow(operator, value, domain):
+        if domain is not None and value not in domain.values:
+            yield found("unknown_option", domain.denied(variable, operator, value), *at, domain.named)
+            continue
+        known = left.setdefault(variable, _Left(domain.values if domain is not None and domain.closed else None))
+        if not known.allows(operator, value):
             message = f'This branch is never chosen: with {variable} {operator} "{shown(value)}", one before it is.'
-            yield found("unreachable_branch", message, line, 1, "Correct the condition, or take the branch out.")
+            yield found("unreachable_branch", message, *at, "Correct the condition, or take the branch out.")
         if not known.fail(operator, value):
             alive, closed = False, "the conditions before it leave nothing over"
 
 
-def _unknown_option(branch: BranchDraft, domain: tuple[str, ...]) -> Finding:
-    assert branch.condition is not None
-    variable, operator, value = branch.condition
-    never = "is never" if operator == "==" else "is always unequal to"
-    message = f"'{variable}' {never} \"{shown(value)}\"."
-    return found("unknown_option", message, branch.index + 1, 1, f"It is one of {shown(', '.join(domain))}.")
+class _Domain(msgspec.Struct, frozen=True):
+    """The values that are declared for a variable."""
+
+    options: tuple[str, ...]
+    values: frozenset[str]
+    closed: bool
+    """Whether it has no others: a reply that is no option is kept as it is."""
+
+    @property
+    def named(self) -> str:
+        return f"It is one of {shown(', '.join(self.options))}."
+
+    def denied(self, variable: str, operator: str, value: str) -> str:
+        if not self.closed:
+            return f"No option of '{variable}' is \"{shown(value)}\"."
+        never = "is never" if operator == "==" else "is always unequal to"
+        return f"'{variable}' {never} \"{shown(value)}\"."
 
 
 class _Domains:
     """The values that a variable can have, where they are known."""
 
     def __init__(self, material: Material, declared: Mapping[str, DeclaredInput]) -> None:
-        self._declared = declared
-        self._outputs: dict[str, list[tuple[str, ...]]] = {}
+        self._outputs: dict[str, set[tuple[tuple[str, ...], bool]]] = {}
+        self._known = {one.name: _of_input(one) for one in declared.values()}
         for unit in material.all_units():
             answers = _answers(unit)
             if unit.output is not None:
-                self._outputs.setdefault(unit.output.name, []).append(unit.output.options or _kept(unit, answers))
-            if unit.elicitation is not None:
-                self._outputs.setdefault(f"__elicit_step_{unit.label}", []).append(answers)
+                options = unit.output.options
+                self._add(unit.output.name, options or _kept(unit, answers), closed=not options)
+            for name in unit.answer_names:
+                self._add(name, answers, closed=True)
 
-    def of(self, variable: str) -> tuple[str, ...]:
-        declared = self._declared.get(variable)
-        if declared is not None:
-            return ("true", "false") if declared.type == "boolean" else declared.options
-        known = self._outputs.get(variable, [])
-        return known[0] if len(set(known)) == 1 else ()
+    def _add(self, name: str, options: tuple[str, ...], *, closed: bool) -> None:
+        self._outputs.setdefault(name, set()).add((options, closed))
+
+    def of(self, variable: str) -> _Domain | None:
+        if variable not in self._known:
+            self._known[variable] = self._of_output(variable)
+        return self._known[variable]
+
+    def _of_output(self, name: str) -> _Domain | None:
+        several = self._outputs.get(name, set())
+        options, closed = next(iter(several)) if len(several) == 1 else ((), False)
+        # Where no step has set it, it is empty.
+        return _Domain(options, frozenset([*options, ""]), closed) if options else None
+
+
+def _of_input(declared: DeclaredInput) -> _Domain | None:
+    options = ("true", "false") if declared.type == "boolean" else declared.options
+    return _Domain(options, frozenset(options), True) if options else None
 
 
 def _answers(unit: Unit) -> tuple[str, ...]:
     asked = unit.elicitation
     if asked is None:
         return ()
-    return ("yes", "no") if asked.type == "confirm" else asked.options if asked.type == "select" else ()
+    options = ("yes", "no") if asked.type == "confirm" else asked.options if asked.type == "select" else ()
+    # What a placeholder will be is not known here.
+    return () if any(True for option in options for _ in placeholders(option)) else options
 
 
 def _kept(unit: Unit, answers: tuple[str, ...]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ FORMS = {
     "tool": '@tool(connection, tool, {"name": "value"})',
 }
 
-_NEARLY = re.compile(r"@(output|elicit|prompt|tool)s?\b\s*[(:]?", re.ASCII | re.IGNORECASE)
+_NEARLY = re.compile(r"@(output|elicit|prompt|tool)s?\s*[(:]", re.ASCII | re.IGNORECASE)
 _INLINE = re.compile(r"(?<=\s)@(output|elicit|prompt|tool)\(", re.ASCII | re.IGNORECASE)
 _QUOTED = re.compile(r'"[^"]*"')
 _DEFAULT = re.compile(r"\bdefault\s*[:=]", re.ASCII)

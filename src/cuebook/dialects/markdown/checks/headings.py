@@ -9,12 +9,15 @@ from cuebook.dialects.findings import Finding
 from cuebook.dialects.markdown.checks.material import Material, placed
 from cuebook.dialects.markdown.declarations import INPUT_TYPES, read_artifact_type, written_type
 from cuebook.dialects.markdown.findings import found, shown
-from cuebook.dialects.markdown.inputs import accept
+from cuebook.dialects.markdown.inputs import Unfit, fitting
 from cuebook.dialects.markdown.model import ARTIFACT_TYPES, Book, DeclaredInput
-from cuebook.dialects.markdown.sections import TITLE, Section, fences
-from cuebook.kernel.errors import BadInput
+from cuebook.dialects.markdown.sections import TITLE, Section
 
-_STEP = re.compile(r"\s*(#{1,6})\s*(STEP)\s*(\d+)\s*([a-zA-Z]*)\W*(.*)", re.ASCII | re.IGNORECASE)
+_HEADING = re.compile(r"\s*(#{1,6})(.*)")
+_STEP = re.compile(r"(STEPS?)[\s*_]*(\d+)\s*([a-zA-Z]*)(\W*)(.*)", re.ASCII | re.IGNORECASE)
+_UNNUMBERED = re.compile(r"(STEP)(?:[\s*_]+([a-zA-Z]+))?[\s*_]*:\W*(.+)", re.ASCII | re.IGNORECASE)
+_COUNTED = re.compile(r"[a-z]|[ivx]+|one|two|three|four|five|six|seven|eight|nine|ten", re.IGNORECASE)
+_EMPHASIS = " \t*_"
 _DECLARING = re.compile(
     r"\s*(#{1,6})\s*(SYSTEM(?:\s+PROMPTS?)?|INPUTS?|ARTIFACTS?|OUTPUTS?)\s*(?::\s*)?#*", re.ASCII | re.IGNORECASE
 )
@@ -54,19 +57,40 @@ def _title(material: Material) -> int:
 
 
 def _near_step(row: str, in_block: bool) -> tuple[str, str] | None:
-    near = _STEP.fullmatch(row)
+    heading = _HEADING.fullmatch(row)
+    if heading is None:
+        return None
+    marks, text = heading[1], heading[2].strip(_EMPHASIS)
+    wanted = _numbered(text, in_block) or _unnumbered(text, in_block)
+    # Prose has headings such as "### Step 1"; only in capitals, or where sub-steps stand, are they meant as ours.
+    if wanted is None or (len(marks) > 2 and not text.startswith("STEP") and not in_block):
+        return None
+    return "step_heading", wanted
+
+
+def _numbered(text: str, in_block: bool) -> str | None:
+    near = _STEP.fullmatch(text)
     if near is None:
         return None
-    marks, word, number, letter, title = near.groups()
-    # Prose has headings such as "### Step 1"; only in capitals, or where sub-steps stand, are they meant as ours.
-    if len(marks) > 2 and word != "STEP" and not in_block:
-        return None
+    word, number, letter, between, title = near.groups()
+    if word[-1] in "sS" and ":" not in between:
+        return None  # a remark about several steps
     if letter and (len(letter) > 1 or not title):
         letter, title = "", f"{letter}{' ' if title else ''}{title}"
     heading = f"### STEP {number}{letter.lower()}" if letter or in_block else f"## STEP {number}"
     if in_block and not letter:
         heading += "a"
-    return "step_heading", f"Write it as '{heading}: {shown(title) or 'Title'}'."
+    return f"Write it as '{heading}: {shown(title) or 'Title'}'."
+
+
+def _unnumbered(text: str, in_block: bool) -> str | None:
+    near = _UNNUMBERED.fullmatch(text)
+    if near is None:
+        return None
+    word, instead, title = near.groups()
+    if instead and word != "STEP" and not _COUNTED.fullmatch(instead):
+        return None  # a sentence that begins with "Step"
+    return f"Number it, as in '{'### STEP 1a' if in_block else '## STEP 1'}: {shown(title)}'."
 
 
 def _near_section(row: str, in_step: bool) -> tuple[str, str] | None:
@@ -101,7 +125,7 @@ def in_fences(material: Material) -> Iterator[Finding]:
     sections = {section.heading for section in material.outline.sections}
     effective = sorted(sections | _effective_marks(material))
     position = 0
-    for opened, closed in fences(material.rows):
+    for opened, closed in material.fences:
         while position < len(effective) and effective[position] <= opened:
             position += 1
         while position < len(effective) and effective[position] < closed:
@@ -186,7 +210,7 @@ def _inputs(book: Book, rows: list[str]) -> Iterator[Finding]:
 
 def _default(declared: DeclaredInput, column: int) -> Iterator[Finding]:
     try:
-        accept(Book("", (), (declared,)), {})
-    except BadInput as why:
-        message = f"The default does not fit: {why.message.partition(': ')[2]}"
+        fitting(declared, declared.default)
+    except Unfit as why:
+        message = f"The default does not fit: {declared.name} {why}."
         yield found("input_default", message, declared.line, column, "Correct it.")

@@ -10,7 +10,7 @@ from cuebook.dialects.markdown.branches import BranchDraft, Passage, StepDraft, 
 from cuebook.dialects.markdown.directives import Directive
 from cuebook.dialects.markdown.interpolate import Placeholder, placeholders
 from cuebook.dialects.markdown.model import Book, Elicitation, Output, PromptUse, ToolUse
-from cuebook.dialects.markdown.sections import Outline
+from cuebook.dialects.markdown.sections import Outline, fences
 
 
 class Unit(msgspec.Struct):
@@ -36,13 +36,21 @@ class Unit(msgspec.Struct):
         for passage in self.passages:
             yield from passage.directives
 
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        """The names under which the answer to its question is kept."""
+        if self.elicitation is None:
+            return ()
+        return tuple({f"__elicit_step_{self.number}": None, f"__elicit_step_{self.label}": None})
+
     def excludes(self, other: Unit) -> bool:
         """Whether only one of the two can run."""
         return self.parent is not None and self.parent is other.parent and self.branch != other.branch
 
     @property
     def branches_on_itself(self) -> bool:
-        name = self.output.name if self.output is not None else None
+        does = self.content or self.prompt or self.elicitation or self.tool
+        name = self.output.name if self.output is not None and does else None
         return any(branch.condition is not None and branch.condition[0] == name for branch in self.branches)
 
 
@@ -53,6 +61,8 @@ class Material(msgspec.Struct, frozen=True):
     """The steps, in order; their sub-steps are in them."""
     book: Book | None
     """None where the document is none: what needs its declarations is not checked."""
+    fences: list[tuple[int, int]]
+    """The rows that open and close a code fence."""
 
     @property
     def rows(self) -> list[str]:
@@ -78,7 +88,7 @@ class Place(msgspec.Struct, frozen=True):
 
 def material(outline: Outline, book: Book | None) -> Material:
     drafts = [draft(outline, section) for section in outline.sections if section.kind == "step"]
-    return Material(outline, drafts, [_unit(one, outline.rows) for one in drafts], book)
+    return Material(outline, drafts, [_unit(one, outline.rows) for one in drafts], book, fences(outline.rows))
 
 
 def placed(rows: list[str], start: int, end: int) -> Iterator[Place]:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from itertools import chain, islice
 
 from cuebook.dialects.findings import Finding
+from cuebook.dialects.markdown.branches import BranchDraft
 from cuebook.dialects.markdown.checks.branches import named_in_markers
 from cuebook.dialects.markdown.checks.material import Material, Unit, placed
 from cuebook.dialects.markdown.declarations import read_artifact_type
@@ -30,14 +31,8 @@ def variables(material: Material) -> Iterator[Finding]:
     yield from flow.unused()
 
 
-def _answer_names(unit: Unit) -> tuple[str, ...]:
-    if unit.elicitation is None:
-        return ()
-    return tuple({f"__elicit_step_{unit.number}": None, f"__elicit_step_{unit.label}": None})
-
-
 def _set_by(unit: Unit) -> tuple[str, ...]:
-    return (*_answer_names(unit), *((unit.output.name,) if unit.output is not None else ()))
+    return (*unit.answer_names, *((unit.output.name,) if unit.output is not None else ()))
 
 
 class _Sight:
@@ -68,13 +63,14 @@ class _Flow:
 
     def step(self, unit: Unit) -> Iterator[Finding]:
         yield from self._unit(unit, _Sight(self.set))
-        self.set.update(_answer_names(unit))
+        self.set.update(unit.answer_names)
         own = {unit.output.name} if unit.output is not None else set()
         for branch in unit.branches:
             if branch.condition is not None:
-                name = branch.condition[0]
+                name, at = branch.condition[0], (branch.index + 1, self.material.column(branch.index))
                 message = f'Undeclared branch variable: "{name}"'
-                yield from self._reference(name, _Sight(self.set, own), unit, message, branch.index + 1, 1)
+                yield from self._reference(name, _Sight(self.set, own), unit, message, *at)
+                yield from self._compared(branch)
         inside: set[str] = set()
         at_hand = own if unit.branches_on_itself else set()
         for substeps in unit.inside:
@@ -89,7 +85,7 @@ class _Flow:
         for kind, use in (("tool", unit.tool), ("elicit", unit.elicitation), ("prompt", unit.prompt)):
             if use is not None:
                 yield from self._directive(unit, kind, use.line, sight)
-        sight = _Sight(sight.far, {*sight.near, *_answer_names(unit)})
+        sight = _Sight(sight.far, {*sight.near, *unit.answer_names})
         for passage in unit.passages:
             for start, end in passage.kept:
                 for place in placed(self.material.rows, start, end):
@@ -116,6 +112,14 @@ class _Flow:
             yield found("used_before_set", _early(name, unit, setters), line, column, "Set it in a step before.")
             return
         yield found("unknown_variable", message, line, column, self._suggestion(name))
+
+    def _compared(self, branch: BranchDraft) -> Iterator[Finding]:
+        """A condition compares with a text as it is written."""
+        index = branch.index
+        for place in placed(self.material.rows, index, index + 1):
+            self.used.add(place.placeholder.name)
+            message = f"{{{{{place.placeholder.name}}}}} in a condition is not filled in."
+            yield found("placeholder", message, index + 1, place.column, "Compare with a text.")
 
     def _suggestion(self, name: str) -> str:
         # Looking for likeness is slow: a document that is wrong all over gets it for its first names.

@@ -1,0 +1,264 @@
+"""Asking a person at the terminal for what a run waits for, while the run rests in its store.
+
+A question stays a durable wait: it is answered as from anywhere else, so nothing is lost if this process ends, and
+somebody else may be faster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import termios
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import IO, Literal
+
+import click
+
+from cuebook.gate.people import NotAllowed
+from cuebook.kernel.errors import BadInput, Refused
+from cuebook.kernel.events import STATUS_OF_WAIT
+from cuebook.kernel.run import WaitRow
+from cuebook.service import Principal, Service
+from cuebook.surfaces.cli import wording
+from cuebook.surfaces.cli.live import ASKED
+from cuebook.surfaces.cli.options import Given
+from cuebook.surfaces.cli.plain import harmless, has_keys
+
+Decision = Literal["approve", "deny", "repeat", "stop"]
+
+LATER = "later"
+_BETWEEN_LOOKS = 0.3
+"""Seconds after which it is looked whether somebody else was faster."""
+
+
+def someone_is_there(given: Given) -> bool:
+    """Whether a person sits at the terminal and may be asked."""
+    if any(given.get(name) for name in ("as_json", "as_events", "no_ask", "unattended")):
+        return False
+    return _is_terminal(sys.stdin) and _screen() is not None and _has_keyboard()
+
+
+def _screen() -> IO[str] | None:
+    return next((stream for stream in (sys.stdout, sys.stderr) if _is_terminal(stream)), None)
+
+
+def _is_terminal(stream: IO[str] | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def _has_keyboard() -> bool:
+    """A process in the background that reads from its terminal is stopped."""
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:
+        return False
+
+
+class Keyboard:
+    """Lines as a terminal gives them: edited by whoever types, and with Ctrl-D as the end."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+
+    def forget(self) -> None:
+        """What was typed before a question was seen does not answer it."""
+        termios.tcflush(self._file, termios.TCIFLUSH)
+
+    async def line(self) -> str | None:
+        """The next line; None for Ctrl-D at its beginning, and for a terminal that is gone."""
+        loop = asyncio.get_running_loop()
+        pieces: list[bytes] = []
+        while not pieces or not pieces[-1].endswith(b"\n"):
+            ready = asyncio.Event()
+            loop.add_reader(self._file, ready.set)
+            try:
+                await ready.wait()
+            finally:
+                loop.remove_reader(self._file)
+            try:
+                piece = os.read(self._file, 65536)
+            except OSError:
+                return None
+            if not piece:
+                break
+            pieces.append(piece)
+        return b"".join(pieces).decode(errors="replace").rstrip("\r\n") if pieces else None
+
+
+class Decided(Exception):
+    """Somebody else decided what is being asked for."""
+
+    def __init__(self, wait: WaitRow) -> None:
+        super().__init__(wait.id)
+        self.wait = wait
+
+
+class Later(Exception):
+    """Whoever was asked will not say it now."""
+
+
+class Asker:
+    """Asks one person, on behalf of whom it acts."""
+
+    def __init__(self, service: Service, who: Principal, keyboard: Keyboard, screen: IO[str], *, color: bool) -> None:
+        self._service = service
+        self._who = who
+        self._keyboard = keyboard
+        self._screen = screen
+        self._color = color
+
+    async def ask_for(self, waits: Sequence[WaitRow]) -> bool:
+        """Asks for the most urgent of these. False: nothing can be asked, or it is left for later."""
+        urgency = list(STATUS_OF_WAIT)
+        wait = min((w for w in waits if w.kind in ASKED), key=lambda w: urgency.index(w.kind), default=None)
+        if wait is None:
+            return False
+        self._keyboard.forget()
+        try:
+            await _WAYS[wait.kind](self, wait)
+        except Decided as decided:
+            self._keyboard.forget()
+            self._say(f"\n{_by_whom(decided.wait)}")
+        except Later:
+            return False
+        except Refused as refused:  # it was decided while the answer was on its way
+            self._say(str(refused), "red")
+        except (BadInput, NotAllowed) as refused:
+            self._say(str(refused), "red")
+            return False
+        return True
+
+    # --- one way for each kind of wait ---
+
+    async def _question(self, wait: WaitRow) -> None:
+        self._say(wait.prompt, "yellow")
+        numbered = wait.type == "select" and not any(option.strip().isdigit() for option in wait.options)
+        if wait.type == "select":
+            for number, option in enumerate(wait.options, start=1):
+                self._say(f"  {number:>2}  {option}" if numbered else f"  {option}")
+        empty_is_meant = False
+        while True:
+            said = await self._line(wait, _how_to_answer(wait, numbered))
+            if wait.type != "input" and said.strip().lower() == LATER and LATER not in map(str.lower, wait.options):
+                raise Later
+            if not said and wait.default is not None:
+                said = wait.default
+            elif not said and wait.type == "input" and not empty_is_meant:
+                empty_is_meant = True
+                self._say("That would be an empty answer; Enter once more gives it.", "red")
+                continue
+            try:
+                return await self._answer(wait, said, numbered)
+            except BadInput as unfit:
+                self._say(str(unfit), "red")
+
+    async def _answer(self, wait: WaitRow, said: str, numbered: bool) -> None:
+        place = int(said) if numbered and said.strip().isdecimal() else 0
+        value = wait.options[place - 1] if 0 < place <= len(wait.options) else said
+        await self._service.answer(wait.id, value, self._who)
+
+    async def _approval(self, wait: WaitRow) -> None:
+        for line in wording.approval_lines(wait):
+            self._say(line)
+        await self._decide(wait, ("approve", "deny"))
+
+    async def _in_doubt(self, wait: WaitRow) -> None:
+        self._say(wait.prompt, "yellow")
+        self._say(f"If it did happen, `cuebook decide {wait.id} done --outcome JSON` says what came of it.")
+        await self._decide(wait, ("repeat", "stop"))
+
+    async def _decide(self, wait: WaitRow, decisions: tuple[Decision, Decision]) -> None:
+        """One of two words, with the reason after it. An empty line decides nothing."""
+        while True:
+            said = await self._line(wait, f"{decisions[0]}, {decisions[1]} or later, and why if you like: ")
+            word = said.strip().lower().partition(" ")[0]
+            if word and LATER.startswith(word):
+                raise Later
+            decision = next((one for one in decisions if word and one.startswith(word)), None)
+            if decision is None:
+                self._say(f"Say {decisions[0]}, {decisions[1]} or later.", "red")
+                continue
+            await self._service.decide(wait.id, decision, self._who, reason=said.strip()[len(word) :].strip())
+            return
+
+    async def _pause(self, wait: WaitRow) -> None:
+        self._say(wait.prompt, "yellow")
+        while True:
+            said = await self._line(wait, "Enter goes on; later leaves it paused: ")
+            if said.strip().lower() == LATER:
+                raise Later
+            if not said.strip():
+                await self._service.resume(wait.run, self._who)
+                return
+            self._say(f"`cuebook resume {wait.run} --set NAME=VALUE` changes a value and goes on.", "red")
+
+    # --- the terminal ---
+
+    async def _line(self, wait: WaitRow, prompt: str) -> str:
+        """What is typed, unless somebody else decides the wait meanwhile."""
+        while True:
+            self._screen.write(harmless(prompt))
+            self._screen.flush()
+            typing = asyncio.create_task(self._keyboard.line())
+            try:
+                while not typing.done():
+                    await asyncio.wait([typing], timeout=_BETWEEN_LOOKS)
+                    await self._check_open(wait)
+            finally:
+                typing.cancel()
+                await asyncio.gather(typing, return_exceptions=True)
+            said = typing.result()
+            if said is None:
+                self._say("")
+                raise Later
+            if not has_keys(said):
+                return said
+            self._say("Arrow keys and the like cannot be used here. Please write it once more.", "red")
+
+    async def _check_open(self, wait: WaitRow) -> None:
+        await self._service.store.expire(self._service.engine.clock())
+        now = await self._service.store.wait(wait.id)
+        if now.state != "open":
+            raise Decided(now)
+
+    def _say(self, words: str, style: str | None = None) -> None:
+        words = harmless(words)
+        self._screen.write(f"{click.style(words, fg=style) if style and self._color else words}\n")
+        self._screen.flush()
+
+
+_WAYS: Mapping[str, Callable[[Asker, WaitRow], Awaitable[None]]] = {
+    "question": Asker._question,
+    "approval": Asker._approval,
+    "in_doubt": Asker._in_doubt,
+    "breakpoint": Asker._pause,
+}
+
+
+def asker_for(given: Given, service: Service, who: Principal) -> Asker | None:
+    """Whoever can ask, if somebody is there to answer."""
+    screen = _screen()
+    if screen is None or not someone_is_there(given):
+        return None
+    color = not given.get("no_color") and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return Asker(service, who, Keyboard(sys.stdin.fileno()), screen, color=color)
+
+
+def _how_to_answer(wait: WaitRow, numbered: bool) -> str:
+    what = {"confirm": "yes or no", "select": "By number or name" if numbered else "One of these"}
+    default = "" if wait.default is None else f" [{wording.short(wait.default)}]"
+    later = "Ctrl-D: later" if wait.type == "input" else "or later"
+    return f"{what.get(wait.type, 'Your answer')}{default} ({later}): "
+
+
+def _by_whom(wait: WaitRow) -> str:
+    """What became of a wait that was decided elsewhere."""
+    if wait.state == "expired":
+        return "Its time is over."
+    who = f" by {wait.by}" if wait.by else ""
+    if "decision" in wait.answer:
+        return f"It was decided elsewhere{who}: {wait.answer['decision']}."
+    if "value" in wait.answer:
+        return f"It was answered elsewhere{who}: {wait.answer['value']}"
+    return f"It was ended elsewhere{who}."

@@ -1,0 +1,79 @@
+"""The README and the quickstart: what they show is without fault, and every command and program in them runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from cuebook.dialects.markdown.check import check
+from tests.surfaces.desk import Desk
+from tests.surfaces.model_server import ModelServer
+from tests.surfaces.reading_along import DOCS, Block, Reader, blocks
+
+README = blocks(DOCS.parent / "README.md")
+QUICKSTART = blocks(DOCS / "quickstart.md")
+
+
+def shown(page: list[Block], language: str) -> list[str]:
+    return [block.text for block in page if block.language == language]
+
+
+def commands(page: list[Block]) -> list[str]:
+    """All but those that would need a key."""
+    return [command for block in page for command in block.commands if "openai" not in command]
+
+
+def assert_runs(desk: Desk, program: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=desk.work, env=desk.environ, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("completed ")
+
+
+@pytest.mark.timeout(400)  # dozens of processes
+def test_the_readme_shows_what_runs(desk: Desk, server: ModelServer) -> None:
+    (playbook,) = shown(README, "markdown")
+    (cases,) = shown(README, "yaml")
+    (program,) = shown(README, "python")
+    assert check(playbook, "README.md") == []
+    desk.write("reply.playbook.md", playbook)
+    desk.write("reply.test.yaml", cases)
+    typed = commands(README)
+    for word in ("validate", "explain", "run", "answer", "test", "graph"):
+        assert any(command.split()[1] == word for command in typed)
+    waiting = Reader(desk, server).types_all(typed)
+    assert waiting == [
+        'cuebook run reply.playbook.md --shop "Light House"',
+        "cuebook run reply.playbook.md --break 1",
+        "cuebook resume RUN --set kind=question",
+        "cuebook run reply.playbook.md --budget-tokens 2000",
+        "cuebook policy test command git push",
+    ]
+    assert_runs(desk, program)
+
+
+@pytest.mark.timeout(400)  # dozens of processes
+def test_the_quickstart_shows_what_runs(desk: Desk, server: ModelServer) -> None:
+    playbook, question = shown(QUICKSTART, "markdown")
+    (cases,) = shown(QUICKSTART, "yaml")
+    (program,) = shown(QUICKSTART, "python")
+    reader = Reader(desk, server)
+    desk.write("letter.md", playbook)
+    before = [block for block in QUICKSTART if block.text != question and block.line < line_of(question)]
+    assert reader.types_all(commands(before)) == [
+        "cuebook run letter.md --name Ada --tone formal --break 1",
+        "cuebook run letter.md --name Ada --tone formal --budget-tokens 1500 --budget-money 0.05",
+    ]
+    assert check(playbook + "\n" + question, "letter.md") == []
+    desk.write("letter.md", f"{playbook}\n{question}")
+    desk.write("letter.test.yaml", cases)
+    after = [block for block in QUICKSTART if block.line > line_of(question)]
+    assert reader.types_all(commands(after)) == []
+    assert_runs(desk, program)
+
+
+def line_of(text: str) -> int:
+    return next(block.line for block in QUICKSTART if block.text == text)
