@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from cuebook.kernel.effects import Reply
 from cuebook.kernel.events import (
     ArtifactMade,
     ModelAsked,
+    Noted,
     Performed,
     TextChunk,
     TextReset,
@@ -55,6 +56,8 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
                 asked[event.wait] = event.prompt
             case WaitClosed(kind="approval", wait=wait) if wait in asked:
                 notes.setdefault(entry.place.step, []).append(f"{asked[wait]} {_decided(event)}")
+            case Noted(name="route", data=data):
+                notes.setdefault(entry.place.step, []).append(route_words(data))
             case ValueSet():
                 values[event.name] = event.value
             case ArtifactMade():
@@ -65,6 +68,17 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
                     outputs[entry.place.step] = output
                 result = getattr(event, "result", result)
     return RunView(row, _at_breakpoints(steps, waits), waits, values, outputs, artifact, result, notes)
+
+
+def route_words(data: Mapping[str, Any]) -> str:
+    """Which way a run went from a step, and why."""
+    to, reason = str(data.get("to", "")), str(data.get("reason", ""))
+    words = f"ends here: {reason}" if to == "(end)" else f"goes on to {to}: {reason}"
+    if data.get("saved"):
+        return f"{words} (proved, no model was asked)"
+    said = " ".join(str(data.get("rationale") or "").split())
+    parts = (["the default"] if data.get("default") else []) + ([f"the model says: {said}"] if said else [])
+    return f"{words} ({'; '.join(parts)})" if parts else words
 
 
 def _at_breakpoints(steps: list[StepRow], waits: list[WaitRow]) -> list[StepRow]:

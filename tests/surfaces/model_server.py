@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -14,8 +15,10 @@ class ModelServer:
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
-        self.replies: list[str | int] = []
-        """Texts, or a status to refuse with."""
+        self.replies: list[str | int | dict[str, Any]] = []
+        """Texts, a status to refuse with, or a tool to call with its arguments."""
+        self.script: Callable[[dict[str, Any]], str] | None = None
+        """Says what to reply to a request where `replies` has nothing."""
         self.finish = "stop"
         """Why replies end."""
         self.hold_at: int | None = None
@@ -62,9 +65,13 @@ class ModelServer:
         self.keys.append(handler.headers.get("authorization"))
         number = len(self.requests)
         reply = self.replies.pop(0) if self.replies else f"Reply number {number}."
+        if self.script is not None:
+            reply = self.script(self.requests[-1])
         try:
             if isinstance(reply, int):
                 self._refuse(handler, reply)
+            elif isinstance(reply, dict):
+                self._call(handler, reply)
             else:
                 self._stream(handler, reply, hold=number == self.hold_at)
         except OSError:
@@ -78,11 +85,27 @@ class ModelServer:
         handler.end_headers()
         handler.wfile.write(body)
 
-    def _stream(self, handler: BaseHTTPRequestHandler, reply: str, *, hold: bool) -> None:
+    def _call(self, handler: BaseHTTPRequestHandler, reply: dict[str, Any]) -> None:
+        self._begin(handler)
+        function = {"name": reply["tool"], "arguments": json.dumps(reply["arguments"])}
+        call = {"index": 0, "id": f"call_{len(self.requests)}", "type": "function", "function": function}
+        self._send(handler, _delta(tool_calls=[call]))
+        self._end(handler, "tool_calls")
+
+    def _begin(self, handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
         handler.send_header("content-type", "text/event-stream")
         handler.send_header("connection", "close")
         handler.end_headers()
+
+    def _end(self, handler: BaseHTTPRequestHandler, finish: str) -> None:
+        self._send(handler, _delta(finish=finish))
+        counts = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+        self._send(handler, {**_delta(), "choices": [], "usage": counts})
+        handler.wfile.write(b"data: [DONE]\n\n")
+
+    def _stream(self, handler: BaseHTTPRequestHandler, reply: str, *, hold: bool) -> None:
+        self._begin(handler)
         first, _, rest = reply.partition(" ")
         self._send(handler, _delta(content=first))
         if hold:
@@ -90,10 +113,7 @@ class ModelServer:
             self._release.wait(30)
         if rest:
             self._send(handler, _delta(content=f" {rest}"))
-        self._send(handler, _delta(finish=self.finish))
-        counts = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-        self._send(handler, {**_delta(), "choices": [], "usage": counts})
-        handler.wfile.write(b"data: [DONE]\n\n")
+        self._end(handler, self.finish)
 
     def _send(self, handler: BaseHTTPRequestHandler, data: dict[str, Any]) -> None:
         handler.wfile.write(f"data: {json.dumps(data)}\n\n".encode())

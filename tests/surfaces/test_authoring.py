@@ -167,7 +167,10 @@ def test_folders_are_searched(folder: Path, capsys: pytest.CaptureFixture[str]) 
     (folder / "empty").mkdir()
     nothing = Said(capsys, "validate", "empty")
     assert nothing.code == 2
-    assert "There is no playbook in empty: no *.playbook.md, and no other *.md that has a step." in nothing.err
+    assert (
+        "There is no playbook in empty: no *.playbook.md, no other *.md that has a step, and no workflow."
+        in nothing.err
+    )
 
 
 def test_other_pages_with_steps_are_playbooks_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,3 +27,16 @@ def test_the_example_of_the_demo_runs(bare_desk: Desk) -> None:
     assert len(shown["outputs"]) == 3
     assert shown["totals"]["cost"] == 0
     assert shown["totals"]["output_tokens"] <= 72
+
+
+def test_a_workflow_of_ours_is_routed_to_its_end(bare_desk: Desk) -> None:
+    bare_desk.environ["CUEBOOK_LOCAL_WEIGHTS"] = str(WEIGHTS)
+    ran = bare_desk.call("run", EXAMPLES / "sort-message.yml", "--events")
+    assert ran.code == 0, ran.err
+    told = [event for event in ran.events if event.get("type") in ("route", "workflow:end")]
+    assert [event["type"] for event in told] == ["route", "workflow:end"]
+    route, end = told
+    assert route["asked"] is True
+    assert route["to"] in ("apologise", "explain", "thank")
+    assert end["status"] == "completed"
+    assert end["results"][route["to"]]["data"]["reply"].strip()

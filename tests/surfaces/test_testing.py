@@ -91,7 +91,8 @@ def test_every_mistake_in_every_file_is_told_and_nothing_is_run(tested: Desk) ->
     ran = tested.call("test")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.splitlines() == [
-        "cuebook: lost.test.yaml: its playbook is not there. It is lost.playbook.md or lost.md, beside it.",
+        "cuebook: lost.test.yaml: its playbook is not there. It is lost.playbook.md or lost.md or lost.yml"
+        " or lost.yaml, beside it.",
         "cuebook: other.test.yaml:2: There is no 'reply' in a case. Did you mean 'replies'?",
         "cuebook: other.test.yaml:3: The playbook has no step 2. There are: 1.",
     ]

@@ -130,12 +130,38 @@ class Exporting(Protocol):
     ) -> dict[str, Any]: ...
 
 
+Publisher = Callable[[Entry | TextChunk | TextReset], list[dict[str, Any]]]
+"""Gives what the format has for an event of ours, in order, each with its name as `type`: often nothing, or several."""
+
+
 @runtime_checkable
 class Publishing(Protocol):
     """A dialect whose format has names of its own for what happens in a run."""
 
-    def published(self, event: Entry | TextChunk | TextReset) -> dict[str, Any]:
-        """The event as the format has it, with its name as `type`; empty where it has none for it."""
+    def publisher(self, document: Any, run: str) -> Publisher:
+        """What names the events of one run. It must see all of them, in their order."""
+
+
+@runtime_checkable
+class Tracing(Protocol):
+    """A dialect whose format says what a run has left behind: its trace, and the result of each step."""
+
+    def trace(self, document: Any, entries: Iterable[Entry]) -> dict[str, Any]:
+        """The fields `trace` and `results`, as the format has them."""
+
+    def values(self, document: Any, entries: Iterable[Entry]) -> dict[str, Any]:
+        """What each step came to, by its label."""
+
+
+@runtime_checkable
+class Typed(Protocol):
+    """A dialect whose inputs have types. To others an input is the text that was written."""
+
+    def takes(self, document: Any, name: str) -> bool:
+        """Whether a run may be given an input of this name, declared or not."""
+
+    def typed(self, document: Any, name: str, text: str) -> Any:
+        """An input's value, from the text that somebody wrote; the text itself where it says nothing of that type."""
 
 
 # --- which dialects there are -------------------------------------------------------------------------

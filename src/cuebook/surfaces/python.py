@@ -19,11 +19,11 @@ import msgspec
 
 from cuebook.config import load as load_config
 from cuebook.dialects import registry
-from cuebook.dialects.registry import Dialect, Input, InvalidPlaybook, Problem
+from cuebook.dialects.registry import Dialect, Input, InvalidPlaybook, Problem, Tracing
 from cuebook.kernel.engine import Observer, Programs
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.events import WAITING, PlannedStep, Warned
-from cuebook.kernel.journal import without_void
+from cuebook.kernel.journal import Entry, without_void
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Budget, WaitRow
 from cuebook.performers.models.port import Model
@@ -90,8 +90,9 @@ class Playbook:
     path: Path | None = None
 
     @classmethod
-    def from_text(cls, text: str, name: str = "playbook.md", *, path: Path | None = None) -> Playbook:
+    def from_text(cls, text: str, name: str = "", *, path: Path | None = None) -> Playbook:
         """Parses a text. `InvalidPlaybook` names every problem and its line."""
+        name = name or ("workflow.yml" if registry.named("graph").recognises(text, "") else "playbook.md")
         dialect = registry.detect(text, name)
         return cls(text, name, dialect.parse(text, str(path or name)), dialect, path)
 
@@ -196,7 +197,7 @@ class Result:
     """The artifact's text, or the last output there is."""
     artifact: Artifact | None
     values: Mapping[str, Any]
-    """Named outputs, and inputs that were changed."""
+    """Named outputs, and inputs that were changed; of a workflow graph, what each node came to."""
     outputs: Mapping[str, str]
     """The text of each step, by label."""
     steps: tuple[Step, ...]
@@ -209,6 +210,8 @@ class Result:
     """Of all model calls, in and out."""
     result: Any = field(repr=False)
     """What its program returned."""
+    trace: Mapping[str, Any] | None = field(repr=False)
+    """Of a workflow graph: the steps, the edges that were followed and why, and the sources."""
     _session: Session = field(repr=False, compare=False)
 
     @property
@@ -499,7 +502,18 @@ class Session:
         view = await service.view(run)
         entries = without_void([entry async for entry in service.engine.entries(run)])
         warnings = tuple(entry.event.message for entry in entries if isinstance(entry.event, Warned))
-        return _result(view, warnings, self)
+        results, trace = await self._traced(service, view, entries)
+        return _result(view, warnings, results, trace, self)
+
+    async def _traced(
+        self, service: Service, view: RunView, entries: list[Entry]
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+        """What each node came to and the trace, where the dialect has them."""
+        dialect = next((one for one in registry.dialects() if one.name == view.run.dialect), None)
+        if dialect is None or not isinstance(dialect, Tracing):
+            return view.values, None
+        document = dialect.parse(await service.store.playbook(view.run.playbook), view.run.name)
+        return dialect.values(document, entries), dialect.trace(document, entries)["trace"]
 
 
 class _Open:
@@ -523,7 +537,13 @@ def _as_tool(given: Callable[..., Any] | Tool) -> Tool:
     return tool(given)
 
 
-def _result(view: RunView, warnings: tuple[str, ...], session: Session) -> Result:
+def _result(
+    view: RunView,
+    warnings: tuple[str, ...],
+    values: Mapping[str, Any],
+    trace: Mapping[str, Any] | None,
+    session: Session,
+) -> Result:
     row, totals = view.run, view.run.totals
     outputs = {label: str(text) for label, text in view.outputs.items()}
     artifact = None if view.artifact is None else Artifact(str(view.artifact.content), view.artifact.type)
@@ -535,7 +555,8 @@ def _result(view: RunView, warnings: tuple[str, ...], session: Session) -> Resul
         model=row.model,
         output=last if artifact is None else artifact.content,
         artifact=artifact,
-        values=view.values,
+        values=values,
+        trace=trace,
         outputs=outputs,
         steps=tuple(
             Step(step.label, step.title, step.status, step.reason, outputs.get(step.label)) for step in view.steps

@@ -5,12 +5,14 @@ It knows what a case may say, and nothing of how one is run.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 
+from cuebook.kernel.context import ToolCall
 from cuebook.kernel.events import RunStatus
 from cuebook.performers.models.port import ErrorKind, Finish, ModelError
 from cuebook.performers.models.scripted import Line, Says
@@ -19,6 +21,9 @@ from cuebook.testing.reading import Node, Reader, meant
 STATUSES: tuple[str, ...] = tuple(status for status in get_args(RunStatus) if status not in ("pending", "running"))
 ERRORS: tuple[str, ...] = get_args(ErrorKind)
 FINISHES: tuple[str, ...] = get_args(Finish)
+
+
+_REPLY = ["text", "data", "calls", "finish", "error", "kind"]
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -60,6 +65,12 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     error: Words | None = None
     ran: Listed | None = None
     skipped: Listed | None = None
+    path: Listed | None = None
+    """Every visit of a step, in order."""
+    results: dict[str, tuple[int, Any]] = {}
+    """By step: the line, and what must be in it."""
+    events: Listed | None = None
+    """Names that the playbook's format has for what happened; others may stand between them."""
     variables: dict[str, Words] = {}
     outputs: dict[str, Words] = {}
     prompts: dict[str, Words] = {}
@@ -77,6 +88,7 @@ class Said(msgspec.Struct, frozen=True):
     """A scripted reply."""
 
     text: str = ""
+    calls: tuple[ToolCall, ...] = ()
     finish: str | None = None
     error: str | None = None
     kind: str = "bad_request"
@@ -88,7 +100,7 @@ class Said(msgspec.Struct, frozen=True):
             kind: Any = self.kind
             return ModelError(kind, self.error)
         finish: Any = self.finish
-        return Says(self.text, finish=finish)
+        return Says(self.text, self.calls, finish)
 
 
 class ToolSaid(msgspec.Struct, frozen=True):
@@ -107,6 +119,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     replies: tuple[Said, ...] | None = None
     """In the order in which models are asked."""
     step_replies: dict[str, tuple[Said, ...]] = {}
+    routes: dict[str, tuple[str, ...]] = {}
+    """By step: the ways that a model chooses from there, in turn."""
+    options: dict[str, Any] = {}
+    """How the playbook is run, as `cuebook run` takes them."""
     recorded: Path | None = None
     model: str = ""
     answers: dict[str, tuple[str, ...]] = {}
@@ -122,9 +138,13 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     expect: Expected = Expected()
 
 
-def cases_in(root: Node, reader: Reader, folder: Path, steps: Collection[str] | None) -> tuple[Case, ...]:
-    """The cases of a file. `steps` are the playbook's labels, or None where it cannot be parsed."""
-    reading = _Cases(reader, folder, steps)
+def cases_in(
+    root: Node, reader: Reader, folder: Path, steps: Collection[str] | None, *, plain: bool = False
+) -> tuple[Case, ...]:
+    """The cases of a file. `steps` are the playbook's labels, or None where it cannot be parsed. With `plain`, inputs
+    keep the types they are written with.
+    """
+    reading = _Cases(reader, folder, steps, plain)
     if root.kind != "seq" or not root.items:
         reader.wrong(root.line, "A test file is a list of cases.", "Write each as '- name: ...'.")
         return ()
@@ -132,7 +152,8 @@ def cases_in(root: Node, reader: Reader, folder: Path, steps: Collection[str] | 
 
 
 class _Cases:
-    def __init__(self, reader: Reader, folder: Path, steps: Collection[str] | None) -> None:
+    def __init__(self, reader: Reader, folder: Path, steps: Collection[str] | None, plain: bool) -> None:
+        self._plain = plain
         self._reader = reader
         self._folder = folder
         self._steps = steps
@@ -143,6 +164,8 @@ class _Cases:
             "inputs": self._values("inputs"),
             "model": lambda one: self._reader.text(one, "model"),
             "recorded": self._recorded,
+            "routes": self._by_step("routes", self._routes),
+            "options": lambda one: {name: value.plain for name, value in self._reader.fields(one, "options").items()},
             "answers": self._by_step("answers", lambda one: self._reader.texts(one, "an answer")),
             "tools": self._tools,
             "prompts": self._prompts,
@@ -173,7 +196,8 @@ class _Cases:
 
     def _values(self, what: str) -> Callable[[Node], dict[str, Any]]:
         def read(node: Node) -> dict[str, Any]:
-            return {name: one.written for name, one in self._reader.fields(node, what).items()}
+            fields = self._reader.fields(node, what)
+            return {name: one.plain if self._plain else one.written for name, one in fields.items()}
 
         return read
 
@@ -189,16 +213,37 @@ class _Cases:
     def _said(self, node: Node) -> Said:
         if node.kind != "map":
             return Said(self._reader.text(node, "a reply"))
-        fields = self._reader.table(node, ["text", "finish", "error", "kind"], "a reply")
+        fields = dict(self._reader.table(node, _REPLY, "a reply"))
+        calls = self._made_calls(fields.pop("calls")) if "calls" in fields else ()
+        data = json.dumps(fields.pop("data").plain, ensure_ascii=False) if "data" in fields else None
         texts = {name: self._reader.text(one, name) for name, one in fields.items()}
+        if data is not None:
+            texts.setdefault("text", data)
         for name, known in (("finish", FINISHES), ("kind", ERRORS)):
             if name in fields:
                 self._reader.choice(fields[name], name, known)
+        if calls and "error" not in texts:
+            return Said(texts.get("text", ""), calls, texts.get("finish"))
         if ("error" in texts) == ("text" in texts):
             self._reader.wrong(node.line, "A reply is a text or an error.", "Write it as 'text: ...' or 'error: ...'.")
         if "kind" in texts and "error" not in texts:
             self._reader.wrong(node.line, "'kind' is the kind of an error.", "Add 'error: MESSAGE'.")
-        return Said(**texts)
+        return Said(
+            texts.get("text", ""), (), texts.get("finish"), texts.get("error"), texts.get("kind", "bad_request")
+        )
+
+    def _made_calls(self, node: Node) -> tuple[ToolCall, ...]:
+        """Tools that the model asks for, each as `Tool: {arguments}`."""
+        made: list[ToolCall] = []
+        for one in self._reader.several(node):
+            for tool, arguments in self._reader.fields(one, "a call").items():
+                given = self._reader.fields(arguments, "the arguments of a call")
+                values = {name: value.plain for name, value in given.items()}
+                made.append(ToolCall(f"call-{len(made) + 1}", tool, values))
+        return tuple(made)
+
+    def _routes(self, node: Node) -> tuple[str, ...]:
+        return self._reader.texts(node, "a route")
 
     def _recorded(self, node: Node) -> Path:
         given = self._reader.text(node, "recorded")
@@ -222,6 +267,9 @@ class _Cases:
             "error": self._words("error"),
             "ran": self._listed_steps("ran"),
             "skipped": self._listed_steps("skipped"),
+            "path": self._listed_steps("path"),
+            "results": self._by_step("results", lambda one: (one.line, one.plain)),
+            "events": lambda one: Listed(one.line, self._reader.texts(one, "an event")),
             "variables": self._variables,
             "outputs": self._by_step("outputs", self._words("an output")),
             "prompts": self._by_step("prompts", self._words("a prompt")),

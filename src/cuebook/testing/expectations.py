@@ -24,6 +24,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The last one that was reached."""
     ran: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
+    """Every visit of a step, in order."""
+    results: Mapping[str, Any] = {}
+    events: tuple[str, ...] = ()
     variables: Mapping[str, Any] = {}
     outputs: Mapping[str, str] = {}
     asked: tuple[Asked, ...] = ()
@@ -57,6 +61,7 @@ def compare(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
     if expected.error is not None:
         yield from _words(expected.error, outcome.error, "error", outcome.step)
     yield from _steps(expected, outcome)
+    yield from _traced(expected, outcome)
     yield from _by_name(expected.variables, outcome.variables, "variable")
     yield from _by_name(expected.outputs, outcome.outputs, "output of step", steps=True)
     yield from _requests(expected, outcome)
@@ -102,6 +107,26 @@ def _steps(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
         if ran:
             wanted = _list(expected.skipped.texts)
             yield Mismatch(expected.skipped.line, "steps that are skipped", wanted, f"{_list(ran)} ran", ran[0])
+
+
+def _traced(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
+    if expected.path is not None and expected.path.texts != outcome.path:
+        yield Mismatch(expected.path.line, "path", _list(expected.path.texts), _list(outcome.path))
+    if expected.events is not None and not _follow(expected.events.texts, outcome.events):
+        yield Mismatch(
+            expected.events.line, "events, in this order", _list(expected.events.texts), _list(outcome.events)
+        )
+    for step, (line, wanted) in expected.results.items():
+        if step not in outcome.results:
+            yield Mismatch(line, f"result of {step}", _json(wanted), "nothing: it did not run", step)
+        elif not _holds(wanted, outcome.results[step]):
+            yield Mismatch(line, f"result of {step}", _json(wanted), _json(outcome.results[step]), step)
+
+
+def _follow(wanted: Sequence[str], found: Sequence[str]) -> bool:
+    """Whether they are there in this order; others may stand between them."""
+    rest = iter(found)
+    return all(any(one == another for another in rest) for one in wanted)
 
 
 def _by_name(

@@ -1,6 +1,6 @@
 """Tests of playbooks: finds the files, loads their cases, and runs each on the real engine with an in-memory store.
 
-`tea.test.yaml` holds the cases of `tea.playbook.md` or `tea.md` beside it. What is printed is a surface's business.
+`tea.test.yaml` holds the cases of `tea.playbook.md`, `tea.md` or `tea.yml` beside it. What is printed is a surface's business.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects import registry
+from cuebook.dialects.registry import Dialect, Publishing, Tracing, Typed
 from cuebook.kernel.effects import Answer
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.events import Performed, RunStarted, StepStarted, WaitOpened, Warned
-from cuebook.kernel.journal import without_void
+from cuebook.kernel.journal import Entry, without_void
 from cuebook.kernel.run import RunRow, Settings, WaitRow
 from cuebook.performers.models import DEFAULT
 from cuebook.performers.models.port import Model
@@ -31,7 +32,7 @@ from cuebook.testing.reading import BadFile, Reader, read
 from cuebook.testing.stage import Stage
 
 SUFFIXES = (".test.yaml", ".test.yml")
-PLAYBOOKS = (".playbook.md", ".md")
+PLAYBOOKS = (".playbook.md", ".md", ".yml", ".yaml")
 _PASSED_OVER = ("node_modules", "__pycache__", "dist", "build")
 _MOST_TURNS = 10_000
 _EMBEDDED_MAX_TOKENS = 512
@@ -94,7 +95,7 @@ def _beside(playbook: Path) -> Path:
     if not playbook.exists():
         raise BadInput(f"There is no file {playbook}.", fix="Check the path.")
     stem = _without(playbook.name, PLAYBOOKS)
-    for name in dict.fromkeys((stem, _without(playbook.name, (".md",)))):
+    for name in dict.fromkeys((stem, _without(playbook.name, PLAYBOOKS[1:]))):
         for suffix in SUFFIXES:
             if playbook.with_name(name + suffix).is_file():
                 return playbook.with_name(name + suffix)
@@ -115,9 +116,17 @@ def load(path: Path) -> CaseFile:
     playbook = _playbook_of(path)
     text, broken, steps = _read_playbook(playbook)
     reader = Reader(str(path))
-    cases = cases_in(read(path), reader, path.parent, steps)
+    cases = cases_in(read(path), reader, path.parent, steps, plain=_has_types(text, playbook.name))
     reader.finish()
     return CaseFile(path, playbook, text, broken, cases)
+
+
+def _has_types(text: str, name: str) -> bool:
+    """Whether its inputs are more than texts."""
+    try:
+        return isinstance(registry.detect(text, name), Typed)
+    except BadInput:
+        return False
 
 
 def _playbook_of(path: Path) -> Path:
@@ -127,10 +136,11 @@ def _playbook_of(path: Path) -> Path:
     found = [one for suffix in PLAYBOOKS if (one := path.with_name(stem + suffix)).is_file()]
     if len(found) == 1:
         return found[0]
-    names = " and ".join(stem + suffix for suffix in PLAYBOOKS)
     if found:
-        raise BadFile(f"{path}: both {names} lie beside it.", fix="Rename one of them.")
-    raise BadFile(f"{path}: its playbook is not there.", fix=f"It is {names.replace(' and ', ' or ')}, beside it.")
+        both = " and ".join(one.name for one in found)
+        raise BadFile(f"{path}: both {both} lie beside it.", fix="Rename one of them.")
+    names = " or ".join(stem + suffix for suffix in PLAYBOOKS)
+    raise BadFile(f"{path}: its playbook is not there.", fix=f"It is {names}, beside it.")
 
 
 def _read_playbook(path: Path) -> tuple[str, str, list[str] | None]:
@@ -197,6 +207,7 @@ def _settings(case: Case) -> Settings:
         breakpoints=tuple(dict.fromkeys((*case.breakpoints, *case.overrides))),
         answers=answers,
         unattended=case.unattended,
+        options=case.options,
     )
 
 
@@ -240,6 +251,13 @@ def _around(step: str) -> str:
     return sub[1] if sub else step
 
 
+def _published(dialect: Dialect, document: Any, entries: Sequence[Entry]) -> Iterator[str]:
+    """The names that the playbook's format has for what happened."""
+    if isinstance(dialect, Publishing):
+        names = dialect.publisher(document, "")
+        yield from (str(one["type"]) for entry in entries for one in names(entry))
+
+
 async def _told(service: Service, row: RunRow, case: Case, stage: Stage, acting: _Acting) -> Outcome:
     """What the run came to, from its journal."""
     view = await service.view(row.id)
@@ -254,13 +272,17 @@ async def _told(service: Service, row: RunRow, case: Case, stage: Stage, acting:
         skipped=tuple(step.label for step in view.steps if step.status == "skipped"),
         outputs={label: str(text) for label, text in view.outputs.items()},
     )
-    gathered: dict[str, Any] = {"ran": {}, "variables": {}, "warnings": [], "questions": []}
-    for entry in without_void([entry async for entry in service.engine.entries(row.id)]):
+    gathered: dict[str, Any] = {"ran": {}, "path": [], "variables": {}, "warnings": [], "questions": []}
+    entries = without_void([entry async for entry in service.engine.entries(row.id)])
+    dialect = registry.named(row.dialect)
+    document = dialect.parse(await service.store.playbook(row.playbook), row.name)
+    for entry in entries:
         match entry.event:
             case RunStarted(inputs=inputs):
                 gathered["variables"].update(inputs)
             case StepStarted(label=label):
                 gathered["ran"][label] = None
+                gathered["path"].append(label)
             case Warned(message=message):
                 gathered["warnings"].append(message)
             case WaitOpened(kind="question", prompt=prompt):
@@ -271,6 +293,9 @@ async def _told(service: Service, row: RunRow, case: Case, stage: Stage, acting:
     return msgspec.structs.replace(
         outcome,
         ran=tuple(label for label in gathered["ran"] if label not in outcome.skipped),
+        path=tuple(gathered["path"]),
+        results=dialect.values(document, entries) if isinstance(dialect, Tracing) else {},
+        events=tuple(_published(dialect, document, entries)),
         variables={**gathered["variables"], **view.values},
         warnings=tuple(gathered["warnings"]),
         questions=tuple(gathered["questions"]),

@@ -5,6 +5,7 @@ What was asked of them is kept, with the step that asked.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,12 +14,14 @@ from urllib.parse import unquote
 import msgspec
 
 from cuebook.config import project_file
+from cuebook.dialects.graph.routing import choices_in
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import AskModel, CallTool, Effect, Failed, ReadSource, Reply, Source, ToolResult
+from cuebook.kernel.effects import AskModel, CallTool, Effect, Failed, ReadSource, Reply, Source, ToolResult, ToolSpec
 from cuebook.kernel.ports import Call, Performer
 from cuebook.performers.http import HttpPerformer
 from cuebook.performers.models.port import Model, ModelError, Request, messages_of
 from cuebook.performers.models.scripted import Line, ScriptedModel
+from cuebook.performers.skills import BUILT_IN
 from cuebook.performers.sources import SourcePerformer
 from cuebook.testing import model_performer
 from cuebook.testing.cases import Case
@@ -61,6 +64,7 @@ class Stage:
         system = "\n\n".join(turn.text for turn in messages_of(effect) if turn.role == "system")
         self.asked.append(Asked(step, system, effect.prompt))
         self.lines.step = step
+        self.lines.ways = tuple(choices_in(effect))
         return await self._model.perform(effect, call)
 
     async def use(self, effect: CallTool, call: Call) -> ToolResult | Failed:
@@ -82,9 +86,22 @@ class Stage:
                 return Source(text, text.digest)
         if scheme in ("file", "prompt"):
             return await self._sources.perform(effect, call)
+        if scheme in ("tools", "skill"):
+            return self._listed(scheme, name)
         return Failed(
             "not_found", f"The test has no text for {effect.source}.", f"Add '{effect.source}: ...' under 'prompts'."
         )
+
+    def _listed(self, scheme: str, name: str) -> Source | Failed:
+        """Tools are there if the case has results for them; a skill that comes along has those of its tools."""
+        if scheme == "tools":
+            specs = [ToolSpec(name, "", {"type": "object"})] if name in self._tools else []
+            return _source(specs) if specs else Failed("not_found", f"The test has no tool '{name}'.")
+        known = BUILT_IN.get(name)
+        if known is None:
+            return Failed("not_found", f"There is no skill '{name}' in a test, unless the workflow has it.")
+        shown = [{"name": tool.name, "parameters": tool.parameters} for tool in known.tools if tool.name in self._tools]
+        return _source({"id": known.id, "name": known.name, "tools": shown})
 
 
 class Lines:
@@ -93,6 +110,9 @@ class Lines:
     def __init__(self, case: Case) -> None:
         self.step = ""
         """The step that asks now."""
+        self.ways: tuple[str, ...] = ()
+        """What it chooses among, where it asks for the way on."""
+        self._routes = {step: list(ways) for step, ways in case.routes.items()}
         self._in_order = case.replies
         self._by_step: Mapping[str, Any] = case.step_replies
         self._given: dict[str, int] = {}
@@ -104,6 +124,8 @@ class Lines:
         return max(0, len(self._in_order or ()) - self.used)
 
     def next(self, request: Request) -> Line:
+        if self.ways and self.step in self._routes:
+            return self._way()
         self.used += 1
         if self._in_order is not None:
             if self.used <= len(self._in_order):
@@ -118,8 +140,17 @@ class Lines:
         more = f" more than the {len(replies)}" if replies else ""
         self._none(f"The test has no reply for step {self.step}{more}.")
 
-    def _none(self, message: str) -> NoReturn:
-        raise ModelError("bad_request", message, fix="Add one under 'replies', or see why the step asks.")
+    def _way(self) -> Line:
+        ways = self._routes[self.step]
+        if not ways:
+            self._none(f"The test has no further route from step {self.step}.", "routes")
+        way = ways.pop(0) if len(ways) > 1 else ways[0]
+        if way not in self.ways:
+            self._none(f"From step {self.step} there is no way to '{way}': there are {', '.join(self.ways)}.", "routes")
+        return json.dumps({"choice": way, "reason": "The test says so."})
+
+    def _none(self, message: str, where: str = "replies") -> NoReturn:
+        raise ModelError("bad_request", message, fix=f"Add one under '{where}', or see why the step asks.")
 
 
 class _Asking:
@@ -144,6 +175,11 @@ class _Reading:
 
     async def perform(self, effect: ReadSource, call: Call) -> Source | Failed:
         return await self._stage.read(effect, call)
+
+
+def _source(value: Any) -> Source:
+    text = Text(msgspec.json.encode(value).decode())
+    return Source(text, text.digest)
 
 
 def _step_of(call: Call) -> str:

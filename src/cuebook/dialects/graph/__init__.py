@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cuebook.dialects.graph.detect import recognises
-from cuebook.dialects.graph.inputs import accept
+from cuebook.dialects.graph.inputs import accept, taken, typed_value
 from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.parse import parse
 from cuebook.dialects.options import Option
+from cuebook.dialects.registry import OutlinedStep, Publisher, Question
 from cuebook.kernel.effects import Program
 from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.journal import Entry
 
 UNTIL_DECISION = Option("until_decision", "Stop after the first node that a condition follows.")
 ON_FAILURE = Option("on_failure", "What a failed node does to the run.", "choice", ("continue", "halt"))
@@ -21,7 +23,7 @@ STRICT_SPEC = Option("strict_spec", "As the format says and nothing beyond: no g
 
 
 class Graph:
-    """Implements `registry.Dialect`."""
+    """Implements `registry.Dialect`, and of what a dialect may have besides all but an exported state."""
 
     name = "graph"
     interpreter = 1
@@ -47,6 +49,37 @@ class Graph:
                 fix="Upgrade Cuebook.",
             )
         return lambda state: interpret(document, inputs, options, state)
+
+    def outline(self, document: Workflow) -> tuple[OutlinedStep, ...]:
+        """Every node; one that asks for an approval first has a question."""
+        asking = {id for id, extras in document.extras.nodes.items() if extras.approval}
+        question = Question("confirm")
+        return tuple(
+            OutlinedStep(node.id, node.name, question=question if node.id in asking else None)
+            for node in document.nodes.values()
+        )
+
+    def takes(self, document: Workflow, name: str) -> bool:
+        return taken(document, name)
+
+    def typed(self, document: Workflow, name: str, text: str) -> Any:
+        return typed_value(document, name, text)
+
+    def publisher(self, document: Workflow, run: str) -> Publisher:
+        from cuebook.dialects.graph.observe import Publisher as Published
+
+        return Published(document, run)
+
+    def trace(self, document: Workflow, entries: Iterable[Entry]) -> dict[str, Any]:
+        from cuebook.dialects.graph.observe import seen
+
+        projection = seen(document, entries)
+        return {"trace": projection.trace(), "results": projection.results}
+
+    def values(self, document: Workflow, entries: Iterable[Entry]) -> dict[str, Any]:
+        from cuebook.dialects.graph.observe import results
+
+        return {node: result["data"] for node, result in results(document, entries).items()}
 
 
 GRAPH = Graph()

@@ -100,6 +100,26 @@ def typed(declared: Declared, text: str) -> Any:
     return value if _is(declared.type, value) else text
 
 
+WITHOUT_DECLARING = ("rules", "context", "dryRun")
+"""Inputs that mean something in every workflow."""
+
+
+def taken(workflow: Workflow, name: str) -> bool:
+    """Whether a run may be given it: anything, where the workflow declares nothing."""
+    return not workflow.declared or name in WITHOUT_DECLARING or any(one.name == name for one in workflow.declared)
+
+
+def typed_value(workflow: Workflow, name: str, text: str) -> Any:
+    """As `typed`; one that is not declared is what it says as JSON, or else the text."""
+    for one in workflow.declared or ():
+        if one.name == name:
+            return typed(one, text)
+    try:
+        return read_json(text).plain
+    except Malformed:
+        return text
+
+
 def shown(value: Any) -> str:
     """A value as a message quotes it."""
     try:

@@ -119,10 +119,11 @@ class Material:
     # --- skills and tools ---
 
     def skill(self, name: str) -> Skill | None:
-        """What is found outside comes before what the workflow itself defines."""
+        """What is found outside comes before what the workflow itself defines, which fills in what that lacks."""
         if name not in self._skills:
             text = self.texts.get(f"skill:{name}")
-            self._skills[name] = self._inline(name) if text is None else msgspec.json.decode(str(text), type=Skill)
+            found = None if text is None else msgspec.json.decode(str(text), type=Skill)
+            self._skills[name] = _filled(found, self._inline(name))
         return self._skills[name]
 
     def _inline(self, name: str) -> Skill | None:
@@ -151,6 +152,18 @@ class Material:
             if failures:
                 return failures[name]
         return self.listed(name)
+
+
+def _filled(found: Skill | None, inline: Skill | None) -> Skill | None:
+    """The words and the server that a workflow writes for a skill hold where the one of that name has none of its own,
+    whether or not its tools are configured.
+    """
+    if found is None or inline is None:
+        return found or inline
+    if found.instruction or found.mcp is not None:
+        return found
+    own = {"instruction": inline.instruction, "mcp": inline.mcp, "configured": True}
+    return msgspec.structs.replace(found, **own, description=found.description or inline.description)
 
 
 def named_sources(workflow: Workflow, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Source]]:

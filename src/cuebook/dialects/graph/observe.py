@@ -99,7 +99,8 @@ class Projection:
     def __init__(self, workflow: Workflow, run: str = "") -> None:
         """`run` is the id to show; a fork's first entries are those of the run it came from."""
         self._workflow, self._run = workflow, run
-        self._number = 0
+        self.told = 0
+        """Events so far: each is known by its number."""
         self._began = 0.0
         self._inputs: Told = {}
         self._read: dict[str, tuple[str, float]] = {}
@@ -120,9 +121,9 @@ class Projection:
         return [] if handle is None else handle(self, seen, seen.event)
 
     def _told(self, entry: Entry, told: Told, **took: Any) -> Told:
-        self._number += 1
+        self.told += 1
         taken = {"duration": 0.0, "tokens": 0, "cost": 0.0, **took}
-        return {**taken, **told, "run": self._run or entry.run, "sequence": self._number, "time": entry.at}
+        return {**taken, **told, "run": self._run or entry.run, "sequence": self.told, "time": entry.at}
 
     # --- one method for each kind of entry that shows ---
 
@@ -146,7 +147,7 @@ class Projection:
                 return [self._told(entry, {"type": "node:warning", **data})]
             case "route":
                 if data["to"] != END:
-                    self._line(entry).append({"edge": data})
+                    self._line_of(entry.place.path).append({"edge": data})
                 return [self._told(entry, {"type": "route", **data})]
         return []
 
@@ -203,11 +204,6 @@ class Projection:
         told = {"type": "node:exit", "node": visit.node, "result": result}
         return [self._told(entry, told, duration=seconds, **_taken(usage or Usage(cost=0.0)))]
 
-    def _rewound(self, entry: Entry, event: Rewound) -> list[Told]:
-        for path in [path for path in self._open if path.startswith(event.path)]:
-            del self._open[path]
-        return []
-
     def _finished(self, entry: Entry, event: RunFinished) -> list[Told]:
         told: list[Told] = []
         why = event.error.message if event.error is not None else event.status
@@ -236,7 +232,7 @@ class Projection:
         reset = {"reset": True} if isinstance(seen, TextReset) else {}
         message = seen.text if isinstance(seen, TextChunk) else ""
         told = {"type": "node:progress", "node": node, "message": message, **reset, **_taken(Usage(cost=0.0))}
-        return [{**told, "duration": 0.0, "run": self._run or seen.run, "sequence": self._number, "time": at}]
+        return [{**told, "duration": 0.0, "run": self._run or seen.run, "sequence": self.told, "time": at}]
 
     # --- what it all comes to ---
 
@@ -291,9 +287,6 @@ class Projection:
             for branch in one.get("branches", ()):
                 yield from self._in_order(branch)
 
-    def _line(self, entry: Entry) -> list[Told]:
-        return self._line_of(entry.place.path)
-
     def _line_of(self, path: str) -> list[Told]:
         if path not in self._lines:
             self._lines[path] = []
@@ -305,7 +298,7 @@ class Projection:
         parent, step, visit, index = parent_key(path)
         line = self._line_of(parent)
         at = (step, visit, index)
-        for one in line:
+        for one in reversed(line):
             if one.get("at") == at:
                 one["branches"] = sorted([*one["branches"], path], key=_branch_number)
                 return
@@ -341,9 +334,33 @@ _HANDLERS: dict[type, Any] = {
     Performed: Projection._performed,
     BranchFinished: Projection._branch_finished,
     StepFinished: Projection._exited,
-    Rewound: Projection._rewound,
     RunFinished: Projection._finished,
 }
+
+
+class Publisher:
+    """Names the events of one run as they happen. What a rewind makes void was told once, and counts no more."""
+
+    def __init__(self, workflow: Workflow, run: str) -> None:
+        self._workflow, self._run = workflow, run
+        self._projection = Projection(workflow, run)
+        self._counting: list[Entry] = []
+
+    def __call__(self, seen: Entry | TextChunk | TextReset) -> list[Told]:
+        if isinstance(seen, Entry):
+            self._counting.append(seen)
+            if isinstance(seen.event, Rewound):
+                self._begin_again()
+                return []
+        return self._projection.see(seen)
+
+    def _begin_again(self) -> None:
+        self._counting = without_void(self._counting)
+        fresh = Projection(self._workflow, self._run)
+        for entry in self._counting:
+            fresh.see(entry)
+        fresh.told = self._projection.told
+        self._projection = fresh
 
 
 def events(workflow: Workflow, entries: Iterable[Entry]) -> list[Told]:
@@ -354,15 +371,16 @@ def events(workflow: Workflow, entries: Iterable[Entry]) -> list[Told]:
 
 def trace(workflow: Workflow, entries: Iterable[Entry]) -> Told:
     """`ExecutionTrace`: the steps with their iterations and attempts, the edges followed, and the sources."""
-    return _seen(workflow, entries).trace()
+    return seen(workflow, entries).trace()
 
 
 def results(workflow: Workflow, entries: Iterable[Entry]) -> dict[str, Told]:
     """`NodeResult` of each node that ran; of one that ran again, the last."""
-    return _seen(workflow, entries).results
+    return seen(workflow, entries).results
 
 
-def _seen(workflow: Workflow, entries: Iterable[Entry]) -> Projection:
+def seen(workflow: Workflow, entries: Iterable[Entry]) -> Projection:
+    """A projection that has seen all of a run."""
     projection = Projection(workflow)
     for entry in without_void(entries):
         projection.see(entry)

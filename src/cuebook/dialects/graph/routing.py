@@ -27,6 +27,7 @@ END = "(end)"
 NONE = "none"
 _DEFAULT = "None of the above: the default path"
 _ANSWER = 500
+_ASKING = "Which of these conditions is true, by the results so far?"
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -156,7 +157,7 @@ def _chosen(walk: Walk, context: Context, choices: Sequence[Choice]) -> Program[
 def _question(choices: Sequence[Choice]) -> str:
     listed = "\n".join(f"- {choice.id}: {choice.words}" for choice in choices)
     return (
-        f"Which of these conditions is true, by the results so far?\n\n{listed}\n- {NONE}: no condition is true\n\n"
+        f"{_ASKING}\n\n{listed}\n- {NONE}: no condition is true\n\n"
         'Answer with JSON: {"choice": "<one of the names before the colons>", "reason": "<one sentence>"}'
     )
 
@@ -168,6 +169,13 @@ def _schema(ids: list[str]) -> dict[str, Any]:
         "required": ["choice", "reason"],
         "additionalProperties": False,
     }
+
+
+def choices_in(ask: AskModel) -> list[str]:
+    """What a routing question lets choose; nothing for any other question."""
+    properties = (ask.schema or {}).get("properties", {})
+    choice = properties.get("choice", {}) if ask.prompt.startswith(_ASKING) and isinstance(properties, dict) else {}
+    return list(choice.get("enum", ()))
 
 
 def understood(text: str, ids: Sequence[str]) -> Chosen:

@@ -66,6 +66,11 @@ def _of_skill(material: Material, node: Node, name: str, tools: Toolset) -> Prog
         words = f"Node {node.id}: the skill '{name}' is not configured{needs}, so the node goes on without it."
         tools.warnings.append(Warned("skill_not_configured", words))
         return []
+    if skill.missing:
+        words = (
+            f"Node {node.id}: of the skill '{name}' some tools are not there: {', '.join(skill.missing)} is not set."
+        )
+        tools.warnings.append(Warned("skill_not_configured", words))
     if skill.instruction:
         tools.instructions.append((skill.name or skill.id, skill.instruction))
     specs = [msgspec.convert(tool, ToolSpec) for tool in skill.tools]
@@ -76,7 +81,10 @@ def _of_skill(material: Material, node: Node, name: str, tools: Toolset) -> Prog
 
 
 def _skill_call(skill: Skill, number: int, spec: ToolSpec) -> CallTool:
-    return CallTool(spec.name, reads_only=bool(skill.tools[number].get("reads_only", False)))
+    told = skill.tools[number]
+    return CallTool(
+        spec.name, reads_only=bool(told.get("reads_only", False)), idempotent=bool(told.get("idempotent", False))
+    )
 
 
 def _of_server(

@@ -99,12 +99,8 @@ def _attempts(walk: Walk, node: Node, tools: Toolset) -> Program[Result]:
 
 def _once(walk: Walk, node: Node, prompt: str, tools: Toolset) -> Program[Result]:
     """One conversation, to its end."""
-    model = _model(walk, node)
-    context = _context(walk, node)
-    if node.output is not None:
-        context = context.add("system", f"End with JSON that follows this schema: {encoded(node.output)}")
-    specs = () if (model or "") in walk.toolless else tools.specs
-    ask = AskModel(prompt, context, model, schema=node.output, tools=specs, lenient=True)
+    ask = asking(walk, node, prompt, tools)
+    model, specs = ask.model, ask.tools
     talk = Talk()
     try:
         yield from converse(ask, tools.calls, max_turns=node.max_turns or MAX_TURNS, talk=talk)
@@ -119,6 +115,16 @@ def _once(walk: Walk, node: Node, prompt: str, tools: Toolset) -> Program[Result
     data, problem = data_of(talk.reply.text, node.output)
     verdicts = [Verdict("output_schema", "value", False, problem)] if problem else []
     return Result("success", data, talk.calls, verdicts)
+
+
+def asking(walk: Walk, node: Node, prompt: str, tools: Toolset) -> AskModel:
+    """What the conversation begins with."""
+    model = _model(walk, node)
+    context = _context(walk, node)
+    if node.output is not None:
+        context = context.add("system", f"End with JSON that follows this schema: {encoded(node.output)}")
+    specs = () if (model or "") in walk.toolless else tools.specs
+    return AskModel(prompt, context, model, schema=node.output, tools=specs, lenient=True)
 
 
 def _broken_off(talk: Talk, error: EffectFailed) -> Result:

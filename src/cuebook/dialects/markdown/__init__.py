@@ -13,12 +13,11 @@ from cuebook.dialects.markdown.interpret import interpret
 from cuebook.dialects.markdown.model import Book, Step
 from cuebook.dialects.markdown.parse import parse
 from cuebook.dialects.markdown.state import pause_state
-from cuebook.dialects.markdown.streaming import seed_events
+from cuebook.dialects.markdown.streaming import Publisher
 from cuebook.dialects.options import Option
 from cuebook.dialects.registry import OutlinedStep, Question
 from cuebook.kernel.effects import Program
 from cuebook.kernel.errors import CuebookError
-from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow, Settings, WaitRow
 
@@ -75,8 +74,8 @@ class Markdown:
     ) -> dict[str, Any]:
         return pause_state(row, document, entries, waits, text, settings)
 
-    def published(self, event: Entry | TextChunk | TextReset) -> dict[str, Any]:
-        return next(iter(seed_events(event)), {})
+    def publisher(self, document: Book, run: str) -> Publisher:
+        return Publisher()
 
 
 def _question(step: Step) -> Question | None:

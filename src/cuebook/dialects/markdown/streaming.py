@@ -7,9 +7,33 @@ from __future__ import annotations
 
 from typing import Any
 
-from cuebook.kernel.effects import Usage
-from cuebook.kernel.events import RunFinished, StepFinished, StepSkipped, TextChunk, TextReset
+from cuebook.kernel.effects import Reply, Usage
+from cuebook.kernel.events import ModelAsked, Performed, RunFinished, StepFinished, StepSkipped, TextChunk, TextReset
 from cuebook.kernel.journal import Entry
+
+
+class Publisher:
+    """Names the events of one run."""
+
+    def __init__(self) -> None:
+        self._streamed: set[str] = set()
+        """Steps of whose reply a part has been seen."""
+
+    def __call__(self, event: Entry | TextChunk | TextReset) -> list[dict[str, Any]]:
+        return seed_events(self._unstreamed(event) or event)
+
+    def _unstreamed(self, event: Entry | TextChunk | TextReset) -> TextChunk | None:
+        """A reply that comes from the journal, where no one saw it stream, is one piece of text."""
+        if isinstance(event, TextChunk):
+            self._streamed.add(event.step)
+        elif isinstance(event, Entry) and isinstance(event.event, ModelAsked):
+            self._streamed.discard(event.place.step)
+        elif isinstance(event, Entry) and isinstance(event.event, Performed):
+            outcome, step = event.event.outcome, event.place.step
+            text = outcome.text[: outcome.released] if isinstance(outcome, Reply) else ""
+            if text and step not in self._streamed:
+                return TextChunk(event.run, event.seq, step, 0, text)
+        return None
 
 
 def seed_events(event: Entry | TextChunk | TextReset) -> list[dict[str, Any]]:

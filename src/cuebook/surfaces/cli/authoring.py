@@ -12,7 +12,9 @@ from typing import Any
 import click
 import msgspec
 
-from cuebook.dialects.markdown.check import Finding, check, sarif
+from cuebook.dialects.findings import Finding, log_of
+from cuebook.dialects.graph import GRAPH
+from cuebook.dialects.markdown.check import CODES, check
 from cuebook.dialects.markdown.convert import from_json, result_object, to_json
 from cuebook.dialects.markdown.model import Book, DeclaredInput, Output, Step
 from cuebook.dialects.markdown.parse import SIZE_LIMIT, parse, read
@@ -20,7 +22,7 @@ from cuebook.dialects.markdown.sections import outline
 from cuebook.dialects.markdown.tools import tool_name
 from cuebook.dialects.registry import InvalidPlaybook
 from cuebook.kernel.errors import BadInput, told
-from cuebook.surfaces.cli import completion, live, options
+from cuebook.surfaces.cli import completion, live, options, workflows
 from cuebook.surfaces.cli.foreseeing import condition_words
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import hand_over, say
@@ -56,7 +58,9 @@ def parse_command(given: Given) -> int:
 
     Exit codes: 0 it is a playbook, 2 it is none.
     """
-    parsed = read(text_of(given["file"]))
+    text = text_of(given["file"])
+    workflows.refuse(text, _name(given["file"]), "parse")
+    parsed = read(text)
     if given["as_json"]:
         sys.stdout.write(live.json_line(result_object(parsed)))
         return 0 if parsed.valid else 2
@@ -143,8 +147,8 @@ def _short(text: str, most: int = 80) -> str:
 def validate_command(given: Given) -> int:
     """Find the mistakes in playbooks.
 
-    FILES are playbooks, - for stdin, or folders, in which all *.playbook.md are looked for, and every other *.md that
-    has a step. Each finding is a line: where, how bad, what, what to do, and its code, which stays the same from release
+    FILES are playbooks, - for stdin, or folders, in which all *.playbook.md are looked for, every other *.md that has a
+    step, and all *.yml and *.yaml that are workflow graphs. Each finding is a line: where, how bad, what, what to do, and its code, which stays the same from release
     to release. Nothing is run.
 
     Exit codes: 0 nothing is wrong, 2 there is an error (with --strict, also a warning).
@@ -152,7 +156,7 @@ def validate_command(given: Given) -> int:
     if given["as_json"] and given["as_sarif"]:
         raise BadInput("--json and --sarif exclude each other.", fix="Choose one.")
     texts = {path: text_of(path) for path in _playbooks(given["files"])}
-    found = {path: check(text, _name(path)) for path, text in texts.items()}
+    found = {path: checked(text, _name(path)) for path, text in texts.items()}
     decisive = {"error", "warning"} if given["strict"] else {"error"}
     bad = any(finding.severity in decisive for findings in found.values() for finding in findings)
     if given["as_sarif"]:
@@ -177,11 +181,32 @@ def _playbooks(given: Sequence[str]) -> list[str]:
             continue
         files = (file for file in sorted(Path(path).rglob("*.md")) if not _hidden(file, Path(path)))
         inside = [str(file) for file in files if file.name.endswith(SUFFIX) or _has_steps(file)]
+        inside = sorted([*inside, *_workflows(Path(path))])
         if not inside:
-            words = f"There is no playbook in {path}: no *{SUFFIX}, and no other *.md that has a step."
+            words = f"There is no playbook in {path}: no *{SUFFIX}, no other *.md that has a step, and no workflow."
             raise BadInput(words, fix="Name the files, or another folder.")
         found |= dict.fromkeys(inside)
     return list(found)
+
+
+def _workflows(folder: Path) -> Iterator[str]:
+    """The workflow graphs below a folder: YAML has many other uses."""
+    for file in folder.rglob("*"):
+        fitting = file.suffix.lower() in workflows.SUFFIXES and file.is_file() and not _hidden(file, folder)
+        if fitting and GRAPH.recognises(_beginning(file), file.name):
+            yield str(file)
+
+
+def checked(text: str, name: str) -> list[Finding]:
+    return workflows.findings(text, name) if workflows.is_workflow(text, name) else check(text, name)
+
+
+def _beginning(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(SIZE_LIMIT).decode("utf-8", "replace")
+    except OSError:
+        return ""  # nobody knows what it is
 
 
 def _hidden(file: Path, folder: Path) -> bool:
@@ -231,7 +256,7 @@ def _report(found: dict[str, list[Finding]], decisive: set[str]) -> dict[str, An
 
 def _sarif(found: dict[str, list[Finding]]) -> dict[str, Any]:
     """One log with one run: readers of SARIF refuse several runs of the same tool."""
-    logs = [sarif(findings, _uri(path)) for path, findings in found.items()]
+    logs = [log_of(findings, _uri(path), {**CODES, **workflows.CODES}) for path, findings in found.items()]
     runs = [log["runs"][0] for log in logs]
     rules = {rule["id"]: rule for run in runs for rule in run["tool"]["driver"]["rules"]}
     ids = sorted(rules)
@@ -257,11 +282,17 @@ def summary_command(given: Given) -> int:
 
     FILE may be - for stdin. `cuebook info` is the same command.
     """
-    book = book_of(given["file"])
-    if given["as_json"]:
-        sys.stdout.write(live.json_line(summary_of(book)))
+    text, name = text_of(given["file"]), _name(given["file"])
+    workflow = workflows.workflow_of(text, name)
+    if workflow is not None:
+        made, lines = workflows.summary_of(workflow), workflows.summary_lines(workflow)
     else:
-        say("\n".join(_summary_lines(book)))
+        book = parse(text, name)
+        made, lines = summary_of(book), _summary_lines(book)
+    if given["as_json"]:
+        sys.stdout.write(live.json_line(made))
+    else:
+        say("\n".join(lines))
     return 0
 
 
@@ -329,6 +360,7 @@ def convert_command(given: Given) -> int:
     field that cannot be written.
     """
     text, name = text_of(given["file"]), _name(given["file"])
+    workflows.refuse(text, name, "convert")
     # A playbook may have a brace before its title.
     if text.lstrip("\ufeff \t\r\n").startswith("{") and not read(text).valid:
         text = from_json(_definition(text, name), name)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
 import click
 
+from cuebook.dialects.graph import draw, observe
 from cuebook.dialects.markdown.model import Book, Branch, Step
+from cuebook.dialects.markdown.parse import parse
 from cuebook.dialects.markdown.tools import tool_name
 from cuebook.dialects.mermaid import escaped
-from cuebook.surfaces.cli.authoring import FILE, book_of
+from cuebook.kernel.errors import BadInput
+from cuebook.service import Service
+from cuebook.surfaces.cli import completion, options, session
+from cuebook.surfaces.cli.authoring import text_of
 from cuebook.surfaces.cli.foreseeing import answers_only, branches_on_itself, condition_words, reaches_branches
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import hand_over
+from cuebook.surfaces.cli.workflows import workflow_of
 
 _LINE_BREAK = "<br/>"
 
@@ -28,7 +35,12 @@ SHAPES = {
 @command(
     "graph",
     [
-        FILE,
+        click.Argument(["file"], required=False, shell_complete=completion.any_file),
+        click.Option(
+            ["--run"], metavar="RUN", help="Draw what a run has done so far.", shell_complete=completion.runs()
+        ),
+        click.Option(["--mermaid"], is_flag=True, help="The same as --format mermaid."),
+        options.STORE,
         click.Option(
             ["--format", "form"],
             type=click.Choice(["mermaid"]),
@@ -41,11 +53,34 @@ SHAPES = {
 def graph_command(given: Given) -> int:
     """Draw a playbook as a Mermaid flowchart.
 
-    FILE may be - for stdin. Boxes are what models are asked, slanted boxes questions to a person, boxes with double
+    FILE is a playbook or a workflow graph, - for stdin, or the id of a run, as with --run: then a workflow shows which
+    nodes were visited, how they ended, and which edges were followed. Boxes are what models are asked, slanted boxes questions to a person, boxes with double
     sides tools, and diamonds branches. Paste it into a fenced block of the kind `mermaid`, where pages show such blocks
     as pictures, or draw it with Mermaid's own tools.
     """
-    hand_over(mermaid(book_of(given["file"])))
+    name = given["run"] or given["file"]
+    if name is None:
+        raise BadInput("Nothing is named that could be drawn.", fix="Name a playbook, or give --run RUN.")
+    if given["run"] or not (name == "-" or os.path.exists(name) or os.path.splitext(name)[1]):
+        return session.with_service(given, lambda service: _draw_run(service, name), looking=True)
+    text = text_of(name)
+    workflow = workflow_of(text, "stdin" if name == "-" else name)
+    hand_over(mermaid(parse(text, name)) if workflow is None else draw.mermaid(workflow))
+    return 0
+
+
+async def _draw_run(service: Service, run: str) -> int:
+    """What the run was started with; of a workflow, with all that became of it so far."""
+    row = await service.get(run)
+    source = await session.source_of(service, row)
+    if source is None:
+        raise BadInput(f"Run {row.id} has no playbook that could be drawn.", fix="Name a run of a playbook.")
+    if isinstance(source.document, Book):
+        hand_over(mermaid(source.document))
+        return 0
+    entries = [entry async for entry in service.engine.entries(row.id)]
+    state = draw.state_of(source.document, observe.events(source.document, entries))
+    hand_over(draw.mermaid(source.document, state, title=True))
     return 0
 
 

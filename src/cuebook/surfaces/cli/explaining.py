@@ -33,7 +33,7 @@ from cuebook.surfaces.wiring import Wiring
 
 HELP = """Say what a run would do, what it touches and what it may cost.
 
-FILE is a Markdown playbook; its inputs are given as to `cuebook run`, and those that are not given are not known. Told
+FILE is a playbook or a workflow graph; its inputs are given as to `cuebook run`, and those that are not given are not known. Told
 are the steps in order, what each branch depends on, who is asked what, which models, tools, texts and hosts are used,
 what the policy says to each of them and by which rule, and the most that the models may cost. Nothing is run, called or
 created.
@@ -57,6 +57,10 @@ class Explained(msgspec.Struct, frozen=True):
 
 
 def explain(given: Given, playbook: Playbook) -> int:
+    if playbook.dialect.name == "graph":
+        from cuebook.surfaces.cli import graph_explaining
+
+        return graph_explaining.explain(given, playbook)
     wiring = session.wiring_of(given)
     explained = asyncio.run(_explained(given, playbook, wiring))
     if given["as_json"]:
@@ -68,11 +72,11 @@ def explain(given: Given, playbook: Playbook) -> int:
 
 async def _explained(given: Given, playbook: Playbook, wiring: Wiring) -> Explained:
     book: Book = playbook.document
-    inputs = _known(playbook, gathered(given, book))
+    inputs = _known(playbook, gathered(given, book, playbook.dialect))
     settings = Settings(folder=playbook.folder)
     read = LocalTexts(wiring, settings)
     rehearsal = await asyncio.to_thread(dry_run.rehearsed, playbook, inputs, settings, read)
-    terms, problem = _terms(wiring)
+    terms, problem = terms_of(wiring)
     return Explained(
         book=book,
         inputs=inputs,
@@ -80,7 +84,7 @@ async def _explained(given: Given, playbook: Playbook, wiring: Wiring) -> Explai
         problem=problem,
         foresight=foresee(book, inputs),
         rehearsal=rehearsal,
-        reached=await reached(everything(rehearsal), wiring, await _decide(wiring)),
+        reached=await reached(everything(rehearsal), wiring, await policy_of_today(wiring)),
         bound=bound_of(rehearsal, book, inputs, terms),
         terms=terms,
         budget=wiring.config.budget,
@@ -99,7 +103,7 @@ def _known(playbook: Playbook, given: Mapping[str, Any]) -> dict[str, str]:
     return playbook.dialect.accept(asked, {name: value for name, value in given.items() if name not in absent})
 
 
-async def _decide(wiring: Wiring) -> Decide:
+async def policy_of_today(wiring: Wiring) -> Decide:
     """By the policy of today. Without a store nothing was ever trusted or allowed, and none is created to say so."""
     if not wiring.has_store():
         return deciding(strictest_policy(wiring))
@@ -107,7 +111,7 @@ async def _decide(wiring: Wiring) -> Decide:
         return deciding(await service.policy(), await service.overrides(), service.engine.clock())
 
 
-def _terms(wiring: Wiring) -> tuple[Terms, str]:
+def terms_of(wiring: Wiring) -> tuple[Terms, str]:
     """What is known of the model; a key is not needed for that."""
     problem = ""
     try:
@@ -136,16 +140,7 @@ def _object(explained: Explained) -> dict[str, Any]:
         "model": {"name": explained.model, "problem": explained.problem or None},
         "steps": [_step_object(explained, step, position, around=None) for position, step in enumerate(book.steps)],
         "questions": [{"step": one.label, **one.what["question"]} for one in _questions(explained)],
-        "touches": [
-            {
-                "kind": one.domain,
-                "target": one.target,
-                "steps": list(one.steps),
-                "decision": one.decision,
-                "rules": [{"rule": rule, "where": where} for rule, where in one.rules],
-            }
-            for one in explained.reached.touched
-        ],
+        "touches": touched_objects(explained.reached),
         "hosts": [{"host": host, "for": what} for host, what in explained.reached.hosts.items()],
         "notes": [*explained.reached.problems, *_failures(explained)],
         "bound": {
@@ -157,6 +152,19 @@ def _object(explained: Explained) -> dict[str, Any]:
             "assumes": _assumptions(explained),
         },
     }
+
+
+def touched_objects(found: Reached) -> list[dict[str, Any]]:
+    return [
+        {
+            "kind": one.domain,
+            "target": one.target,
+            "steps": list(one.steps),
+            "decision": one.decision,
+            "rules": [{"rule": rule, "where": where} for rule, where in one.rules],
+        }
+        for one in found.touched
+    ]
 
 
 def _missing(explained: Explained) -> list[str]:
@@ -254,7 +262,7 @@ def _lines(explained: Explained) -> Iterator[str]:
     for position, step in enumerate(book.steps):
         yield from _step_lines(explained, step, position)
     yield "\nwhat it touches, and what the policy says:"
-    yield from _touched_lines(explained)
+    yield from touched_lines(explained.reached, _failures(explained))
     yield "\nwhat it may use at most:"
     yield from _bound_lines(explained)
 
@@ -317,17 +325,16 @@ def _question(step: Step) -> str:
     return "; ".join(words)
 
 
-def _touched_lines(explained: Explained) -> Iterator[str]:
-    found = explained.reached
+def touched_lines(found: Reached, notes: Sequence[str]) -> Iterator[str]:
     for one in found.touched:
-        steps = "" if one.domain == "model" else f" ({_steps(one.steps)})"
+        steps = "" if one.domain == "model" or not any(one.steps) else f" ({_steps(one.steps)})"
         why = "; ".join(f"{rule} ({where})" for rule, where in one.rules)
         yield f"  {one.decision:<6}{one.domain} {one.target}{steps}: {why}"
     if not found.touched:
         yield "  nothing"
     for host, what in found.hosts.items():
         yield f"  host  {host} ({what})"
-    for words in (*found.problems, *_failures(explained)):
+    for words in (*found.problems, *notes):
         yield f"  note  {' '.join(words.split())}"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cuebook.dialects.registry import Document, Input
+from cuebook.dialects.registry import Dialect, Document, Input, Typed
 from cuebook.kernel.errors import BadInput
 from cuebook.surfaces.cli.completion import one_of
 from cuebook.surfaces.cli.options import read_text, value_of
@@ -50,23 +50,29 @@ def _help(declared: Input) -> str:
     return f"{words} [{note}]".strip()
 
 
-def gathered(given: dict[str, Any], document: Document) -> dict[str, Any]:
+def gathered(given: dict[str, Any], document: Document, dialect: Dialect) -> dict[str, Any]:
     """All inputs: the file's, then `--input`, then the options, the later ones winning."""
+    typed = dialect if isinstance(dialect, Typed) else None
     values: dict[str, Any] = {}
     if given.get("inputs"):
-        values.update(read_table(given["inputs"], "--inputs"))
+        values.update(read_table(given["inputs"], "--inputs", plain=typed is not None))
+
+    def read(name: str, flag: str, written: str) -> Any:
+        text = value_of(flag, written)
+        return text if typed is None else typed.typed(document, name, text)
+
     names = [declared.name for declared in document.inputs]
     for one in given.get("input") or ():
         name, equals, value = one.partition("=")
         if not equals:
             raise BadInput(f"--input {one}: this is no NAME=VALUE.", fix="Write it as in --input topic=tea.")
-        if name not in names:
+        if name not in names and not (typed is not None and typed.takes(document, name)):
             raise BadInput(f"--input: the playbook declares no input '{name}'.", fix=_did_you_mean(name, names))
-        values[name] = value_of(f"--input {name}", value)
+        values[name] = read(name, f"--input {name}", value)
     for name, value in given.items():
         if name.startswith(PREFIX) and value is not None:
             real = name.removeprefix(PREFIX)
-            values[real] = value_of(f"--{real}", value)
+            values[real] = read(real, f"--{real}", value)
     return values
 
 
@@ -77,12 +83,14 @@ def _did_you_mean(name: str, names: Sequence[str]) -> str:
     return f"It declares: {', '.join(names)}." if names else "It declares none."
 
 
-def read_table(path: str, flag: str) -> dict[str, Any]:
-    """A YAML or JSON file with one value for each name. Numbers and dates stay as they are written."""
+def read_table(path: str, flag: str, *, plain: bool = False) -> dict[str, Any]:
+    """A YAML or JSON file with one value for each name. Numbers and dates stay as they are written, unless plain values
+    are wanted.
+    """
     from cuebook.testing import reading
 
     read = reading.parse_json if path.endswith(".json") else reading.parse
     table = read(read_text(path, flag), f"{flag}: {path}")
     if table.kind not in ("map", "null"):
         raise BadInput(f"{flag}: {path} is no table of names and values.", fix="Write one 'name: value' a line.")
-    return {name: node.written for name, node in table.fields.items()}
+    return {name: node.plain if plain else node.written for name, node in table.fields.items()}

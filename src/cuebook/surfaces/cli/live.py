@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import IO, Any, Protocol
 
 import msgspec
 
-from cuebook.dialects import registry
-from cuebook.dialects.registry import Publishing
-from cuebook.kernel.effects import Failed, Reply, Usage
+from cuebook.dialects.registry import Publisher, Publishing
+from cuebook.kernel.effects import Failed, Reply, ToolResult, Usage
 from cuebook.kernel.events import (
-    ModelAsked,
+    Noted,
     Performed,
     PlannedStep,
     StepFinished,
@@ -31,8 +30,10 @@ from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow, StepRow
 from cuebook.service import RunView
 from cuebook.surfaces.cli import wording
+from cuebook.surfaces.cli.answers import Source
 from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.plain import hand_over, harmless, in_json
+from cuebook.views import route_words
 
 Seen = Entry | TextChunk | TextReset
 
@@ -87,7 +88,7 @@ class Plain:
             return
         match event.event:
             case StepStarted(label=label, title=title):
-                self._say(f"step {label}: {title}")
+                self._say(f"step {label}: {title}{again(event)}")
             case StepFinished(status="completed") as finished:
                 self._say(f"  {stats(finished)}")
             case StepFinished(label=label, status=status, reason=reason):
@@ -101,6 +102,9 @@ class Plain:
                 self._say(f"  {prompt}")
             case Performed() as performed if (failed := failure_of(performed)) is not None:
                 self._say(f"  failed: {failed}")
+            case other if words := noted(other):
+                for line in words:
+                    self._say(f"  {line}")
             case _:
                 pass
 
@@ -129,13 +133,15 @@ class Events:
 
     def __init__(self, results: IO[str]) -> None:
         self._results = results
-        self._published = Published("")
+        self.published = Published(None, "")
+        """What the playbook's format calls the events; whoever knows the playbook sets it."""
 
     def begin(self, title: str, row: RunRow, steps: Sequence[StepRow], plan: Sequence[PlannedStep] = ()) -> None:
-        self._published = Published(row.dialect)
+        pass
 
     def see(self, event: Seen) -> None:
-        self._results.write(json_line(self._published.object_of(event)))
+        for line in self.published.objects_of(event):
+            self._results.write(json_line(line))
         self._results.flush()
 
     def tick(self) -> None:
@@ -151,28 +157,23 @@ class Events:
 class Published:
     """A run's events as a stream carries them: each as it is, and what the playbook's format calls it beside that."""
 
-    def __init__(self, dialect: str) -> None:
-        naming = [one for one in registry.dialects() if one.name == dialect and isinstance(one, Publishing)]
-        self._names: Publishing | None = naming[0] if naming else None
-        self._streamed: set[str] = set()
-        """Steps of whose reply a part has been seen."""
+    def __init__(self, source: Source | None, run: str, seen: Iterable[Entry] = ()) -> None:
+        """`seen` is what happened before, which is not shown but may count."""
+        self._names: Publisher = _nameless
+        if source is not None and isinstance(source.dialect, Publishing):
+            self._names = source.dialect.publisher(source.document, run)
+        for entry in seen:
+            self._names(entry)
 
-    def object_of(self, event: Seen) -> dict[str, Any]:
-        named = {} if self._names is None else self._names.published(self._unstreamed(event) or event)
-        return {**event_object(event), **named}
+    def objects_of(self, event: Seen) -> list[dict[str, Any]]:
+        """Our event with the first that the format has for it; the others follow by themselves, under the same id."""
+        ours = event_object(event)
+        first, *others = self._names(event) or [{}]
+        return [{**ours, **first}, *({"id": ours["id"], **one} for one in others)]
 
-    def _unstreamed(self, event: Seen) -> TextChunk | None:
-        """A reply that comes from the journal, where no one saw it stream, is one piece of text."""
-        if isinstance(event, TextChunk):
-            self._streamed.add(event.step)
-        elif isinstance(event, Entry) and isinstance(event.event, ModelAsked):
-            self._streamed.discard(event.place.step)
-        elif isinstance(event, Entry) and isinstance(event.event, Performed):
-            outcome, step = event.event.outcome, event.place.step
-            text = outcome.text[: outcome.released] if isinstance(outcome, Reply) else ""
-            if text and step not in self._streamed:
-                return TextChunk(event.run, event.seq, step, 0, text)
-        return None
+
+def _nameless(event: Seen) -> list[dict[str, Any]]:
+    return []
 
 
 def event_object(event: Seen) -> dict[str, Any]:
@@ -197,8 +198,31 @@ def failure_of(performed: Performed) -> Failed | None:
     return outcome
 
 
+def again(entry: Entry) -> str:
+    """What is added to a step's title where it is not visited for the first time."""
+    return f" (visit {entry.place.visit})" if entry.place.visit > 1 else ""
+
+
+def noted(event: object) -> list[str]:
+    """What a person wants to know besides: which way a run goes and why, what is tried again, and which tools are called."""
+    match event:
+        case Noted(name="route", data=data):
+            return [route_words(data)]
+        case Noted(name="retry", data=data):
+            return [f"tries again ({data.get('attempt')}): {wording.short(data.get('reason', ''))}"]
+        case Performed(outcome=Reply(calls=calls)):
+            return [f"calls {call.name} {wording.short(json_text(call.arguments))}" for call in calls]
+        case Performed(outcome=ToolResult(is_error=True, value=value)):
+            return [f"the tool failed: {wording.short(value)}"]
+    return []
+
+
+def json_text(value: Any) -> str:
+    return msgspec.json.encode(value, enc_hook=str).decode()
+
+
 def json_line(value: Any) -> str:
-    return in_json(msgspec.json.encode(value, enc_hook=str).decode()) + "\n"
+    return in_json(json_text(value)) + "\n"
 
 
 def stats(finished: StepFinished) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from cuebook.dialects.registry import Exporting
+from cuebook.dialects.registry import Exporting, Tracing
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import Entry
@@ -77,6 +77,7 @@ def runs_command(given: Given) -> int:
         RUN,
         click.Option(["--output"], is_flag=True, help="Print the last output and nothing else."),
         click.Option(["--state"], is_flag=True, help="Print the state as the playbook's format has it, as JSON."),
+        click.Option(["--trace"], is_flag=True, help="Print a workflow's trace and the results of its nodes, as JSON."),
         options.STORE,
         options.AS_JSON,
     ],
@@ -84,16 +85,19 @@ def runs_command(given: Given) -> int:
 def show_command(given: Given) -> int:
     """Show a run: its steps, outputs and what it waits for.
 
-    With --state, it is what the format of Markdown playbooks calls the execution state, whatever the run's status.
+    With --state, it is what the format of Markdown playbooks calls the execution state, whatever the run's status; with
+    --trace, what the format of workflow graphs calls the execution trace: each visit and attempt of a node, the edges
+    that were followed and why, and the sources.
     """
-    if given["output"] and given["state"]:
-        raise BadInput("--output and --state do not go together.", fix="Give one of them.")
+    if sum(given[name] for name in ("output", "state", "trace")) > 1:
+        raise BadInput("--output, --state and --trace do not go together.", fix="Give one of them.")
 
     async def look(service: Service) -> int:
         row = await service.get(given["run"])
-        if given["state"]:
-            state = msgspec.json.encode(await _state(service, row), enc_hook=str)
-            sys.stdout.write(in_json(msgspec.json.format(state, indent=2).decode()) + "\n")
+        if given["state"] or given["trace"]:
+            told = await (_state if given["state"] else _trace)(service, row)
+            text = msgspec.json.format(msgspec.json.encode(told, enc_hook=str), indent=2)
+            sys.stdout.write(in_json(text.decode()) + "\n")
             return 0
         view, alive = await service.view(row.id), await _alive(service, row)
         output = wording.final_output(view)
@@ -125,16 +129,31 @@ async def _state(service: Service, row: RunRow) -> dict[str, Any]:
     )
 
 
+async def _trace(service: Service, row: RunRow) -> dict[str, Any]:
+    source = await session.source_of(service, row)
+    if source is None or not isinstance(source.dialect, Tracing):
+        raise BadInput(
+            f"Run {row.id} has no trace: its dialect, {row.dialect}, does not say what one looks like.",
+            fix=f"`cuebook events {row.id}` shows what happened.",
+        )
+    entries = [entry async for entry in service.engine.entries(row.id)]
+    return {"run": row.id, "status": row.status, **source.dialect.trace(source.document, entries)}
+
+
 def _in_words(view: RunView, title: str, alive: bool) -> str:
     row = view.run
     parts = [f"{title}\n{row.name}, started {wording.moment(row.created)}"]
     if row.parent:
         parts.append(f"forked from run {row.parent}")
-    for step in view.steps:
-        head = f"step {step.label}: {step.title}\n  {_step_line(step)}"
-        head += "".join(f"\n  {note}" for note in (view.notes.get(step.label, []) if step.seq else []))
+    last = {step.label: number for number, step in enumerate(view.steps)}
+    for number, step in enumerate(view.steps):
+        head = (
+            f"step {step.label}: {step.title}{f' (visit {step.visit})' if step.visit > 1 else ''}\n  {_step_line(step)}"
+        )
+        told = step.seq and last[step.label] == number  # what is known of a step is known of its last visit
+        head += "".join(f"\n  {note}" for note in (view.notes.get(step.label, []) if told else []))
         output = view.outputs.get(step.label)
-        parts.append(f"{head}\n\n{str(output).rstrip()}" if output is not None and step.seq else head)
+        parts.append(f"{head}\n\n{str(output).rstrip()}" if output is not None and told else head)
     lines = [("status", wording.status_of(row, alive)), *live.summary(view)[1:-1]]
     if row.status != "completed":
         lines.append(("next", wording.what_next(row, view.waits, alive)))
@@ -167,20 +186,23 @@ def events_command(given: Given) -> int:
     """Show what happened in a run, and what happens.
 
     With --json, a line also has what the playbook's format calls the event, as its `type`: of a Markdown playbook these
-    are `content`, `done` and `error`.
+    are `content`, `done` and `error`, of a workflow graph `workflow:start` to `workflow:end`. Where the format has
+    several events for one of ours, the others follow on lines of their own.
     """
     if not _EVENT_ID.fullmatch(given["after"]):
         raise BadInput(f"--after: '{given['after']}' is no event id.", fix="Give one as `cuebook events` shows it.")
 
     async def look(service: Service) -> int:
         row = await service.get(given["run"])
-        published = live.Published(row.dialect)
+        seen = int(given["after"].partition(".")[0])
+        before = [entry async for entry in service.engine.entries(row.id) if entry.seq <= seen] if seen else []
+        published = live.Published(await session.source_of(service, row), row.id, before)
         async for event in service.events(row.id, given["after"], follow=given["follow"]):
-            shown = published.object_of(event)
+            lines = published.objects_of(event)
             if given["as_json"]:
-                sys.stdout.write(live.json_line(shown))
+                sys.stdout.writelines(live.json_line(line) for line in lines)
             else:
-                say(_event_line(event, shown))
+                say(_event_line(event, lines[0]))
             sys.stdout.flush()
         return 0
 

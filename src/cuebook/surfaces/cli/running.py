@@ -11,7 +11,7 @@ from cuebook.dialects import registry
 from cuebook.dialects.options import COMMON
 from cuebook.kernel.run import RunRow
 from cuebook.service import Service
-from cuebook.surfaces.cli import dry_run, options, session
+from cuebook.surfaces.cli import dry_run, graph_dry_run, options, session
 from cuebook.surfaces.cli.answers import Source, gathered_answers, labels_of
 from cuebook.surfaces.cli.inputs import gathered
 from cuebook.surfaces.cli.options import Given
@@ -20,7 +20,7 @@ from cuebook.surfaces.wiring import Wiring
 
 HELP = """Run a playbook.
 
-FILE is a Markdown playbook; its inputs become options, which `cuebook run FILE --help` shows. The value of an input is
+FILE is a Markdown playbook or a workflow graph; its inputs become options, which `cuebook run FILE --help` shows. The value of an input is
 written as it is, or as @FILE to take a file's text, or as - to take stdin's; @@ stands for one @ at the beginning.
 
 What a step asks a person is asked right here if somebody sits at the terminal. Otherwise, and for what is left for
@@ -41,13 +41,15 @@ OPTIONS: list[click.Parameter] = [
 
 
 def start(given: Given, playbook: Playbook) -> int:
-    inputs = playbook.dialect.accept(playbook.document, gathered(given, playbook.document))
+    inputs = playbook.dialect.accept(playbook.document, gathered(given, playbook.document, playbook.dialect))
     source = Source(playbook.dialect, playbook.document)
     answers = gathered_answers(given, source)
     breakpoints = options.steps_named(given["breakpoints"])
     options.check_steps(breakpoints, labels_of(source))
     wiring = session.wiring_of(given)
     chosen = {"answers": answers, "unattended": given["unattended"], "options": options.chosen(given)}
+    if given["dry_run"] and playbook.dialect.name == "graph":
+        return graph_dry_run.show(given, playbook, inputs, wiring, **chosen)
     if given["dry_run"]:
         return dry_run.show(given, playbook, inputs, wiring, **chosen)
     settings = msgspec.structs.replace(wiring.settings(breakpoints, folder=Path(playbook.folder)), **chosen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -9,7 +10,8 @@ import shlex
 import click
 
 from cuebook.kernel.errors import BadInput
-from cuebook.surfaces.cli.authoring import SUFFIX, write_text
+from cuebook.surfaces.cli import options
+from cuebook.surfaces.cli.authoring import SUFFIX, checked, write_text
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import complain, say
 
@@ -165,6 +167,41 @@ Say in two sentences what these files may be about, judging by their names:
 type: markdown
 """
 
+WORKFLOW = """\
+id: {id}
+name: {title}
+description: Sorts a message and answers it according to its kind.
+entry: sort
+inputs:
+  message:
+    type: string
+    description: What the customer wrote
+    default: The lamp I bought yesterday does not turn on.
+rules:
+  - Write in plain words, three sentences at most.
+nodes:
+  sort:
+    name: Sort
+    instruction: Say of which kind the message in the input is.
+    output:
+      type: object
+      properties:
+        kind: {{type: string, enum: [complaint, question, other]}}
+      required: [kind]
+  apologise:
+    name: Apologise
+    instruction: Write an answer that apologises and says what happens next.
+  answer:
+    name: Answer
+    instruction: Write an answer to the message.
+edges:
+  - from: sort
+    to: apologise
+    when: kind is complaint
+  - from: sort
+    to: answer
+"""
+
 TEMPLATES = {"linear": LINEAR, "branching": BRANCHING, "questions": QUESTIONS, "tools": TOOLS}
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
@@ -177,16 +214,21 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
         click.Option(
             ["--template"],
             type=click.Choice(list(TEMPLATES)),
-            default="linear",
-            show_default=True,
-            help="What it shows.",
+            help="What a Markdown playbook shows; otherwise linear.",
         ),
+        click.Option(
+            ["--dialect"], type=click.Choice(["markdown", "graph"]), help="Otherwise what NAME ends in, or markdown."
+        ),
+        click.Option(["--from", "description"], metavar="TEXT", help="Have the model draft it from a description."),
+        *options.SETTINGS[:2],
     ],
 )
 def new_command(given: Given) -> int:
     """Write a small playbook to begin with.
 
-    NAME is its name or path; without a suffix, .playbook.md is added. A file that is there already is left alone.
+    NAME is its name or path; without a suffix, .playbook.md is added, or .yml for a workflow graph. A file that is there
+    already is left alone. With --from, the configured model drafts it: the draft is checked, mended at most twice, and
+    saved only if it is valid. TEXT may be @FILE, or - for stdin.
 
     \b
     linear     inputs and steps, one after the other
@@ -194,20 +236,56 @@ def new_command(given: Given) -> int:
     questions  a person chooses, comments and confirms
     tools      a tool is called, and a model reads its result
     """
-    path = _path(given["name"])
-    write_text(path, TEMPLATES[given["template"]].format(title=_title(path)), replace=False)
+    graph = (given["dialect"] or _dialect_of(given["name"])) == "graph"
+    if given["template"] and (graph or given["description"]):
+        raise BadInput("--template is for a Markdown playbook that nobody drafts.", fix="Take it out.")
+    path = _path(given["name"], (".yml", ".yaml", ".json") if graph else (".md",), ".yml" if graph else SUFFIX)
+    if given["description"] is not None:
+        text = _drafted(given, path, graph)
+    elif graph:
+        text = WORKFLOW.format(title=_quoted(_title(path)), id=_id(path))
+    else:
+        text = TEMPLATES[given["template"] or "linear"].format(title=_title(path))
+    write_text(path, text, replace=False)
     say(path)
     complain(f"`cuebook run {shlex.quote(path)} --help` shows how to run it.")
     return 0
 
 
-def _path(name: str) -> str:
+def _drafted(given: Given, path: str, graph: bool) -> str:
+    from cuebook.surfaces.cli import drafting, session
+
+    if os.path.exists(path):  # before a model is asked for nothing
+        raise BadInput(f"{path} is there already.", fix="Choose another name, or remove it first.")
+    system = drafting.WORKFLOW if graph else drafting.PLAYBOOK
+    description = options.value_of("--from", given["description"])
+    return drafting.draft(description, system, lambda text: checked(text, path), session.wiring_of(given))
+
+
+def _dialect_of(name: str) -> str:
+    return "graph" if name.lower().endswith((".yml", ".yaml", ".json")) else "markdown"
+
+
+def _path(name: str, suffixes: tuple[str, ...], suffix: str) -> str:
     stem = os.path.basename(name)
     if not stem.strip(". ") or not _NAME.fullmatch(name):
         raise BadInput(f"{name[:80]!a} cannot be the name of a file.", fix="Give a name as in `cuebook new report`.")
-    return name if stem.endswith(".md") else f"{name}{SUFFIX}"
+    return name if stem.endswith(suffixes) else f"{name}{suffix}"
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0].removesuffix(".playbook")
+
+
+def _id(path: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", _stem(path).lower()).strip("-") or "workflow"
+
+
+def _quoted(text: str) -> str:
+    """As YAML takes any text."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _title(path: str) -> str:
-    words = re.sub(r"[\s_-]+", " ", os.path.basename(path).removesuffix(".md").removesuffix(".playbook")).strip()
+    words = re.sub(r"[\s_-]+", " ", _stem(path)).strip()
     return (words[:1].upper() + words[1:]) or "Playbook"

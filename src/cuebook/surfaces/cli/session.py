@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from cuebook.dialects import registry
+from cuebook.dialects.registry import Tracing, Typed
 from cuebook.kernel.errors import BadInput, CuebookError, NotFound, Refused, StoreError
 from cuebook.kernel.events import ENDED, WAITING
 from cuebook.kernel.journal import Entry, without_void
@@ -20,7 +21,7 @@ from cuebook.stores.memory import MemoryStore
 from cuebook.surfaces.cli import wording
 from cuebook.surfaces.cli.answers import Source
 from cuebook.surfaces.cli.asking import Asker, asker_for
-from cuebook.surfaces.cli.live import Seen, View, view_for
+from cuebook.surfaces.cli.live import Events, Published, Seen, View, view_for
 from cuebook.surfaces.cli.options import Given, configuration
 from cuebook.surfaces.cli.plain import complain
 from cuebook.surfaces.wiring import Wiring
@@ -122,6 +123,12 @@ async def shown(service: Service, row: RunRow, view: View, asker: Asker | None =
         return wording.exit_code(row) if await service.store.waits(run=row.id) else 0
     source = await source_of(service, row)
     title, plan = (row.name, ()) if source is None else (str(source.document.title), source.document.plan)
+    if isinstance(view, Events):
+        before = [entry async for entry in service.engine.entries(row.id)]
+        begun = row.status != "pending" or bool(row.parent)
+        view.published = Published(source, row.id, before if begun else ())
+        for entry in () if begun else before:  # nobody has seen how it began
+            view.see(entry)
     view.begin(title, row, await service.store.steps(row.id), plan)
     watcher = Watcher(service, row.id, view)
     try:
@@ -245,14 +252,31 @@ async def accepted_values(service: Service, row: RunRow, values: dict[str, str])
     dialect = registry.named(row.dialect)
     document = dialect.parse(await service.store.playbook(row.playbook), row.name)
     inputs = {name: values[name] for name in values if name in [one.name for one in document.inputs]}
+    entries = without_void([entry async for entry in service.engine.entries(row.id)])
+    if isinstance(dialect, Typed):
+        results = dialect.values(document, entries) if isinstance(dialect, Tracing) else {}
+        return _typed(dialect, document, values, Recorded(entries, 0).inputs, results)
     named = (await service.view(row.id)).values
     for name in values:
         if name not in inputs and name not in named:
             known = dict.fromkeys((*(one.name for one in document.inputs), *named))
             raise BadInput(f"{row.name} has no value named '{name}'.", fix=f"It has: {', '.join(known) or 'none'}.")
-    entries = without_void([entry async for entry in service.engine.entries(row.id)])
     accepted = dialect.accept(document, {**Recorded(entries, 0).inputs, **inputs})
     return {name: accepted[name] if name in inputs else value for name, value in values.items()}
+
+
+def _typed(
+    dialect: Any, document: Any, values: Mapping[str, str], inputs: Mapping[str, Any], results: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Values with types: `NODE` and `NODE.FIELD` change a result, every other name an input."""
+    read = {name: dialect.typed(document, name.removeprefix("input."), value) for name, value in values.items()}
+    given = {name.removeprefix("input."): read[name] for name in read if name.partition(".")[0] not in results}
+    for name in given:
+        if not dialect.takes(document, name):
+            known = [*(one.name for one in document.inputs), *results]
+            raise BadInput(f"There is no value named '{name}'.", fix=f"There are: {', '.join(known) or 'none'}.")
+    dialect.accept(document, {**inputs, **given})
+    return read
 
 
 async def acting(service: Service, given: Given) -> Principal:

@@ -130,6 +130,8 @@ class Terminal:
         """The step that the screen says it is at."""
         self._streamed = ""
         """The step whose text is on the screen."""
+        self._over = ""
+        """The step that has ended: what a model says in its name is no text of it."""
 
     # --- the life of a run ---
 
@@ -143,6 +145,8 @@ class Terminal:
             if self._progress is not None:
                 self._progress.see(event)
             match event:
+                case TextChunk(step=step) if step and step == self._over:
+                    pass  # which way to go on is told when it is known
                 case TextChunk(text=text, step=step):
                     self._streamed = step
                     self._flow.write(text)
@@ -182,10 +186,17 @@ class Terminal:
 
     def _entry(self, entry: Entry) -> None:
         match entry.event:
+            case StepStarted():
+                self._over = ""
+            case StepFinished(label=label):
+                self._over = label
+            case _:
+                pass
+        match entry.event:
             case Planned(steps=steps):
                 self._show_plan(steps, ())
             case StepStarted(label=label, title=title):
-                self._head(label, title)
+                self._head(label, f"{title}{live.again(entry)}")
             case ModelAsked() | Performing():
                 self._head_again(entry.place.step)
             case StepFinished(status="completed") as finished:
@@ -205,6 +216,9 @@ class Terminal:
                 self._note(prompt, "yellow")
             case Performed() as performed if (failed := live.failure_of(performed)) is not None:
                 self._note(str(failed), "red")
+            case other if words := live.noted(other):
+                for line in words:
+                    self._note(line, "cyan")
             case _:
                 pass
 

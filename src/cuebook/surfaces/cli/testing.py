@@ -40,9 +40,9 @@ _LONGEST = 1_500
 def test_command(given: Given) -> int:
     """Run the tests of playbooks.
 
-    NAME.test.yaml holds the cases of NAME.playbook.md or NAME.md beside it. PATHS are test files, playbooks, or folders to
-    look in; without any, the working folder. Models, tools and answers are what each case says: nothing is asked, sent or
-    kept.
+    NAME.test.yaml holds the cases of NAME.playbook.md, NAME.md, NAME.yml or NAME.yaml beside it. PATHS are test files,
+    playbooks, or folders to look in; without any, the working folder. Models, tools and answers are what each case says:
+    nothing is asked, sent or kept.
     """
     files = _loaded([Path(path) for path in given["paths"]] or [Path()])
     chosen = _chosen(files, given["word"])

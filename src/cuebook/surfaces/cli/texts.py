@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Collection
 from typing import Any
 
 from cuebook.config import config_folder
@@ -14,9 +15,11 @@ from cuebook.gate.policy import Policy, decide_all, load_policy
 from cuebook.kernel.effects import Failed, ReadSource, Source
 from cuebook.kernel.ports import Action, Call
 from cuebook.kernel.run import Settings
+from cuebook.performers.sources import SourcePerformer
 from cuebook.surfaces.wiring import Wiring
 
 LOCAL = ("file", "prompt")
+LISTED = (*LOCAL, "skill", "tools")
 
 
 def strictest_policy(wiring: Wiring) -> Policy:
@@ -24,17 +27,31 @@ def strictest_policy(wiring: Wiring) -> Policy:
     return load_policy(config_folder(os.environ), wiring.config.folder, lambda path, digest: False)
 
 
+def listing_texts(wiring: Wiring, settings: Settings) -> LocalTexts:
+    """Those, and what skills and tools there are here. No tool server is started for that."""
+    performer = wiring.reaching.performers(wiring.performer())[ReadSource]
+    assert isinstance(performer, SourcePerformer)
+    return LocalTexts(wiring, settings, performer, LISTED)
+
+
 class LocalTexts:
     """Reads a source, once. None means that it is not looked at here."""
 
-    def __init__(self, wiring: Wiring, settings: Settings) -> None:
-        self._performer = wiring.reaching.sources()
+    def __init__(
+        self,
+        wiring: Wiring,
+        settings: Settings,
+        performer: SourcePerformer | None = None,
+        schemes: Collection[str] = LOCAL,
+    ) -> None:
+        self._performer = performer or wiring.reaching.sources()
+        self._schemes = schemes
         self._settings = settings
         self._policy = strictest_policy(wiring)
         self._read: dict[str, Source | Failed | None] = {}
 
     def __call__(self, source: str) -> Source | Failed | None:
-        if source.partition(":")[0] not in LOCAL:
+        if source.partition(":")[0] not in self._schemes:
             return None
         if source not in self._read:
             self._read[source] = asyncio.run(self._found(ReadSource(source)))

@@ -1,0 +1,64 @@
+"""What a node is given of its skills."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects.graph.material import Material
+from cuebook.dialects.graph.parse import parse
+from cuebook.dialects.graph.tools import Toolset, toolset
+from cuebook.kernel.context import Text
+from tests.dialects.graph.workbench import flow, skill
+
+
+def tools_of(text: str, found: dict[str, Any]) -> Toolset:
+    """Of the node `a`; `found` are skills as the performers give them."""
+    workflow = parse(text, "flow.json")
+    texts = {f"skill:{id}": Text(msgspec.json.encode(one).decode()) for id, one in found.items()}
+    program = toolset(Material(workflow, {}, texts), workflow.nodes["a"])
+    try:
+        next(program)
+    except StopIteration as stop:
+        made: Toolset = stop.value
+        return made
+    raise AssertionError("a toolset without servers asks for nothing")
+
+
+def test_a_skill_that_the_workflow_writes_keeps_its_words_below_an_unconfigured_one_of_that_name() -> None:
+    text = flow("a", nodes={"a": {"skills": ["slack"]}}, skills={"slack": {"instruction": "Be brief in channels."}})
+    missing = {"slack": skill("slack", configured=False, missing=["SLACK_WEBHOOK_URL"], instruction="")}
+    tools = tools_of(text, missing)
+    assert tools.instructions == [("Slack", "Be brief in channels.")]
+    assert [warned.code for warned in tools.warnings] == ["skill_not_configured"]
+    assert "SLACK_WEBHOOK_URL" in tools.warnings[0].message
+
+
+def test_a_skill_in_a_file_comes_before_the_words_of_the_workflow() -> None:
+    text = flow("a", nodes={"a": {"skills": ["tone"]}}, skills={"tone": {"instruction": "Be brief."}})
+    assert tools_of(text, {"tone": skill("tone", instruction="Be kind.")}).instructions == [("Tone", "Be kind.")]
+
+
+def test_what_a_tool_says_of_itself_reaches_its_call() -> None:
+    found = skill("s")
+    found["tools"] = [
+        {"name": "look", "description": "", "parameters": {}, "reads_only": True, "idempotent": True},
+        {"name": "put", "description": "", "parameters": {}, "reads_only": False, "idempotent": True},
+        {"name": "add", "description": "", "parameters": {}},
+    ]
+    calls = tools_of(flow("a", nodes={"a": {"skills": ["s"]}}), {"s": found}).calls
+    assert {name: (call.reads_only, call.idempotent) for name, call in calls.items()} == {
+        "look": (True, True),
+        "put": (False, True),
+        "add": (False, False),
+    }
+
+
+def test_a_configured_skill_of_which_something_is_missing_is_warned_of() -> None:
+    found = skill("s", "t", missing=["S_TOKEN"])
+    tools = tools_of(flow("a", nodes={"a": {"skills": ["s"]}}), {"s": found})
+    assert [(one.code, "S_TOKEN is not set" in one.message) for one in tools.warnings] == [
+        ("skill_not_configured", True)
+    ]
+    assert list(tools.calls) == ["t"]

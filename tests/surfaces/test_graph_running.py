@@ -1,0 +1,260 @@
+"""Workflow graphs on the command line: running, going on, and looking at what became of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.surfaces.desk import Desk, Ran
+from tests.surfaces.model_server import ModelServer
+
+SORT = """\
+id: sort
+name: Sort a message
+entry: read
+inputs:
+  message: {type: string, required: true}
+  urgency: {type: number, default: 1}
+  polite: {type: boolean, default: true}
+  tags: {type: "string[]"}
+nodes:
+  read:
+    name: Read
+    instruction: Say what kind it is.
+    output:
+      type: object
+      properties: {kind: {type: string}}
+      required: [kind]
+  answer: {name: Answer, instruction: Answer it.}
+  thank: {name: Thank, instruction: Thank for it.}
+edges:
+  - {from: read, to: answer, when: kind is question}
+  - {from: read, to: thank}
+"""
+LOOP = """\
+id: loop
+name: Loop
+entry: draft
+nodes:
+  draft: {name: Draft, instruction: Draft it.}
+  review: {name: Review, instruction: Review it.}
+edges:
+  - {from: draft, to: review}
+  - {from: review, to: draft, when: it is not good, max_iterations: 2}
+  - {from: review, to: end_, when: it is good}
+"""
+
+
+def choice(to: str, reason: str = "It says so.") -> str:
+    return json.dumps({"choice": to, "reason": reason})
+
+
+@pytest.fixture
+def sort(desk: Desk) -> Path:
+    return desk.write("sort.yml", SORT)
+
+
+def started(desk: Desk, server: ModelServer, *more: str) -> Ran:
+    server.replies = ['{"kind": "question"}', choice("answer", "It asks."), "Here you are."]
+    return desk.call("run", "sort.yml", "--message", "Where?", *more)
+
+
+def run_of(ran: Ran) -> str:
+    return str(ran.object["run"])
+
+
+def published(ran: Ran) -> list[dict[str, Any]]:
+    return [event for event in ran.events if "type" in event and event["type"] != "node:progress"]
+
+
+@pytest.mark.usefixtures("sort")
+def test_a_workflow_runs_and_shows_its_nodes_and_routes(desk: Desk, server: ModelServer) -> None:
+    ran = started(desk, server)
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out) == {"summary": "Here you are."}
+    assert "step read: Read" in ran.err
+    assert "goes on to answer: kind is question (the model says: It asks.)" in ran.err
+    assert "thank" not in ran.err
+    assert len(server.requests) == 3
+
+
+@pytest.mark.usefixtures("sort")
+def test_inputs_are_options_with_types(desk: Desk, server: ModelServer) -> None:
+    ran = started(desk, server, "--urgency", "2.5", "--polite", "false", "--tags", "a, b", "--input", "dryRun=true")
+    assert ran.code == 0, ran.err
+    said = server.requests[0]["messages"][0]["content"]
+    assert '{"dryRun":true,"message":"Where?","urgency":2.5,"polite":false,"tags":["a","b"]}' in said
+    assert len(server.requests) == 1  # it stops before the first decision
+    helped = desk.call("run", "sort.yml", "--help").out
+    assert "--urgency NUMBER" in helped
+    assert "--tags STRING[]" in helped
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ((), "Missing input: message (string)."),
+        (("--message", "x", "--urgency", "much"), 'urgency must be a number, not "much"'),
+        (("--message", "x", "--input", "mesage=y"), "declares no input 'mesage'. Did you mean 'message'?"),
+    ],
+)
+@pytest.mark.usefixtures("sort")
+def test_inputs_that_do_not_fit_are_refused(desk: Desk, server: ModelServer, given: tuple[str, ...], says: str) -> None:
+    ran = desk.call("run", "sort.yml", *given)
+    assert ran.code == 2
+    assert says in ran.err
+    assert server.requests == []
+
+
+def test_a_workflow_without_declared_inputs_takes_any(desk: Desk, server: ModelServer) -> None:
+    head, _, rest = SORT.partition("inputs:")
+    desk.write("sort.yml", head + rest[rest.index("nodes:") :])
+    desk.write("inputs.yaml", "count: 3\nwho: [ann, bob]\n")
+    server.replies = ['{"kind": "praise"}', choice("none"), "Thanks."]
+    ran = desk.call("run", "sort.yml", "--inputs", "inputs.yaml", "--input", "deep=true", "--input", "name=Ann")
+    assert ran.code == 0, ran.err
+    assert '{"count":3,"who":["ann","bob"],"deep":true,"name":"Ann"}' in server.requests[0]["messages"][0]["content"]
+    assert "goes on to thank: only path (the default; the model says: It says so.)" in ran.err
+
+
+@pytest.mark.usefixtures("sort")
+def test_events_are_those_of_the_format_in_their_order(desk: Desk, server: ModelServer) -> None:
+    ran = started(desk, server, "--events")
+    assert ran.code == 0, ran.err
+    live = published(ran)
+    assert [event["type"] for event in live] == [
+        "workflow:start",
+        "sources:resolved",
+        "node:enter",
+        "node:exit",
+        "route",
+        "node:enter",
+        "node:exit",
+        "workflow:end",
+    ]
+    route = live[4]
+    assert (route["from"], route["to"], route["reason"]) == ("read", "answer", "kind is question")
+    assert live[3]["result"] == {"status": "success", "data": {"kind": "question"}, "toolCalls": []}
+    assert set(live[-1]["results"]) == {"read", "answer"}
+    words = "".join(event["message"] for event in ran.events if event.get("type") == "node:progress")
+    assert words == '{"kind": "question"}Here you are.'
+    run = live[0]["run"]
+    later = published(desk.call("events", run, "--json"))
+    assert [{**event, "id": 0} for event in later] == [{**event, "id": 0} for event in live]
+    assert published(desk.call("events", run, "--json", "--after", live[4]["id"])) == later[5:]
+
+
+@pytest.mark.usefixtures("sort")
+def test_a_run_shows_its_results_routes_and_trace(desk: Desk, server: ModelServer) -> None:
+    run = run_of(started(desk, server, "--json"))
+    words = desk.call("show", run).out
+    assert "goes on to answer: kind is question (the model says: It asks.)" in words
+    traced = desk.call("show", run, "--trace").object
+    assert [(step["node"], step["status"], step["iteration"]) for step in traced["trace"]["steps"]] == [
+        ("read", "success", 1),
+        ("answer", "success", 1),
+    ]
+    assert traced["trace"]["routing"] == {"asked": 1, "saved": 0}
+    assert traced["results"]["answer"]["data"] == {"summary": "Here you are."}
+    drawn = desk.call("graph", run)
+    assert drawn.code == 0
+    assert "class n1,n2 success" in drawn.out
+    assert desk.call("graph", "--run", run, "--mermaid").out == drawn.out
+
+
+def test_a_markdown_run_has_no_trace(desk: Desk) -> None:
+    run = run_of(desk.call("run", "tea.md", "--json"))
+    ran = desk.call("show", run, "--trace")
+    assert ran.code == 2
+    assert "does not say what one looks like" in ran.err
+
+
+@pytest.mark.usefixtures("sort")
+def test_a_failed_node_fails_the_run_after_it_has_gone_on(desk: Desk, server: ModelServer) -> None:
+    server.replies = [400, choice("thank"), "Thanks.", '{"kind": "praise"}', choice("none"), "Thanks again."]
+    ran = desk.call("run", "sort.yml", "--message", "Hi", "--events")
+    assert ran.code == 1
+    ended = published(ran)[-1]
+    assert (ended["type"], ended["status"]) == ("workflow:end", "failed")
+    assert ended["results"]["thank"]["status"] == "success"
+    again = desk.call("retry", ended["run"], "--events")
+    assert again.code == 0, again.out + again.err
+    last = published(again)[-1]
+    assert last["results"]["read"]["data"] == {"kind": "praise"}
+    traced = desk.call("show", ended["run"], "--trace").object
+    assert [step["node"] for step in traced["trace"]["steps"]] == ["read", "thank"]
+    assert last["results"] == traced["results"]
+
+
+@pytest.mark.usefixtures("sort")
+def test_a_node_that_fails_halts_the_run_if_wished(desk: Desk, server: ModelServer) -> None:
+    server.replies = [400]
+    ran = desk.call("run", "sort.yml", "--message", "Hi", "--on-failure", "halt", "--json")
+    assert ran.code == 1
+    assert next(step["label"] for step in ran.object["steps"] if step["status"] != "pending") == "read"
+    assert len(server.requests) == 1
+
+
+@pytest.mark.usefixtures("sort")
+def test_a_breakpoint_pauses_at_a_node_and_a_changed_result_counts(desk: Desk, server: ModelServer) -> None:
+    server.replies = ['{"kind": "question"}', choice("thank", "It is praise."), "Thanks."]
+    paused = desk.call("run", "sort.yml", "--message", "Hi", "--break", "read", "--json")
+    assert paused.code == 3, paused.err
+    run = run_of(paused)
+    ran = desk.call("resume", run, "--set", "read.kind=praise")
+    assert ran.code == 0, ran.err
+    assert '{"kind":"praise"}' in server.requests[1]["messages"][0]["content"]
+    refused = desk.call("run", "sort.yml", "--message", "Hi", "--break", "raed")
+    assert refused.code == 2
+    assert "there is no step raed" in refused.err
+
+
+@pytest.mark.usefixtures("sort")
+def test_a_run_restarts_and_forks_from_a_node(desk: Desk, server: ModelServer) -> None:
+    run = run_of(started(desk, server, "--json"))
+    server.replies = ["Once more."]
+    again = desk.call("restart", run, "answer", "--json")
+    assert again.code == 0, again.err
+    assert len(server.requests) == 4
+    assert again.object["outputs"]["answer"] == '{"summary":"Once more."}'
+    server.replies = ["A third time."]
+    forked = desk.call("fork", run, "answer", "--set", "message=Why?", "--events")
+    assert forked.code == 0, forked.err
+    assert "The input message was changed by a person" in server.requests[-1]["messages"][0]["content"]
+    assert [event["type"] for event in published(forked)] == ["node:enter", "node:exit", "workflow:end"]
+    assert {event["run"] for event in published(forked)} == {forked.events[-1]["run"]} - {run}
+    assert set(published(forked)[-1]["results"]) == {"read", "answer"}
+
+
+def test_visits_are_counted(desk: Desk, server: ModelServer) -> None:
+    desk.write(
+        "loop.yml",
+        LOOP.replace("to: end_, when: it is good", "to: finish").replace(
+            "edges:", "  finish: {name: Finish, instruction: Finish it.}\nedges:"
+        ),
+    )
+    server.replies = ["one", "bad", choice("draft", "It is bad."), "two", "good", choice("none", "Good."), "done"]
+    ran = desk.call("run", "loop.yml")
+    assert ran.code == 0, ran.err
+    assert "step draft: Draft (visit 2)" in ran.err
+    assert "goes on to draft: it is not good (the model says: It is bad.)" in ran.err
+    run = ran.err.split("run: ")[-1].split()[0]
+    assert "draft (visit 2)" in desk.call("show", run).out or "Draft (visit 2)" in desk.call("show", run).out
+    assert "×2" in desk.call("graph", run).out
+
+
+def test_file_operations_happen_on_disk(desk: Desk, server: ModelServer) -> None:
+    """A scripted model that writes a file: the policy must let it, and then it is there."""
+    desk.write(
+        "note.yml",
+        "id: note\nname: Note\nentry: write\nnodes:\n  write: {name: Write, instruction: Write it.}\nedges: []\n",
+    )
+    (desk.config.parent / "policy.toml").write_text('[tools]\nallow = ["Write"]\n[files]\nallow = ["write:**"]\n')
+    server.replies = [{"tool": "Write", "arguments": {"path": "note.txt", "content": "Tea.\n"}}, "Written."]
+    ran = desk.call("run", "note.yml")
+    assert ran.code == 0, ran.err
+    assert "calls Write" in ran.err
+    assert (desk.work / "note.txt").read_text() == "Tea.\n"
