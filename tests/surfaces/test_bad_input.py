@@ -76,7 +76,11 @@ CASES: list[tuple[Callable[[Desk], None], str, str]] = [
     (nothing, "run tea.md --input kidn=x", "declares no input 'kidn'. Did you mean 'kind'?"),
     (nothing, "run tea.md --input kind", "this is no NAME=VALUE"),
     (nothing, "run tea.md --inputs nowhere.yaml", "--inputs: There is no file nowhere.yaml."),
-    (yaml_twice, "run tea.md --inputs twice.yaml", "--inputs: twice.yaml:2: 'kind' is there twice. The other is on line 1."),
+    (
+        yaml_twice,
+        "run tea.md --inputs twice.yaml",
+        "--inputs: twice.yaml:2: 'kind' is there twice. The other is on line 1.",
+    ),
     (nothing, "run tea.md --break 9", "--break: there is no step 9. The steps are 1, 2, 3."),
     (nothing, "run tea.md --max-tokens many", "--max-tokens: max_tokens must be a number, not 'many'."),
     (nothing, "run tea.md --budget-money -1", "--budget-money: budget.money must not be negative"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -37,6 +37,28 @@ class InvalidPlaybook(BadInput):
 def _line(name: str, problem: Problem) -> str:
     where = f"{name}:{problem.line}" if problem.line else name
     return f"{where}: {told(problem.message, problem.fix)}"
+
+
+class Finding(Protocol):
+    """Something in a playbook's text that is wrong or odd, whether or not it can be run."""
+
+    @property
+    def code(self) -> str: ...
+
+    @property
+    def severity(self) -> Literal["error", "warning", "note"]: ...
+
+    @property
+    def message(self) -> str: ...
+
+    @property
+    def line(self) -> int | None: ...
+
+    @property
+    def column(self) -> int | None: ...
+
+    @property
+    def fix(self) -> str: ...
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -137,6 +159,14 @@ class Publishing(Protocol):
 
 
 # --- which dialects there are -------------------------------------------------------------------------
+
+LARGEST = 1_000_000
+"""Bytes of a file that are enough to tell that it is too large, whatever its dialect: no more need be read."""
+
+
+def text_of(data: bytes) -> str:
+    """What was read of a playbook's file. `UnicodeDecodeError` if it is no text; of one too large, nobody needs it."""
+    return data.decode(errors="strict" if len(data) <= LARGEST else "replace")
 
 
 def dialects() -> tuple[Dialect, ...]:

@@ -15,29 +15,25 @@ import msgspec
 from cuebook.dialects.markdown.check import Finding, check, sarif
 from cuebook.dialects.markdown.convert import from_json, result_object, to_json
 from cuebook.dialects.markdown.model import Book, DeclaredInput, Output, Step
-from cuebook.dialects.markdown.parse import SIZE_LIMIT, parse, read
+from cuebook.dialects.markdown.parse import SIZE_LIMIT, Parsed, parse, read
 from cuebook.dialects.markdown.sections import outline
 from cuebook.dialects.markdown.tools import tool_name
-from cuebook.dialects.registry import InvalidPlaybook
+from cuebook.dialects.registry import InvalidPlaybook, Problem
 from cuebook.kernel.errors import BadInput, told
 from cuebook.surfaces.cli import completion, live, options
 from cuebook.surfaces.cli.foreseeing import condition_words
-from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.options import Given, NotText, command, read_playbook, read_text, value_of
 from cuebook.surfaces.cli.plain import hand_over, say
 from cuebook.surfaces.cli.wording import counted
 
 FILE = click.Argument(["file"], shell_complete=completion.any_file)
 FILES = click.Argument(["files"], nargs=-1, required=True, shell_complete=completion.any_file)
 SUFFIX = ".playbook.md"
-
-
-def text_of(path: str) -> str:
-    """A file's text, or stdin's for `-`."""
-    return options.value_of("stdin", "-") if path == "-" else options.read_text(path)
+_NOT_TEXT = "This is not UTF-8 text."
 
 
 def book_of(path: str) -> Book:
-    return parse(text_of(path), _name(path))
+    return parse(read_playbook(path), _name(path))
 
 
 def _name(path: str) -> str:
@@ -56,7 +52,12 @@ def parse_command(given: Given) -> int:
 
     Exit codes: 0 it is a playbook, 2 it is none.
     """
-    parsed = read(text_of(given["file"]))
+    try:
+        parsed = read(read_playbook(given["file"]))
+    except NotText as error:
+        if not given["as_json"]:
+            raise
+        parsed = Parsed(None, errors=(Problem(_NOT_TEXT, error.line, error.fix, "not_text"),))
     if given["as_json"]:
         sys.stdout.write(live.json_line(result_object(parsed)))
         return 0 if parsed.valid else 2
@@ -151,8 +152,7 @@ def validate_command(given: Given) -> int:
     """
     if given["as_json"] and given["as_sarif"]:
         raise BadInput("--json and --sarif exclude each other.", fix="Choose one.")
-    texts = {path: text_of(path) for path in _playbooks(given["files"])}
-    found = {path: check(text, _name(path)) for path, text in texts.items()}
+    found = {path: _findings(path) for path in _playbooks(given["files"])}
     decisive = {"error", "warning"} if given["strict"] else {"error"}
     bad = any(finding.severity in decisive for findings in found.values() for finding in findings)
     if given["as_sarif"]:
@@ -175,8 +175,7 @@ def _playbooks(given: Sequence[str]) -> list[str]:
         if path == "-" or not os.path.isdir(path):
             found[path] = None
             continue
-        files = (file for file in sorted(Path(path).rglob("*.md")) if not _hidden(file, Path(path)))
-        inside = [str(file) for file in files if file.name.endswith(SUFFIX) or _has_steps(file)]
+        inside = [str(file) for file in sorted(_pages(path)) if file.name.endswith(SUFFIX) or _has_steps(file)]
         if not inside:
             words = f"There is no playbook in {path}: no *{SUFFIX}, and no other *.md that has a step."
             raise BadInput(words, fix="Name the files, or another folder.")
@@ -184,8 +183,16 @@ def _playbooks(given: Sequence[str]) -> list[str]:
     return list(found)
 
 
-def _hidden(file: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in file.relative_to(folder).parts)
+def _pages(folder: str) -> Iterator[Path]:
+    """Every *.md below a folder, hidden ones aside."""
+
+    def refuse(error: OSError) -> None:  # a folder that nobody can look into may hold mistakes, too
+        words = f"{error.filename} cannot be searched: {error.strerror}."
+        raise BadInput(words, fix="Check its permissions, or name the files.")
+
+    for place, folders, files in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(place, name) for name in files if name.endswith(".md") and not name.startswith("."))
 
 
 def _has_steps(file: Path) -> bool:
@@ -198,6 +205,13 @@ def _has_steps(file: Path) -> bool:
     except OSError:
         return True  # nobody knows: reading it says what is wrong
     return any(section.kind == "step" for section in outline(text, fenced=True).sections)
+
+
+def _findings(path: str) -> list[Finding]:
+    try:
+        return check(read_playbook(path), _name(path))
+    except NotText as error:
+        return [Finding("not_text", "error", _NOT_TEXT, error.line, 1, error.fix)]
 
 
 def _finding_line(path: str, finding: Finding) -> str:
@@ -328,7 +342,8 @@ def convert_command(given: Given) -> int:
     that is turned into a playbook is the same one, written in order. JSON that no playbook can say is refused with the
     field that cannot be written.
     """
-    text, name = text_of(given["file"]), _name(given["file"])
+    name = _name(given["file"])
+    text = value_of("", "-") if given["file"] == "-" else read_text(given["file"])
     # A playbook may have a brace before its title.
     if text.lstrip("\ufeff \t\r\n").startswith("{") and not read(text).valid:
         text = from_json(_definition(text, name), name)
@@ -355,9 +370,10 @@ def _definition(text: str, name: str) -> Any:
 
 def write_text(path: str, text: str, *, replace: bool = True) -> None:
     """Writes a file, or says in one line why not."""
+    data = text.encode()  # before the file is emptied
     try:
-        with open(path, "w" if replace else "x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with open(path, "wb" if replace else "xb") as file:
+            file.write(data)
     except FileExistsError:
         raise BadInput(f"{path} is there already.", fix="Choose another name, or remove it first.") from None
     except IsADirectoryError:
