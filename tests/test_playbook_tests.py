@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -413,8 +414,21 @@ async def test_what_a_run_refuses_can_be_expected(shelf: Shelf) -> None:
 
 async def test_numbers_and_dates_reach_the_playbook_as_they_are_written(shelf: Shelf) -> None:
     book = "# V\n\n## INPUTS\n\n- `v` (string): V\n- `d` (string): D\n\n## STEP 1: Do\n\nOf {{v}} on {{d}}.\n"
-    case = "- name: x\n  inputs: {v: 1.10, d: 2024-01-02}\n  replies: [a]\n  expect: {prompts: {1: Of 1.10 on 2024-01-02.}}\n"
-    assert told(await shelf.one(case, book)) == []
+    for value, shown in (
+        ("1.10", "1.10"),
+        ("00123", "00123"),
+        ("0x1F", "0x1F"),
+        ("1_000", "1_000"),
+        ("1e3", "1e3"),
+        ("1" * 40, "1" * 40),
+        (".5", ".5"),
+        ("true", "true"),
+        ("[1.10, 0x1F, x, 2024-01-02, true, null]", '[1.10, "0x1F", "x", "2024-01-02", true, null]'),
+        ('{a: {b: 1e3, "c\\n": 00123}}', '{"a": {"b": 1e3, "c\\n": "00123"}}'),
+    ):
+        case = f"- name: x\n  inputs: {{v: {value}, d: 2024-01-02}}\n  replies: [a]\n  expect:\n"
+        expected = f"    prompts: {{1: {{equals: {json.dumps(f'Of {shown} on 2024-01-02.')}}}}}\n"
+        assert told(await shelf.one(case + expected, book)) == [], value
 
 
 # --- recorded replies ---------------------------------------------------------------------------------------
@@ -533,6 +547,10 @@ async def test_a_playbook_that_cannot_be_parsed_fails_every_case(shelf: Shelf) -
         ("- name: a: b\n", "1: this is not YAML: mapping values are not allowed here."),
         ("- name: !!python/object:os.system x\n", "1: there is no kind of value"),
         ("- name: x\n  inputs: " + "[" * 50 + "]" * 50 + "\n", "2: there is too much below this."),
+        ("- name: x\n  inputs:\n    n: !!int abc\n", "3: 'abc' cannot be read as a value of the kind 'int'."),
+        ("- name: x\n  inputs: {n: !!bool maybe}\n", "2: 'maybe' cannot be read as a value of the kind 'bool'."),
+        ("- name: x\n  tools: {a.b: !!float x}\n", "2: 'x' cannot be read as a value of the kind 'float'."),
+        (f"- name: x\n  inputs: {{n: {'9' * 5000}}}\n", "2: a text of 5000 characters cannot be read"),
     ],
 )
 def test_a_wrong_file_says_which_line_and_what_was_meant(shelf: Shelf, cases: str, told: str) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -107,6 +107,7 @@ def test_a_check_finds_what_the_parser_passes_over() -> None:
     book = cuebook.Playbook.from_text("# T\n\n## STEP 1: Do\n\nDo {{it}}.\n")
     (finding,) = book.check()
     assert (finding.code, finding.line) == ("unknown_variable", 5)
+    assert get_type_hints(cuebook.Playbook.check)["return"] == list[cuebook.Finding]
 
 
 async def test_loading_has_an_async_twin() -> None:
@@ -119,6 +120,12 @@ def test_what_cannot_be_loaded_says_why(work: Path) -> None:
     (work / "latin.md").write_bytes(b"# T\xe9\n")
     with pytest.raises(cuebook.BadInput, match=r"latin\.md is no UTF-8 text"):
         cuebook.load("latin.md")
+    with pytest.raises(cuebook.BadInput, match=r"cannot be read: .*null"):
+        cuebook.load("a\0b")
+    with open(work / "huge.md", "wb") as huge:
+        huge.truncate(3_000_000_000)
+    with pytest.raises(cuebook.InvalidPlaybook, match="Document exceeds 200KB size limit"):
+        cuebook.load("huge.md")
     (work / "bad.md").write_text("## STEP 1: Do\n\nx\n")
     with pytest.raises(cuebook.InvalidPlaybook, match=r"bad\.md: No title found") as refusal:
         cuebook.run("bad.md")
@@ -170,6 +177,25 @@ def test_what_is_wrong_before_a_run_begins_is_raised() -> None:
         cuebook.run("tea.playbook.md", {"kind": "red"}, model=ScriptedModel([]), store=MemoryStore())
     with pytest.raises(cuebook.BadInput, match="no provider `nobody`"):
         cuebook.run("tea.playbook.md", GREEN, model="nobody/x", store=MemoryStore())
+
+
+@pytest.mark.parametrize("answer", [True, 1, None, ["one"], "\ud800"])
+def test_an_answer_that_is_no_text_is_refused_beforehand_and_later(answer: Any) -> None:
+    with pytest.raises(cuebook.BadInput, match="The answer for step 2"):
+        cuebook.run(TEA, GREEN, model=ScriptedModel(["a"]), answers={2: answer}, store=MemoryStore())
+    waiting = cuebook.run(TEA, GREEN, model=ScriptedModel(["a"]), store=MemoryStore())
+    with pytest.raises(cuebook.BadInput, match="The answer given"):
+        waiting.answer(answer)
+
+
+def test_a_text_may_have_line_ends_of_any_kind() -> None:
+    text = "# One\r\r## STEP 1: Do\r\rDo it.\r"
+    assert cuebook.run(text, model=ScriptedModel(["done"]), store=MemoryStore()).output == "done"
+
+
+def test_half_a_character_is_refused_as_any_bad_input() -> None:
+    with pytest.raises(cuebook.BadInput, match=r"playbook\.md:\d+: Document holds half a character"):
+        cuebook.run(f"{TEA}\n\ud800\n", GREEN, model=ScriptedModel(["a"]), store=MemoryStore())
 
 
 def test_a_step_that_is_not_there_is_refused() -> None:

@@ -10,6 +10,7 @@ __all__ = [
     "Artifact",
     "BadInput",
     "CuebookError",
+    "Finding",
     "Input",
     "InvalidPlaybook",
     "Playbook",

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,16 @@ class Desk:
         path.write_text(text, encoding="utf-8")
         return path
 
-    def begin(self, *args: str | Path, stdin: Any = subprocess.DEVNULL, **more: Any) -> subprocess.Popen[str]:
+    def begin(
+        self, *args: str | Path, stdin: Any = subprocess.DEVNULL, before: Callable[[], None] | None = None, **more: Any
+    ) -> subprocess.Popen[str]:
+        """`before` is called in the child, before it becomes `cuebook`."""
+
+        def prepared() -> None:
+            _heed_interrupts()
+            if before is not None:
+                before()
+
         return subprocess.Popen(
             [sys.executable, "-m", "cuebook", *map(str, args)],
             cwd=self.work,
@@ -101,7 +111,7 @@ class Desk:
             stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",
-            preexec_fn=_heed_interrupts,
+            preexec_fn=prepared,
             **more,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import re
 from pathlib import Path
@@ -13,8 +14,9 @@ from cuebook.dialects.markdown.check import check
 from cuebook.dialects.markdown.convert import result_object
 from cuebook.dialects.markdown.parse import read
 from cuebook.surfaces.cli import call
+from cuebook.surfaces.cli.authoring import write_text
 from cuebook.surfaces.cli.scaffolding import TEMPLATES
-from tests.surfaces.desk import TEA, Desk
+from tests.surfaces.desk import TEA, Desk, finished
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guides" / "markdown.md"
@@ -215,6 +217,46 @@ def test_findings_of_all_files_are_one_run_of_sarif(folder: Path, capsys: pytest
     assert (both.code, both.err.count("\n")) == (2, 1)
 
 
+def test_what_is_no_text_is_a_finding_and_an_object_as_well(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "latin.playbook.md").write_bytes(b"# Tea\n\ncaf\xe9\n")
+    said = Said(capsys, "validate", ".")
+    assert (said.code, "triage" in said.out or "broken.playbook.md:5" in said.out) == (2, True), "the others are told"
+    line = "latin.playbook.md:3:1: error: This is not UTF-8 text. Save it as UTF-8. [not_text]\n"
+    assert line in said.out
+    (file,) = Said(capsys, "validate", "latin.playbook.md", "--json").object["files"]
+    assert [(one["code"], one["line"]) for one in file["findings"]] == [("not_text", 3)]
+    (result,) = Said(capsys, "validate", "latin.playbook.md", "--sarif").object["runs"][0]["results"]
+    assert result["ruleId"] == "not_text"
+    parsed = Said(capsys, "parse", "latin.playbook.md", "--json")
+    assert (parsed.code, parsed.object["valid"], parsed.object["definition"]) == (2, False, None)
+    assert parsed.object["errors"] == [{"line": 3, "message": "This is not UTF-8 text."}]
+    words = Said(capsys, "parse", "latin.playbook.md")
+    assert (words.code, words.err) == (2, "cuebook: latin.playbook.md:3: this is not UTF-8 text. Save it as UTF-8.\n")
+
+
+def _without_privileges() -> None:
+    """Root may look into every folder, unless these two capabilities are taken away: DAC_OVERRIDE, DAC_READ_SEARCH."""
+    library = ctypes.CDLL(None)
+    for capability in (1, 2):
+        library.prctl(24, capability, 0, 0, 0)
+
+
+def test_a_folder_that_cannot_be_searched_is_said(bare_desk: Desk) -> None:
+    closed = bare_desk.work / "books" / "closed"
+    closed.mkdir(parents=True)
+    bare_desk.write("books/tea.playbook.md", TEA)
+    bare_desk.write("books/closed/broken.playbook.md", BROKEN)
+    closed.chmod(0)
+    try:
+        ran = finished(bare_desk.begin("validate", "books", before=_without_privileges))
+    finally:
+        closed.chmod(0o700)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        "cuebook: books/closed cannot be searched: Permission denied. Check its permissions, or name the files.\n"
+    )
+
+
 # --- summary --------------------------------------------------------------------------------------------
 
 
@@ -279,6 +321,10 @@ def test_a_playbook_may_begin_with_a_brace(folder: Path, capsys: pytest.CaptureF
         ('{"title": ', "bad.json:1: this is not JSON"),
         ('{"title": "A", "steps": []}', "bad.json: steps: No steps found"),
         ('{"title": "A\\nB", "steps": [{"number": 1, "title": "B"}]}', "title cannot be written"),
+        (
+            '{"title": "A", "steps": [{"number": 1, "title": "B", "content": "\\ud800"}]}',
+            "steps[0].content cannot be written: it holds half a character.",
+        ),
     ],
 )
 def test_json_that_is_no_playbook_is_refused(
@@ -288,6 +334,13 @@ def test_json_that_is_no_playbook_is_refused(
     said = Said(capsys, "convert", "bad.json", "--to", "playbook")
     assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
     assert words in said.err
+
+
+def test_a_file_is_not_emptied_for_what_cannot_be_written(folder: Path) -> None:
+    (folder / "kept.md").write_text("kept")
+    with pytest.raises(UnicodeEncodeError):
+        write_text("kept.md", "\ud800")
+    assert (folder / "kept.md").read_text() == "kept"
 
 
 def test_a_place_that_cannot_be_written_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,8 +11,9 @@ from cuebook.kernel.context import Text
 from cuebook.kernel.effects import Failed, Source
 from cuebook.kernel.run import Settings
 from cuebook.surfaces.cli import dry_run
-from cuebook.surfaces.cli.dry_run import Read, as_objects, rehearse, unread
+from cuebook.surfaces.cli.dry_run import as_objects
 from cuebook.surfaces.cli.foreseeing import foresee
+from cuebook.surfaces.cli.rehearsing import Read, Ways, rehearse, unread
 from tests.surfaces.desk import Desk
 from tests.surfaces.model_server import ModelServer
 
@@ -76,12 +76,7 @@ Whisper {{result}}.
 def shown(text: str, settings: Settings = Settings(), read: Read = unread, **inputs: str) -> list[dict[str, Any]]:
     book = MARKDOWN.parse(text, "a.md")
     known = MARKDOWN.accept(book, inputs)
-
-    def start(accepted: Mapping[str, Any]) -> Any:
-        return MARKDOWN.start(book, accepted, MARKDOWN.interpreter, {})(None)
-
-    rehearsal = rehearse(book, start, known, foresee(book, known, settings), settings=settings, read=read)
-    return as_objects(rehearsal)
+    return as_objects(rehearse(book, known, foresee(book, known, settings), settings=settings, read=read))
 
 
 def prompts(parts: list[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -352,10 +347,42 @@ def test_a_run_that_could_only_fail_is_exit_code_1(bare_desk: Desk) -> None:
 def test_a_playbook_as_long_as_may_be_is_followed_to_its_end() -> None:
     steps = "".join(f"## STEP {number}: S\n\nx\n\n" for number in range(1, 8_000))
     book = MARKDOWN.parse(f"# A\n\n{steps}", "a.md")
-    rehearsal = rehearse(
-        book, lambda inputs: MARKDOWN.start(book, inputs, MARKDOWN.interpreter, {})(None), {}, foresee(book, {})
-    )
-    assert len(rehearsal.parts) == 7_999
+    assert len(rehearse(book, {}, foresee(book, {})).parts) == 7_999
+
+
+BLOCK = '```if v{0} == "a"```\nA\n```elif v{0} == "b"```\nB\n```endif```\n'
+
+
+def test_as_many_steps_with_branches_as_fit_are_followed_each_way() -> None:
+    """With all that came before gone through again for each way, this would take an hour."""
+    steps = "".join(f"## STEP {n}: S\nAsk.\n@output(v{n})\n{BLOCK.format(n)}" for n in range(1, 1_900))
+    book = MARKDOWN.parse(f"# A\n{steps}", "a.md")
+    parts = rehearse(book, {}, foresee(book, {})).parts
+    assert len(parts) == 1_899
+    last = parts[-1]
+    assert isinstance(last, Ways)
+    assert [one.what["prompt"] for one in last.before] == ["Ask."]
+    assert [[one.what["prompt"] for one in shown] for _, shown in last.shown] == [["A"], ["B"], []]
+    contexts = [str(list(one.effect.context)[-1].text) for _, shown in last.shown for one in shown]  # type: ignore[union-attr]
+    assert contexts == ["a", "b"]
+
+
+def test_ways_that_begin_too_far_back_are_shown_from_their_step_and_that_is_said() -> None:
+    asking = "".join(f"## STEP {n}: S\nAsk.\n@output(v{n})\n" for n in range(1, 301))
+    going = "".join(f"## STEP {n + 300}: S\n{BLOCK.format(n)}" for n in range(1, 301))
+    *parts, note = shown(f"# A\n{asking}{going}")
+    assert [prompts(way["shown"]) for way in parts[-1]["ways"]] == [[("600a", "A")], [("600b", "B")], []]
+    assert "There are too many ways: " in note["warning"]
+    assert "are shown as if the steps before had gone the first way." in note["warning"]
+
+
+def test_what_comes_before_fits_the_way_that_is_shown() -> None:
+    wish = shown(ROUTED)[1]["ways"][1]["shown"][0]
+    assert '{"kind": "wish"}' in wish["system"]
+    twice = f"## STEP 1: S\n{BLOCK.format(1)}## STEP 2: T\n{BLOCK.format(1)}"
+    book = MARKDOWN.parse(f"# A\n## INPUTS\n- `v1` (enum: a, b)\n{twice}", "a.md")
+    ways = as_objects(rehearse(book, {}, foresee(book, {})))[-1]["ways"]
+    assert [way["shown"][0]["system"].partition(",")[0] for way in ways] == ["Output of step 1a", "Output of step 1b"]
 
 
 @pytest.mark.parametrize("word", ["prompt", "question", "tool", "skipped", "ways"])
@@ -363,11 +390,7 @@ def test_everything_has_words(word: str) -> None:
     text = ROUTED + '\n## STEP 4: T\n\n@tool(a, b)\n\n## STEP 5: E\n\n## STEP 6: Q\n\n@elicit(confirm, "Sure?")\n'
     book = MARKDOWN.parse(text, "a.md")
     known = MARKDOWN.accept(book, {})
-
-    def start(inputs: Mapping[str, Any]) -> Any:
-        return MARKDOWN.start(book, inputs, MARKDOWN.interpreter, {})(None)
-
-    words = "\n".join(dry_run.in_words(rehearse(book, start, known, foresee(book, known))))
+    words = "\n".join(dry_run.in_words(rehearse(book, known, foresee(book, known))))
     marks = {"prompt": "--- prompt", "question": "--- question (confirm)\nSure?\nshown as if answered: yes"}
     marks |= {"tool": "--- tool a.b\n{}", "skipped": "skipped: The step is empty", "ways": ">>> otherwise"}
     assert marks[word] in words

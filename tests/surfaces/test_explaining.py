@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,12 +10,15 @@ from hypothesis import given, settings
 
 from cuebook.dialects.markdown import MARKDOWN
 from cuebook.dialects.markdown.parse import read
-from cuebook.kernel.effects import AskModel
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import AskModel, Breakpoint, ReadSource, Reply, Resumed, Source
+from cuebook.kernel.events import StepStarted
 from cuebook.kernel.run import Settings
 from cuebook.performers.models import Facts, Price
+from cuebook.performers.models.tokens import estimate_text
 from cuebook.surfaces.cli.bounding import UNSEEN, Bound, Terms, bound_of
-from cuebook.surfaces.cli.dry_run import Ways, rehearse
 from cuebook.surfaces.cli.foreseeing import foresee
+from cuebook.surfaces.cli.rehearsing import Read, Ways, rehearse, unread
 from cuebook.testing import ScriptedModel, model_performer
 from tests.dialects.markdown.writing import TEXTS
 from tests.surfaces.desk import Desk
@@ -27,17 +29,13 @@ PRICED = Terms(Facts(price=Price(input=1.0, output=10.0)), max_tokens=1_000, too
 """A dollar for a million tokens in, ten for a million out."""
 
 
-def rehearsed(text: str, **inputs: str) -> tuple[Any, Any]:
+def rehearsed(text: str, read: Read = unread, **inputs: str) -> tuple[Any, Any]:
     book = MARKDOWN.parse(text, "a.md")
-
-    def start(accepted: Mapping[str, Any]) -> Any:
-        return MARKDOWN.start(book, accepted, MARKDOWN.interpreter, {})(None)
-
-    return book, rehearse(book, start, inputs, foresee(book, inputs))
+    return book, rehearse(book, inputs, foresee(book, inputs), read=read)
 
 
-def bound(text: str, terms: Terms = PRICED, **inputs: str) -> Bound:
-    book, rehearsal = rehearsed(text, **inputs)
+def bound(text: str, terms: Terms = PRICED, read: Read = unread, **inputs: str) -> Bound:
+    book, rehearsal = rehearsed(text, read, **inputs)
     return bound_of(rehearsal, book, inputs, terms)
 
 
@@ -170,6 +168,54 @@ def test_a_reply_that_is_filled_in_counts_each_time() -> None:
     named = "# A\n\n## STEP 1: B\n\nx\n\n@output(v)\n\n## STEP 2: C\n\n{{v}} and {{v}}\n"
     plain = "# A\n\n## STEP 1: B\n\nx\n\n@output(v)\n\n## STEP 2: C\n\nnothing\n"
     assert bound(named).input_tokens - bound(plain).input_tokens >= 2_000
+
+
+PROMPTED = "# A\n\n## STEP 1: B\n\nx\n\n@output(r)\n\n## STEP 2: C\n\n@prompt({})\n\nGo on.\n"
+
+
+def test_a_reply_that_is_filled_into_a_text_from_elsewhere_counts_each_time() -> None:
+    def read(source: str) -> Source:
+        return Source(Text("{{r}} " * 50 + "{{nobody}} " * 50))
+
+    text = PROMPTED.format("file:f.md")
+    found = bound(text, read=read)
+    plain = bound(text, read=lambda source: Source(Text("words " * 100)))
+    assert 50_000 <= found.input_tokens - plain.input_tokens <= 55_000
+    assert not found.guessed
+
+
+def test_the_bound_holds_for_a_run_whose_replies_are_as_long_as_may_be() -> None:
+    reply = "word " * 300
+    limit = estimate_text(reply).upper
+    text, filled = PROMPTED.format("file:f.md"), "{{r}} " * 50
+    book, terms = MARKDOWN.parse(text, "a.md"), Terms(Facts(), limit, 2_000)
+    program = MARKDOWN.start(book, {}, MARKDOWN.interpreter, {})(None)
+    outcomes: dict[type, Any] = {AskModel: Reply(Text(reply)), ReadSource: Source(Text(filled)), Breakpoint: Resumed()}
+    used, send = 0, None
+    try:
+        while True:
+            asked = program.send(send)
+            send = {} if isinstance(asked, StepStarted) else outcomes.get(type(asked))
+            if isinstance(asked, AskModel):
+                used += model_performer(ScriptedModel([])).estimate(asked, Settings(model="test/x")).input_tokens
+    except StopIteration:
+        pass
+    assert used > 50 * 300
+    assert used <= bound(text, terms, read=lambda source: Source(Text(filled))).input_tokens
+
+
+def test_a_text_whose_name_is_not_known_yet_is_a_guess() -> None:
+    found, plain = bound(PROMPTED.format("file:{{r}}.md")), bound(PROMPTED.format("file:f.md"))
+    assert found.guessed
+    assert found.input_tokens - plain.input_tokens >= UNSEEN
+
+
+def test_the_text_of_a_step_goes_into_each_of_its_sub_steps_once() -> None:
+    block = '```if k == "a"```\n\n### STEP 2a: X\n\nx\n\n### STEP 2b: Y\n\ny\n\n```else```\n\n### STEP 2c: Z\n\nz\n\n```endif```\n'
+    text = "# A\n\n## INPUTS\n\n- `k` (enum: a, b): x\n\n" + PROMPTED.format("file:f.md").partition("\n\n")[2] + block
+    found = bound(text, read=lambda source: Source(Text("{{r}}")))
+    plain = bound(text, read=lambda source: Source(Text("word")))
+    assert 2_000 <= found.input_tokens - plain.input_tokens <= 2_100
 
 
 def test_the_dearest_way_counts() -> None:

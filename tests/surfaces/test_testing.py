@@ -109,6 +109,22 @@ def test_a_test_leaves_nothing_behind(tested: Desk) -> None:
     assert tested.files() == before
 
 
+def test_a_failure_is_not_recorded(desk: Desk, server: ModelServer) -> None:
+    desk.write("tea.test.yaml", "- name: x\n  model: test/echo-1\n  recorded: said.jsonl\n  expect: {ran: [1, 2, 3]}\n")
+    server.replies = [401]
+    assert desk.call("test", "--record").code == 1
+    assert desk.call("test", "--record").code == 0, "the key is right now"
+    assert (desk.call("test").code, len(server.requests)) == (0, 4)
+
+
+def test_a_report_that_cannot_be_written_takes_no_details_away(tested: Desk) -> None:
+    usual = tested.call("test")
+    ran = tested.call("test", "--junit", "nowhere/results.xml")
+    assert (ran.code, "--junit: nowhere/results.xml cannot be written" in ran.err) == (2, True)
+    assert len(ran.out.splitlines()) == len(usual.out.splitlines()) > 3
+    assert "FAILED" in ran.out
+
+
 def test_a_recording_asks_the_real_model_once(desk: Desk, server: ModelServer) -> None:
     desk.write("tea.test.yaml", "- name: x\n  model: test/echo-1\n  recorded: said.jsonl\n  expect: {ran: [1, 2, 3]}\n")
     missing = desk.call("test")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -39,6 +39,28 @@ def _line(name: str, problem: Problem, codes: bool) -> str:
     where = f"{name}:{problem.line}" if problem.line else name
     code = f" [{problem.code}]" if codes else ""
     return f"{where}: {told(problem.message, problem.fix)}{code}"
+
+
+class Finding(Protocol):
+    """Something in a playbook's text that is wrong or odd, whether or not it can be run."""
+
+    @property
+    def code(self) -> str: ...
+
+    @property
+    def severity(self) -> Literal["error", "warning", "note"]: ...
+
+    @property
+    def message(self) -> str: ...
+
+    @property
+    def line(self) -> int | None: ...
+
+    @property
+    def column(self) -> int | None: ...
+
+    @property
+    def fix(self) -> str: ...
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -165,6 +187,14 @@ class Typed(Protocol):
 
 
 # --- which dialects there are -------------------------------------------------------------------------
+
+LARGEST = 20_000_000
+"""Bytes of a file that are enough to tell that it is too large, whatever its dialect: no more need be read."""
+
+
+def text_of(data: bytes) -> str:
+    """What was read of a playbook's file. `UnicodeDecodeError` if it is no text; of one too large, nobody needs it."""
+    return data.decode(errors="strict" if len(data) <= LARGEST else "replace")
 
 
 def dialects() -> tuple[Dialect, ...]:

@@ -19,7 +19,7 @@ import msgspec
 
 from cuebook.config import load as load_config
 from cuebook.dialects import registry
-from cuebook.dialects.registry import Dialect, Input, InvalidPlaybook, Problem, Tracing
+from cuebook.dialects.registry import Dialect, Finding, Input, InvalidPlaybook, Problem, Tracing
 from cuebook.kernel.engine import Observer, Programs
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.events import WAITING, PlannedStep, Warned
@@ -36,6 +36,7 @@ __all__ = [
     "Artifact",
     "BadInput",
     "CuebookError",
+    "Finding",
     "Input",
     "InvalidPlaybook",
     "Playbook",
@@ -124,7 +125,7 @@ class Playbook:
         """What the parser found odd; `check` finds more."""
         return tuple(getattr(self.document, "warnings", ()))
 
-    def check(self) -> list[Any]:
+    def check(self) -> list[Finding]:
         """Everything that looks like a mistake: findings with code, severity, message, line, column and fix."""
         checker = importlib.import_module(f"cuebook.dialects.{self.dialect.name}.check")
         return list(checker.check(self.text, self.name))
@@ -227,7 +228,8 @@ class Result:
     async def aanswer(self, value: str, wait: str | None = None) -> Result:
         """Answers the question it waits for, and goes on. A value that does not fit is `BadInput`."""
         one = self._wait(("question",), wait)
-        return await self._session.going_on(self.run, lambda service: service.answer(one, value))
+        said = _answer(value, "given")
+        return await self._session.going_on(self.run, lambda service: service.answer(one, said))
 
     async def aresume(self, overrides: Mapping[str, Any] | None = None, **settings: Any) -> Result:
         """Ends a pause and goes on: with values to change, and settings such as `budget` or `model`."""
@@ -302,11 +304,13 @@ def load(path: str | os.PathLike[str]) -> Playbook:
     """A playbook from its file. `BadInput` if it cannot be read, `InvalidPlaybook` with every problem in it."""
     place = Path(path)
     try:
-        text = place.read_bytes().decode()
+        with place.open("rb") as file:
+            text = registry.text_of(file.read(registry.LARGEST + 1))
     except UnicodeDecodeError:
         raise BadInput(f"{place} is no UTF-8 text.", fix="Save it as UTF-8.") from None
-    except OSError as error:
-        raise BadInput(f"{place} cannot be read: {error.strerror}.", fix="Check the path.") from None
+    except (OSError, ValueError) as error:  # a path may hold what no path can
+        why = getattr(error, "strerror", None) or str(error)
+        raise BadInput(f"{place} cannot be read: {why}.", fix="Check the path.") from None
     return Playbook.from_text(text, place.name, path=place)
 
 
@@ -318,7 +322,7 @@ async def aload(path: str | os.PathLike[str]) -> Playbook:
 def _playbook(source: Source) -> Playbook:
     if isinstance(source, Playbook):
         return source
-    if isinstance(source, str) and "\n" in source:
+    if isinstance(source, str) and ("\n" in source or "\r" in source):
         return Playbook.from_text(source)
     return load(source)
 
@@ -395,7 +399,7 @@ async def arun(
     folder = book.path.absolute().parent if book.path is not None else None
     flags: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
     session = Session(model, tools, store, on_event, flags)
-    given = {str(label): answer for label, answer in (answers or {}).items()}
+    given = {str(label): _answer(answer, f"for step {label}") for label, answer in (answers or {}).items()}
     paused = tuple(str(label) for label in breakpoints)
     _check_labels(book, (*given, *paused))
     settings = {
@@ -411,6 +415,16 @@ async def arun(
         return (await service.start(book.text, book.name, inputs or {}, chosen)).id
 
     return await session.driven(begin)
+
+
+def _answer(value: Any, which: str) -> str:
+    if not isinstance(value, str):
+        raise BadInput(f"The answer {which} is {value!r}, which is no text.", fix="Give it as a text, such as 'yes'.")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"The answer {which} holds half a character.", fix="Correct it.") from None
+    return value
 
 
 def _check_labels(book: Playbook, labels: Iterable[str]) -> None:

@@ -146,7 +146,8 @@ def _playbook_of(path: Path) -> Path:
 def _read_playbook(path: Path) -> tuple[str, str, list[str] | None]:
     """The text, why it cannot be run, and the labels of its steps."""
     try:
-        text = path.read_bytes().decode()
+        with path.open("rb") as file:
+            text = registry.text_of(file.read(registry.LARGEST + 1))
     except (OSError, UnicodeDecodeError) as error:
         return "", f"{path} cannot be read: {error}", None
     try:

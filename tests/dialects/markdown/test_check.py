@@ -42,6 +42,7 @@ def the(text: str, code: str) -> Finding:
     [
         ("", [("empty_document", None)]),
         ("x" * 200_001, [("too_large", None)]),
+        ("# T\n\n## STEP 1: A\n\nhalf \ud800\n", [("not_text", 5)]),
         ("x", [("no_steps", None), ("no_title", None)]),
         ("# T\n\n## STEP 2: A\n\na\n", [("step_number", 3)]),
         ("# T\n\n## INPUTS\n\n- a\n\n## STEP 1: A\n\na\n", [("input_line", 5)]),

@@ -166,7 +166,7 @@ def test_any_text_that_is_a_playbook_survives_the_way_to_json_and_back(text: str
 
 def assert_survives(text: str) -> None:
     parsed = read(text)
-    if parsed.definition is None:
+    if parsed.definition is None or any("\ud800" <= one <= "\udfff" for one in text):  # half a character fits no file
         return
     result = result_object(parsed)
     written = from_json(result)

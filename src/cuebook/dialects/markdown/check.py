@@ -29,6 +29,7 @@ _PARSED = {
     "F3": "duplicate_input",
     "F4": "too_large",
     "F5": "empty_document",
+    "not_text": "not_text",
     "elicit_default": "elicit_default",
     "W1": "step_number",
     "W2": "input_line",
@@ -53,7 +54,7 @@ def check(text: str, name: str, *, book: Book | None = None) -> list[Finding]:
     """
     parsed = read(text) if book is None else Parsed(book, book.warnings)
     problems = [problem for problem in (*parsed.errors, *parsed.warnings) if problem.code in _PARSED]
-    if any(problem.code in ("F4", "F5") for problem in problems):
+    if any(problem.code in ("F4", "F5", "not_text") for problem in problems):
         return [_from(problem, None) for problem in problems]
     looked_at = material(outline(text), parsed.definition)
     findings = [_from(problem, looked_at) for problem in problems]
@@ -68,5 +69,5 @@ def _all(material: Material) -> Iterator[Finding]:
 
 def _from(problem: Problem, material: Material | None) -> Finding:
     code = _PARSED[problem.code]
-    column = material.column(problem.line - 1) if material is not None and problem.line else None
+    column = material.column(problem.line - 1) if material is not None and problem.line else 1
     return found(code, problem.message, problem.line, column, problem.fix or _FIXES[code])

@@ -191,6 +191,7 @@ def from_json(definition: Any, name: str = "definition") -> str:
     A whole result object, with its `definition` inside, serves as well.
     """
     given = _given(definition, name)
+    _refuse_halves(msgspec.to_builtins(given), name)
     _refuse_branches(given, name)
     text = "\n\n".join(_sections(given)) + "\n"
     if len(text.encode("utf-8", "surrogatepass")) > SIZE_LIMIT:
@@ -207,6 +208,7 @@ def from_json(definition: Any, name: str = "definition") -> str:
 
 
 _PATH = re.compile(r"\$\.?([^`]+)")
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def _given(definition: Any, name: str) -> _Definition:
@@ -222,6 +224,19 @@ def _given(definition: Any, name: str) -> _Definition:
         raise Unwritable(name, [problem]) from None
     except RecursionError:
         raise Unwritable(name, [Problem("steps: branches within branches without end.", code="unwritable")]) from None
+
+
+def _refuse_halves(value: Any, name: str, path: str = "") -> None:
+    """JSON can name half a character, as `\\ud800`: no file can hold it."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            _refuse_halves(one, name, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for index, one in enumerate(value):
+            _refuse_halves(one, name, f"{path}[{index}]")
+    elif isinstance(value, str) and not value.isascii() and _HALF.search(value):
+        message = f"{path} cannot be written: it holds half a character."
+        raise Unwritable(name, [Problem(message, fix="Write the whole of it, or leave it out.", code="unwritable")])
 
 
 def _refuse_branches(given: _Definition, name: str) -> None:

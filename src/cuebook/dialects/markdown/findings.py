@@ -14,6 +14,7 @@ ERRORS = {
     "duplicate_input": "Two inputs have the same name. (F3)",
     "too_large": "The document has more than 200,000 bytes. (F4)",
     "empty_document": "The document is empty. (F5)",
+    "not_text": "The document is no UTF-8 text.",
     "elicit_default": "The default of a question is none of the answers it allows.",
     # what certainly runs otherwise than it is written
     "branch_marker": "A line looks like a branch marker and is none: it goes to the model, with every alternative.",

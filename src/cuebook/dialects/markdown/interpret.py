@@ -6,6 +6,7 @@ Deterministic: it reaches the world by the effects it yields, and by nothing els
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -50,9 +51,13 @@ _NOTHING_TO_ASK = Skipped("The step is empty: there is nothing to ask.")
 
 def interpret(book: Book, inputs: Inputs) -> Program[dict[str, Any]]:
     scope = Scope(book, inputs)
-    yield Planned(book.plan)
-    yield from _beforehand(book, inputs)
-    for step in book.steps:
+    yield from opening(book, inputs)
+    return (yield from proceed(book, scope))
+
+
+def proceed(book: Book, scope: Scope, position: int = 0) -> Program[dict[str, Any]]:
+    """The steps from this position on, and the end. A rehearsal begins within the playbook, with a scope that fits."""
+    for step in islice(book.steps, position, None):
         yield from _visit(scope, step, ())
     if scope.last is None:
         return {}
@@ -64,7 +69,8 @@ def interpret(book: Book, inputs: Inputs) -> Program[dict[str, Any]]:
     return {"step": label, "digest": output.digest}
 
 
-def _beforehand(book: Book, inputs: Inputs) -> Iterator[Warned]:
+def opening(book: Book, inputs: Inputs) -> Iterator[Planned | Warned]:
+    yield Planned(book.plan)
     for problem in book.warnings:
         where = f"Line {problem.line}: " if problem.line else ""
         yield Warned("playbook", f"{where}{told(problem.message, problem.fix)}")

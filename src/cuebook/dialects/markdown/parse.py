@@ -73,6 +73,11 @@ def read(text: str, *, fenced: bool = False) -> Parsed:
 def _unreadable(text: str) -> Problem | None:
     if len(text) > SIZE_LIMIT or len(text.encode("utf-8", "surrogatepass")) > SIZE_LIMIT:
         return Problem("Document exceeds 200KB size limit", fix="Split it.", code="F4")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start) + 1
+        return Problem("Document holds half a character, which no file can", line, "Correct it.", "not_text")
     if not text.removeprefix("\ufeff").strip():
         return Problem("Document is empty", fix="Write a title and a step.", code="F5")
     return None

@@ -65,6 +65,11 @@ class Scope:
 
     # --- leaving something ---
 
+    def resume(self, named: Mapping[str, str], context: Context, last: tuple[str, Text] | None) -> None:
+        """Takes over what the steps before have left."""
+        self._named.update(named)
+        self.context, self.last = context, last
+
     def keep(self, step: Step, output: Text) -> Iterator[ValueSet | Warned]:
         """A step's output: named where the step says so, and in the context of all later steps."""
         value = yield from self._capture(step, output)

@@ -142,8 +142,9 @@ def call(args: list[str]) -> int:
         complain("\n".join(f"cuebook: {line}" for line in str(error).split("\n")))
         return error.exit_code
     except Exception as error:
-        lost = streams.loss() if isinstance(error, OSError) else ""
+        lost = streams.loss(error)
         if lost:
+            streams.silence(sys.stdout)
             complain(f"cuebook: the output cannot be written: {lost}. Send it somewhere else.")
         elif "--debug" in args:
             import traceback

@@ -17,29 +17,25 @@ from cuebook.dialects.graph import GRAPH
 from cuebook.dialects.markdown.check import CODES, check
 from cuebook.dialects.markdown.convert import from_json, result_object, to_json
 from cuebook.dialects.markdown.model import Book, DeclaredInput, Output, Step
-from cuebook.dialects.markdown.parse import SIZE_LIMIT, parse, read
+from cuebook.dialects.markdown.parse import SIZE_LIMIT, Parsed, parse, read
 from cuebook.dialects.markdown.sections import outline
 from cuebook.dialects.markdown.tools import tool_name
-from cuebook.dialects.registry import InvalidPlaybook
+from cuebook.dialects.registry import InvalidPlaybook, Problem
 from cuebook.kernel.errors import BadInput, told
 from cuebook.surfaces.cli import completion, live, options, workflows
 from cuebook.surfaces.cli.foreseeing import condition_words
-from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.options import Given, NotText, command, read_playbook, read_text, value_of
 from cuebook.surfaces.cli.plain import hand_over, say
 from cuebook.surfaces.cli.wording import counted
 
 FILE = click.Argument(["file"], shell_complete=completion.any_file)
 FILES = click.Argument(["files"], nargs=-1, required=True, shell_complete=completion.any_file)
 SUFFIX = ".playbook.md"
-
-
-def text_of(path: str) -> str:
-    """A file's text, or stdin's for `-`."""
-    return options.value_of("stdin", "-") if path == "-" else options.read_text(path)
+_NOT_TEXT = "This is not UTF-8 text."
 
 
 def book_of(path: str) -> Book:
-    return parse(text_of(path), _name(path))
+    return parse(read_playbook(path), _name(path))
 
 
 def _name(path: str) -> str:
@@ -58,9 +54,14 @@ def parse_command(given: Given) -> int:
 
     Exit codes: 0 it is a playbook, 2 it is none.
     """
-    text = text_of(given["file"])
-    workflows.refuse(text, _name(given["file"]), "parse")
-    parsed = read(text)
+    try:
+        text = read_playbook(given["file"])
+        workflows.refuse(text, _name(given["file"]), "parse")
+        parsed = read(text)
+    except NotText as error:
+        if not given["as_json"]:
+            raise
+        parsed = Parsed(None, errors=(Problem(_NOT_TEXT, error.line, error.fix, "not_text"),))
     if given["as_json"]:
         sys.stdout.write(live.json_line(result_object(parsed)))
         return 0 if parsed.valid else 2
@@ -155,8 +156,7 @@ def validate_command(given: Given) -> int:
     """
     if given["as_json"] and given["as_sarif"]:
         raise BadInput("--json and --sarif exclude each other.", fix="Choose one.")
-    texts = {path: text_of(path) for path in _playbooks(given["files"])}
-    found = {path: checked(text, _name(path)) for path, text in texts.items()}
+    found = {path: _findings(path) for path in _playbooks(given["files"])}
     decisive = {"error", "warning"} if given["strict"] else {"error"}
     bad = any(finding.severity in decisive for findings in found.values() for finding in findings)
     if given["as_sarif"]:
@@ -179,9 +179,7 @@ def _playbooks(given: Sequence[str]) -> list[str]:
         if path == "-" or not os.path.isdir(path):
             found[path] = None
             continue
-        files = (file for file in sorted(Path(path).rglob("*.md")) if not _hidden(file, Path(path)))
-        inside = [str(file) for file in files if file.name.endswith(SUFFIX) or _has_steps(file)]
-        inside = sorted([*inside, *_workflows(Path(path))])
+        inside = [str(file) for file in _files(path) if _is_playbook(file)]
         if not inside:
             words = f"There is no playbook in {path}: no *{SUFFIX}, no other *.md that has a step, and no workflow."
             raise BadInput(words, fix="Name the files, or another folder.")
@@ -189,12 +187,26 @@ def _playbooks(given: Sequence[str]) -> list[str]:
     return list(found)
 
 
-def _workflows(folder: Path) -> Iterator[str]:
-    """The workflow graphs below a folder: YAML has many other uses."""
-    for file in folder.rglob("*"):
-        fitting = file.suffix.lower() in workflows.SUFFIXES and file.is_file() and not _hidden(file, folder)
-        if fitting and GRAPH.recognises(_beginning(file), file.name):
-            yield str(file)
+def _files(folder: str) -> Iterator[Path]:
+    """Everything below a folder in order, hidden files aside."""
+
+    def refuse(error: OSError) -> None:  # a folder that nobody can look into may hold mistakes, too
+        words = f"{error.filename} cannot be searched: {error.strerror}."
+        raise BadInput(words, fix="Check its permissions, or name the files.")
+
+    found: list[Path] = []
+    for place, folders, files in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += (Path(place, name) for name in files if not name.startswith("."))
+    return iter(sorted(found))
+
+
+def _is_playbook(file: Path) -> bool:
+    """Markdown and YAML have many other uses."""
+    if file.name.endswith(".md"):
+        return file.name.endswith(SUFFIX) or _has_steps(file)
+    fitting = file.suffix.lower() in workflows.SUFFIXES and file.is_file()
+    return fitting and GRAPH.recognises(_beginning(file), file.name)
 
 
 def checked(text: str, name: str) -> list[Finding]:
@@ -209,10 +221,6 @@ def _beginning(file: Path) -> str:
         return ""  # nobody knows what it is
 
 
-def _hidden(file: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in file.relative_to(folder).parts)
-
-
 def _has_steps(file: Path) -> bool:
     """Whether it looks like a playbook: a page that shows one in a code fence is none."""
     if not file.is_file():
@@ -223,6 +231,13 @@ def _has_steps(file: Path) -> bool:
     except OSError:
         return True  # nobody knows: reading it says what is wrong
     return any(section.kind == "step" for section in outline(text, fenced=True).sections)
+
+
+def _findings(path: str) -> list[Finding]:
+    try:
+        return checked(read_playbook(path), _name(path))
+    except NotText as error:
+        return [Finding("not_text", "error", _NOT_TEXT, error.line, 1, error.fix)]
 
 
 def _finding_line(path: str, finding: Finding) -> str:
@@ -282,7 +297,7 @@ def summary_command(given: Given) -> int:
 
     FILE may be - for stdin. `cuebook info` is the same command.
     """
-    text, name = text_of(given["file"]), _name(given["file"])
+    text, name = read_playbook(given["file"]), _name(given["file"])
     workflow = workflows.workflow_of(text, name)
     if workflow is not None:
         made, lines = workflows.summary_of(workflow), workflows.summary_lines(workflow)
@@ -359,7 +374,8 @@ def convert_command(given: Given) -> int:
     that is turned into a playbook is the same one, written in order. JSON that no playbook can say is refused with the
     field that cannot be written.
     """
-    text, name = text_of(given["file"]), _name(given["file"])
+    name = _name(given["file"])
+    text = value_of("", "-") if given["file"] == "-" else read_text(given["file"])
     workflows.refuse(text, name, "convert")
     # A playbook may have a brace before its title.
     if text.lstrip("\ufeff \t\r\n").startswith("{") and not read(text).valid:
@@ -387,9 +403,10 @@ def _definition(text: str, name: str) -> Any:
 
 def write_text(path: str, text: str, *, replace: bool = True) -> None:
     """Writes a file, or says in one line why not."""
+    data = text.encode()  # before the file is emptied
     try:
-        with open(path, "w" if replace else "x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with open(path, "wb" if replace else "xb") as file:
+            file.write(data)
     except FileExistsError:
         raise BadInput(f"{path} is there already.", fix="Choose another name, or remove it first.") from None
     except IsADirectoryError:

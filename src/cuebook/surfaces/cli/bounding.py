@@ -10,13 +10,16 @@ from collections.abc import Mapping
 
 import msgspec
 
+from cuebook.dialects.markdown.directives import variable_of
 from cuebook.dialects.markdown.interpolate import placeholders
-from cuebook.dialects.markdown.model import Book
+from cuebook.dialects.markdown.model import Book, Step
+from cuebook.dialects.markdown.parse import answer_names
 from cuebook.kernel.context import Context
-from cuebook.kernel.effects import AskHuman, AskModel, CallTool
+from cuebook.kernel.effects import AskHuman, AskModel, CallTool, ReadSource
 from cuebook.performers.models import Facts
 from cuebook.performers.models.tokens import MESSAGE_OVERHEAD, estimate_text
-from cuebook.surfaces.cli.dry_run import Rehearsal, Shown, Ways, steps_at
+from cuebook.surfaces.cli.foreseeing import branches_on_itself
+from cuebook.surfaces.cli.rehearsing import Rehearsal, Shown, Ways, steps_at
 
 UNSEEN = 1_000
 """Tokens that are counted for an answer, an input or a text which is not known yet."""
@@ -97,6 +100,11 @@ def _dearest(counting: _Counting, ways: Ways, carried: int) -> Counted:
     return bound, most
 
 
+def _set_by(step: Step) -> list[str]:
+    answers = answer_names(step) if step.elicitation is not None else ()
+    return [*answers, step.output.name] if step.output is not None else list(answers)
+
+
 class _Counting:
     def __init__(self, book: Book, inputs: Mapping[str, str], terms: Terms) -> None:
         self._book = book
@@ -105,8 +113,9 @@ class _Counting:
         self._terms = terms
         self._largest = 0
         """Tokens of the largest outcome so far: what a name may stand for."""
-        self._unread: dict[int, int] = {}
-        """Texts that were not looked at, by position."""
+        self._set = frozenset(name for step in book.walk() for name in _set_by(step))
+        self._texts: dict[tuple[int, str, str], dict[str, str | None]] = {}
+        """The texts that prompts refer to, by step and source; None for one that was not looked at."""
         self._sizes: dict[int, tuple[Context, int]] = {}
 
     def one(self, shown: list[Shown], carried: int) -> Counted:
@@ -114,8 +123,9 @@ class _Counting:
         for one in shown:
             if isinstance(one.effect, AskModel):
                 bound = bound.plus(self._call(one, one.effect, carried))
-            elif one.what.get("read") is False:
-                self._unread[one.position] = self._unread.get(one.position, 0) + 1
+            elif isinstance(one.effect, ReadSource):
+                text = one.text if one.what["read"] else None
+                self._texts.setdefault((one.position, one.label, one.title), {})[one.effect.source] = text
             size, guessed = self._outcome(one)
             if size:
                 self._largest = max(self._largest, size)
@@ -126,7 +136,6 @@ class _Counting:
     def _call(self, shown: Shown, effect: AskModel, carried: int) -> Bound:
         facts = self._terms.facts
         unknown, later = self._filled_in(shown)
-        unknown += self._unread.get(shown.position, 0)
         messages = (1 if len(effect.context) else 0) + (1 if effect.prompt else 0)
         size = self._of_context(effect.context) + estimate_text(effect.prompt).upper + MESSAGE_OVERHEAD * messages
         size += carried + later * self._largest + unknown * UNSEEN
@@ -156,12 +165,35 @@ class _Counting:
         return 1 + sum(step.output is not None and bool(step.output.extract) for step in steps)
 
     def _filled_in(self, shown: Shown) -> tuple[int, int]:
-        """Placeholders of the step for what is not known yet: inputs that are not given, and outputs."""
+        """What goes into the prompt and is not known yet: inputs that are not given and texts, and what steps set."""
         steps = steps_at(self._book, shown.position, shown.label, shown.title)
-        texts = [step.content for step in steps] + [step.prompt.argument for step in steps if step.prompt is not None]
-        names = [found.name for text in texts for found in placeholders(text)]
-        unknown = sum(name in self._declared and name not in self._inputs for name in names)
-        return unknown, sum(name not in self._declared for name in names)
+        unknown = later = 0
+        for step in steps:
+            if step is not steps[0] and branches_on_itself(self._book, step):
+                continue  # its text has been used before its branch was chosen
+            texts: list[str | None] = [step.content]
+            texts += self._texts.get((shown.position, step.label, step.title), {}).values()
+            if step.prompt is not None:
+                texts.append(self._referred(step.prompt.argument))
+            for text in texts:
+                names = [found.name for found in placeholders(text or "")]
+                unknown += text is None
+                unknown += sum(map(self._is_missing, names))
+                later += sum(map(self._is_set, names))
+        return unknown, later
+
+    def _referred(self, argument: str) -> str | None:
+        """What a prompt's argument says of its text: all where it is a variable, nothing where the text's name is open."""
+        names = [found.name for found in placeholders(argument)]
+        if variable_of(argument) is not None:
+            return argument
+        return None if any(self._is_missing(name) or self._is_set(name) for name in names) else ""
+
+    def _is_missing(self, name: str) -> bool:
+        return name in self._declared and name not in self._inputs
+
+    def _is_set(self, name: str) -> bool:
+        return name not in self._declared and name in self._set
 
     def _of_context(self, context: Context) -> int:
         """By what a context grew from, so that each block is counted once."""

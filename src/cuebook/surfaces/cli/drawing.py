@@ -15,9 +15,8 @@ from cuebook.dialects.mermaid import escaped
 from cuebook.kernel.errors import BadInput
 from cuebook.service import Service
 from cuebook.surfaces.cli import completion, options, session
-from cuebook.surfaces.cli.authoring import text_of
 from cuebook.surfaces.cli.foreseeing import answers_only, branches_on_itself, condition_words, reaches_branches
-from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.options import Given, command, read_playbook
 from cuebook.surfaces.cli.plain import hand_over
 from cuebook.surfaces.cli.workflows import workflow_of
 
@@ -63,7 +62,7 @@ def graph_command(given: Given) -> int:
         raise BadInput("Nothing is named that could be drawn.", fix="Name a playbook, or give --run RUN.")
     if given["run"] or not (name == "-" or os.path.exists(name) or os.path.splitext(name)[1]):
         return session.with_service(given, lambda service: _draw_run(service, name), looking=True)
-    text = text_of(name)
+    text = read_playbook(name)
     workflow = workflow_of(text, "stdin" if name == "-" else name)
     hand_over(mermaid(parse(text, name)) if workflow is None else draw.mermaid(workflow))
     return 0

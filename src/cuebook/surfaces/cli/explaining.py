@@ -21,12 +21,12 @@ from cuebook.performers.models import MAX_TOKENS, Facts, Prices
 from cuebook.performers.models.local import WINDOW
 from cuebook.surfaces.cli import dry_run, foreseeing, live, options, session, wording
 from cuebook.surfaces.cli.bounding import UNSEEN, Bound, Terms, bound_of
-from cuebook.surfaces.cli.dry_run import Rehearsal
 from cuebook.surfaces.cli.foreseeing import Foresight, condition_words, foresee, fork_words, origin_words
 from cuebook.surfaces.cli.inputs import gathered
 from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.plain import say
 from cuebook.surfaces.cli.playbooks import FILE, INPUTS, Playbook, PlaybookCommand
+from cuebook.surfaces.cli.rehearsing import Rehearsal, Shown
 from cuebook.surfaces.cli.texts import LocalTexts, strictest_policy
 from cuebook.surfaces.cli.touching import Decide, Reached, deciding, everything, reached
 from cuebook.surfaces.wiring import Wiring
@@ -171,7 +171,7 @@ def _missing(explained: Explained) -> list[str]:
     return [declared.name for declared in explained.book.inputs if declared.name not in explained.inputs]
 
 
-def _questions(explained: Explained) -> list[dry_run.Shown]:
+def _questions(explained: Explained) -> list[Shown]:
     found = [one for one in everything(explained.rehearsal) if "question" in one.what]
     return list({(one.position, one.label): one for one in found}.values())
 

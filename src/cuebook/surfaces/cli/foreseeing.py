@@ -65,34 +65,37 @@ class Foresight(msgspec.Struct, frozen=True):
     assumed: dict[str, str | None]
     """The values that lead along the first way of every fork."""
 
-    def values_for(self, fork: Fork, way: Way) -> dict[str, str | None]:
-        """What to assume so that this way is taken: everything else as it is on the first ways."""
-        needed = dict(way.values)
+    def values_for(self, fork: Fork, way: Way) -> tuple[dict[str, str | None], int]:
+        """What to assume so that this way is taken, everything else as it is on the first ways; and the first step that
+        goes otherwise then."""
+        needed, origins = dict(way.values), dict(fork.origins)
         for name, value in way.values.items():
-            before = self._to_avoid(fork.origins[name]) if value == "" else self._to_reach(fork.origins[name])
-            needed = {**before, **needed}
-        return {**self.assumed, **needed}
+            for before, turn in self._to_avoid(origins[name]) if value == "" else self._to_reach(origins[name]):
+                needed, origins = {**turn.values, **needed}, {**before.origins, **origins}
+        changed = [name for name in needed if name not in self.assumed or self.assumed[name] != needed[name]]
+        # An input is there from the beginning.
+        positions = [min((origin.position for origin in origins[name]), default=0) for name in changed]
+        return {**self.assumed, **needed}, min(positions, default=fork.position)
 
-    def _to_avoid(self, origins: Sequence[Origin]) -> dict[str, str | None]:
+    def _to_avoid(self, origins: Sequence[Origin]) -> list[tuple[Fork, Way]]:
         """A name is empty where no branch that sets it is taken; nothing where one of them always is."""
-        needed: dict[str, str | None] = {}
+        turns: list[tuple[Fork, Way]] = []
         for position, branches in _branches(origins).items():
             fork = self.forks.get(position)
             if fork is None or fork.first.branch not in branches:
                 continue
             other = next((way for way in fork.ways if way.branch not in branches), None)
             if other is None:
-                return {}
-            needed |= other.values
-        return needed
+                return []
+            turns.append((fork, other))
+        return turns
 
-    def _to_reach(self, origins: Sequence[Origin]) -> dict[str, str | None]:
+    def _to_reach(self, origins: Sequence[Origin]) -> list[tuple[Fork, Way]]:
         """A name that is set within a branch has a value only where that branch is taken."""
         if not origins or any(_runs(origin, self.forks, self.taken) for origin in origins):
-            return {}
+            return []
         fork = self.forks.get(origins[0].position)
-        ways = [way for way in fork.ways if way.branch == origins[0].branch] if fork is not None else []
-        return dict(ways[0].values) if ways else {}
+        return [] if fork is None else [(fork, way) for way in fork.ways if way.branch == origins[0].branch][:1]
 
 
 def _runs(origin: Origin, forks: Mapping[int, Fork], taken: Mapping[int, int | None]) -> bool:
@@ -278,11 +281,22 @@ class _Walk:
 def _reachable(step: Step, candidates: Mapping[str, Sequence[str | None]]) -> list[Way]:
     """Each branch that some of these values lead to, with the first that do; where none fits comes last."""
     found: dict[int | None, dict[str, str | None]] = {}
-    for chosen in islice(product(*candidates.values()), MOST_COMBINED):
+    asked: dict[str, set[str]] = {}
+    for branch in step.branches:
+        if branch.condition is not None:
+            asked.setdefault(branch.condition.variable, set()).add(branch.condition.value)
+    told_apart = [_told_apart(values, asked[name]) for name, values in candidates.items()]
+    for chosen in islice(product(*told_apart), MOST_COMBINED):
         values = dict(zip(candidates, chosen, strict=True))
         found.setdefault(chosen_branch(step.branches, values), values)
     ordered = sorted(found, key=lambda branch: len(step.branches) if branch is None else branch)
     return [Way(branch, found[branch]) for branch in ordered]
+
+
+def _told_apart(values: Sequence[str | None], asked: set[str]) -> list[str | None]:
+    """Without those that no condition tells from one before."""
+    other = next((value for value in values if value not in asked), None)
+    return [value for value in values if value in asked or value == other]
 
 
 def chosen_branch(branches: Sequence[Branch], values: Values) -> int | None:

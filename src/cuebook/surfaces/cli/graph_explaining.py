@@ -17,11 +17,11 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.run import Budget
 from cuebook.surfaces.cli import explaining, graph_dry_run, live, session, wording
 from cuebook.surfaces.cli.bounding import Terms
-from cuebook.surfaces.cli.dry_run import Shown
 from cuebook.surfaces.cli.inputs import gathered
 from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.plain import say
 from cuebook.surfaces.cli.playbooks import Playbook
+from cuebook.surfaces.cli.rehearsing import Shown
 from cuebook.surfaces.cli.touching import Reached, reached
 from cuebook.surfaces.cli.workflows import edge_words, outputs
 from cuebook.surfaces.wiring import Wiring

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from cuebook.config import Config, load
+from cuebook.dialects import registry
 from cuebook.dialects.options import Option
 from cuebook.kernel.errors import BadInput
 from cuebook.surfaces.cli import completion
@@ -130,10 +131,24 @@ def changed_values(given: tuple[str, ...]) -> dict[str, str]:
     return values
 
 
+LARGEST = 50_000_000
+"""Bytes of a file that is no playbook."""
+
+
+class NotText(BadInput):
+    """The file is no UTF-8 text."""
+
+    code = "not_text"
+
+    def __init__(self, where: str, line: int) -> None:
+        super().__init__(f"{where}:{line}: this is not UTF-8 text.", fix="Save it as UTF-8.")
+        self.line = line
+
+
 def value_of(flag: str, value: str) -> str:
     """A value as it was written, or what it refers to: `@file`, or `-` for stdin. `@@` stands for one `@`."""
     if value == "-":
-        return _decoded(flag, "stdin", sys.stdin.buffer.read())
+        return _text(flag, "stdin", sys.stdin.buffer.read(LARGEST + 1))
     if value.startswith("@@"):
         return value[1:]
     if not value.startswith("@"):
@@ -143,10 +158,22 @@ def value_of(flag: str, value: str) -> str:
 
 def read_text(path: str, flag: str = "") -> str:
     """A text file, or one clear line about why it cannot be read."""
+    return _text(flag, path, _read(path, flag, LARGEST))
+
+
+def read_playbook(path: str) -> str:
+    """A playbook's text, or stdin's for `-`. Of one that is too large, as much as it takes to say so."""
+    name = "stdin" if path == "-" else path
+    data = sys.stdin.buffer.read(registry.LARGEST + 1) if path == "-" else _read(path, "", registry.LARGEST)
+    return _decoded("", name, data, registry.text_of)
+
+
+def _read(path: str, flag: str, most: int) -> bytes:
+    """No more than a byte too much: a file may be larger than the memory, or have no end."""
     prefix = f"{flag}: " if flag else ""
     try:
         with open(path, "rb") as file:
-            data = file.read()
+            return file.read(most + 1)
     except FileNotFoundError:
         raise BadInput(f"{prefix}There is no file {path}.", fix="Check the path.") from None
     except IsADirectoryError:
@@ -154,16 +181,21 @@ def read_text(path: str, flag: str = "") -> str:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise BadInput(f"{prefix}{path} cannot be read: {why}.", fix="Check the path and its permissions.") from None
-    return _decoded(flag, path, data)
 
 
-def _decoded(flag: str, path: str, data: bytes) -> str:
+def _text(flag: str, path: str, data: bytes) -> str:
+    if len(data) > LARGEST:
+        prefix = f"{flag}: " if flag else ""
+        raise BadInput(f"{prefix}{path} has more than {LARGEST:,} bytes.", fix="Give a shorter one.")
+    return _decoded(flag, path, data, bytes.decode)
+
+
+def _decoded(flag: str, path: str, data: bytes, decode: Callable[[bytes], str]) -> str:
     try:
-        return data.decode()
+        return decode(data)
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        prefix = f"{flag}: " if flag else ""
-        raise BadInput(f"{prefix}{path}:{line}: this is not UTF-8 text.", fix="Save it as UTF-8.") from None
+        raise NotText(f"{flag}: {path}" if flag else path, line) from None
 
 
 def steps_named(given: str | None) -> tuple[str, ...]:

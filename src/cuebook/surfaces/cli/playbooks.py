@@ -31,7 +31,7 @@ class Playbook:
     def __init__(self, path: str) -> None:
         self.path = path
         self.name = os.path.basename(path)
-        self.text = options.read_text(path)
+        self.text = options.read_playbook(path)
         self.dialect: Dialect = registry.detect(self.text, self.name)
         self.document = self.dialect.parse(self.text, path)
 

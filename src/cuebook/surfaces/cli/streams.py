@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import IO
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
 def prepare() -> None:
@@ -21,13 +24,10 @@ def prepare() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def loss() -> str:
-    """Why what was said on stdout did not arrive; empty where it did."""
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        silence(sys.stdout)
-        return error.strerror or str(error)
+def loss(error: Exception) -> str:
+    """Why the output did not arrive; empty where the error is about something else, such as a file, which it names."""
+    if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
+        return os.strerror(error.errno)
     return ""
 
 

@@ -49,9 +49,9 @@ def test_command(given: Given) -> int:
     printer = _Json() if given["as_json"] else _Lines(color=_colored(given))
     began, clock = time.time(), time.perf_counter()
     results = asyncio.run(_run(chosen, printer, _real() if given["record"] else None))
+    printer.end(results, time.perf_counter() - clock)
     if given["junit"]:
         _write(given["junit"], report(results, began))
-    printer.end(results, time.perf_counter() - clock)
     return 0 if all(ran.passed for ran in results) else 1
 
 

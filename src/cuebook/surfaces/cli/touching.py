@@ -19,7 +19,7 @@ from cuebook.kernel.run import Settings
 from cuebook.performers.mcp import McpServer
 from cuebook.performers.sources import SourcePerformer
 from cuebook.performers.tools import Toolbox
-from cuebook.surfaces.cli.dry_run import Rehearsal, Shown, Ways
+from cuebook.surfaces.cli.rehearsing import Rehearsal, Shown, Ways
 from cuebook.surfaces.wiring import Wiring
 
 Decide = Callable[[Action], Ruling]

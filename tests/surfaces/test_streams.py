@@ -1,0 +1,85 @@
+"""Streams that a shell has closed, a full disk, a pipe that nobody reads: no defect, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from tests.surfaces.desk import Desk, finished
+
+LONG = "# Long\n\n" + "".join(f"## STEP {n}: Do\n\n{'Word ' * 300}\n\n" for n in range(1, 101))
+
+
+def _closed(number: int) -> Callable[[], None]:
+    return lambda: os.close(number)
+
+
+def _full(number: int) -> Callable[[], None]:
+    def fill() -> None:
+        os.dup2(os.open("/dev/full", os.O_WRONLY), number)
+
+    return fill
+
+
+@pytest.mark.parametrize("args", [["validate", "tea.md"], ["parse", "tea.md", "--json"], ["--help"], ["--version"]])
+def test_a_closed_output_is_no_defect(bare_desk: Desk, args: list[str]) -> None:
+    ran = finished(bare_desk.begin(*args, before=_closed(1)))
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+
+
+def test_the_exit_code_tells_what_nobody_sees(bare_desk: Desk) -> None:
+    bare_desk.write("bad.md", "# Bad\n")
+    assert finished(bare_desk.begin("validate", "bad.md", before=_closed(1))).code == 2
+    assert finished(bare_desk.begin("parse", "bad.md", before=_closed(2))).code == 2
+
+
+def test_a_run_with_closed_streams_is_kept_as_any_other(desk: Desk) -> None:
+    def all_closed() -> None:
+        os.closerange(0, 3)
+
+    ran = finished(desk.begin("run", "tea.md", "--kind", "black", before=all_closed))
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    (row,) = desk.call("runs", "--json").object
+    assert row["status"] == "completed"
+    assert desk.call("verify", row["run"]).code == 0
+
+
+def test_progress_that_nobody_wants_is_not_mixed_into_the_output(desk: Desk) -> None:
+    ran = finished(desk.begin("run", "tea.md", before=_closed(2)))
+    assert (ran.code, ran.out) == (0, "Reply number 3.\n")
+
+
+def test_a_closed_stdin_is_an_empty_one(bare_desk: Desk) -> None:
+    ran = finished(bare_desk.begin("parse", "-", before=_closed(0)))
+    assert (ran.code, ran.err) == (2, "cuebook: stdin: Document is empty. Write a title and a step.\n")
+
+
+@pytest.mark.parametrize(
+    "args", [["validate", "tea.md"], ["parse", "tea.md", "--json"], ["run", "long.md", "--dry-run"], ["--help"]]
+)
+def test_a_full_disk_is_said(bare_desk: Desk, args: list[str]) -> None:
+    bare_desk.write("long.md", LONG)
+    ran = finished(bare_desk.begin(*args, before=_full(1)))
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "cuebook: the output cannot be written: No space left on device. Send it somewhere else.\n"
+
+
+def test_a_complaint_that_nobody_can_read_changes_no_exit_code(bare_desk: Desk) -> None:
+    assert finished(bare_desk.begin("parse", "nothing.md", before=_full(2))).code == 2
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["run", "long.md", "--dry-run"], ["parse", "long.md", "--json"], ["run", "long.md", "--dry-run", "--json"]],
+)
+def test_whoever_has_seen_enough_may_leave(bare_desk: Desk, args: list[str]) -> None:
+    bare_desk.write("long.md", LONG)
+    process = bare_desk.begin(*args)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert len(os.read(process.stdout.fileno(), 10)) == 10
+    process.stdout.close()
+    assert (process.wait(60), process.stderr.read()) == (0, "")
+    process.stderr.close()
