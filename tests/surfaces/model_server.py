@@ -20,6 +20,8 @@ class ModelServer:
         """Why replies end."""
         self.hold_at: int | None = None
         """The request, counted from 1, whose reply stops after its first word until it is released."""
+        self.drop_at: int | None = None
+        """The request, counted from 1, whose reply breaks off after its first word."""
         self.holding = threading.Event()
         self._release = threading.Event()
         outer = self
@@ -66,7 +68,7 @@ class ModelServer:
             if isinstance(reply, int):
                 self._refuse(handler, reply)
             else:
-                self._stream(handler, reply, hold=number == self.hold_at)
+                self._stream(handler, reply, hold=number == self.hold_at, drop=number == self.drop_at)
         except OSError:
             pass  # the client went away, which some tests are about
 
@@ -78,7 +80,7 @@ class ModelServer:
         handler.end_headers()
         handler.wfile.write(body)
 
-    def _stream(self, handler: BaseHTTPRequestHandler, reply: str, *, hold: bool) -> None:
+    def _stream(self, handler: BaseHTTPRequestHandler, reply: str, *, hold: bool, drop: bool) -> None:
         handler.send_response(200)
         handler.send_header("content-type", "text/event-stream")
         handler.send_header("connection", "close")
@@ -88,6 +90,8 @@ class ModelServer:
         if hold:
             self.holding.set()
             self._release.wait(30)
+        if drop:
+            return
         if rest:
             self._send(handler, _delta(content=f" {rest}"))
         self._send(handler, _delta(finish=self.finish))

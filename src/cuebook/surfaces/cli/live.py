@@ -165,9 +165,11 @@ class Published:
         """A reply that comes from the journal, where no one saw it stream, is one piece of text."""
         if isinstance(event, TextChunk):
             self._streamed.add(event.step)
-        elif isinstance(event, Entry) and isinstance(event.event, ModelAsked):
+        elif isinstance(event, TextReset):
+            self._streamed.discard(event.step)
+        elif isinstance(event.event, ModelAsked):
             self._streamed.discard(event.place.step)
-        elif isinstance(event, Entry) and isinstance(event.event, Performed):
+        elif isinstance(event.event, Performed):
             outcome, step = event.event.outcome, event.place.step
             text = outcome.text[: outcome.released] if isinstance(outcome, Reply) else ""
             if text and step not in self._streamed:
@@ -228,7 +230,8 @@ def summary(view: RunView) -> list[tuple[str, str]]:
         if wait.expires is not None and wait.kind in ASKED:
             lines.append(("until", wording.moment(wait.expires)))
     lines += [
-        ("steps", wording.steps_done(view.steps)),
+        ("steps", f"{row.totals.steps_done} of {len(view.steps)}"),
+        *([("artifact", view.artifact.type)] if view.artifact is not None and view.artifact.type else []),
         ("model", row.model),
         ("tokens", wording.tokens_of(row.totals)),
         ("cost", wording.cost_of(row.totals)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from cuebook.dialects import registry
 from cuebook.dialects.options import COMMON
 from cuebook.kernel.run import RunRow
 from cuebook.service import Service
-from cuebook.surfaces.cli import dry_run, options, session
+from cuebook.surfaces.cli import dry_run, live, options, session
 from cuebook.surfaces.cli.answers import Source, gathered_answers, labels_of
 from cuebook.surfaces.cli.inputs import gathered
 from cuebook.surfaces.cli.options import Given
@@ -53,9 +54,20 @@ def start(given: Given, playbook: Playbook) -> int:
     settings = msgspec.structs.replace(wiring.settings(breakpoints, folder=Path(playbook.folder)), **chosen)
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
-        return await service.start(playbook.text, playbook.name, inputs, settings)
+        row = await service.start(playbook.text, playbook.name, inputs, settings)
+        if given["as_events"]:
+            await _show_beginning(service, row)
+        return row
 
     return session.in_foreground(given, act, create=True, wiring=wiring)
+
+
+async def _show_beginning(service: Service, row: RunRow) -> None:
+    """What is in the journal before anything drives the run: whoever reads the events has all of them."""
+    published = live.Published(row.dialect)
+    async for entry in service.engine.entries(row.id):
+        sys.stdout.write(live.json_line(published.object_of(entry)))
+    sys.stdout.flush()
 
 
 run_command = PlaybookCommand("run", OPTIONS, HELP, "Run {title}.", start)
