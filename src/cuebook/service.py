@@ -143,8 +143,9 @@ class Service(Administration):
         if visit is not None:
             known = [s for s in known if s.visit == visit]
         if not known:
-            reached = ", ".join(dict.fromkeys(s.label for s in await self.store.steps(parent.id) if s.seq)) or "none"
-            raise BadInput(f"Run {parent.id} has not reached step {step}.", fix=f"Steps it has reached: {reached}.")
+            reached = ", ".join(s.name for s in await self.store.steps(parent.id) if s.seq) or "none"
+            name = step if visit is None else f"{step}#{visit}"
+            raise BadInput(f"Run {parent.id} has not reached step {name}.", fix=f"Steps it has reached: {reached}.")
         await self._check_rate(who)
         row = self._row(parent.dialect, parent.interpreter, parent.playbook, parent.name, who)
         row.parent = parent.id

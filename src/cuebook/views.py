@@ -8,12 +8,14 @@ from typing import Any
 import msgspec
 
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import Reply
+from cuebook.kernel.effects import Reply, Resumed
 from cuebook.kernel.events import (
     ArtifactMade,
+    Forked,
     ModelAsked,
     Noted,
     Performed,
+    RunStarted,
     TextChunk,
     TextReset,
     ValueSet,
@@ -23,6 +25,20 @@ from cuebook.kernel.events import (
 )
 from cuebook.kernel.journal import Entry, Place
 from cuebook.kernel.run import RunRow, StepRow, WaitRow
+
+ARTIFACT_FILES: dict[str, tuple[str, str]] = {
+    "": (".md", "text/markdown"),
+    "markdown": (".md", "text/markdown"),
+    "json": (".json", "application/json"),
+    "chartjs": (".json", "application/json"),
+    "mermaid": (".mmd", "text/plain"),
+    "html_css": (".html", "text/html"),
+    "javascript": (".js", "text/plain"),
+    "typescript": (".ts", "text/plain"),
+}
+"""How an artifact of each type is kept in a file: the end of its name, and its content type. One without a type is
+kept as Markdown.
+"""
 
 
 class RunView(msgspec.Struct, frozen=True):
@@ -38,6 +54,10 @@ class RunView(msgspec.Struct, frozen=True):
     result: Any
     notes: dict[str, list[str]] = {}
     """What is to be known of each step besides its output, by label: warnings, and who decided what."""
+    inputs: dict[str, Any] = {}
+    """Those it has by now: a fork or a resumption may have changed some."""
+    changed_inputs: frozenset[str] = frozenset()
+    """Those that were changed. The program tells them among its values too."""
 
 
 def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: Iterable[Entry]) -> RunView:
@@ -47,9 +67,23 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
     result: Any = None
     notes: dict[str, list[str]] = {}
     asked: dict[str, str] = {}
+    inputs: dict[str, Any] = {}
+    changed: set[str] = set()
+
+    def change(given: Mapping[str, Any]) -> None:
+        own = {name: value for name, value in given.items() if name in inputs}
+        inputs.update(own)
+        changed.update(own)
+
     for entry in entries:
         event = entry.event
         match event:
+            case RunStarted():
+                inputs.update(event.inputs)
+            case Forked():
+                change(event.values)
+            case Performed(outcome=Resumed(overrides=overrides)):
+                change(overrides)
             case Warned():
                 notes.setdefault(entry.place.step, []).append(f"warning: {event.message}")
             case WaitOpened(kind="approval"):
@@ -67,7 +101,8 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
                 if output is not None:
                     outputs[entry.place.step] = output
                 result = getattr(event, "result", result)
-    return RunView(row, _at_breakpoints(steps, waits), waits, values, outputs, artifact, result, notes)
+    shown = _at_breakpoints(steps, waits)
+    return RunView(row, shown, waits, values, outputs, artifact, result, notes, inputs, frozenset(changed))
 
 
 def route_words(data: Mapping[str, Any]) -> str:

@@ -23,6 +23,8 @@ class ModelServer:
         """Why replies end."""
         self.hold_at: int | None = None
         """The request, counted from 1, whose reply stops after its first word until it is released."""
+        self.drop_at: int | None = None
+        """The request, counted from 1, whose reply breaks off after its first word."""
         self.holding = threading.Event()
         self._release = threading.Event()
         outer = self
@@ -73,7 +75,7 @@ class ModelServer:
             elif isinstance(reply, dict):
                 self._call(handler, reply)
             else:
-                self._stream(handler, reply, hold=number == self.hold_at)
+                self._stream(handler, reply, hold=number == self.hold_at, drop=number == self.drop_at)
         except OSError:
             pass  # the client went away, which some tests are about
 
@@ -104,13 +106,15 @@ class ModelServer:
         self._send(handler, {**_delta(), "choices": [], "usage": counts})
         handler.wfile.write(b"data: [DONE]\n\n")
 
-    def _stream(self, handler: BaseHTTPRequestHandler, reply: str, *, hold: bool) -> None:
+    def _stream(self, handler: BaseHTTPRequestHandler, reply: str, *, hold: bool, drop: bool) -> None:
         self._begin(handler)
         first, _, rest = reply.partition(" ")
         self._send(handler, _delta(content=first))
         if hold:
             self.holding.set()
             self._release.wait(30)
+        if drop:
+            return
         if rest:
             self._send(handler, _delta(content=f" {rest}"))
         self._end(handler, self.finish)

@@ -21,7 +21,7 @@ from tests.surfaces.desk import Desk
 
 CTRL_C, CTRL_D = "\x03", "\x04"
 _PATIENCE = 30.0
-_PIECE = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|\x1b.|[\r\n]|[^\x1b\r\n]", re.DOTALL)
+_PIECE = re.compile(r"\x1b\[\??([0-9;]*)([A-Za-z])|\x1b.|[\r\n\b]|[^\x1b\r\n]", re.DOTALL)
 
 
 class Screen:
@@ -38,6 +38,8 @@ class Screen:
                 self._control(found[2], int(found[1].split(";")[0] or 0) if found[1] else 0)
             elif found[0] == "\r":
                 self.column = 0
+            elif found[0] == "\b":
+                self.column = max(0, self.column - 1)
             elif found[0] == "\n":
                 self._down()
             elif not found[0].startswith("\x1b"):
@@ -91,17 +93,19 @@ class Sitting:
         own: bool = True,
         background: bool = False,
         out: Path | None = None,
+        then: str = "",
         **environ: str,
     ) -> None:
-        """`own`: whether keys of the terminal reach it; `out` is where stdout goes instead."""
+        """`own`: whether keys of the terminal reach it; `out` is where stdout goes instead, `then` what a shell does after it."""
         self._ours, theirs = pty.openpty()
         self.raw = ""
         self._screen = Screen(width)
         self._changed = threading.Condition()
         self._ended = False
         made = {**desk.environ, "TERM": "xterm-256color", "COLUMNS": str(width), "LINES": "24", **environ}
+        command = [sys.executable, "-m", "cuebook", *args]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "cuebook", *args],
+            ["sh", "-c", f'"$@"; {then}', "sh", *command] if then else command,
             cwd=desk.work,
             env=made,
             stdin=theirs,

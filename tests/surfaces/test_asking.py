@@ -252,6 +252,82 @@ def test_without_a_person_the_answers_that_fit_are_told(letter: Desk) -> None:
     assert (again.code, f"next: cuebook answer {run} yes|no" in again.err) == (3, True)
 
 
+# --- what is typed and pasted -----------------------------------------------------------------------------
+
+ONE = '# One\n\n## STEP 1: A\n\n@elicit(input, "What?")\n'
+PASTE, PASTED = "\x1b[200~", "\x1b[201~"
+
+
+def test_a_long_answer_is_kept_whole(desk: Desk) -> None:
+    desk.write("one.md", ONE)
+    text = "0123456789" * 2_000
+    with Sitting(desk, "run", "one.md") as sitting:
+        sitting.until("Your answer")
+        sitting.type(f"{text}\n")
+        assert sitting.ended() == 0
+    assert the_run(desk)["output"] == text
+
+
+def test_a_text_that_is_pasted_is_one_answer(desk: Desk) -> None:
+    desk.write("one.md", ONE)
+    with Sitting(desk, "run", "one.md") as sitting:
+        sitting.until("Your answer")
+        assert "\x1b[?2004h" in sitting.raw
+        sitting.type(f"Dear {PASTE}you,\rhow are you?\r{PASTED}")
+        sitting.until("how are you?")
+        sitting.type("Me\n")
+        assert sitting.ended() == 0
+        assert sitting.raw.rindex("\x1b[?2004l") > sitting.raw.rindex("\x1b[?2004h")
+    assert the_run(desk)["output"] == "Dear you,\nhow are you?\nMe"
+
+
+def test_what_is_left_of_a_paste_is_not_for_the_shell(desk: Desk) -> None:
+    desk.write("one.md", ONE)
+    with Sitting(desk, "run", "one.md", then='echo Shell; read -r it; echo "Got <$it>"', TERM="dumb") as sitting:
+        sitting.until("Your answer")
+        assert "2004" not in sitting.raw
+        sitting.type("first\necho second\necho third\n")
+        sitting.until("Shell")
+        sitting.type("mine\n")
+        sitting.until("Got <mine>")
+        sitting.ended()
+    assert the_run(desk)["output"] == "first"
+
+
+def test_the_usual_keys_erase(desk: Desk) -> None:
+    desk.write("one.md", ONE)
+    with Sitting(desk, "run", "one.md") as sitting:
+        sitting.until("Your answer")
+        sitting.type("nonsense\x15two wrong words\x17\x17\x17one\x7f\x7f漢字\x7f\n")
+        assert sitting.ended() == 0
+        assert "Your answer (Ctrl-D: later): o漢\n" in "\n".join(line.rstrip() for line in sitting.text.splitlines())
+    assert the_run(desk)["output"] == "o漢"
+
+
+@pytest.mark.parametrize("key", ["\x1b", "\x1b[", "\x1bO", "\x1bOP", "\x1b[1;5C", "\x1bb"])
+def test_no_key_hides_the_end_of_a_line(desk: Desk, key: str) -> None:
+    desk.write("one.md", ONE)
+    with Sitting(desk, "run", "one.md") as sitting:
+        sitting.until("Your answer")
+        sitting.type(f"a{key}\n")
+        sitting.until("cannot be used here")
+        sitting.type("b\n")
+        assert sitting.ended() == 0
+    assert the_run(desk)["output"] == "b"
+
+
+def test_a_run_that_is_taken_up_within_a_step_says_which(desk: Desk) -> None:
+    desk.write("two.md", ONE + '\n## STEP 2: B\n\n@elicit(input, "And?")\n')
+    run = desk.call("run", "two.md", "--json").object["run"]
+    with Sitting(desk, "resume", run) as sitting:
+        sitting.until("Your answer")
+        sitting.type("x\n")
+        sitting.until("And?")
+        assert "Step 1 of 2  A" in sitting.text
+        sitting.type(CTRL_D)
+        assert sitting.ended() == 3
+
+
 # --- approvals --------------------------------------------------------------------------------------------
 
 

@@ -23,11 +23,24 @@ def test_a_fork_differs_from_its_step_on(desk: Desk, server: ModelServer) -> Non
     lines = ran.out.splitlines()
     assert lines[0].startswith(f"- run {first}: tea.md, completed, test/echo-1, started ")
     assert lines[1].endswith(f", forked from {first}")
-    assert "values:\n  - kind: (none)\n  + kind: black\n" in ran.out
+    assert "inputs:\n  - kind: green\n  + kind: black\n" in ran.out
+    assert "values:" not in ran.out
     assert "  1 Choose: the same" in ran.out
     assert "  2 Brew:\n    - completed, 10 tokens in, 5 out, cost unknown\n" in ran.out
     assert "       Hot.\n      -For a minute.\n      +For an hour.\n" in ran.out
     assert "  3 Serve: the same" in ran.out
+
+
+def test_an_input_that_was_changed_on_the_way_is_compared_as_it_is_now(desk: Desk) -> None:
+    first, black = run(desk, "--kind", "green"), run(desk, "--kind", "black")
+    forked = desk.call("fork", first, "1", "--set", "kind=black", "--json").object["run"]
+    paused = run(desk, "--break", "1")
+    assert desk.call("resume", paused, "--set", "kind=black").code == 0
+    for changed in (forked, paused):
+        same = desk.call("diff", black, changed, "--json").object
+        assert (same["inputs"], same["values"]) == ({}, {})
+        other = desk.call("diff", first, changed, "--json").object
+        assert (other["inputs"], other["values"]) == ({"kind": ["green", "black"]}, {})
 
 
 def test_inputs_statuses_and_playbooks_are_compared(desk: Desk, server: ModelServer) -> None:

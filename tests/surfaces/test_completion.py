@@ -115,6 +115,17 @@ def test_values_come_quoted_to_bash(desk: Desk) -> None:
     found = offered(desk, "run", "paint.md", "--color", "", shell="bash")
     assert found == ["sky\\ blue", "rose", "\\$HOME\\;touch\\ owned"]
     assert offered(desk, "run", "paint.md", "--color", "=", "sk", shell="bash") == ["sky\\ blue"]
+    assert offered(desk, "run", "paint.md", "--color", "=", shell="bash")[:2] == ["sky\\ blue", "rose"]
+
+
+def test_bash_gets_only_what_follows_the_equals_sign(desk: Desk) -> None:
+    """It has made words of their own of what stands before it."""
+    desk.write("asking.md", ASKING)
+    line = ("run", "asking.md", "--answer")
+    assert offered(desk, *line, "1", "=", "r", shell="bash") == ["rose"]
+    assert offered(desk, *line, "1", "=", shell="bash") == ["sky\\ blue", "rose"]
+    assert offered(desk, *line, "=", "1", "=", "r", shell="bash") == ["rose"]
+    assert offered(desk, *line, "1=r", shell="bash") == ["1=rose"]
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_a_pause_that_nobody_ended_expires(desk: Desk) -> None:
     assert (ran.code, ran.object["status"]) == (5, "expired")
     assert [step["status"] for step in ran.object["steps"]] == ["completed", "skipped", "skipped"]
     refused = desk.call("resume", ran.object["run"])
-    assert (refused.code, f"`cuebook retry {ran.object['run']}`" in refused.err) == (2, True)
+    assert (refused.code, f"cuebook retry {ran.object['run']}" in refused.err) == (5, True)
 
 
 ASKING = """\
@@ -181,3 +181,23 @@ def test_a_run_is_named_by_enough_of_its_id(desk: Desk) -> None:
     assert desk.call("show", run[:4]).code == 0
     unknown = desk.call("show", "0000")
     assert (unknown.code, unknown.err) == (2, "cuebook: There is no run 0000. `cuebook runs` lists them.\n")
+
+
+TWICE = "# T\n\n## STEP 1: First\n\nOne.\n\n## STEP 1: Second\n\nTwo.\n\n## STEP 2: End\n\nThree.\n"
+
+
+def test_a_step_number_that_is_there_twice_is_told_apart(desk: Desk, server: ModelServer) -> None:
+    desk.write("twice.md", TWICE)
+    run = desk.call("run", "twice.md", "--json").object["run"]
+    for step, prompts in (("1#1", ["One.", "Two.", "Three."]), ("1#2", ["Two.", "Three."])):
+        before = len(server.prompts)
+        ran = desk.call("restart", run, step)
+        assert (ran.code, "times" in ran.err) == (0, False)
+        assert server.prompts[before:] == prompts
+    before = len(server.prompts)
+    ran = desk.call("fork", run, "1")
+    assert "step 1 is there 2 times: this is the last, 1#2. 1#1 is the first." in ran.err
+    assert server.prompts[before:] == ["Two.", "Three."]
+    refused = desk.call("restart", run, "1#3")
+    assert refused.code == 2
+    assert "has not reached step 1#3. Steps it has reached: 1, 1#2, 2." in refused.err

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import cuebook
+from cuebook.dialects.markdown.check import check
 from cuebook.dialects.markdown.parse import parse
 from cuebook.testing import MemoryStore, ScriptedModel
 from tests.surfaces.desk import Desk
@@ -47,6 +48,15 @@ def test_a_part_of_a_playbook_is_read_as_it_is_meant(part: Block) -> None:
     (step,) = parse(f"# Reply\n\n{part.text.replace('STEP 3', 'STEP 1')}", "guide").steps
     assert step.prompt or step.tool
     assert "@" not in step.content
+
+
+def test_the_parts_go_into_the_playbook_that_was_saved_last() -> None:
+    """The guide has its readers change a step and add one, and what they have then is without fault."""
+    changed, added = PARTS
+    saved = next(one.text for one in reversed(PLAYBOOKS) if one.line < changed.line)
+    told = "## STEP 3: Answer\n\nA customer wrote:\n\n{{message}}\n"
+    assert saved.count(told) == 1
+    assert check(f"{saved.replace(told, changed.text)}\n{added.text}", "reply.playbook.md") == []
 
 
 @each

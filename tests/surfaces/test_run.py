@@ -6,8 +6,30 @@ import json
 
 import pytest
 
-from tests.surfaces.desk import Desk
+from cuebook.dialects.markdown.model import ARTIFACT_TYPES
+from cuebook.views import ARTIFACT_FILES
+from tests.surfaces.desk import TEA, Desk
 from tests.surfaces.model_server import ModelServer
+
+BRANCHED = """\
+# Tea
+
+## STEP 1: Choose
+
+Choose.
+
+## STEP 2: Brew
+
+```if milk == ""```
+
+Brew.
+
+```endif```
+
+## STEP 3: Serve
+
+Serve it.
+"""
 
 
 def test_results_go_to_stdout_and_progress_to_stderr(desk: Desk, server: ModelServer) -> None:
@@ -70,12 +92,60 @@ def test_events_are_lines_of_json(desk: Desk) -> None:
     ran = desk.call("run", "tea.md", "--events")
     kinds = [event["event"] for event in ran.events]
     assert ran.code == 0
-    assert kinds[0] in ("RunStarted", "Driven", "Planned")
+    assert kinds[0] == "RunStarted"
     assert kinds[-1] == "RunFinished"
     assert kinds.count("StepFinished") == 3
     chunks = [event for event in ran.events if event["event"] == "TextChunk"]
     assert "".join(chunk["data"]["text"] for chunk in chunks if chunk["data"]["step"] == "1") == "Reply number 1."
     assert all(event["id"] and event["run"] for event in ran.events)
+
+
+def test_events_as_they_happen_are_those_that_are_told_later(desk: Desk) -> None:
+    live = [event for event in desk.call("run", "tea.md", "--events").events if event["event"] != "TextChunk"]
+    ours = ("id", "run", "at", "event", "place", "data")
+    later = desk.call("events", live[0]["run"], "--json").events
+    assert [{name: event[name] for name in ours} for event in live] == [
+        {name: event[name] for name in ours} for event in later
+    ]
+
+
+def test_a_reply_that_begins_again_takes_back_its_content(desk: Desk, server: ModelServer) -> None:
+    server.replies = ["Lost words.", "Sencha it is.", "Hot.", "Served."]
+    server.drop_at = 1
+    ran = desk.call("run", "tea.md", "--events")
+    assert ran.code == 0
+    named = [event for event in ran.events if event.get("step") == "1" and event.get("type") in ("content", "reset")]
+    assert [event["type"] for event in named][:2] == ["content", "reset"]
+    kept = ""
+    for event in named:
+        kept = "" if event["type"] == "reset" else kept + event["content"]
+    assert kept == "Sencha it is."
+
+
+def test_the_type_of_the_artifact_is_shown(desk: Desk) -> None:
+    desk.write("typed.md", TEA + "\n## ARTIFACTS\n\ntype: mermaid\n")
+    ran = desk.call("run", "typed.md", "--json")
+    typed = {"type": "mermaid", "suffix": ".mmd", "content_type": "text/plain"}
+    assert ran.object["artifact"] == typed
+    assert "\nartifact: mermaid\n" in ran.err
+    assert desk.call("show", ran.object["run"], "--json").object["artifact"] == typed
+    assert "\nartifact:   mermaid\n" in desk.call("show", ran.object["run"]).out
+    untyped = desk.call("run", "tea.md", "--json")
+    assert untyped.object["artifact"] == {"type": None, "suffix": ".md", "content_type": "text/markdown"}
+    assert "artifact:" not in untyped.err
+    waiting = desk.call("run", "tea.md", "--break", "1", "--json")
+    assert waiting.object["artifact"] is None
+
+
+def test_every_type_of_artifact_has_a_file() -> None:
+    assert set(ARTIFACT_FILES) == {"", *ARTIFACT_TYPES}
+
+
+def test_a_step_with_a_breakpoint_behind_it_is_done(desk: Desk) -> None:
+    desk.write("branch.md", BRANCHED)
+    ran = desk.call("run", "branch.md", "--break", "2")
+    assert "\nsteps: 3 of 4\n" in ran.err
+    assert "  3/3  " in desk.call("runs").out
 
 
 def test_events_carry_the_names_of_the_format(desk: Desk, server: ModelServer) -> None:

@@ -84,6 +84,18 @@ def test_the_state_is_exported_wherever_the_run_stands(desk: Desk, server: Model
     assert (state_of(desk, failed)["status"], state_of(desk, failed)["step_outputs"]) == ("failed", {})
 
 
+def test_a_run_that_waits_for_an_approval_is_paused_and_says_for_what(desk: Desk) -> None:
+    tool = '@tool(builtin, Write, {"path": "tea.txt", "content": "Sencha"})'
+    desk.write("book.md", f"# Tea\n\n## STEP 1: Write\n\n{tool}\n")
+    waiting = desk.call("run", "book.md", "--json").object
+    assert waiting["status"] == "awaiting_approval"
+    state = state_of(desk, waiting["run"])
+    assert (state["status"], state["paused_at_step"], state["waiting_for"]) == ("paused", 1, "approval")
+    desk.call("decide", waiting["run"], "approve")
+    done = state_of(desk, waiting["run"])
+    assert (done["status"], done["waiting_for"]) == ("completed", None)
+
+
 def test_a_run_whose_dialect_has_no_such_state_says_so(bare_desk: Desk) -> None:
     def program(state: Any) -> Program[Any]:
         return 1

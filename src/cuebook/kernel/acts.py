@@ -45,7 +45,6 @@ from cuebook.kernel.events import (
     StepFinished,
     TextChunk,
     TextReset,
-    WaitClosed,
     Warned,
 )
 from cuebook.kernel.journal import Key, Place, outcome_from, plain
@@ -110,7 +109,7 @@ async def _ask_human(driver: Driver, line: Line, key: Key, effect: AskHuman) -> 
     )
     if closed.how == "answered":
         return await driver.record(key, effect.fingerprint, Answer(str(closed.answer.get("value", "")), closed.by))
-    return await driver.record(key, effect.fingerprint, _unanswered(closed, "The question was not answered in time."))
+    return await driver.record(key, effect.fingerprint, unanswered(closed.how, "question"))
 
 
 async def _breakpoint(driver: Driver, line: Line, key: Key, effect: Breakpoint) -> Acted:
@@ -124,7 +123,7 @@ async def _breakpoint(driver: Driver, line: Line, key: Key, effect: Breakpoint) 
     closed = await driver.waits.wait(line, key, "breakpoint", prompt, expires_after=driver.settings.pause_expiry)
     if closed.how == "answered":
         return await driver.record(key, effect.fingerprint, Resumed(closed.answer.get("overrides", {}), closed.by))
-    return await driver.record(key, effect.fingerprint, _unanswered(closed, "The pause was not ended in time."))
+    return await driver.record(key, effect.fingerprint, unanswered(closed.how, "breakpoint"))
 
 
 async def _wait_for(driver: Driver, line: Line, key: Key, effect: Wait) -> Acted:
@@ -140,12 +139,14 @@ async def _wait_for(driver: Driver, line: Line, key: Key, effect: Wait) -> Acted
         return await driver.record(key, effect.fingerprint, Message(closed.answer.get("value"), closed.by))
     if closed.how == "expired":
         return await driver.record(key, effect.fingerprint, Elapsed())
-    return await driver.record(key, effect.fingerprint, _unanswered(closed, ""))
+    return await driver.record(key, effect.fingerprint, CANCELLED)
 
 
-def _unanswered(closed: WaitClosed, expired: str) -> Failed:
-    if closed.how == "expired":
-        return Failed("expired", expired, fix="Restart the run from that step.")
+def unanswered(how: str, kind: str) -> Failed:
+    """What comes of a question or a pause that expired or was cancelled."""
+    if how == "expired":
+        words = {"question": "The question was not answered in time.", "breakpoint": "The pause was not ended in time."}
+        return Failed("expired", words[kind], fix="Restart the run from that step.")
     return CANCELLED
 
 

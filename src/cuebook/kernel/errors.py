@@ -59,6 +59,7 @@ class WaitExpired(Refused):
     """This question has expired."""
 
     code = "wait_expired"
+    exit_code = 5
 
 
 class WaitClosed(Refused):

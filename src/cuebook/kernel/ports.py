@@ -270,8 +270,8 @@ class Store(Protocol):
     async def signal(self, signal: Signal) -> None:
         """Puts it into the run's inbox. A cancel also closes the run's open waits, so that no answer comes after."""
 
-    async def expire(self, now: float) -> list[str]:
-        """Marks the waits whose time is over; gives their runs."""
+    async def expire(self, now: float, run: str | None = None) -> list[str]:
+        """Marks the waits whose time is over, of one run or of all; gives their runs."""
 
     async def ready(self, now: float, driver: str) -> list[str]:
         """Runs that something is to be done for: new ones, those with news, those whose driver is gone."""

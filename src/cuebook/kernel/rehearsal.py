@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ from cuebook.kernel.effects import (
 )
 from cuebook.kernel.errors import CuebookError, NonDeterminism
 from cuebook.kernel.events import TOLD, AnyEvent, RunFinished
-from cuebook.kernel.journal import ROOT, Entry, Place, branch_path, plain
+from cuebook.kernel.journal import ROOT, Entry, Key, Place, branch_path, plain
 from cuebook.kernel.replay import ALL, Cursor, Recorded
 from cuebook.kernel.run import RunRow
 
@@ -46,9 +46,11 @@ def rehearse(
     row: RunRow,
     text: str,
     entries: list[Entry],
+    assumed: Mapping[Key, Failed] | None = None,
 ) -> Rehearsal:
+    """With `assumed`, what would follow if effects without an outcome failed like this."""
     recorded = Recorded(entries, row.parent_seq if row.parent else 0, checkpoints=False)
-    stage = _Stage(recorded)
+    stage = _Stage(recorded, assumed or {})
     shown = Rehearsal(complete=True, told=stage.told)
     try:
         shown.result = plain(stage.follow(Cursor(ROOT), programs(row, text, recorded.inputs, recorded.options)(None)))
@@ -80,8 +82,9 @@ def _compare(shown: Rehearsal, finished: RunFinished | None) -> None:
 
 
 class _Stage:
-    def __init__(self, recorded: Recorded) -> None:
+    def __init__(self, recorded: Recorded, assumed: Mapping[Key, Failed]) -> None:
         self.recorded = recorded
+        self.assumed = assumed
         self.effects = 0
         self.told: list[AnyEvent] = []
 
@@ -110,6 +113,8 @@ class _Stage:
         if entry is not None:
             self.effects += 1
             return entry.event.outcome  # type: ignore[union-attr]
+        if key in self.assumed:
+            return self.assumed[key]
         if isinstance(effect, Breakpoint | Checkpoint):
             return Resumed()
         self.recorded.require_spent(cursor.path, f"asks '{effect.fingerprint}' at {Place(*key)}")

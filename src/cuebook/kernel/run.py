@@ -158,6 +158,11 @@ class StepRow(msgspec.Struct, gc=False):
     def key(self) -> tuple[str, str, int]:
         return (self.path, self.label, self.visit)
 
+    @property
+    def name(self) -> str:
+        """What a person calls it: its label, and from the second visit on which one it is."""
+        return self.label if self.visit <= 1 else f"{self.label}#{self.visit}"
+
 
 class WaitRow(msgspec.Struct, kw_only=True):
     """Something a run waits for."""

@@ -140,8 +140,9 @@ class MemoryStore:
                 wait.state = "cancelled"
         held.news = True
 
-    async def expire(self, now: float) -> list[str]:
-        over = [w for w in self._waits.values() if w.state == "open" and w.expires is not None and w.expires <= now]
+    async def expire(self, now: float, run: str | None = None) -> list[str]:
+        mine = [wait for wait in self._waits.values() if run in (None, wait.run)]
+        over = [w for w in mine if w.state == "open" and w.expires is not None and w.expires <= now]
         for wait in over:
             wait.state = "expired"
             self._run(wait.run).news = True

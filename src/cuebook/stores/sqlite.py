@@ -105,10 +105,10 @@ class SqliteStore:
     async def signal(self, signal: Signal) -> None:
         await self._writer.submit(Transaction.signal, signal)
 
-    async def expire(self, now: float) -> list[str]:
+    async def expire(self, now: float, run: str | None = None) -> list[str]:
         if not self._all("SELECT 1 FROM waits WHERE state = 'open' AND expires <= ? LIMIT 1", (now,)):
             return []
-        return await self._writer.submit(Transaction.expire, now)
+        return await self._writer.submit(Transaction.expire, now, run)
 
     async def heartbeat(self, driver: str, now: float) -> None:
         await self._writer.submit(Transaction.heartbeat, driver, now)

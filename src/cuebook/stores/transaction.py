@@ -209,21 +209,19 @@ class Transaction:
                 return True
         return False
 
-    def expire(self, now: float) -> list[str]:
+    def expire(self, now: float, run: str | None) -> list[str]:
         self.flush()
-        runs = [
-            row[0]
-            for row in self._db.execute(
-                "SELECT DISTINCT r.id FROM waits w JOIN runs r ON r.key = w.run WHERE w.state = 'open' AND w.expires <= ?",
-                (now,),
+        over = self._db.execute(
+            "SELECT DISTINCT r.key, r.id FROM waits w JOIN runs r ON r.key = w.run"
+            " WHERE w.state = 'open' AND w.expires <= ? AND (? IS NULL OR r.id = ?)",
+            (now, run, run),
+        ).fetchall()
+        for key, _ in over:
+            self._db.execute("UPDATE runs SET news = 1 WHERE key = ?", (key,))
+            self._db.execute(
+                "UPDATE waits SET state = 'expired' WHERE run = ? AND state = 'open' AND expires <= ?", (key, now)
             )
-        ]
-        self._db.execute(
-            "UPDATE runs SET news = 1 WHERE key IN (SELECT run FROM waits WHERE state = 'open' AND expires <= ?)",
-            (now,),
-        )
-        self._db.execute("UPDATE waits SET state = 'expired' WHERE state = 'open' AND expires <= ?", (now,))
-        return runs
+        return [name for _, name in over]
 
     def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
         self.flush()

@@ -14,7 +14,9 @@ TEN = [
     "execution_id", "playbook_id", "model_id", "system_prompt", "input_values", "step_outputs", "named_outputs",
     "breakpoints", "status", "paused_at_step",
 ]  # fmt: skip
-ADDED = ["schema_version", "source", "source_hash", "elicitation", "expires_at", "branch", "outputs_by_label"]
+ADDED = [
+    "schema_version", "source", "source_hash", "waiting_for", "elicitation", "expires_at", "branch", "outputs_by_label",
+]  # fmt: skip
 
 REVIEW = """\
 # Review
@@ -90,6 +92,7 @@ async def test_a_run_at_a_breakpoint(store: Store) -> None:
         "schema_version": 1,
         "source": REVIEW,
         "source_hash": digest_of(REVIEW),
+        "waiting_for": "breakpoint",
         "elicitation": None,
         "expires_at": None,
         "branch": None,

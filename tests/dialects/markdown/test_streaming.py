@@ -45,5 +45,5 @@ async def test_a_step_that_fails_says_why(store: Store) -> None:
     }
 
 
-def test_a_text_that_begins_again_is_only_ours_to_tell() -> None:
-    assert seed_events(TextReset("run", 1, "1")) == []
+def test_a_text_that_begins_again_takes_back_what_was_shown() -> None:
+    assert seed_events(TextReset("run", 1, "1")) == [{"type": "reset", "step": "1"}]

@@ -139,7 +139,8 @@ async def test_server_errors_are_tried_again_with_growing_waits_and_then_given_u
         failed = await failure_of(providers_at(server.url), sleeper=sleeper, retries=Retries(attempts=3))
     assert sleeper.slept == [1.0, 2.0]
     assert (failed.code, failed.retryable, failed.details["retries"]) == ("model_server_error", True, 2)
-    assert "tried 3 times" in failed.message
+    assert failed.message.endswith(" (tried 3 times).") or failed.message.endswith(" (tried 3 times)")
+    assert ". (tried" not in failed.message
     assert failed.details["status"] == 500
 
 

@@ -119,5 +119,5 @@ def _wanted(declared: DeclaredInput) -> str:
 
 def _fix(missing: list[DeclaredInput]) -> str:
     if not missing:
-        return "Correct them and start again."
+        return "Correct them and try again."
     return f"Give {' '.join(f'--{declared.name} VALUE' for declared in missing)}."

@@ -41,12 +41,13 @@ def pause_state(
         "step_outputs": fold.by_number,
         "named_outputs": fold.named,
         "breakpoints": dict.fromkeys(settings.breakpoints, True),
-        "status": row.status,
+        "status": "paused" if row.status == "awaiting_approval" else row.status,  # the format has no approvals
         "paused_at_step": _number(book, row, wait),
         # --- additions ---
         "schema_version": SCHEMA_VERSION,
         "source": text,
         "source_hash": row.playbook,
+        "waiting_for": wait.kind if wait is not None and row.status in WAITING else None,
         "elicitation": _elicitation(wait),
         "expires_at": _moment(wait.expires) if wait is not None and wait.expires is not None else None,
         "branch": fold.branch(),

@@ -1,6 +1,7 @@
 """The format's own events beside ours: `content` while text arrives, `done` when a step ends, `error` when one fails.
 
-A stream keeps our event on every line and adds these fields where the format has a name for it. Pure.
+A stream keeps our event on every line and adds these fields where the format has a name for it. One name is added to
+the format's: `reset`, for a reply that begins again, since the format has none for taking `content` back. Pure.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ class Publisher:
         """A reply that comes from the journal, where no one saw it stream, is one piece of text."""
         if isinstance(event, TextChunk):
             self._streamed.add(event.step)
-        elif isinstance(event, Entry) and isinstance(event.event, ModelAsked):
+        elif isinstance(event, TextReset):
+            self._streamed.discard(event.step)
+        elif isinstance(event.event, ModelAsked):
             self._streamed.discard(event.place.step)
-        elif isinstance(event, Entry) and isinstance(event.event, Performed):
+        elif isinstance(event.event, Performed):
             outcome, step = event.event.outcome, event.place.step
             text = outcome.text[: outcome.released] if isinstance(outcome, Reply) else ""
             if text and step not in self._streamed:
@@ -41,7 +44,7 @@ def seed_events(event: Entry | TextChunk | TextReset) -> list[dict[str, Any]]:
     if isinstance(event, TextChunk):
         return [{"type": "content", "step": event.step, "content": event.text}]
     if isinstance(event, TextReset):
-        return []
+        return [{"type": "reset", "step": event.step}]
     match event.event:
         case StepFinished() as finished:
             return [_done(finished.label, finished.status, finished.usage, finished.seconds)]

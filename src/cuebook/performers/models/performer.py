@@ -243,13 +243,14 @@ class ModelPerformer:
 
     def _failed(self, error: ModelError, resolved: Resolved, retries: int) -> Failed:
         secrets = self._providers.secrets()
-        tried = f" (tried {retries + 1} times)" if retries else ""
+        words = masked(error.message, secrets)
+        if retries:
+            stop = "." if words.endswith(".") else ""
+            words = f"{words.removesuffix('.')} (tried {retries + 1} times){stop}"
         details: dict[str, object] = {"kind": error.kind, "model": resolved.name, "retries": retries}
         if error.status is not None:
             details["status"] = error.status
-        return Failed(
-            _CODES[error.kind], masked(error.message, secrets) + tried, masked(error.fix), error.retryable, details
-        )
+        return Failed(_CODES[error.kind], words, masked(error.fix), error.retryable, details)
 
 
 def _request(effect: AskModel, settings: Settings, resolved: Resolved, max_tokens: int) -> Request:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import termios
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import IO, Literal
 
@@ -21,6 +20,7 @@ from cuebook.kernel.events import STATUS_OF_WAIT
 from cuebook.kernel.run import WaitRow
 from cuebook.service import Principal, Service
 from cuebook.surfaces.cli import wording
+from cuebook.surfaces.cli.keyboard import Keyboard
 from cuebook.surfaces.cli.live import ASKED
 from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.plain import harmless, has_keys
@@ -53,37 +53,6 @@ def _has_keyboard() -> bool:
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     except OSError:
         return False
-
-
-class Keyboard:
-    """Lines as a terminal gives them: edited by whoever types, and with Ctrl-D as the end."""
-
-    def __init__(self, file: int) -> None:
-        self._file = file
-
-    def forget(self) -> None:
-        """What was typed before a question was seen does not answer it."""
-        termios.tcflush(self._file, termios.TCIFLUSH)
-
-    async def line(self) -> str | None:
-        """The next line; None for Ctrl-D at its beginning, and for a terminal that is gone."""
-        loop = asyncio.get_running_loop()
-        pieces: list[bytes] = []
-        while not pieces or not pieces[-1].endswith(b"\n"):
-            ready = asyncio.Event()
-            loop.add_reader(self._file, ready.set)
-            try:
-                await ready.wait()
-            finally:
-                loop.remove_reader(self._file)
-            try:
-                piece = os.read(self._file, 65536)
-            except OSError:
-                return None
-            if not piece:
-                break
-            pieces.append(piece)
-        return b"".join(pieces).decode(errors="replace").rstrip("\r\n") if pieces else None
 
 
 class Decided(Exception):
@@ -128,6 +97,10 @@ class Asker:
             self._say(str(refused), "red")
             return False
         return True
+
+    def close(self) -> None:
+        """What was typed and not read is for nobody: the shell would take it for a command."""
+        self._keyboard.forget()
 
     # --- one way for each kind of wait ---
 
@@ -198,9 +171,7 @@ class Asker:
     async def _line(self, wait: WaitRow, prompt: str) -> str:
         """What is typed, unless somebody else decides the wait meanwhile."""
         while True:
-            self._screen.write(harmless(prompt))
-            self._screen.flush()
-            typing = asyncio.create_task(self._keyboard.line())
+            typing = asyncio.create_task(self._keyboard.line(prompt))
             try:
                 while not typing.done():
                     await asyncio.wait([typing], timeout=_BETWEEN_LOOKS)
@@ -242,7 +213,7 @@ def asker_for(given: Given, service: Service, who: Principal) -> Asker | None:
     if screen is None or not someone_is_there(given):
         return None
     color = not given.get("no_color") and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return Asker(service, who, Keyboard(sys.stdin.fileno()), screen, color=color)
+    return Asker(service, who, Keyboard(sys.stdin.fileno(), screen), screen, color=color)
 
 
 def _how_to_answer(wait: WaitRow, numbered: bool) -> str:

@@ -9,7 +9,22 @@ from cuebook.service import Service
 from cuebook.surfaces.cli import completion, options, session
 from cuebook.surfaces.cli.continuing import CHANGES, RUN, changes_for, check_model, settings_for
 from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.plain import complain
 from cuebook.surfaces.wiring import Wiring
+
+
+async def step_of(service: Service, row: RunRow, name: str) -> tuple[str, int | None]:
+    """The label and the visit that STEP means. Of several visits it is the last one, which is said."""
+    steps = await service.store.steps(row.id)
+    visits = [step.visit for step in steps if step.label == name and not step.path and step.seq]
+    label, mark, number = name.rpartition("#")
+    if not visits and mark and number.isdecimal():
+        return label, int(number)
+    if len(visits) > 1:
+        first, last = f"{name}#{visits[0]}", f"{name}#{visits[-1]}"
+        complain(f"cuebook: step {name} is there {len(visits)} times: this is the last, {last}. {first} is the first.")
+    return name, None
+
 
 STEP = click.Argument(["step"], shell_complete=completion.steps_of_run)
 
@@ -18,14 +33,16 @@ STEP = click.Argument(["step"], shell_complete=completion.steps_of_run)
 def restart_command(given: Given) -> int:
     """Start a new run that keeps what an old one did before a step.
 
-    The old run stays as it is. The steps before STEP are not done again.
+    The old run stays as it is. The steps before STEP are not done again. Where a number is there more than once, STEP
+    is its last; 1#2 is the second with the number 1.
     """
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
         row = await service.get(given["run"])
         await check_model(wiring, row, {})
         settings = await settings_for(service, wiring, row, given)
-        return await service.get((await service.fork(row.id, given["step"], settings=settings)).id)
+        step, visit = await step_of(service, row, given["step"])
+        return await service.get((await service.fork(row.id, step, visit=visit, settings=settings)).id)
 
     return session.in_foreground(given, act)
 
@@ -38,7 +55,8 @@ def fork_command(given: Given) -> int:
         row = await service.get(given["run"])
         values, settings = await changes_for(service, wiring, row, given)
         await check_model(wiring, row, settings)
-        fork = await service.fork(row.id, given["step"], values=values, settings=settings)
+        step, visit = await step_of(service, row, given["step"])
+        fork = await service.fork(row.id, step, visit=visit, values=values, settings=settings)
         return await service.get(fork.id)
 
     return session.in_foreground(given, act)

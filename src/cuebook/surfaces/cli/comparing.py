@@ -11,8 +11,6 @@ from typing import Any
 import click
 import msgspec
 
-from cuebook.kernel.journal import without_void
-from cuebook.kernel.replay import Recorded
 from cuebook.kernel.run import StepRow, Totals
 from cuebook.service import RunView, Service
 from cuebook.surfaces.cli import completion, live, options, session, wording
@@ -32,9 +30,13 @@ class Side(msgspec.Struct, frozen=True):
     """One of the two runs."""
 
     view: RunView
-    inputs: dict[str, Any]
     text: str
     """The playbook that it ran."""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Those that are no inputs."""
+        return {name: value for name, value in self.view.values.items() if name not in self.view.changed_inputs}
 
 
 @command(
@@ -75,10 +77,7 @@ def diff_command(given: Given) -> int:
 
 async def _side(service: Service, run: str) -> Side:
     row = await service.get(run)
-    entries = without_void([entry async for entry in service.engine.entries(row.id)])
-    return Side(
-        await service.view(row.id), dict(Recorded(entries, 0).inputs), await service.store.playbook(row.playbook)
-    )
+    return Side(await service.view(row.id), await service.store.playbook(row.playbook))
 
 
 # --- comparing ------------------------------------------------------------------------------------------
@@ -89,8 +88,8 @@ def compare(first: Side, second: Side, lines: int = LINES) -> dict[str, Any]:
     steps = [_step(first, second, key, lines) for key in _keys(first, second)]
     changed = {
         "playbook": _difference(first.text, second.text, lines),
-        "inputs": _changes(first.inputs, second.inputs),
-        "values": _changes(first.view.values, second.view.values),
+        "inputs": _changes(first.view.inputs, second.view.inputs),
+        "values": _changes(first.values, second.values),
     }
     status = [_row(first.view)["status"], _row(second.view)["status"]]
     same = status[0] == status[1] and not any(changed.values()) and all(step["same"] for step in steps)

@@ -43,14 +43,29 @@ MOST = 50
 class Bash(BashComplete):
     """bash puts a candidate into the line as it is, so one with a blank in it must come quoted."""
 
+    _before = 0
+    """Letters of the word at the cursor that bash takes for words of their own: it wants candidates without them."""
+
     source_template = BashComplete.source_template.replace("read type", "read -r type")
 
     def get_completion_args(self) -> tuple[list[str], str]:
         args, incomplete = super().get_completion_args()
-        return [word for word in args if word != "="], incomplete  # bash makes three words of --name=value
+        words: list[str] = []
+        joined = False
+        for word in (*args, incomplete):  # bash makes three words of --name=value, and of name=value
+            if word == "=" and words:
+                words[-1:] = [words[-1], ""] if words[-1].startswith("--") else [f"{words[-1]}="]
+            elif joined:
+                words[-1] += word
+            else:
+                words.append(word)
+            joined = word == "="
+        self._before = len(words[-1]) - (0 if joined else len(incomplete))
+        return words[:-1], words[-1]
 
     def format_completion(self, item: CompletionItem[Any]) -> str:
-        value = item.value if item.type != "plain" or item.value.startswith("-") else _escaped(item.value)
+        value = item.value[self._before :]
+        value = value if item.type != "plain" or value.startswith("-") else _escaped(value)
         return f"{item.type},{value}"
 
 
@@ -159,7 +174,7 @@ def steps_of_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
     async def look(service: Service) -> Items:
         row = await service.get(ctx.params["run"])
-        steps = {step.label: step for step in await service.store.steps(row.id) if step.seq}
+        steps = {step.name: step for step in await service.store.steps(row.id) if step.seq}
         return [CompletionItem(label, help=step.title) for label, step in steps.items() if label.startswith(incomplete)]
 
     return _from_store(ctx, look)

@@ -41,6 +41,8 @@ def resume_command(given: Given) -> int:
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
         row = await service.get(given["run"])
+        if row.status == "expired":
+            return row  # nothing goes on, and what is shown of it says what does
         values, settings = await changes_for(service, wiring, row, given)
         await check_model(wiring, row, settings)
         waiting = await service.store.waits(run=row.id)
@@ -75,7 +77,7 @@ def answer_command(given: Given) -> int:
     """
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
-        wait = await session.wait_of(service, given["run_or_wait"], "question")
+        wait = await session.open_wait(service, given["run_or_wait"], "question")
         row = await service.get(wait.run)
         await check_model(wiring, row, {})
         await service.answer(wait.id, options.value_of("VALUE", given["value"]))
@@ -110,7 +112,7 @@ def decide_command(given: Given) -> int:
         outcome = _outcome(given["outcome"])
         who = await session.acting(service, given)
         kind = "approval" if given["decision"] in ("approve", "deny") else "in_doubt"
-        wait = await session.wait_of(service, given["run_or_wait"], kind)
+        wait = await session.open_wait(service, given["run_or_wait"], kind)
         row = await service.get(wait.run)
         await service.decide(wait.id, given["decision"], who, reason=given["reason"], outcome=outcome)
         return row

@@ -252,7 +252,8 @@ def summary(view: RunView) -> list[tuple[str, str]]:
         if wait.expires is not None and wait.kind in ASKED:
             lines.append(("until", wording.moment(wait.expires)))
     lines += [
-        ("steps", wording.steps_done(view.steps)),
+        ("steps", f"{row.totals.steps_done} of {len(view.steps)}"),
+        *([("artifact", view.artifact.type)] if view.artifact is not None and view.artifact.type else []),
         ("model", row.model),
         ("tokens", wording.tokens_of(row.totals)),
         ("cost", wording.cost_of(row.totals)),

@@ -13,6 +13,7 @@ import msgspec
 from cuebook.dialects.registry import Exporting, Tracing
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import ENDED
+from cuebook.kernel.expiry import settle
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow, StepRow
 from cuebook.service import RunView, Service
@@ -27,6 +28,7 @@ _EVENT_ID = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 def _looking(given: Given, look: Callable[[Service], Awaitable[int]]) -> int:
     async def work() -> int:
         async with session.opened(session.wiring_of(given)) as service:
+            await settle(service.engine)
             return await look(service)
 
     return session.perform(work())
@@ -186,8 +188,8 @@ def events_command(given: Given) -> int:
     """Show what happened in a run, and what happens.
 
     With --json, a line also has what the playbook's format calls the event, as its `type`: of a Markdown playbook these
-    are `content`, `done` and `error`, of a workflow graph `workflow:start` to `workflow:end`. Where the format has
-    several events for one of ours, the others follow on lines of their own.
+    are `content`, `done` and `error`, and `reset` for a reply that begins again, of a workflow graph `workflow:start` to
+    `workflow:end`. Where the format has several events for one of ours, the others follow on lines of their own.
     """
     if not _EVENT_ID.fullmatch(given["after"]):
         raise BadInput(f"--after: '{given['after']}' is no event id.", fix="Give one as `cuebook events` shows it.")

@@ -92,7 +92,10 @@ class Progress:
             case Performed(outcome=outcome):
                 self._count(outcome)
                 self._doing, self._written = "", ""
-            case StepFinished():
+            case StepFinished(label=label):
+                if not self._label:  # it was taken up within the step
+                    self._come_to(label, entry.place.visit)
+                    self.running = False
                 self._doing, self._written = "", ""
             case Driven():
                 self._driven = self._clock()

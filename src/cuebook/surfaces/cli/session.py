@@ -11,8 +11,9 @@ from typing import Any
 
 from cuebook.dialects import registry
 from cuebook.dialects.registry import Tracing, Typed
-from cuebook.kernel.errors import BadInput, CuebookError, NotFound, Refused, StoreError
+from cuebook.kernel.errors import BadInput, CuebookError, NotFound, Refused, StoreError, WaitExpired
 from cuebook.kernel.events import ENDED, WAITING
+from cuebook.kernel.expiry import settle
 from cuebook.kernel.journal import Entry, without_void
 from cuebook.kernel.replay import Recorded
 from cuebook.kernel.run import RunRow, Settings, WaitRow
@@ -86,6 +87,7 @@ def with_service(given: Given, act: Act, *, looking: bool = False, wiring: Wirin
         # Where there is no store there are no users either: whoever is named cannot act, and nothing is created.
         empty = looking or bool(given.get("as_user"))
         async with opened(wiring or wiring_of(given), create=not empty, empty=empty) as service:
+            await settle(service.engine)
             return await act(service)
 
     return perform(work())
@@ -103,6 +105,7 @@ def in_foreground(
 
     async def work() -> int:
         async with opened(wires, create=create) as service:
+            await settle(service.engine)
             await service.store.expire(service.engine.clock())
             row = await act(service, wires)
             asker = asker_for(given, service, await acting(service, given))
@@ -143,6 +146,8 @@ async def shown(service: Service, row: RunRow, view: View, asker: Asker | None =
     finally:
         watcher.stop()
         view.rest()
+        if asker is not None:
+            asker.close()
     view.end(await service.view(row.id))
     return wording.exit_code(row)
 
@@ -285,6 +290,24 @@ async def acting(service: Service, given: Given) -> Principal:
     return await service.principal(name) if name else Principal()
 
 
+async def open_wait(service: Service, name: str, kind: str) -> WaitRow:
+    """As `wait_of`, for who is about to decide it: one whose time is over says how to wait once more."""
+    wait = await wait_of(service, name, kind)
+    row = await service.get(wait.run)
+    if wait.state == "expired" or (wait.state == "closed" and row.status == "expired"):
+        raise _over(row)
+    return wait
+
+
+def _over(row: RunRow) -> WaitExpired:
+    again = f"`cuebook {'retry' if row.status == 'expired' else 'resume'} {row.id}`"
+    restart = f"`cuebook restart {row.id} {row.step or 'STEP'}`"
+    return WaitExpired(
+        f"The time to decide what run {row.id} waited for is over.",
+        fix=f"{again} goes on from there, {restart} begins the step again in a new run.",
+    )
+
+
 async def wait_of(service: Service, name: str, kind: str) -> WaitRow:
     """The wait with this id, or the only one of its kind that this run has."""
     try:
@@ -302,5 +325,11 @@ async def wait_of(service: Service, name: str, kind: str) -> WaitRow:
     if fitting:
         listed = ", ".join(wait.id for wait in fitting)
         raise NotFound(f"Run {row.id} waits for {len(fitting)} things: {listed}.", fix="Name one of them.")
+    if row.status == "expired":
+        raise _over(row)
+    if row.status in WAITING:
+        raise Refused(
+            f"What run {row.id} waited for is decided, or its time is over.", fix=f"`cuebook resume {row.id}` goes on."
+        )
     what = wording.status_of(row, await service.store.alive(row.id, service.engine.clock()))
     raise NotFound(f"Run {row.id} is {what}: it waits for nothing.", fix=f"Try `{wording.what_next(row, [])}`.")

@@ -7,8 +7,10 @@ import time
 from typing import Any
 
 from cuebook.kernel.context import Text
+from cuebook.kernel.events import ArtifactMade
 from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
 from cuebook.service import RunView
+from cuebook.views import ARTIFACT_FILES
 
 _SHORT = 60
 """Characters that are shown where there is room for a line."""
@@ -144,11 +146,6 @@ def _larger(waits: list[WaitRow]) -> str:
     return f"--budget-{code} MORE" if code in ("money", "tokens", "seconds", "steps") else ""
 
 
-def steps_done(steps: list[StepRow]) -> str:
-    done = sum(step.status == "completed" for step in steps)
-    return f"{done} of {len(steps)}"
-
-
 def final_output(view: RunView) -> Text | None:
     """The artifact, or the last output there is."""
     if view.artifact is not None:
@@ -179,12 +176,19 @@ def as_object(view: RunView, alive: bool = False) -> dict[str, Any]:
         "steps": [_step_object(step) for step in view.steps],
         "outputs": {label: str(text) for label, text in view.outputs.items()},
         "output": str(output) if output is not None else None,
+        "artifact": None if view.artifact is None else _artifact_object(view.artifact),
         "values": view.values,
         "totals": _totals_object(totals),
         "error": None if row.error is None else {"code": row.error.code, "message": str(row.error)},
         "waits": [wait_object(wait) for wait in view.waits],
         "next": what_next(row, view.waits, alive),
     }
+
+
+def _artifact_object(artifact: ArtifactMade) -> dict[str, Any]:
+    """What kind of thing the output is, and how it would be kept in a file."""
+    suffix, content_type = ARTIFACT_FILES.get(artifact.type, (None, None))
+    return {"type": artifact.type or None, "suffix": suffix, "content_type": content_type}
 
 
 def wait_object(wait: WaitRow) -> dict[str, Any]:
