@@ -44,7 +44,7 @@ from cuebook.kernel.questions import fitting
 from cuebook.kernel.rates import Rate
 from cuebook.kernel.rehearsal import Rehearsal
 from cuebook.kernel.run import Budget, RunRow, Settings, Signal, WaitRow
-from cuebook.views import RunView, Shown, view_of
+from cuebook.views import RunView, Shown, view_of, with_results
 
 PYTHON = "python"
 """The dialect of runs whose program was handed in as Python: only whoever has it can drive them."""
@@ -301,7 +301,8 @@ class Service(Administration):
     async def view(self, run: str, who: Principal = Principal()) -> RunView:
         row = await self.get(run, who)
         entries = without_void([entry async for entry in self.engine.entries(row.id)])
-        return view_of(row, await self.store.steps(row.id), await self.store.waits(run=row.id), entries)
+        view = view_of(row, await self.store.steps(row.id), await self.store.waits(run=row.id), entries)
+        return with_results(view, await self.store.playbook(row.playbook), entries)
 
     async def inbox(self, who: Principal = Principal()) -> list[WaitRow]:
         """Everything that waits for a person."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from cuebook.dialects import registry
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import Reply, Resumed
 from cuebook.kernel.events import (
@@ -39,6 +40,10 @@ ARTIFACT_FILES: dict[str, tuple[str, str]] = {
 """How an artifact of each type is kept in a file: the end of its name, and its content type. One without a type is
 kept as Markdown.
 """
+
+
+_BRIEF = 60
+"""Characters of a changed value that a note shows."""
 
 
 class RunView(msgspec.Struct, frozen=True):
@@ -75,6 +80,11 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
         inputs.update(own)
         changed.update(own)
 
+    def told_of(step: str, given: Mapping[str, Any]) -> None:
+        said = [f"changed by a person: {name} = {_brief(value)}" for name, value in given.items()]
+        if said:
+            notes.setdefault(step, []).extend(said)
+
     for entry in entries:
         event = entry.event
         match event:
@@ -82,8 +92,10 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
                 inputs.update(event.inputs)
             case Forked():
                 change(event.values)
+                told_of(event.step, event.values)
             case Performed(outcome=Resumed(overrides=overrides)):
                 change(overrides)
+                told_of(entry.place.step, overrides)
             case Warned():
                 notes.setdefault(entry.place.step, []).append(f"warning: {event.message}")
             case WaitOpened(kind="approval"):
@@ -105,14 +117,43 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
     return RunView(row, shown, waits, values, outputs, artifact, result, notes, inputs, frozenset(changed))
 
 
+def with_results(view: RunView, playbook: str, entries: Iterable[Entry]) -> RunView:
+    """Where the dialect says what each step came to, these are the values, and what a person changed in them shows in the
+    outputs. `playbook` is the text that the run was started with.
+    """
+    dialect = next((one for one in registry.dialects() if one.name == view.run.dialect), None)
+    if not isinstance(dialect, registry.Tracing):
+        return view
+    values = dialect.values(dialect.parse(playbook, view.run.name), entries)
+    outputs = {
+        label: text if label not in values or msgspec.json.decode(str(text)) == values[label] else _json(values[label])
+        for label, text in view.outputs.items()
+    }
+    return msgspec.structs.replace(view, values=values, outputs=outputs)
+
+
+def _json(value: Any) -> Text:
+    return Text(msgspec.json.encode(value).decode())
+
+
+def _brief(value: Any) -> str:
+    """A value in one short line."""
+    text = value if isinstance(value, str) else str(_json(value))
+    line = " ".join(text.split())
+    return line if len(line) <= _BRIEF else f"{line[: _BRIEF - 1]}…"
+
+
 def route_words(data: Mapping[str, Any]) -> str:
     """Which way a run went from a step, and why."""
     to, reason = str(data.get("to", "")), str(data.get("reason", ""))
+    if data.get("asked") and reason == "only path":
+        reason = "the default"
     words = f"ends here: {reason}" if to == "(end)" else f"goes on to {to}: {reason}"
     if data.get("saved"):
         return f"{words} (proved, no model was asked)"
     said = " ".join(str(data.get("rationale") or "").split())
-    parts = (["the default"] if data.get("default") else []) + ([f"the model says: {said}"] if said else [])
+    default = "the model named none of the ways, asked twice" if data.get("unusable") else "no condition holds"
+    parts = ([default] if data.get("default") else []) + ([f"the model says: {said}"] if said else [])
     return f"{words} ({'; '.join(parts)})" if parts else words
 
 

@@ -125,3 +125,22 @@ def test_what_a_person_stopped_ends_the_conversation(code: str) -> None:
     failed = Failed(code, "Stopped.")
     with pytest.raises(EffectFailed, match="Stopped"):
         Stage(wants(ToolCall("1", "send")), Reply(Text("On.")), results={"mail.send": failed}).play()
+
+
+def test_the_same_call_that_fails_the_same_way_is_stopped() -> None:
+    down = {"web.search": Failed("down", "It is down.")}
+    replies = [wants(ToolCall(str(turn), "search", {"q": "a"})) for turn in range(9)]
+    stage, talk = Stage(*replies, results=down), Talk()
+    stage.program = converse(AskModel("What is new?"), TOOLS, talk=talk)
+    with pytest.raises(EffectFailed, match=r"called 'search' 3 times .*: It is down\.") as stopped:
+        stage.play()
+    assert (stopped.value.failed.code, len(stage.called), len(talk.calls)) == ("same_call", 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "result"), [({"q": "a"}, ToolResult("found")), (None, Failed("down", "It is down."))]
+)
+def test_a_call_that_succeeds_or_differs_may_be_made_again(arguments: dict[str, str] | None, result: Any) -> None:
+    calls = [ToolCall(str(turn), "search", arguments or {"q": str(turn)}) for turn in range(6)]
+    stage = Stage(*map(wants, calls), Reply(Text("Done.")), results={"web.search": result})
+    assert stage.play().reply.text == "Done."

@@ -8,6 +8,7 @@ import pytest
 
 from cuebook.performers.models import find_weights
 from tests.surfaces.desk import Desk
+from tests.surfaces.test_graph_guide import SHOP, WORKFLOWS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 WEIGHTS = find_weights()
@@ -40,3 +41,20 @@ def test_a_workflow_of_ours_is_routed_to_its_end(bare_desk: Desk) -> None:
     assert route["to"] in ("apologise", "explain", "thank")
     assert end["status"] == "completed"
     assert end["results"][route["to"]]["data"]["reply"].strip()
+
+
+@pytest.mark.parametrize("text", [one.text for one in WORKFLOWS], ids=[f"line {one.line}" for one in WORKFLOWS])
+def test_a_workflow_of_the_guide_runs_to_its_end(bare_desk: Desk, text: str) -> None:
+    bare_desk.environ["CUEBOOK_LOCAL_WEIGHTS"] = str(WEIGHTS)
+    bare_desk.write("shop.md", SHOP.text)
+    bare_desk.write("mail.yml", text)
+    ran = bare_desk.call("run", "mail.yml", "--max-tokens", "60", "--json")
+    assert (ran.code, ran.object["status"]) == (0, "completed"), ran.err
+    assert "its model takes no tools" in ran.err
+
+
+def test_the_workflow_to_begin_with_runs_to_its_end(bare_desk: Desk) -> None:
+    bare_desk.environ["CUEBOOK_LOCAL_WEIGHTS"] = str(WEIGHTS)
+    assert bare_desk.call("new", "orders", "--dialect", "graph").code == 0
+    ran = bare_desk.call("run", "orders.yml", "--max-tokens", "60", "--json")
+    assert (ran.code, ran.object["status"]) == (0, "completed"), ran.err

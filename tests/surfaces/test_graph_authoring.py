@@ -135,6 +135,7 @@ def test_a_draft_is_mended_and_saved_when_it_is_valid(desk: Desk, server: ModelS
     assert (desk.work / "mail.yml").read_text() == SORT
     assert "Sort messages and answer them." in server.prompts[0]
     assert "UNKNOWN_EDGE_TARGET" in server.prompts[1]
+    assert "The draft has 1 mistake; test/echo-1 is asked to mend it." in ran.err
 
 
 def test_a_draft_that_stays_broken_is_not_saved(desk: Desk, server: ModelServer) -> None:

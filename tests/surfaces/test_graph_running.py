@@ -117,7 +117,53 @@ def test_a_workflow_without_declared_inputs_takes_any(desk: Desk, server: ModelS
     ran = desk.call("run", "sort.yml", "--inputs", "inputs.yaml", "--input", "deep=true", "--input", "name=Ann")
     assert ran.code == 0, ran.err
     assert '{"count":3,"who":["ann","bob"],"deep":true,"name":"Ann"}' in server.requests[0]["messages"][0]["content"]
-    assert "goes on to thank: only path (the default; the model says: It says so.)" in ran.err
+    assert "goes on to thank: the default (no condition holds; the model says: It says so.)" in ran.err
+
+
+def test_a_default_that_the_model_did_not_choose_says_so(desk: Desk, server: ModelServer, sort: Path) -> None:
+    server.replies = ['{"kind": "praise"}', "Hm.", "Well.", "Thanks."]
+    ran = desk.call("run", "sort.yml", "--message", "Hi")
+    assert ran.code == 0, ran.err
+    assert "goes on to thank: the default (the model named none of the ways, asked twice)" in ran.err
+
+
+FLAGGED = """\
+id: f
+name: F
+entry: a
+inputs:
+  model: {type: string, description: Which lamp}
+  urgent: {type: boolean, description: Whether it is}
+  count: {type: number}
+nodes:
+  a: {name: A, instruction: Go.}
+edges: []
+"""
+
+
+def test_an_input_with_the_name_of_an_option_has_one_of_its_own(desk: Desk, server: ModelServer) -> None:
+    desk.write("f.yml", FLAGGED)
+    assert "--input-model" in desk.call("run", "f.yml", "--help").out
+    server.replies = ["Done."]
+    assert desk.call("run", "f.yml", "--input-model", "L1").code == 0
+    assert '{"model":"L1"}' in server.requests[0]["messages"][0]["content"]
+
+
+def test_an_input_that_is_true_or_false_takes_no_option_for_its_value(desk: Desk, server: ModelServer) -> None:
+    desk.write("f.yml", FLAGGED)
+    ran = desk.call("run", "f.yml", "--urgent", "--count", "3")
+    assert ran.code == 2
+    assert "--urgent" in ran.err
+    assert "true or false is wanted, not '--count'." in ran.err
+    assert server.requests == []
+
+
+def test_what_is_wrong_with_one_input_is_told_of_one(desk: Desk) -> None:
+    desk.write("f.yml", FLAGGED)
+    one = desk.call("run", "f.yml", "--count", "many")
+    assert (one.code, "Correct it and start again." in one.err) == (2, True), one.err
+    two = desk.call("run", "f.yml", "--count", "many", "--urgent", "maybe")
+    assert (two.code, "Correct them and start again." in two.err) == (2, True), two.err
 
 
 @pytest.mark.usefixtures("sort")
@@ -207,6 +253,13 @@ def test_a_breakpoint_pauses_at_a_node_and_a_changed_result_counts(desk: Desk, s
     ran = desk.call("resume", run, "--set", "read.kind=praise")
     assert ran.code == 0, ran.err
     assert '{"kind":"praise"}' in server.requests[1]["messages"][0]["content"]
+    shown = desk.call("show", run, "--json").object
+    assert shown["outputs"]["read"] == '{"kind":"praise"}'
+    assert shown["values"] == {"read": {"kind": "praise"}, "thank": {"summary": "Thanks."}}
+    assert "changed by a person: read.kind = praise" in desk.call("show", run).out
+    traced = json.loads(desk.call("show", run, "--trace").out)
+    assert traced["results"]["read"]["data"] == {"kind": "praise"}
+    assert traced["trace"]["steps"][0]["changed"] == ["kind"]
     refused = desk.call("run", "sort.yml", "--message", "Hi", "--break", "raed")
     assert refused.code == 2
     assert "there is no step raed" in refused.err
@@ -227,6 +280,29 @@ def test_a_run_restarts_and_forks_from_a_node(desk: Desk, server: ModelServer) -
     assert [event["type"] for event in published(forked)] == ["node:enter", "node:exit", "workflow:end"]
     assert {event["run"] for event in published(forked)} == {forked.events[-1]["run"]} - {run}
     assert set(published(forked)[-1]["results"]) == {"read", "answer"}
+
+
+@pytest.mark.usefixtures("sort")
+def test_a_changed_result_must_fit_what_its_node_declares(desk: Desk, server: ModelServer) -> None:
+    server.replies = ['{"kind": "question"}', choice("thank", "It is praise."), "Thanks."]
+    run = run_of(desk.call("run", "sort.yml", "--message", "Hi", "--break", "read", "--json"))
+    for wrong in ("read=7", 'read={"kind": 5}'):
+        refused = desk.call("resume", run, "--set", wrong)
+        assert refused.code == 2, refused.err
+        assert "does not fit the output that node read declares" in refused.err
+    assert desk.call("resume", run, "--set", 'read={"kind": "praise"}').code == 0
+
+
+@pytest.mark.usefixtures("sort")
+def test_two_runs_that_differ_by_a_changed_result_are_not_the_same(desk: Desk, server: ModelServer) -> None:
+    runs = []
+    for kind in ("praise", "question"):
+        server.replies = ['{"kind": "question"}', choice("thank", "It is praise."), "Thanks."]
+        runs.append(run_of(desk.call("run", "sort.yml", "--message", "Hi", "--break", "read", "--json")))
+        assert desk.call("resume", runs[-1], "--set", f"read.kind={kind}").code == 0
+    compared = desk.call("diff", *runs, "--json").object
+    assert compared["same"] is False
+    assert "read" in compared["values"]
 
 
 def test_visits_are_counted(desk: Desk, server: ModelServer) -> None:

@@ -102,3 +102,11 @@ def test_a_file_without_end_is_not_read_to_its_end(bare_desk: Desk, line: str, w
 def test_letters_are_not_cut_in_a_playbook_that_is_too_large(bare_desk: Desk) -> None:
     bare_desk.write("long.md", "# é\n\n## STEP 1: A\n\n" + "é" * 1_000_000)
     assert "Document exceeds 200KB size limit" in bare_desk.call("parse", "long.md").err
+
+
+def test_an_unknown_name_does_not_hide_what_else_is_wrong(bare_desk: Desk) -> None:
+    bare_desk.write("v.md", BOOK)
+    ran = bare_desk.call("run", "v.md", "--input", "w=1", "--input", "x=1", "--n", "many")
+    assert (ran.code, ran.out) == (2, "")
+    for words in ("no input 'w'", "no input 'x'", "Missing input: v", "Wrong input: n"):
+        assert words in ran.err

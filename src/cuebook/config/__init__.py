@@ -63,6 +63,8 @@ class Provider:
     base_url: str | None = None
     key_env: str | None = None
     protocol: str | None = None
+    shared: bool = False
+    """Whether a project's file brought it."""
 
 
 DEFAULT = Origin("default")
@@ -478,7 +480,7 @@ class _File:
                 texts[part] = self._provider_field(dotted, part, value)
             if self.shared:
                 self._check_shared(name, texts, origin, providers)
-            providers[name] = Provider(name, origin, **texts)
+            providers[name] = Provider(name, origin, **texts, shared=self.shared)
 
     def _provider_field(self, dotted: str, part: str, value: Any) -> str:
         name = f"{dotted}.{part}"

@@ -185,6 +185,9 @@ class Typed(Protocol):
     def typed(self, document: Any, name: str, text: str) -> Any:
         """An input's value, from the text that somebody wrote; the text itself where it says nothing of that type."""
 
+    def changed(self, document: Any, results: Mapping[str, Any], name: str, text: str) -> Any:
+        """A value that a person gives the result of a step; `BadInput` where it is not of its type."""
+
 
 # --- which dialects there are -------------------------------------------------------------------------
 

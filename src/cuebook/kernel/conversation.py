@@ -5,6 +5,7 @@ A sub-program: use it with `yield from`. It knows nothing of how tools or models
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -14,6 +15,12 @@ from cuebook.kernel.effects import All, AskModel, Branch, CallTool, EffectFailed
 
 _ENDING = frozenset({"in_doubt", "expired"})
 """Failures of a call that end the conversation: a person has stopped the run there, or nobody came."""
+
+SAME_FAILURES = 3
+"""So often a model may make the very same call and see the very same failure. It would not stop by itself."""
+
+
+_encoder = msgspec.json.Encoder(order="sorted")
 
 
 class Talk(msgspec.Struct):
@@ -38,9 +45,11 @@ def converse(
     """Asks until the model calls no more tools.
 
     `tools` maps the name a model sees to the call it stands for; the model's arguments are put in. A tool's
-    failure goes back to the model as that call's result; it does not end the conversation.
+    failure goes back to the model as that call's result; it does not end the conversation, unless the same call fails
+    the same way again and again.
     """
     talk = talk if talk is not None else Talk()
+    failures: Counter[tuple[str, bytes, str]] = Counter()
     for _ in range(max_turns):
         reply: Reply = yield ask
         talk.replies.append(reply)
@@ -56,8 +65,22 @@ def converse(
             result = _result(outcome)
             talk.calls.append((call, result))
             context = context.add("tool", _shown(result), call_id=call.id)
+            if result.is_error:
+                failures[call.name, _encoder.encode(call.arguments), _shown(result)] += 1
+        if failures and max(failures.values()) >= SAME_FAILURES:
+            raise EffectFailed(_stuck(*failures.most_common(1)[0]))
         ask = msgspec.structs.replace(ask, prompt="", context=context)
     raise EffectFailed(Failed("too_many_turns", f"The model did not come to an end within {max_turns} turns."))
+
+
+def _stuck(call: tuple[str, bytes, str], times: int) -> Failed:
+    name, arguments, said = call
+    return Failed(
+        "same_call",
+        f"The model called '{name}' {times} times with the same arguments, and it failed each time: {said}",
+        "Say in the instruction what the tool is for, take the tool away, or use a larger model.",
+        details={"tool": name, "arguments": arguments.decode()},
+    )
 
 
 def _branch(tools: dict[str, CallTool], call: ToolCall) -> CallTool | Branch:

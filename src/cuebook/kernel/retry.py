@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from cuebook.kernel.effects import Failed
-from cuebook.kernel.events import BranchFinished, Performed, Performing, Rewound, RunFinished, StepStarted
+from cuebook.kernel.events import (
+    BranchFinished,
+    ModelAsked,
+    Performed,
+    Performing,
+    Rewound,
+    RunFinished,
+    StepFinished,
+    StepStarted,
+)
 from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, without_void
 
 
@@ -45,12 +54,18 @@ def _failures(live: list[Entry]) -> list[Entry]:
 
 
 def _visit(live: list[Entry], failed: Failed) -> Entry | None:
-    """The beginning of the visit that a failure names, where a program says which one was at fault."""
-    step, visit = failed.details.get("step"), failed.details.get("visit")
-    for entry in live:
-        if isinstance(entry.event, StepStarted) and (entry.place.step, entry.place.visit) == (step, visit):
-            return entry
-    return None
+    """The beginning of the visit that a failure names, where a program says which one was at fault.
+
+    Where the visit had `finished`, what it did stays done: the first question after it is asked again.
+    """
+    named = (failed.details.get("step"), failed.details.get("visit"))
+    of_visit = [entry for entry in live if (entry.place.step, entry.place.visit) == named]
+    if failed.details.get("finished"):
+        ends = [number for number, entry in enumerate(of_visit) if isinstance(entry.event, StepFinished)]
+        after = of_visit[ends[-1] + 1 :] if ends else []
+        asked = (entry for entry in after if isinstance(entry.event, ModelAsked | Performed))
+        return next(asked, after[-1] if after else None)
+    return next((entry for entry in of_visit if isinstance(entry.event, StepStarted)), None)
 
 
 def _in_all(live: list[Entry], numbers: dict[int, Entry], visit: tuple[str, str, int]) -> list[Entry]:

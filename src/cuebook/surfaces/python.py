@@ -527,7 +527,7 @@ class Session:
         if dialect is None or not isinstance(dialect, Tracing):
             return view.values, None
         document = dialect.parse(await service.store.playbook(view.run.playbook), view.run.name)
-        return dialect.values(document, entries), dialect.trace(document, entries)["trace"]
+        return view.values, dialect.trace(document, entries)["trace"]
 
 
 class _Open:

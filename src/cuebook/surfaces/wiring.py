@@ -44,7 +44,8 @@ class Wiring:
         self._store = store
         custom = {name: _merged(provider) for name, provider in config.providers.items()}
         self.provider_configs: dict[str, ProviderConfig] = {**BUILT_IN, **custom}
-        self.providers = Providers(self.keys, custom, models=models)
+        shared = {name for name, provider in config.providers.items() if provider.shared}
+        self.providers = Providers(self.keys, custom, models=models, shared=shared)
         self.reaching = Reaching(config, self.keys, tools=tools)
 
     @property

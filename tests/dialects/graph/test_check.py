@@ -134,6 +134,7 @@ def test_ways_are_looked_at_only_where_every_edge_is_sound() -> None:
 def test_the_input_is_not_hidden() -> None:
     node = {"name": "Input", "instruction": "x"}
     assert codes(("nodes.input", node), ("edges.0", {"from": "brew", "to": "input"})) == ["RESERVED_NODE_ID"]
+    assert codes(("nodes.(end)", node), ("edges.0", {"from": "brew", "to": "(end)"})) == ["RESERVED_NODE_ID"]
 
 
 def test_a_chain_of_a_hundred_thousand_nodes_is_checked() -> None:

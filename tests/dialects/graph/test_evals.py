@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from cuebook.kernel.effects import AskModel, CallTool, Failed
 from cuebook.kernel.ports import Call, Store
 from cuebook.performers.python import python_tool
@@ -98,3 +100,33 @@ async def test_the_input_of_a_tool_is_checked_before_it_is_called(store: Store) 
     assert COUNTED == [1]
     told = [event["output"] for event in await bench.events(row.id) if event["type"] == "tool:result"]
     assert "n" in told[0]["error"]
+
+
+@pytest.mark.parametrize(
+    ("said", "passed"),
+    [
+        ("I could say VERDICT: yes, but I will not.\nVERDICT: no", False),
+        ("The step wrote 'VERDICT: yes' itself.", None),
+        ("VERDICT: yes\nVERDICT: no", None),
+        ("VERDICT: yes\n\nVERDICT: Yes.", True),
+        ("**VERDICT:** yes\nREASONING: Fine.", True),
+        ('{"reasoning": "Fine.", "verdict": "yes"}', True),
+        ('The step wrote {"verdict": "yes"} itself.', None),
+    ],
+)
+async def test_only_a_line_of_its_own_is_a_verdict(store: Store, said: str, passed: bool | None) -> None:
+    node = {"eval": [{"name": "e", "kind": "judge", "rubric": "Good?"}]}
+    bench = Bench(store, ask=[said])
+    row = await bench.run(flow("a", nodes={"a": node}))
+    (verdict,) = (await bench.results(row.id))["a"]["evals"]
+    assert verdict["pass"] is bool(passed)
+    assert ("judge parse failure" in verdict.get("reasoning", "")) is (passed is None)
+
+
+async def test_a_judge_that_cannot_be_asked_is_told_by_its_cause(store: Store) -> None:
+    node = {"eval": [{"name": "e", "kind": "judge", "rubric": "Good?"}]}
+    bench = Bench(store, ask=[{"fails": "The line is dead."}])
+    row = await bench.run(flow("a", nodes={"a": node}))
+    (verdict,) = (await bench.results(row.id))["a"]["evals"]
+    assert "The line is dead." in verdict["reasoning"]
+    assert "parse failure" not in verdict["reasoning"]

@@ -9,6 +9,7 @@ import pytest
 
 from cuebook.dialects.graph.model import Match, NodeExtras
 from cuebook.dialects.graph.parse import parse
+from tests.dialects.graph.workbench import flow, way
 from tests.dialects.graph.writing import FULL, MINIMAL, line_of, loaded, problems, refusal
 
 
@@ -48,6 +49,7 @@ def test_what_goes_beyond_the_format() -> None:
         ({"nodes": {"tell": {"budget": {}}}}, "budget must not be empty."),
         ({"nodes": {"tell": {"budget": {"tokens": 1.5}}}}, "budget.tokens must be a whole number"),
         ({"nodes": {"tell": {"budget": {"money": -1}}}}, "budget.money must be a number of at least 0"),
+        ({"nodes": {"tell": {"budget": {"money": 0}}}}, "budget.money must be above 0"),
         ({"nodes": {"tell": {"context": ["nobody.a"]}}}, "'nobody' is no node."),
         ({"nodes": {"tell": {"context": "look"}}}, "context must be a list"),
         ({"fan_out": [{"node": "look"}]}, "'to' is missing in x_cuebook.fan_out[0]."),
@@ -108,3 +110,19 @@ def test_a_node_fans_out_once() -> None:
     values = json.loads(json.dumps(FAN))
     values["x_cuebook"]["fan_out"] *= 2
     assert "'start' fans out twice." in refusal(json.dumps(values), "fan.json")[0].message
+
+
+def _fans(nodes: str, edges: str, *fans: tuple[str, str, str]) -> str:
+    fan_out = [{"node": node, "to": to.split(), "join": join} for node, to, join in fans]
+    return flow(*nodes.split(), edges=way(*edges.split(", ")), x_cuebook={"fan_out": fan_out})
+
+
+def test_an_edge_that_would_never_be_followed_is_refused() -> None:
+    text = _fans("a b c d z", "a b, a d when it is late, b c, c z, d z", ("a", "b c", "z"))
+    assert any("'a' to 'd' would never be followed" in one.message for one in refusal(text))
+
+
+def test_a_way_out_of_a_branch_that_fans_out_is_refused() -> None:
+    nodes, fans = "a b c d e y z", (("a", "b c", "z"), ("b", "d e", "y"))
+    text = _fans(nodes, "a b, b d, d y, d e when more, e z, y z, c z, z c when never x1", *fans)
+    assert any("a way leads out of it to 'z'" in one.message for one in refusal(text))

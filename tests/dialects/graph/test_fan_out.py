@@ -107,3 +107,50 @@ async def test_visits_in_branches_count_for_the_limit(store: Store) -> None:
     row = await bench.run(fanned("b", "c", "d"), max_steps=4)
     assert (row.status, row.error.code if row.error else "") == ("failed", "MAX_STEPS")
     assert await bench.way(row.id) == ["a", "b", "c", "d"]
+
+
+async def test_a_dry_run_stops_at_a_decision_in_a_branch(store: Store) -> None:
+    edges = way("a b", "b b2 when more", "b z when enough", "b2 z", "c z", "z c when never x1")
+    fan = {"node": "a", "to": ["b", "c"], "join": "z", "max_concurrency": 1}
+    text = flow("a", "b", "b2", "c", "z", edges=edges, x_cuebook={"fan_out": [fan]})
+    for inputs, options in (({"dryRun": True}, {}), ({}, {"until_decision": True})):
+        bench = Bench(store)
+        row = await bench.run(text, inputs, **options)
+        assert (row.status, bench.calls) == ("completed", ["run a", "run b"])
+        assert [edge["to"] for edge in (await bench.trace(row.id))["edges"]] == ["b", "c"]
+
+
+async def test_a_dry_run_stops_where_conditions_leave_the_node_that_fans_out(store: Store) -> None:
+    edges = way("a b when one", "a c when two", "b z", "c z")
+    bench = Bench(store)
+    row = await bench.run(fanned("b", "c", edges=edges), until_decision=True)
+    assert (row.status, bench.calls) == ("completed", ["run a"])
+
+
+async def test_a_failure_halts_before_branches_that_have_not_begun(store: Store) -> None:
+    bench = Bench(store, run={"b": {"fails": "Down."}})
+    row = await bench.run(fanned("b", "c", most=1), on_failure="halt")
+    assert (row.status, await bench.way(row.id)) == ("failed", ["a", "b"])
+
+
+async def test_the_limit_holds_over_branches_one_after_the_other(store: Store) -> None:
+    bench = Bench(store)
+    row = await bench.run(fanned("b", "c", "d", most=1), max_steps=3)
+    assert (row.status, row.error.code if row.error else "") == ("failed", "MAX_STEPS")
+    assert bench.calls == ["run a", "run b", "run c"]
+
+
+async def test_the_limit_holds_for_branches_at_once(store: Store) -> None:
+    bench = Bench(store)
+    row = await bench.run(fanned("b", "c", "d"), max_steps=2)
+    assert (row.status, row.error.code if row.error else "") == ("failed", "MAX_STEPS")
+    assert bench.calls == ["run a"]
+
+
+async def test_branches_within_a_branch_meet_once(store: Store) -> None:
+    """Where they meet is the beginning of another branch: then the outer branch has ended."""
+    fans = [{"node": "a", "to": ["b", "c"], "join": "z"}, {"node": "b", "to": ["d", "e"], "join": "c"}]
+    bench = Bench(store)
+    row = await bench.run(flow("a", "b", "d", "e", "c", "z", x_cuebook={"fan_out": fans}))
+    assert row.status == "completed"
+    assert sorted(await bench.way(row.id)) == ["a", "b", "c", "d", "e", "z"]

@@ -53,3 +53,12 @@ async def test_questions_that_were_saved_are_counted(store: Store) -> None:
     trace = await bench.trace(row.id)
     assert trace["routing"] == {"asked": 1, "saved": 1}
     assert trace["edges"][0]["saved"] is True
+
+
+async def test_a_guard_holds_for_a_lone_edge_without_a_condition(store: Store) -> None:
+    guards = [{"from": "a", "to": "b", "output_matches": [{"path": "a.x", "equals": 1}]}]
+    for x, error, calls in ((2, "NO_ROUTE", ["run a"]), (1, "", ["run a", "run b"])):
+        bench = Bench(store, run={"a": {"x": x}})
+        row = await bench.run(flow("a", "b", x_cuebook={"guards": guards}))
+        assert (row.error.code if row.error else "", bench.calls) == (error, calls)
+        assert (await bench.trace(row.id))["routing"] == {"asked": 0, "saved": 0}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuebook.dialects.graph import GRAPH
-from cuebook.dialects.graph.inputs import typed
+from cuebook.dialects.graph.inputs import taken, typed, typed_value
 from cuebook.kernel.errors import BadInput
 from tests.dialects.graph.writing import loaded
 
@@ -155,3 +155,16 @@ def test_anything_is_accepted_or_refused(given: dict[str, Any]) -> None:
     except BadInput:
         return
     assert msgspec.json.decode(msgspec.json.encode(accepted)) == accepted
+
+
+def test_a_dry_run_is_asked_for_by_true_and_nothing_else() -> None:
+    workflow = loaded()
+    assert typed_value(workflow, "dryRun", "True") is True
+    assert typed_value(workflow, "dryRun", "false") is False
+    with pytest.raises(BadInput, match="dryRun must be true or false"):
+        typed_value(workflow, "dryRun", "yes")
+
+
+def test_what_is_not_declared_is_taken_unless_it_seems_misspelt() -> None:
+    workflow = loaded(("inputs", {"message": {"type": "string"}}))
+    assert [taken(workflow, name) for name in ("message", "other", "dryRun", "mesage")] == [True, True, True, False]

@@ -203,9 +203,54 @@ async def test_a_node_that_is_not_approved_is_not_run(store: Store) -> None:
     (wait,) = await store.waits(run=row.id)
     await bench.service.answer(wait.id, "no")
     row = await bench.service.drive(row.id)
-    assert row.status == "failed"
-    assert bench.calls == ["run a", "run c"]
+    assert (row.status, row.error.code if row.error else "") == ("cancelled", "denied")
+    assert bench.calls == ["run a"], "what comes after it is not run either"
     assert "did not approve" in (await bench.results(row.id))["b"]["data"]["error"]
+    await bench.service.retry(row.id)
+    row = await bench.service.drive(row.id)
+    (wait,) = await store.waits(run=row.id)
+    await bench.service.answer(wait.id, "yes")
+    assert (await bench.service.drive(row.id)).status == "completed"
+    assert bench.calls == ["run a", "run b", "run c"]
+
+
+async def test_strict_leaves_approvals_budgets_and_halting_as_they_are(store: Store) -> None:
+    nodes = {"b": {"approval": "Really?", "context": ["input"]}}
+    bench = Bench(store, run={"a": {"fails": "Down."}})
+    row = await bench.run(flow("a", "b", x_cuebook={"on_failure": "halt"}), strict_spec=True)
+    assert (row.status, bench.calls) == ("failed", ["run a"])
+    bench = Bench(store)
+    row = await bench.run(flow("a", "b", x_cuebook={"nodes": nodes}), strict_spec=True)
+    assert row.status == "awaiting_input"
+    (wait,) = await store.waits(run=row.id)
+    await bench.service.answer(wait.id, "yes")
+    await bench.service.drive(row.id)
+    assert "a" in bench.asked("run", "b")[0].context, "projection is off"
+    bench = Bench(store)
+    row = await bench.run(flow("a", "b", x_cuebook={"max_steps": 1}), strict_spec=True)
+    assert row.error is not None
+    assert row.error.code == "MAX_STEPS"
+
+
+async def test_a_retry_asks_for_the_way_again_and_runs_no_node_again(store: Store) -> None:
+    text = flow("a", "b", "c", edges=way("a b", "b c when it is ready"))
+    bench = Bench(store, route={"b": ["none", "c"]})
+    row = await bench.run(text)
+    assert row.error is not None
+    assert row.error.code == "NO_ROUTE"
+    await bench.service.retry(row.id)
+    assert (await bench.service.drive(row.id)).status == "completed"
+    assert bench.calls == ["run a", "run b", "route b", "route b", "run c"]
+
+
+async def test_data_is_kept_where_the_budget_ends_at_a_judge(store: Store) -> None:
+    node = {"eval": [{"name": "e", "kind": "judge", "rubric": "Good?"}]}
+    bench = Bench(store, run={"a": {"x": 1}}, ask=["VERDICT: yes"])
+    row = await bench.run(flow("a", nodes={"a": node}, x_cuebook={"nodes": {"a": {"budget": {"tokens": 1}}}}))
+    assert row.status == "failed"
+    data = (await bench.results(row.id))["a"]["data"]
+    assert data["x"] == 1
+    assert "budget" in data["error"]
 
 
 async def test_a_breakpoint_pauses_and_values_can_be_changed(store: Store) -> None:

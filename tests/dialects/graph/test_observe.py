@@ -84,6 +84,9 @@ async def test_progress_is_the_nodes_own_words(store: Store) -> None:
     await bench.run(flow("a", "b", nodes={"a": node}, edges=way("a b when so")))
     progress = [(event["node"], event["message"]) for event in bench.live if event["type"] == "node:progress"]
     assert progress == [("a", "Word "), ("a", "by wo"), ("a", "rd."), ("b", "b is done.")]
+    assert [event["part"] for event in bench.live if event["type"] == "node:progress"] == [1, 2, 3, 4]
+    times = [event["time"] for event in bench.live]
+    assert times == sorted(times)
     kinds = [event["type"] for event in bench.live if event.get("node") == "a"]
     assert kinds == ["node:enter", "node:progress", "node:progress", "node:progress", "node:exit"]
 

@@ -21,7 +21,7 @@ from cuebook.kernel.run import Settings
 from cuebook.service import Service
 from cuebook.stores.sqlite import SqliteStore
 from tests.dialects.graph.crash_child import FLOW, service_on
-from tests.dialects.graph.workbench import Bench, flow
+from tests.dialects.graph.workbench import Bench, flow, way
 from tests.kernel.test_crash import ROOT, settle
 from tests.support import lines
 
@@ -170,3 +170,30 @@ async def test_a_retry_goes_back_behind_a_checkpoint(store: Store) -> None:
     assert (await bench.service.drive(row.id)).status == "completed"
     assert bench.calls == [f"run {name}" for name in "abcdebcde"]
     assert [step["status"] for step in (await bench.trace(row.id))["steps"]] == ["success"] * 5
+
+
+async def test_what_a_person_changed_and_what_was_warned_of_outlive_a_checkpoint(store: Store) -> None:
+    node = {"output": {"type": "object", "properties": {"x": {"type": "number"}}}}
+    names = ("a", "b", "c", "d", "e")
+    edges = way("a b when on", "a e when off", "b c", "c d", "d e when on", "d a when off x1")
+    text = flow(*names, edges=edges, nodes={"a": node})
+    bench = Bench(store, run={"a": {"y": 1}}, route={"a": "b", "d": "e"})
+    bench.workflow = parse(text, "flow.yml")
+    settings = Settings(model="test/scripted", breakpoints=("a",))
+    row = await bench.service.start(text, "flow.yml", {"q": 1}, settings)
+    assert (await bench.service.drive(row.id)).status == "paused"
+    await bench.service.resume(row.id, overrides={"q": 5})
+    assert (await bench.service.drive(row.id)).status == "completed"
+    before = await bench.events(row.id)
+    assert [event["node"] for event in before if event["type"] == "node:warning"] == ["a"]
+    fork = await bench.service.restart(row.id, "d")
+    assert (await bench.service.drive(fork.id)).status == "completed"
+    for kind in ("run", "route"):
+        first, again = bench.asked(kind, "d")
+        assert first.blocks == again.blocks
+    assert "The input q was changed by a person: 5" in bench.asked("run", "d")[1].blocks
+    kinds = ("type", "node", "from", "to", "reason")
+    after = await bench.events(fork.id)
+    assert [[event.get(kind) for kind in kinds] for event in after] == [
+        [event.get(kind) for kind in kinds] for event in before
+    ]

@@ -34,7 +34,14 @@ IDS = ["fix", "fix_all", "fix-it", "skip", "none"]
         ('{"choice": "other"}', ""),
         ('{"choice": 3}', ""),
         ("", ""),
-        ("FIX", ""),
+        ("FIX", "fix"),
+        ("FIX_ALL", "fix_all"),
+        ('{"choice": "Skip"}', "skip"),
+        ("None", "none"),
+        ("None of these.", "none"),
+        ("I would not skip this.", ""),
+        ("Don't skip it.", ""),
+        ("Anything rather than fix", ""),
     ],
 )
 def test_what_an_answer_names(answer: str, choice: str) -> None:

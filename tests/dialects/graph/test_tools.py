@@ -8,7 +8,7 @@ import msgspec
 
 from cuebook.dialects.graph.material import Material
 from cuebook.dialects.graph.parse import parse
-from cuebook.dialects.graph.tools import Toolset, toolset
+from cuebook.dialects.graph.tools import Toolset, toolset, unset
 from cuebook.kernel.context import Text
 from tests.dialects.graph.workbench import flow, skill
 
@@ -58,7 +58,16 @@ def test_what_a_tool_says_of_itself_reaches_its_call() -> None:
 def test_a_configured_skill_of_which_something_is_missing_is_warned_of() -> None:
     found = skill("s", "t", missing=["S_TOKEN"])
     tools = tools_of(flow("a", nodes={"a": {"skills": ["s"]}}), {"s": found})
+    assert unset(["A"]) == "A is not set"
+    assert unset(["A", "B"]) == "A and B are not set"
     assert [(one.code, "S_TOKEN is not set" in one.message) for one in tools.warnings] == [
         ("skill_not_configured", True)
     ]
     assert list(tools.calls) == ["t"]
+
+
+def test_a_tool_that_another_one_hides_is_warned_of() -> None:
+    found = {"s": skill("s", "look.up", "put"), "t": skill("t", "look_up", "put")}
+    tools = tools_of(flow("a", nodes={"a": {"skills": ["s", "t"]}}), found)
+    assert [spec.name for spec in tools.specs] == ["look_up", "put"]
+    assert [(warned.code, "look_up" in warned.message) for warned in tools.warnings] == [("tool_name", True)]

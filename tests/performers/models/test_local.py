@@ -15,7 +15,7 @@ from cuebook.kernel.context import EMPTY
 from cuebook.kernel.effects import AskModel, ToolSpec
 from cuebook.kernel.run import Settings
 from cuebook.performers.models import ModelPerformer, Providers, find_weights
-from cuebook.performers.models.local import LocalModel, shared_engine
+from cuebook.performers.models.local import MOST_TOOLS, LocalModel, shared_engine
 from cuebook.performers.models.local_tools import choice_of
 from cuebook.performers.models.port import Final, ModelError, Request, TextDelta, Turn
 from tests.performers.models.calls import Observer, failure_of, reply_of
@@ -100,6 +100,13 @@ async def test_with_tools_it_calls_one_or_answers() -> None:
         assert set(reply.calls[0].arguments) == {"city"}
     else:
         assert reply.text
+
+
+async def test_more_tools_than_it_can_choose_among_are_refused() -> None:
+    tools = tuple(ToolSpec(f"tool_{number}", "", {"type": "object"}) for number in range(MOST_TOOLS + 1))
+    failed = await failure_of(providers(), AskModel(prompt="What is the weather?", tools=tools), model="local")
+    assert failed.code == "tools_unsupported"
+    assert "5 tools" in failed.message
 
 
 @marked

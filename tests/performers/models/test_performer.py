@@ -181,3 +181,16 @@ def test_importing_the_models_loads_no_sdk() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+async def test_a_playbook_that_chooses_a_provider_with_a_key_is_told_of_once() -> None:
+    models = {name: ScriptedModel(["a"] * 4) for name in ("openai", "ollama", "test")}
+    performer = ModelPerformer(Providers(lambda name: None, models=models))
+    seen = Observer()
+    call = seen.call(model="test/own")
+    for model in (None, "test/other", "ollama/m", "openai/gpt-5", "openai/gpt-4o"):
+        assert isinstance(await performer.perform(AskModel(prompt="x", model=model), call), Reply)
+    ((code, words),) = seen.warnings
+    assert code == "other_provider"
+    assert "openai/gpt-5" in words
+    assert "test/own" in words

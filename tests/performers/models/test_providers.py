@@ -96,3 +96,14 @@ def test_masking_takes_out_given_values_and_what_looks_like_a_key() -> None:
     text = masked("a sk-proj-abcdef123456 b hunter2hunter2 c Bearer abc.def-ghi d", ["hunter2hunter2"])
     assert text == "a [removed] b [removed] c Bearer [removed] d"
     assert masked("a task-oriented, key-value risk-averse plan") == "a task-oriented, key-value risk-averse plan"
+
+
+def test_a_playbook_cannot_choose_a_provider_that_its_project_brought() -> None:
+    custom = {name: ProviderConfig(base_url="http://127.0.0.1:9/v1") for name in ("theirs", "mine")}
+    providers = Providers(no_keys, custom, shared=["theirs"])
+    with pytest.raises(BadInput, match="every prompt would go there") as caught:
+        providers.chosen("theirs/m", "mine/m")
+    assert "--model theirs/m" in caught.value.fix
+    assert providers.chosen("theirs/other", "theirs/m").name == "theirs/other", "a user chose the provider"
+    assert providers.chosen("mine/other", "theirs/m").name == "mine/other"
+    assert providers.chosen(None, "theirs/m").name == "theirs/m"

@@ -65,6 +65,11 @@ class Graph:
     def typed(self, document: Workflow, name: str, text: str) -> Any:
         return typed_value(document, name, text)
 
+    def changed(self, document: Workflow, results: Mapping[str, Any], name: str, text: str) -> Any:
+        from cuebook.dialects.graph.changing import accepted
+
+        return accepted(document, results, name, text)
+
     def publisher(self, document: Workflow, run: str) -> Publisher:
         from cuebook.dialects.graph.observe import Publisher as Published
 

@@ -29,7 +29,7 @@ ERRORS = {
     "SELF_LOOP": "A node goes to itself without a bound.",
     "UNBOUNDED_CYCLE": "A circle has no edge with a bound.",
     "AMBIGUOUS_EDGES": "Two edges leave a node without a condition.",
-    "RESERVED_NODE_ID": "A node has the name under which the input of the run is known.",
+    "RESERVED_NODE_ID": "A node has a name that means something else: that of the input, or of the end.",
     # nodes and skills
     "INVALID_INLINE_SKILL": "A skill has neither an instruction nor a tool server.",
     "INVALID_MCP": "A tool server says how it is reached in no way that fits its type.",

@@ -14,6 +14,7 @@ import msgspec
 
 from cuebook.dialects.graph.model import Evaluator, Node, Rule, Workflow
 from cuebook.dialects.graph.paths import missing, unmatched
+from cuebook.dialects.graph.replies import found_in
 from cuebook.dialects.graph.results import Result, Verdict, encoded
 from cuebook.dialects.graph.tools import plain_name
 from cuebook.kernel.context import ToolCall
@@ -21,9 +22,9 @@ from cuebook.kernel.effects import All, AskModel, Failed, Program, Reply, ToolRe
 
 Calls = Sequence[tuple[ToolCall, ToolResult]]
 
-_VERDICT = re.compile(r"verdict[\"'*\s]*:[\"'*\s]*([^\s\"'*,}]+)", re.IGNORECASE)
+_VERDICT = re.compile(r"^[\s\"'*`>#{-]*verdict[\"'*` \t]*:[\"'*` \t]*([^\s\"'*`,}]+)", re.IGNORECASE | re.MULTILINE)
 _REASONING = re.compile(r"reasoning[\"'*\s]*:\s*(.*)", re.IGNORECASE | re.DOTALL)
-_UNREADABLE = "judge parse failure: the reply had no VERDICT line"
+_UNREADABLE = "judge parse failure: the reply had no VERDICT line, or several that differ"
 _PREVIEW = 200
 
 
@@ -87,6 +88,7 @@ def _judge(
     workflow: Workflow, node: Node, judges: Mapping[int, Evaluator], result: Result
 ) -> Program[dict[int, Verdict]]:
     verdicts: dict[int, Verdict] = {}
+    unheard: dict[int, str] = {}
     asks = {
         number: AskModel(_question(judge, result), model=_model(workflow, node, judge))
         for number, judge in judges.items()
@@ -100,21 +102,29 @@ def _judge(
             verdict = _heard(judges[number], reply)
             if verdict is not None:
                 verdicts[number] = verdict
+            unheard[number] = f"the judge could not be asked: {reply}" if isinstance(reply, Failed) else _UNREADABLE
     return {
-        number: verdicts.get(number) or Verdict(judge.name, "judge", False, _UNREADABLE)
+        number: verdicts.get(number) or Verdict(judge.name, "judge", False, unheard[number])
         for number, judge in judges.items()
     }
 
 
 def _heard(judge: Evaluator, reply: Reply | Failed) -> Verdict | None:
-    text = "" if isinstance(reply, Failed) else reply.text
-    found = _VERDICT.search(text)
-    if found is None:
+    if isinstance(reply, Failed):
+        return None
+    text = reply.text
+    found = {said.rstrip(".").casefold() for said in [*_VERDICT.findall(text), *_in_json(text)]}
+    if len(found) != 1:
         return None
     reasoning = _REASONING.search(text)
     said = reasoning[1].strip().strip('"}').strip() if reasoning is not None else ""
-    passed = found[1].strip(".").casefold() == judge.pass_when.casefold()
-    return Verdict(judge.name, "judge", passed, said)
+    return Verdict(judge.name, "judge", found == {judge.pass_when.casefold()}, said)
+
+
+def _in_json(text: str) -> list[str]:
+    """The verdict of a reply that is JSON from its beginning: JSON among other words may be quoted."""
+    value = found_in(text) if text.lstrip().startswith(("{", "```")) else None
+    return [str(value["verdict"])] if isinstance(value, dict) and "verdict" in value else []
 
 
 def _model(workflow: Workflow, node: Node, judge: Evaluator) -> str | None:

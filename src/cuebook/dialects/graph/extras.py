@@ -115,7 +115,28 @@ class _Extras:
             if first is not one and one.node:
                 fix = f"The other is on line {first.line}: put all nodes into one."
                 self.shape.wrong(one.line, f"{at}: '{one.node}' fans out twice.", fix)
+        sound = [one for one in found if one.node and one.join and one.to and all(one.to)]
+        for outer in sound:
+            self._check_inner(outer, [one for one in sound if one is not outer], at)
         return tuple(found)
+
+    def _check_inner(self, outer: FanOut, others: Sequence[FanOut], at: str) -> None:
+        """One that fans out in a branch of another must come together there again."""
+        ends = frozenset({outer.join, *outer.to})
+        branches = [reachable([start], self._leaving, ends) for start in outer.to]
+        for inner in others:
+            own = next((branch for branch in branches if inner.node in branch), None)
+            if own is None:
+                continue
+            within = reachable(inner.to, self._leaving, frozenset({inner.join}) | ends)
+            left = {edge.to for one in within for edge in self._leaving.get(one, ())} - within - {inner.join}
+            strays = [*sorted(left), *(one for one in inner.to if one not in own)]
+            if inner.join not in own | ends:
+                strays.append(inner.join)
+            if strays:
+                words = f"{at}: '{inner.node}' fans out in a branch of '{outer.node}', and a way leads out of it to"
+                fix = f"Let all its ways come to '{inner.join}' first, and that lie in the same branch."
+                self.shape.wrong(inner.line, f"{words} '{strays[0]}'.", fix)
 
     def _fan_out(self, value: Value, at: str) -> FanOut:
         shape = self.shape
@@ -140,6 +161,10 @@ class _Extras:
             wrong(fan_out.line, f"{at} names a node twice.", fix)
             return
         ends = frozenset({fan_out.join, *fan_out.to})
+        for edge in self._leaving.get(fan_out.node, ()):
+            if edge.to not in ends:
+                words = f"{at}: the edge from '{fan_out.node}' to '{edge.to}' would never be followed."
+                wrong(edge.line, words, "Add its node to 'to', or take the edge out.")
         owner: dict[str, str] = {}
         for start in fan_out.to:
             branch = reachable([start], self._leaving, ends)
@@ -174,10 +199,16 @@ class _Extras:
         return NodeExtras(
             approval=self._approval(id, fields["approval"], f"{at}.approval") if "approval" in fields else "",
             budget_tokens=shape.whole(budget["tokens"], f"{at}.budget.tokens", 1) if "tokens" in budget else None,
-            budget_money=shape.number(budget["money"], f"{at}.budget.money", 0) if "money" in budget else None,
+            budget_money=self._money(budget["money"], f"{at}.budget.money") if "money" in budget else None,
             context=self._projection(fields["context"], f"{at}.context") if "context" in fields else None,
             line=line,
         )
+
+    def _money(self, value: Value, at: str) -> float | None:
+        amount = self.shape.number(value, at, 0)
+        if amount == 0:
+            self.shape.wrong(value.line, f"{at} must be above 0: with nothing, no model can be asked.", "Raise it.")
+        return amount or None
 
     def _approval(self, id: str, value: Value, at: str) -> str:
         """A question, or true for the ordinary one."""

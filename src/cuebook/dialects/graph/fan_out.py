@@ -29,21 +29,32 @@ def fan_out(walk: Walk, fan: FanOut, follow: Follow) -> Program[str | None]:
     left: list[Any] = []
     for first in range(0, len(fan.to), fan.max_concurrency):
         wave = fan.to[first : first + fan.max_concurrency]
-        outcomes = yield All(tuple(Branch(_begin(walk, fan, to, follow)) for to in wave))
+        taken = sum(one["steps"] for one in left) + len(wave) - 1
+        outcomes = yield All(tuple(Branch(_begin(walk, fan, to, follow, taken)) for to in wave))
         for outcome in outcomes:
             if isinstance(outcome, Failed):
                 raise EffectFailed(outcome)
         left += outcomes
+        if any(one["stopped"] or (walk.halts and one["broken"]) for one in left):
+            break
     for one in left:
         walk.join(one)
-    return None if walk.halts and walk.broken else fan.join
+    if walk.steps > walk.max_steps:
+        raise EffectFailed(walk.too_far(fan.join))
+    if walk.stopped or (walk.halts and walk.broken):
+        return None
+    return walk.join_at if fan.join in walk.stops else fan.join
 
 
-def _begin(walk: Walk, fan: FanOut, to: str, follow: Follow) -> Callable[[Any], Program[Any]]:
+def _begin(walk: Walk, fan: FanOut, to: str, follow: Follow, taken: int) -> Callable[[Any], Program[Any]]:
+    """`taken` are the visits that earlier branches made, and the one that each of its siblings makes at least."""
+
     def start(state: Any) -> Program[dict[str, Any]]:
         branch = walk.branched(frozenset((fan.join, *fan.to)) - {to}, fan.join)
+        branch.max_steps -= taken
         met = yield from follow(branch, to)
-        if met is None and branch.last is not None and not (branch.halts and branch.broken):
+        ended = branch.stopped or (branch.halts and branch.broken)
+        if met is None and branch.last is not None and not ended:
             yield Noted("route", {"from": branch.last[0], "to": fan.join, "reason": JOIN})
         return branch.left(walk)
 

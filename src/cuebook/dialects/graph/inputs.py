@@ -20,6 +20,7 @@ from cuebook.kernel.errors import BadInput
 TYPES: tuple[str, ...] = get_args(InputType)
 _WORDS = {"string": "a text", "number": "a number", "boolean": "true or false", "string[]": "a list of texts"}
 _DEEPEST = 100
+_DRY_RUN = "dryRun"
 _FIELDS = ("type", "description", "required", "default", "enum")
 
 
@@ -83,7 +84,7 @@ def accept(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]:
             elif one.required:
                 missing.append(one)
     if missing or wrong:
-        raise BadInput(_problems(missing, wrong), fix=_fix(missing, given, declared))
+        raise BadInput(_problems(missing, wrong), fix=_fix(missing, len(wrong), given, declared))
     return accepted
 
 
@@ -100,20 +101,27 @@ def typed(declared: Declared, text: str) -> Any:
     return value if _is(declared.type, value) else text
 
 
-WITHOUT_DECLARING = ("rules", "context", "dryRun")
+WITHOUT_DECLARING = ("rules", "context", _DRY_RUN)
 """Inputs that mean something in every workflow."""
 
 
 def taken(workflow: Workflow, name: str) -> bool:
-    """Whether a run may be given it: anything, where the workflow declares nothing."""
-    return not workflow.declared or name in WITHOUT_DECLARING or any(one.name == name for one in workflow.declared)
+    """Whether a run may be given it: what is not declared passes through, unless it is nearly the name of one that is."""
+    names = [one.name for one in workflow.declared or ()]
+    return name in names or name in WITHOUT_DECLARING or not get_close_matches(name, names, n=1)
 
 
 def typed_value(workflow: Workflow, name: str, text: str) -> Any:
-    """As `typed`; one that is not declared is what it says as JSON, or else the text."""
+    """As `typed`; one that is not declared is what it says as JSON, or else the text. A dry run that was meant must not
+    be a whole one for a word that is nearly true.
+    """
     for one in workflow.declared or ():
         if one.name == name:
             return typed(one, text)
+    if name == _DRY_RUN:
+        if text.strip().lower() not in ("true", "false"):
+            raise BadInput(f"{name} must be true or false, not {shown(text)}.", fix=f"Write {name}=true.")
+        return text.strip().lower() == "true"
     try:
         return read_json(text).plain
     except Malformed:
@@ -187,7 +195,7 @@ def _problems(missing: list[Declared], wrong: list[str]) -> str:
     return " ".join(parts)
 
 
-def _fix(missing: list[Declared], given: Mapping[str, Any], declared: Mapping[str, Declared]) -> str:
+def _fix(missing: list[Declared], wrong: int, given: Mapping[str, Any], declared: Mapping[str, Declared]) -> str:
     names = [one.name for one in missing]
     for stray in given:
         close = get_close_matches(str(stray), names, n=1) if stray not in declared else []
@@ -195,4 +203,4 @@ def _fix(missing: list[Declared], given: Mapping[str, Any], declared: Mapping[st
             return f"'{stray}' is not declared. Did you mean '{close[0]}'?"
     if names:
         return f"Give {' '.join(f'--{name} VALUE' for name in names)}."
-    return "Correct them and start again."
+    return f"Correct {'it' if wrong == 1 else 'them'} and start again."

@@ -12,7 +12,7 @@ from typing import Any
 from cuebook.dialects.graph.fan_out import fan_out, within_branches
 from cuebook.dialects.graph.model import Node, Workflow
 from cuebook.dialects.graph.results import STEP_STATUS, Result, encoded
-from cuebook.dialects.graph.routing import route
+from cuebook.dialects.graph.routing import route, stops_here
 from cuebook.dialects.graph.trying import visit
 from cuebook.dialects.graph.walk import Walk
 from cuebook.kernel.context import Text
@@ -48,7 +48,7 @@ def follow(walk: Walk, current: str | None, *, keeping: bool = False) -> Program
     while current is not None and current != walk.join_at:
         node = walk.workflow.nodes[current]
         if walk.steps >= walk.max_steps:
-            raise EffectFailed(_too_far(walk, node))
+            raise EffectFailed(walk.too_far(node.id))
         result = yield from _at(walk, node)
         if result.status == "failed" and walk.halts:
             return None
@@ -81,16 +81,10 @@ def _reason(result: Result) -> str:
 
 
 def _onward(walk: Walk, node: Node) -> Program[str | None]:
+    if (yield from stops_here(walk, node)):
+        return None
     fan = walk.fans.get(node.id)
     return (yield from route(walk, node)) if fan is None else (yield from fan_out(walk, fan, follow))
-
-
-def _too_far(walk: Walk, node: Node) -> Failed:
-    return Failed(
-        "MAX_STEPS",
-        f"{walk.steps} nodes were visited, which is as many as there may be; node {node.id} would be next.",
-        "Raise it with the option max_steps, or see why the workflow does not come to an end.",
-    )
 
 
 def _end(walk: Walk) -> Program[dict[str, Any]]:

@@ -15,6 +15,8 @@ from cuebook.dialects.graph.shape import Shape
 from cuebook.dialects.values import Value
 
 RESERVED = "input"
+_RESERVED = {RESERVED: "it would hide the input", "(end)": "that is where a run ends"}
+"""Names that no node can have, and why."""
 """What the context calls the input of the run: a node of this name would hide it."""
 MOVED = "'verify' is called 'eval' since version 0.2 of the format."
 MOVING = "Rename it to 'eval' and write a list of evaluators, each with a name, a kind and a rule."
@@ -32,9 +34,9 @@ _NOWHERE = Source("inline", "")
 
 def node(shape: Shape, id: str, value: Value, line: int) -> Node:
     at = f"nodes.{id}"
-    if id == RESERVED:
+    if id in _RESERVED:
         fix = "Give the node another name, and change the edges that name it."
-        shape.wrong(line, f"A node cannot be called '{RESERVED}': it would hide the input.", fix, "RESERVED_NODE_ID")
+        shape.wrong(line, f"A node cannot be called '{id}': {_RESERVED[id]}.", fix, "RESERVED_NODE_ID")
     if value.kind == "map" and "verify" in value.fields:
         shape.wrong(value.lines["verify"], f"{at}: {MOVED}", MOVING)
     fields = shape.closed(value, at, (*_READERS, "verify"), ("name", "instruction"))

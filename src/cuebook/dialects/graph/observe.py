@@ -12,15 +12,17 @@ from typing import Any
 
 import msgspec
 
+from cuebook.dialects.graph.changing import with_change
 from cuebook.dialects.graph.material import name_of, named_sources
 from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.results import Status
 from cuebook.dialects.graph.routing import END
 from cuebook.kernel.context import digest_of
-from cuebook.kernel.effects import EffectFailed, Reply, ToolResult, Usage
+from cuebook.kernel.effects import EffectFailed, Reply, Resumed, ToolResult, Usage
 from cuebook.kernel.effects import Source as Read
 from cuebook.kernel.events import (
     BranchFinished,
+    Forked,
     ModelAsked,
     Noted,
     Performed,
@@ -101,12 +103,15 @@ class Projection:
         self._workflow, self._run = workflow, run
         self.told = 0
         """Events so far: each is known by its number."""
+        self._parts = 0
+        """Pieces of text so far: together with the number of the event before it, one is known by its own."""
+        self._now = 0.0
         self._began = 0.0
         self._inputs: Told = {}
         self._read: dict[str, tuple[str, float]] = {}
         self._open: dict[str, Visit] = {}
         """By the path of the line that is in it: a line is in one node at a time."""
-        self._talking: dict[int, tuple[str, float]] = {}
+        self._talking: dict[int, str] = {}
         """The node whose words a model call's text is, by the call's record; none for a judge, or a question of routing."""
         self._early: dict[int, list[TextChunk | TextReset]] = {}
         """Texts whose record is not there yet: they are shown at once, records when they are durable."""
@@ -117,6 +122,7 @@ class Projection:
     def see(self, seen: Entry | TextChunk | TextReset) -> list[Told]:
         if isinstance(seen, TextChunk | TextReset):
             return self._streamed(seen)
+        self._now = max(self._now, seen.at)
         handle = _HANDLERS.get(type(seen.event))
         return [] if handle is None else handle(self, seen, seen.event)
 
@@ -178,7 +184,24 @@ class Projection:
             content = str(outcome.content).removeprefix("\ufeff")
             self._read.setdefault(event.fingerprint[len(_READING) :], (content, entry.at))
             return []
+        if isinstance(outcome, Resumed):
+            self._change(outcome.overrides)
+            return []
         return self._answered(entry, outcome)
+
+    def _forked(self, entry: Entry, event: Forked) -> list[Told]:
+        self._change(event.values)
+        return []
+
+    def _change(self, values: Told) -> None:
+        """Results that a person changed count as changed from there on; the trace names the fields, or `*` for all."""
+        for name, value in values.items():
+            node, _, field = name.partition(".")
+            found = [one for one in self._in_order(ROOT) if "result" in one and one["step"]["node"] == node]
+            if found:
+                result, step = found[-1]["result"], found[-1]["step"]
+                found[-1]["result"] = {**result, "data": with_change(result["data"], field, value)}
+                found[-1]["step"] = {**step, "changed": [*step.get("changed", ()), field or "*"]}
 
     def _branch_finished(self, entry: Entry, event: BranchFinished) -> list[Told]:
         return self._answered(entry, event.failed or event.value)
@@ -218,7 +241,7 @@ class Projection:
     def _asked(self, entry: Entry, event: ModelAsked) -> list[Told]:
         visit = self._open.get(entry.place.path)
         node = visit.node if visit is not None and visit.node == entry.place.step else ""
-        self._talking[entry.seq] = (node, entry.at)
+        self._talking[entry.seq] = node
         return [told for early in self._early.pop(entry.seq, ()) for told in self._streamed(early)]
 
     def _streamed(self, seen: TextChunk | TextReset) -> list[Told]:
@@ -226,13 +249,15 @@ class Projection:
         if seen.seq not in self._talking:
             self._early.setdefault(seen.seq, []).append(seen)
             return []
-        node, at = self._talking[seen.seq]
+        node = self._talking[seen.seq]
         if not node:
             return []
         reset = {"reset": True} if isinstance(seen, TextReset) else {}
         message = seen.text if isinstance(seen, TextChunk) else ""
         told = {"type": "node:progress", "node": node, "message": message, **reset, **_taken(Usage(cost=0.0))}
-        return [{**told, "duration": 0.0, "run": self._run or seen.run, "sequence": self.told, "time": at}]
+        self._parts += 1
+        told |= {"duration": 0.0, "run": self._run or seen.run, "part": self._parts}
+        return [{**told, "sequence": self.told, "time": self._now}]
 
     # --- what it all comes to ---
 
@@ -327,6 +352,7 @@ def _taken(usage: Usage) -> Told:
 
 _HANDLERS: dict[type, Any] = {
     RunStarted: Projection._started,
+    Forked: Projection._forked,
     ModelAsked: Projection._asked,
     Noted: Projection._noted,
     Warned: Projection._warned,

@@ -27,6 +27,9 @@ END = "(end)"
 NONE = "none"
 _DEFAULT = "None of the above: the default path"
 _ANSWER = 500
+_DENIES = re.compile(
+    r"\b(not|never|no|nor|neither|cannot|without|except|avoid|instead|rather)\b|n['\u2019]t\b", re.IGNORECASE
+)
 _ASKING = "Which of these conditions is true, by the results so far?"
 
 
@@ -48,24 +51,33 @@ class Chosen(msgspec.Struct, frozen=True):
 
 def route(walk: Walk, node: Node) -> Program[str | None]:
     """The next node; None at the end of the way. Every way taken is noted."""
-    every = walk.workflow.out_edges.get(node.id, ())
-    if walk.until_decision and any(edge.when for edge in every):
-        yield Noted("route", {"from": node.id, "to": END, "reason": "dry run"})
-        return None
-    edges = [edge for edge in every if not _spent(walk, edge)]
+    edges = [edge for edge in walk.workflow.out_edges.get(node.id, ()) if not _spent(walk, edge)]
     if not edges:
         return None
-    if len(edges) == 1 and not edges[0].when:
-        return (yield from _follow(walk, edges[0], {}))
+    how = {} if _only(edges) else {"saved": True}
     if any(edge.index in walk.guards for edge in edges):
         edges, sure = narrowed(edges, walk.guards, walk.scope)
         if sure is not None:
-            return (yield from _follow(walk, sure, {"saved": True}))
-        if len(edges) == 1 and not edges[0].when:
-            return (yield from _follow(walk, edges[0], {"saved": True}))
+            return (yield from _follow(walk, sure, how))
         if not edges:
-            return (yield from _nowhere(node, {"saved": True}, "every condition was proved false"))
+            return (yield from _nowhere(walk, node, how, "every condition was proved false"))
+    if _only(edges):
+        return (yield from _follow(walk, edges[0], how))
     return (yield from _ask(walk, node, edges))
+
+
+def stops_here(walk: Walk, node: Node) -> Program[bool]:
+    """Whether the run was to go no further than this node, because a condition follows it."""
+    if not walk.until_decision or not any(edge.when for edge in walk.workflow.out_edges.get(node.id, ())):
+        return False
+    walk.stopped = True
+    yield Noted("route", {"from": node.id, "to": END, "reason": "dry run"})
+    return True
+
+
+def _only(edges: Sequence[Edge]) -> bool:
+    """Whether there is nothing to choose."""
+    return len(edges) == 1 and not edges[0].when
 
 
 def _spent(walk: Walk, edge: Edge) -> bool:
@@ -83,14 +95,14 @@ def _follow(walk: Walk, edge: Edge, how: dict[str, Any]) -> Program[str]:
     return to
 
 
-def _nowhere(node: Node, how: dict[str, Any], why: str) -> Program[str | None]:
+def _nowhere(walk: Walk, node: Node, how: dict[str, Any], why: str) -> Program[str | None]:
     yield Noted("route", {"from": node.id, "to": END, "reason": why, **how})
     raise EffectFailed(
         Failed(
             "NO_ROUTE",
             f"There is no way on from node {node.id}: {why}.",
             "Add an edge without a condition: it is taken where no condition holds.",
-            details={"node": node.id},
+            details={"node": node.id, "step": node.id, "visit": walk.visits[node.id], "finished": True},
         )
     )
 
@@ -107,9 +119,10 @@ def _ask(walk: Walk, node: Node, edges: Sequence[Edge]) -> Program[str | None]:
     found = next((choice for choice in choices if choice.id == chosen.choice), default)
     if found is None:
         why = "no condition holds" if chosen.choice == NONE else "the model named none of its edges, asked twice"
-        return (yield from _nowhere(node, how, why))
+        return (yield from _nowhere(walk, node, how, why))
     if chosen.choice != found.id:
         how["default"] = True
+        how |= {} if chosen.choice else {"unusable": True}
     return (yield from _follow(walk, found.edge, how))
 
 
@@ -140,7 +153,7 @@ def _chosen(walk: Walk, context: Context, choices: Sequence[Choice]) -> Program[
     ask = AskModel(
         _question(choices),
         context,
-        (None if walk.strict else walk.workflow.extras.router_model) or walk.workflow.model or None,
+        walk.workflow.extras.router_model or walk.workflow.model or None,
         schema=_schema(ids),
         lenient=True,
     )
@@ -179,14 +192,25 @@ def choices_in(ask: AskModel) -> list[str]:
 
 
 def understood(text: str, ids: Sequence[str]) -> Chosen:
-    """The choice that an answer names: as JSON, by itself, or as the only one of them among other words."""
+    """The choice that an answer names: as JSON, by itself, or as the only one of them among other words.
+
+    Words that may deny what they name choose nothing.
+    """
     answer = text.strip()[:_ANSWER]
     value = found_in(text)
     if isinstance(value, dict) and "choice" in value:
-        choice, reason = str(value["choice"]).strip(), value.get("reason", "")
-        return Chosen(choice if choice in ids else "", answer, str(reason)[:_ANSWER])
-    said = text.strip().strip("\"'`.*")
-    if said in ids:
-        return Chosen(said, answer)
-    found = [one for one in ids if re.search(rf"(?<![\w#-]){re.escape(one)}(?![\w#-])", text)]
+        return Chosen(_meant(str(value["choice"]), ids), answer, str(value.get("reason", ""))[:_ANSWER])
+    alone = _meant(text.strip().strip("\"'`.*"), ids)
+    if alone or _DENIES.search(text):
+        return Chosen(alone, answer)
+    found = [one for one in ids if re.search(rf"(?<![\w#-]){re.escape(one)}(?![\w#-])", text, re.IGNORECASE)]
     return Chosen(found[0] if len(found) == 1 else "", answer)
+
+
+def _meant(said: str, ids: Sequence[str]) -> str:
+    """The choice of this name; whether its letters are capitals matters only where two differ by nothing else."""
+    said = said.strip()
+    if said in ids:
+        return said
+    found = [one for one in ids if one.casefold() == said.casefold()]
+    return found[0] if len(found) == 1 else ""

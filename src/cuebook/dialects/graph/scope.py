@@ -57,6 +57,10 @@ class Scope(Mapping[str, Any]):
         """In order; of a node that ran again, the last one counts."""
         self.latest: MutableMapping[str, Kept] = {}
         self.context = _begun(SYSTEM, self.input)
+        self.changes: list[tuple[int, str, Any]] = []
+        """Inputs that a person changed, and how many results were kept before."""
+        self.warned = 0
+        """How many results were looked at for what is missing in them."""
         self._routing: Context | None = None
         self._routed = 0
         self._shown: MutableMapping[str, None] = {}
@@ -114,6 +118,7 @@ class Scope(Mapping[str, Any]):
                 self.keep(node, known.status, view or {"value": value})
                 continue
             name = field if node == "input" and field else name
+            self.changes.append((len(self.kept), name, value))
             self.input[name] = value
             self.context = self.context.add("system", f"The input {name} was changed by a person: {encoded(value)}")
             self._routing, self._routed, self._shown = None, 0, {}
@@ -127,12 +132,13 @@ class Scope(Mapping[str, Any]):
         """
         context = self._routing or _begun(ROUTER, self.input)
         gaps = []
-        for kept in self.kept[self._routed :]:
+        for number, kept in enumerate(self.kept[self._routed :], self._routed):
             shown, gap = self._declared(kept)
             context = context.add("system", _block(shown, again=kept.node in self._shown))
             self._shown[kept.node] = None
-            gaps += [gap] if gap is not None else []
+            gaps += [gap] if gap is not None and number >= self.warned else []
         self._routing, self._routed = context, len(self.kept)
+        self.warned = max(self.warned, len(self.kept))
         return context, gaps
 
     def _declared(self, kept: Kept) -> tuple[Kept, Missing | None]:
@@ -155,11 +161,21 @@ class Scope(Mapping[str, Any]):
         child = Scope.__new__(Scope)
         child._workflow = self._workflow
         child.input, child.context = self.input, self.context
-        child.kept = []
+        child.kept, child.changes, child.warned = [], [], 0
         child.latest = ChainMap({}, self.latest)
         child._routing, child._routed = self._routing, 0
         child._shown = ChainMap({}, self._shown)
         return child
+
+    def restore(self, kept: list[Kept], changes: list[tuple[int, str, Any]], warned: int) -> None:
+        """Takes in what a checkpoint kept, in the order it came."""
+        done = 0
+        for before, name, value in changes:
+            self.join(kept[done:before])
+            self.override({f"input.{name}": value})
+            done = before
+        self.join(kept[done:])
+        self.warned = warned
 
     def join(self, kept: list[Kept]) -> None:
         """Takes in what a branch has left."""

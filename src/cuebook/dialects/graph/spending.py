@@ -57,6 +57,6 @@ def _over(node: Node, tokens: int | None, money: float | None, used: int, cost: 
         return Failed(SPENT, f"{words} of {tokens} tokens ({used} used).", fix)
     if money is not None and unknown:
         return Failed(SPENT, f"{words}: nobody knows what its calls cost.", "Give it a budget of tokens.")
-    if money is not None and cost >= money > 0:
+    if money is not None and cost >= money:
         return Failed(SPENT, f"{words} of ${money:g} (${cost:.4f} used).", fix)
     return None

@@ -7,7 +7,7 @@ A tool that a node may not use is not there for it at all. Names are compared wi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -30,11 +30,14 @@ class Toolset(msgspec.Struct):
     """How many of the tools are not built in."""
     warnings: list[Warned] = []
 
-    def add(self, spec: ToolSpec, call: CallTool) -> None:
+    def add(self, node: Node, spec: ToolSpec, call: CallTool) -> None:
         name = visible(spec.name)
-        if name not in self.calls:
-            self.calls[name] = call
+        known = self.calls.setdefault(name, call)
+        if known is call:
             self.specs = (*self.specs, msgspec.structs.replace(spec, name=name))
+        elif known != call:
+            words = f"Node {node.id}: two of its tools would be called {name}; that of {_home(call)} is left out."
+            self.warnings.append(Warned("tool_name", words))
 
 
 def toolset(material: Material, node: Node) -> Program[Toolset]:
@@ -42,7 +45,7 @@ def toolset(material: Material, node: Node) -> Program[Toolset]:
     tools = Toolset()
     for spec in material.built_in:
         if spec.name not in node.disallowed_tools:
-            tools.add(spec, call_of(spec))
+            tools.add(node, spec, call_of(spec))
     if not node.skills:
         return tools
     own = len(tools.specs)
@@ -50,7 +53,7 @@ def toolset(material: Material, node: Node) -> Program[Toolset]:
     for name in node.skills:
         found += yield from _of_skill(material, node, name, tools)
     for spec, call in _filtered(node, found, tools):
-        tools.add(spec, call)
+        tools.add(node, spec, call)
     tools.of_skills = len(tools.specs) - own
     return tools
 
@@ -62,14 +65,12 @@ def _of_skill(material: Material, node: Node, name: str, tools: Toolset) -> Prog
         tools.warnings.append(Warned("unknown_skill", words))
         return []
     if not skill.configured:
-        needs = f": {', '.join(skill.missing)} is not set" if skill.missing else ""
+        needs = f": {unset(skill.missing)}" if skill.missing else ""
         words = f"Node {node.id}: the skill '{name}' is not configured{needs}, so the node goes on without it."
         tools.warnings.append(Warned("skill_not_configured", words))
         return []
     if skill.missing:
-        words = (
-            f"Node {node.id}: of the skill '{name}' some tools are not there: {', '.join(skill.missing)} is not set."
-        )
+        words = f"Node {node.id}: of the skill '{name}' some tools are not there: {unset(skill.missing)}."
         tools.warnings.append(Warned("skill_not_configured", words))
     if skill.instruction:
         tools.instructions.append((skill.name or skill.id, skill.instruction))
@@ -114,6 +115,15 @@ def _filtered(
         name = plain_name(spec.name)
         if (allowed is None or name in allowed) and name not in denied:
             yield spec, call
+
+
+def _home(call: CallTool) -> str:
+    return f"the tool server '{call.server.name}'" if call.server is not None else f"'{call.tool}'"
+
+
+def unset(names: Sequence[str]) -> str:
+    """Says which settings have no value."""
+    return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not set"
 
 
 def visible(name: str) -> str:

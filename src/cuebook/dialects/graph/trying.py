@@ -38,19 +38,15 @@ def visit(walk: Walk, node: Node, number: int) -> Program[Result]:
     if extras.approval:
         answer: Answer = yield AskHuman(extras.approval, "confirm", default="no", label=node.id)
         if answer.value != "yes":
-            return failure("not_approved", f"{answer.by or 'Someone'} did not approve node {node.id}: it was not run.")
+            words = f"{answer.by or 'Someone'} did not approve node {node.id}, and that stops this run."
+            raise EffectFailed(Failed("denied", words))
     tools = yield from toolset(walk.material, node)
     if number == 1:
         yield from tools.warnings
     trying = _attempts(walk, node, tools)
     if extras.budget_tokens is not None or extras.budget_money is not None:
         trying = within(trying, node, extras.budget_tokens, extras.budget_money)
-    try:
-        result = yield from trying
-    except EffectFailed as error:  # its budget ended between two conversations
-        if error.failed.code != SPENT:
-            raise
-        result = failure(SPENT, error.failed.message, fix=error.failed.fix)
+    result = yield from trying
     if result.status == "failed" and result.softens and node.fail_soft:
         return Result("success", {**result.data, "fail_soft": True}, result.calls)
     return result
@@ -80,8 +76,11 @@ def _attempts(walk: Walk, node: Node, tools: Toolset) -> Program[Result]:
         result = yield from _once(walk, node, prompt, tools)
         if result.status != "success":
             return result
-        if not result.verdicts:
-            result.verdicts = yield from evaluate(walk.workflow, node, result)
+        try:
+            if not result.verdicts:
+                result.verdicts = yield from evaluate(walk.workflow, node, result)
+        except EffectFailed as ended:
+            return _spent(result, ended)
         if result.verdicts:
             yield Noted("evals", {"node": node.id, "evals": [verdict.plain() for verdict in result.verdicts]})
         error = error_of(result.verdicts)
@@ -92,9 +91,21 @@ def _attempts(walk: Walk, node: Node, tools: Toolset) -> Program[Result]:
         if node.retry is None or tried >= node.retry.max:
             return result
         tried += 1
-        words = yield from preamble(node.retry, base, result, _context(walk, node), _model(walk, node))
+        try:
+            words = yield from preamble(node.retry, base, result, _context(walk, node), _model(walk, node))
+        except EffectFailed as ended:
+            return _spent(result, ended)
         yield Noted("retry", {"node": node.id, "attempt": tried, "reason": error, "preamble": words})
         prompt = f"{words}{BETWEEN}{instruction}"
+
+
+def _spent(result: Result, error: EffectFailed) -> Result:
+    """Its budget ended between two conversations: what the last one gave is kept."""
+    if error.failed.code != SPENT:
+        raise error
+    result.status, result.data = "failed", {**result.data, "error": error.failed.message}
+    result.failed = error.failed
+    return result
 
 
 def _once(walk: Walk, node: Node, prompt: str, tools: Toolset) -> Program[Result]:

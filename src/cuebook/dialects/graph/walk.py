@@ -45,9 +45,8 @@ class Walk:
         extras = workflow.extras
         self.strict = bool(options.get("strict_spec"))
         self.until_decision = bool(options.get("until_decision")) or inputs.get("dryRun") is True
-        self.halts = options.get("on_failure", "continue" if self.strict else extras.on_failure) == "halt"
-        limit = options.get("max_steps") or (None if self.strict else extras.max_steps)
-        self.max_steps: int = limit or MAX_STEPS
+        self.halts = options.get("on_failure", extras.on_failure) == "halt"
+        self.max_steps: int = options.get("max_steps") or extras.max_steps or MAX_STEPS
         self.offline = bool(options.get("offline"))
         self.fans = {} if self.strict else {fan.node: fan for fan in extras.fan_out}
         self.guards = {} if self.strict else {guard.edge: guard for guard in extras.guards}
@@ -61,6 +60,8 @@ class Walk:
         """Nodes whose last result is a failure."""
         self.toolless: set[str] = set()
         """Models that were found to take no tools."""
+        self.stopped = False
+        """Whether it came to the decision that it was to stop at."""
         self.last: tuple[str, str] | None = None
         """The node that ran last, and its data as JSON."""
         self.stops: frozenset[str] = frozenset()
@@ -70,7 +71,15 @@ class Walk:
         self.checkpoint_at = FIRST_CHECKPOINT
 
     def extras(self, node: Node) -> NodeExtras:
-        return _NOTHING if self.strict else self.workflow.extras.nodes.get(node.id, _NOTHING)
+        found = self.workflow.extras.nodes.get(node.id, _NOTHING)
+        return msgspec.structs.replace(found, context=None) if self.strict and found.context is not None else found
+
+    def too_far(self, following: str) -> Failed:
+        return Failed(
+            "MAX_STEPS",
+            f"{self.steps} nodes were visited, which is as many as there may be; node {following} would be next.",
+            "Raise it with the option max_steps, or see why the workflow does not come to an end.",
+        )
 
     def enter(self, node: Node) -> int:
         """Counts a visit; gives its number."""
@@ -98,7 +107,7 @@ class Walk:
         child.followed, child.visits = dict(self.followed), {}
         child.broken = {}
         child.toolless = set(self.toolless)
-        child.stops, child.join_at = stops, join
+        child.stops, child.join_at = self.stops | stops, join
         return child
 
     def left(self, begun: Walk) -> dict[str, Any]:
@@ -109,6 +118,7 @@ class Walk:
             "followed": {edge: count for edge, count in counts.items() if count},
             "steps": self.steps - begun.steps,
             "broken": msgspec.to_builtins(self.broken),
+            "stopped": self.stopped,
         }
 
     def join(self, left: Mapping[str, Any]) -> None:
@@ -117,6 +127,7 @@ class Walk:
         for edge, count in left["followed"].items():
             self.followed[int(edge)] = self.followed.get(int(edge), 0) + count
         self.steps += left["steps"]
+        self.stopped = self.stopped or left["stopped"]
         for kept in left["kept"]:
             self.broken.pop(kept[0], None)
         self.broken.update(msgspec.convert(left["broken"], dict[str, Broken]))
@@ -135,7 +146,8 @@ class Walk:
             "followed": {str(edge): count for edge, count in self.followed.items()},
             "broken": msgspec.to_builtins(self.broken),
             "toolless": sorted(self.toolless),
-            "input": self.scope.input,
+            "changes": self.scope.changes,
+            "warned": self.scope.warned,
             "read": list(read),
             "kept": [(one.node, one.status) for one in kept],
         }
@@ -150,8 +162,9 @@ class Walk:
         self.toolless = set(state["toolless"])
         read = state["read"]
         self.material = Material(self.workflow, self.inputs, dict(zip(read, texts, strict=False)))
-        self.scope = Scope(self.workflow, state["input"])
+        self.scope = Scope(self.workflow, self.inputs)
         rest = texts[len(read) :]
-        self.scope.join([Kept(node, status, text) for (node, status), text in zip(state["kept"], rest, strict=True)])
+        kept = [Kept(node, status, text) for (node, status), text in zip(state["kept"], rest, strict=True)]
+        self.scope.restore(kept, state["changes"], state["warned"])
         following: str = state["following"]
         return following

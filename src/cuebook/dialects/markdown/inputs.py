@@ -48,7 +48,7 @@ def accept(book: Book, given: Mapping[str, Any]) -> dict[str, Any]:
             except Unfit as why:
                 wrong.append(f"{name} {why}")
     if missing or wrong:
-        raise BadInput(_problems(missing, wrong), fix=_fix(missing))
+        raise BadInput(_problems(missing, wrong), fix=_fix(missing, len(wrong)))
     return accepted
 
 
@@ -117,7 +117,7 @@ def _wanted(declared: DeclaredInput) -> str:
     return f"{declared.name} ({declared.type})"
 
 
-def _fix(missing: list[DeclaredInput]) -> str:
+def _fix(missing: list[DeclaredInput], wrong: int) -> str:
     if not missing:
-        return "Correct them and try again."
+        return f"Correct {'it' if wrong == 1 else 'them'} and try again."
     return f"Give {' '.join(f'--{declared.name} VALUE' for declared in missing)}."

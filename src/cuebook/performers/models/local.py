@@ -40,6 +40,9 @@ _SIGN_OF_LIFE = 5.0
 
 _SEED = 1
 
+MOST_TOOLS = 4
+"""It is too small to choose among more: it takes up what stands in their descriptions, and calls it for ever."""
+
 
 class LocalModel:
     """SmolLM2-135M-Instruct. It answers anything, and is wrong often: 135 million parameters are few."""
@@ -54,6 +57,9 @@ class LocalModel:
         self._engine = engine or shared_engine
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        if len(request.tools) > MOST_TOOLS:
+            told = f"The embedded model is too small for {len(request.tools)} tools: it can choose among {MOST_TOOLS}."
+            raise ModelError("tools_unsupported", told)
         choice = choice_of(request)
         engine = await asyncio.to_thread(self._loaded)
         job = _Job(_body(request, choice, reuse_prompt=self._reuse_prompt), asyncio.get_running_loop())

@@ -95,6 +95,8 @@ class ModelPerformer:
         self._sleep = sleep
         self._draw = draw
         self._clock = clock
+        self._elsewhere: set[tuple[str, str]] = set()
+        """Runs, each with a provider of which it was told that a playbook chose it."""
 
     def estimate(self, effect: AskModel, settings: Settings) -> Estimate:
         """What the call may use at most. Input is estimated from its characters; see `tokens`.
@@ -115,6 +117,7 @@ class ModelPerformer:
             resolved, facts = self._found(effect, call.settings)
         except BadInput as error:
             return Failed(error.code, error.message, error.fix)
+        self._tell_elsewhere(effect, call, resolved)
         try:
             request = await self._fitted(effect, call.settings, resolved, facts)
         except _TooLong as long:
@@ -122,6 +125,20 @@ class ModelPerformer:
         except ModelError as error:
             return self._failed(error, resolved, 0)
         return await self._answered(request, resolved, facts, call, checked=not effect.lenient)
+
+    def _tell_elsewhere(self, effect: AskModel, call: Call, resolved: Resolved) -> None:
+        """A playbook that spends on a key which is not that of its run's model is warned of, once in a run."""
+        told = (call.run, resolved.provider)
+        own = call.settings.model.partition("/")[0]
+        if not effect.model or resolved.provider == own or told in self._elsewhere:
+            return
+        if self._providers.wants_key(resolved.provider):
+            self._elsewhere.add(told)
+            call.warn(
+                "other_provider",
+                f"The playbook itself chose {resolved.name}: it is asked with your key for {resolved.provider}, besides"
+                f" the run's own model {call.settings.model}.",
+            )
 
     async def _answered(
         self, request: Request, resolved: Resolved, facts: Facts, call: Call, *, checked: bool
@@ -220,7 +237,7 @@ class ModelPerformer:
         return Tokens(size.likely, estimate_text(text).likely)
 
     def _found(self, effect: AskModel, settings: Settings) -> tuple[Resolved, Facts]:
-        resolved = self._providers.resolve(effect.model or settings.model)
+        resolved = self._providers.chosen(effect.model, settings.model)
         if _is_embedded(resolved):
             return resolved, Facts(window=resolved.window)
         return resolved, self._prices.facts(resolved.priced_as, resolved.model)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 from typing import Literal
 from urllib.parse import urlsplit
@@ -120,9 +120,12 @@ class Providers:
         custom: Mapping[str, ProviderConfig] | None = None,
         *,
         models: Mapping[str, Model] | None = None,
+        shared: Collection[str] = (),
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
+        """`shared` names the providers that a project brought: only a user may choose a model of theirs."""
         self._keys = keys
+        self._shared = frozenset(shared)
         self._configs = {**BUILT_IN, **(custom or {})}
         self._models = dict(models or {})
         self._only: Model | None = None
@@ -150,6 +153,23 @@ class Providers:
             return Resolved("local", local.NAME, self._local, "local", local.WINDOW)
         config = self._config(provider)
         return Resolved(provider, model, self._build(provider, config), config.prices or provider)
+
+    def chosen(self, name: str | None, otherwise: str) -> Resolved:
+        """The model that a playbook names, or that of its run. A project that brought both a provider and a playbook
+        that names it would have the prompts sent where it likes: then the run must be of that provider already.
+        """
+        provider = (name or "").partition("/")[0]
+        if provider in self._shared and provider != otherwise.partition("/")[0]:
+            raise BadInput(
+                f"The playbook names the model {name}, and the project's own file says where that provider is: every"
+                " prompt would go there.",
+                fix=f"If you mean it, start the run with --model {name}, or move the provider to your user's file.",
+            )
+        return self.resolve(name or otherwise)
+
+    def wants_key(self, provider: str) -> bool:
+        config = self._configs.get(provider)
+        return config is not None and config.key is not None
 
     def check(self, name: str) -> None:
         """Raises `BadInput` if a run with this model could not begin."""

@@ -18,6 +18,7 @@ from cuebook.kernel.ports import Action, Call
 from cuebook.kernel.run import Settings
 from cuebook.surfaces.cli.plain import complain
 from cuebook.surfaces.cli.texts import strictest_policy
+from cuebook.surfaces.cli.wording import counted
 from cuebook.surfaces.wiring import Wiring
 
 REPAIRS = 2
@@ -100,7 +101,9 @@ async def _drafted(description: str, system: str, check: Check, wiring: Wiring) 
             return text
         listed = "\n".join(f"line {one.line or 1}: {told(one.message, one.fix)} [{one.code}]" for one in wrong[:20])
         if repair < REPAIRS:
-            complain(f"The draft has {len(wrong)} mistakes; {wiring.model} is asked to mend them.")
+            complain(
+                f"The draft has {counted(len(wrong), 'mistake')}; {wiring.model} is asked to mend {'it' if len(wrong) == 1 else 'them'}."
+            )
         context = context.add("user", prompt).add("assistant", reply)
         prompt = f"This cannot be run:\n\n{listed}\n\nAnswer with the whole corrected document alone."
     raise CuebookError(

@@ -12,6 +12,7 @@ import msgspec
 from cuebook.dialects.graph.material import Skill, name_of, named_sources
 from cuebook.dialects.graph.model import Edge, Node, Workflow
 from cuebook.dialects.graph.preparing import Most, Preparation, Prepared, most
+from cuebook.dialects.graph.tools import unset
 from cuebook.kernel.effects import EffectFailed, ReadSource
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.run import Budget
@@ -159,7 +160,7 @@ def _decides(workflow: Workflow, node: Node) -> bool:
 def _skill_state(skill: Skill | None) -> str:
     if skill is None:
         return "unknown"
-    missing = f": {', '.join(skill.missing)} is not set" if skill.missing else ""
+    missing = f": {unset(skill.missing)}" if skill.missing else ""
     return (
         f"configured{missing and f', except that something{missing}'}"
         if skill.configured

@@ -21,8 +21,15 @@ class InputOption(click.Option):
     """An option that stands for an input of the playbook."""
 
 
+def _no_option(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """An input that is true or false takes a value, always: the option that follows it is none."""
+    if value is not None and value.startswith("-") and value != "-":
+        raise click.BadParameter(f"true or false is wanted, not '{value}'.", ctx, param)
+    return value
+
+
 def input_options(document: Document, taken: set[str]) -> list[click.Option]:
-    """One option for each input. An input with the name of another option is given by `--input` only."""
+    """One option for each input. An input with the name of another option has `input` before its own."""
     options: list[click.Option] = []
     for declared in document.inputs:
         spellings = [f"--{declared.name}"]
@@ -30,12 +37,16 @@ def input_options(document: Document, taken: set[str]) -> list[click.Option]:
             spellings.append(f"--{declared.name.replace('_', '-')}")
         free = [spelling for spelling in spellings if spelling not in taken]
         if not free:
+            free = [spelling for spelling in (f"--input-{declared.name}",) if spelling not in taken]
+        if not free:
             continue
         taken.update(free)
         metavar = "|".join(declared.options) if declared.options else declared.type.upper()
         spelled = [*free, f"{PREFIX}{declared.name}"]
         complete = one_of(_values(declared))
-        options.append(InputOption(spelled, metavar=metavar, help=_help(declared), shell_complete=complete))
+        check = _no_option if declared.type == "boolean" else None
+        option = InputOption(spelled, metavar=metavar, help=_help(declared), callback=check, shell_complete=complete)
+        options.append(option)
     return options
 
 
@@ -51,7 +62,9 @@ def _help(declared: Input) -> str:
 
 
 def gathered(given: dict[str, Any], document: Document, dialect: Dialect) -> dict[str, Any]:
-    """All inputs: the file's, then `--input`, then the options, the later ones winning."""
+    """All inputs: the file's, then `--input`, then the options, the later ones winning. `BadInput` for a name that the
+    playbook does not know tells what else is wrong with them as well.
+    """
     typed = dialect if isinstance(dialect, Typed) else None
     values: dict[str, Any] = {}
     if given.get("inputs"):
@@ -62,18 +75,36 @@ def gathered(given: dict[str, Any], document: Document, dialect: Dialect) -> dic
         return text if typed is None else typed.typed(document, name, text)
 
     names = [declared.name for declared in document.inputs]
+    strays: list[str] = []
     for one in given.get("input") or ():
         name, equals, value = one.partition("=")
         if not equals:
             raise BadInput(f"--input {one}: this is no NAME=VALUE.", fix="Write it as in --input topic=tea.")
         if name not in names and not (typed is not None and typed.takes(document, name)):
-            raise BadInput(f"--input: the playbook declares no input '{name}'.", fix=_did_you_mean(name, names))
+            strays.append(name)
+            continue
         values[name] = read(name, f"--input {name}", value)
     for name, value in given.items():
         if name.startswith(PREFIX) and value is not None:
             real = name.removeprefix(PREFIX)
             values[real] = read(real, f"--{real}", value)
+    if strays:
+        raise _unknown(strays, names, document, dialect, values)
     return values
+
+
+def _unknown(
+    strays: Sequence[str], names: Sequence[str], document: Document, dialect: Dialect, values: dict[str, Any]
+) -> BadInput:
+    """Says of all inputs at once what is wrong with them."""
+    said = [f"--input: the playbook declares no input '{name}'." for name in strays]
+    fixes = list(dict.fromkeys(_did_you_mean(name, names) for name in strays))
+    try:
+        dialect.accept(document, values)
+    except BadInput as error:
+        said.append(error.message)
+        fixes.append(error.fix)
+    return BadInput(" ".join(said), fix=" ".join(fixes))
 
 
 def _did_you_mean(name: str, names: Sequence[str]) -> str:

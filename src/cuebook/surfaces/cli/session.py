@@ -274,7 +274,12 @@ def _typed(
     dialect: Any, document: Any, values: Mapping[str, str], inputs: Mapping[str, Any], results: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Values with types: `NODE` and `NODE.FIELD` change a result, every other name an input."""
-    read = {name: dialect.typed(document, name.removeprefix("input."), value) for name, value in values.items()}
+    read = {
+        name: dialect.changed(document, results, name, value)
+        if name.partition(".")[0] in results
+        else dialect.typed(document, name.removeprefix("input."), value)
+        for name, value in values.items()
+    }
     given = {name.removeprefix("input."): read[name] for name in read if name.partition(".")[0] not in results}
     for name in given:
         if not dialect.takes(document, name):
