@@ -19,10 +19,11 @@ from typing import Any, Literal
 import msgspec
 
 from cuebook.administration import Administration, Today, no_policy
+from cuebook.decisions import ABOUT, approval, checked_outcome, checked_settings, how_to, raised
 from cuebook.dialects import registry
 from cuebook.dialects.options import COMMON, STRICT, chosen, heeding
 from cuebook.dialects.registry import Dialect, InvalidPlaybook, Problem
-from cuebook.gate.people import NotAllowed, Principal
+from cuebook.gate.people import Principal
 from cuebook.gate.policy import Policy
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.effects import Effect, Program, Reply
@@ -38,12 +39,12 @@ from cuebook.kernel.events import (
     TextChunk,
     TextReset,
 )
-from cuebook.kernel.journal import Entry, Place, Verdict, outcome_from, without_void
+from cuebook.kernel.journal import Entry, Place, Verdict, without_void
 from cuebook.kernel.ports import Gate, Performer, Redactor, Store
 from cuebook.kernel.questions import fitting
 from cuebook.kernel.rates import Rate
 from cuebook.kernel.rehearsal import Rehearsal
-from cuebook.kernel.run import Budget, RunRow, Settings, Signal, WaitRow
+from cuebook.kernel.run import RunRow, Settings, Signal, WaitRow
 from cuebook.views import RunView, Shown, view_of, with_results
 
 PYTHON = "python"
@@ -149,7 +150,7 @@ class Service(Administration):
         await self._check_rate(who)
         row = self._row(parent.dialect, parent.interpreter, parent.playbook, parent.name, who)
         row.parent = parent.id
-        await self.engine.fork(row, known[-1], dict(values or {}), _checked_settings(settings))
+        await self.engine.fork(row, known[-1], dict(values or {}), checked_settings(settings))
         return row
 
     # --- driving ---
@@ -194,7 +195,7 @@ class Service(Administration):
         if token is None:
             who.require("runner", "answer questions")
         if row.kind != "question":
-            raise BadInput(f"{row.id} is no question: it is about {_ABOUT[row.kind]}.", fix=_how_to(row))
+            raise BadInput(f"{row.id} is no question: it is about {ABOUT[row.kind]}.", fix=how_to(row))
         return await self._complete(row, {"value": fitting(row.type, row.options, value)}, who)
 
     async def resume(
@@ -209,8 +210,8 @@ class Service(Administration):
         who.require("runner", "resume runs")
         row = await self.get(run, who)
         pauses = [wait for wait in await self.store.waits(run=row.id) if wait.kind in ("breakpoint", "budget")]
-        checked = _checked_settings(settings)
-        changes = [_raised(wait, checked) if wait.kind == "budget" else checked for wait in pauses]
+        checked = checked_settings(settings)
+        changes = [raised(wait, checked) if wait.kind == "budget" else checked for wait in pauses]
         for wait, changed in zip(pauses, changes, strict=True):
             await self._complete(wait, {"overrides": dict(overrides or {}), "settings": changed}, who)
         if not pauses and (row.status in WAITING or row.status in ENDED) and row.reason != "non_determinism":
@@ -235,12 +236,12 @@ class Service(Administration):
         if token is None:
             who.require("approver", "decide this")
         if row.kind == "approval":
-            return await self._complete(row, _approval(row, decision, reason, who), who)
+            return await self._complete(row, approval(row, decision, reason, who), who)
         if row.kind != "in_doubt":
-            raise BadInput(f"{row.id} is not to be decided: it is about {_ABOUT[row.kind]}.", fix=_how_to(row))
+            raise BadInput(f"{row.id} is not to be decided: it is about {ABOUT[row.kind]}.", fix=how_to(row))
         answer: dict[str, Any] = {"decision": decision, "reason": reason}
         if decision == "done":
-            answer["outcome"] = _checked_outcome(row, outcome)
+            answer["outcome"] = checked_outcome(row, outcome)
         elif decision not in ("repeat", "stop"):
             raise BadInput(f"'{decision}' is no decision.", fix="Say repeat, stop or done.")
         return await self._complete(row, answer, who)
@@ -518,91 +519,7 @@ def _options(dialect: Dialect, document: Any, name: str, settings: Settings) -> 
     return options
 
 
-_ABOUT = {
-    "question": "a question",
-    "approval": "an approval",
-    "breakpoint": "a pause",
-    "in_doubt": "an effect in doubt",
-    "budget": "a budget",
-    "timer": "a time",
-    "message": "a message",
-}
-
-
 def _of_tenant(row: RunRow, who: Principal) -> RunRow:
     if row.tenant != who.tenant:
         raise NotFound(f"There is no run {row.id}.")
     return row
-
-
-def _approval(row: WaitRow, decision: str, reason: str, who: Principal) -> dict[str, Any]:
-    """What an approver says, bound to the digest of what was shown."""
-    if decision not in ("approve", "deny"):
-        raise BadInput(f"'{decision}' does not decide an approval.", fix="Say approve or deny.")
-    if row.details.get("different_person") and who.name == row.owner:
-        raise NotAllowed(
-            f"{who.name} started this run, and the policy wants another person to decide.",
-            fix="Ask another approver.",
-        )
-    return {"decision": decision, "digest": row.details.get("digest", ""), "reason": reason}
-
-
-def _how_to(row: WaitRow) -> str:
-    return {
-        "approval": f"`cuebook decide {row.run} approve|deny` decides it.",
-        "question": f"`cuebook answer {row.run} VALUE` answers it.",
-        "breakpoint": f"`cuebook resume {row.run}` goes on.",
-        "budget": f"`cuebook resume {row.run}` with a larger budget goes on.",
-        "in_doubt": f"`cuebook decide {row.run} repeat|stop|done` decides it.",
-    }.get(row.kind, "")
-
-
-def _checked_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    edits = msgspec.to_builtins(dict(settings or {}))
-    _only_fields(edits, Settings, "setting")
-    for name in ("workspace", "folder", "options"):
-        if name in edits:
-            raise BadInput(f"The {name} of a run cannot be changed.", fix="Start a new run there.")
-    if isinstance(edits.get("budget"), dict):
-        _only_fields(edits["budget"], Budget, "budget")
-    try:
-        Settings().edited(edits)
-    except msgspec.ValidationError as error:
-        raise BadInput(f"These settings do not fit: {error}.") from None
-    return dict(edits)
-
-
-def _raised(wait: WaitRow, settings: dict[str, Any]) -> dict[str, Any]:
-    if wait.details.get("code") == "unknown_price":
-        return {"unknown_cost": True, **settings}
-    if "budget" not in settings:
-        raise BadInput(wait.prompt, fix="Resume with a larger budget.")
-    return settings
-
-
-def _checked_outcome(row: WaitRow, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The outcome of an effect that a person knows happened, in the form its kind gives."""
-    given = dict(outcome) if outcome is not None else row.details.get("late")
-    if given is None:
-        raise BadInput("'done' needs the outcome.", fix="Give it as JSON: what the effect gave back.")
-    wanted = _OUTCOME_OF.get(row.details.get("effect", {}).get("is", ""), "Done")
-    given = {"is": wanted, **given}
-    if given["is"] not in (wanted, "Failed"):
-        raise BadInput(f"This effect gives a {wanted}, not a {given['is']}.")
-    try:
-        made = outcome_from(given)
-    except msgspec.ValidationError as error:
-        raise BadInput(f"This is no outcome of the effect: {error}.") from None
-    _only_fields({name: value for name, value in given.items() if name != "is"}, type(made), "field of this outcome")
-    return given
-
-
-def _only_fields(given: Mapping[str, Any], wanted: type[msgspec.Struct], what: str) -> None:
-    """Refuses a misspelt name, which would otherwise be dropped in silence."""
-    known = wanted.__struct_fields__
-    for name in given:
-        if name not in known:
-            raise BadInput(f"There is no {what} '{name}'.", fix=f"There are: {', '.join(known)}.")
-
-
-_OUTCOME_OF = {"CallTool": "ToolResult", "RunCommand": "CommandResult", "SendHttp": "HttpResponse"}

@@ -322,7 +322,7 @@ def test_a_run_that_is_taken_up_within_a_step_says_which(desk: Desk) -> None:
     with Sitting(desk, "resume", run) as sitting:
         sitting.until("Your answer")
         sitting.type("x\n")
-        sitting.until("And?")
+        sitting.until("And?\nYour answer")
         assert "Step 1 of 2  A" in sitting.text
         sitting.type(CTRL_D)
         assert sitting.ended() == 3
