@@ -1,0 +1,1 @@
+"""The pipeline dialect: ordered steps with typed commands, contracts and approvals."""
