@@ -157,7 +157,7 @@ class Retry(msgspec.Struct, frozen=True):
 # --- conditions -----------------------------------------------------------------------------------------------
 
 
-class Literal_(msgspec.Struct, frozen=True, tag="literal"):
+class Constant(msgspec.Struct, frozen=True, tag="constant"):
     value: Any
 
 
@@ -166,10 +166,10 @@ class Operation(msgspec.Struct, frozen=True, tag="operation"):
 
     operator: Literal["!", "&&", "||", "==", "!=", "<", "<=", ">", ">="]
     operands: tuple[Any, ...]
-    """Each a Literal_, ArgRef, StepRef or Operation."""
+    """Each a Constant, ArgRef, StepRef or Operation."""
 
 
-Condition = Literal_ | ArgRef | StepRef | Operation
+Condition = Constant | ArgRef | StepRef | Operation
 
 
 # --- the document ------------------------------------------------------------------------------------------------
