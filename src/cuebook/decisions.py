@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -11,6 +11,8 @@ from cuebook.gate.people import NotAllowed, Principal
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.journal import outcome_from
 from cuebook.kernel.run import Budget, Settings, WaitRow
+
+Decision = Literal["approve", "deny", "repeat", "stop", "done"]
 
 ABOUT = {
     "question": "a question",
@@ -33,6 +35,11 @@ def approval(row: WaitRow, decision: str, reason: str, who: Principal) -> dict[s
             fix="Ask another approver.",
         )
     return {"decision": decision, "digest": row.details.get("digest", ""), "reason": reason}
+
+
+def decided(row: WaitRow) -> str:
+    """What was decided about a wait, in the word of whoever did; empty while nobody has."""
+    return str(row.answer.get("decision", "")) if row.by else ""
 
 
 def how_to(row: WaitRow) -> str:

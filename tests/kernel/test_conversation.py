@@ -56,7 +56,7 @@ class Stage:
 
 def test_without_calls_it_ends_at_once() -> None:
     stage = Stage(Reply(Text("Nothing.")))
-    assert stage.play() == Talk([Reply(Text("Nothing."))])
+    assert stage.play().replies == [Reply(Text("Nothing."))]
     assert stage.asked == [AskModel("What is new?")]
 
 

@@ -16,11 +16,11 @@ from cuebook.kernel.events import Warned
 
 
 class Option(msgspec.Struct, frozen=True):
-    """Something that can be chosen: a switch, a number, or one of a few words."""
+    """Something that can be chosen: a switch, a number, one of a few words, or a text."""
 
     name: str
     help: str
-    type: Literal["switch", "number", "choice"] = "switch"
+    type: Literal["switch", "number", "choice", "text"] = "switch"
     choices: tuple[str, ...] = ()
 
 
@@ -28,6 +28,9 @@ STRICT = Option("strict", "A warning fails the run.")
 STOP_ON_NO = Option("stop_on_no", "A confirmation that is answered with no stops the run.")
 
 COMMON = (STRICT, STOP_ON_NO)
+
+_LONGEST = 4_096
+"""Characters of an option that is a text."""
 
 
 def chosen(options: Mapping[str, Any], known: Sequence[Option]) -> dict[str, Any]:
@@ -54,11 +57,18 @@ def _fits(option: Option, value: Any) -> bool:
             return isinstance(value, int) and not isinstance(value, bool) and value > 0
         case "choice":
             return value in option.choices
+        case "text":
+            return isinstance(value, str) and 0 < len(value) <= _LONGEST and value.isprintable()
 
 
 def _wanted(option: Option) -> str:
-    wanted = {"switch": "true or false", "number": "a whole number above 0", "choice": ", ".join(option.choices)}
-    return f"It is one of: {wanted[option.type]}." if option.type == "choice" else f"It is {wanted[option.type]}."
+    wanted = {
+        "switch": "true or false",
+        "number": "a whole number above 0",
+        "choice": f"one of: {', '.join(option.choices)}",
+        "text": "a text in one line",
+    }
+    return f"It is {wanted[option.type]}."
 
 
 def heeding(start: Callable[[Any], Program[Any]], options: Mapping[str, Any]) -> Callable[[Any], Program[Any]]:

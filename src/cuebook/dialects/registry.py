@@ -189,6 +189,30 @@ class Typed(Protocol):
         """A value that a person gives the result of a step; `BadInput` where it is not of its type."""
 
 
+@runtime_checkable
+class Verifying(Protocol):
+    """A dialect whose steps can say what must hold once they are done."""
+
+    def unverified(self, document: Any) -> tuple[Problem, ...]:
+        """The steps that may change something and do not say how to tell that it worked."""
+
+
+@runtime_checkable
+class GivingData(Protocol):
+    """A dialect whose steps can give data. The steps of others give text."""
+
+    def gives_data(self, document: Any, label: str) -> bool:
+        """Whether what this step gives is data where it looks like it."""
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """A dialect that does not run every document with every choice."""
+
+    def unfit(self, document: Any, options: Mapping[str, Any]) -> tuple[Problem, ...]:
+        """What keeps the document from being run so; `BadInput` for a choice that no document could be run with."""
+
+
 # --- which dialects there are -------------------------------------------------------------------------
 
 LARGEST = 20_000_000
@@ -203,8 +227,9 @@ def text_of(data: bytes) -> str:
 def dialects() -> tuple[Dialect, ...]:
     from cuebook.dialects.graph import GRAPH
     from cuebook.dialects.markdown import MARKDOWN
+    from cuebook.dialects.pipeline import PIPELINE
 
-    return (GRAPH, MARKDOWN)
+    return (GRAPH, PIPELINE, MARKDOWN)
 
 
 def named(name: str) -> Dialect:
@@ -221,5 +246,6 @@ def detect(text: str, name: str) -> Dialect:
     raise BadInput(
         f"{name}: this is no playbook that Cuebook knows.",
         fix="A Markdown playbook ends in .md and has a '# Title' and '## STEP 1: ...' headings; a workflow graph ends in"
-        " .yml, .yaml or .json and has id, name, entry, nodes and edges.",
+        " .yml, .yaml or .json and has id, name, entry, nodes and edges; a pipeline ends likewise and has a name and a list"
+        " of steps, each with an id and a command.",
     )

@@ -244,3 +244,20 @@ class _Json:
 
     def _wrong(self, message: str) -> Malformed:
         return Malformed(self._line, f"this is not JSON: {message}")
+
+
+# --- either -------------------------------------------------------------------------------------------------
+
+
+def read_either(text: str, is_json: bool, most: int, fix: str) -> Value:
+    """The value of a text in YAML, or in JSON where it must be. One of more than `most` characters is refused."""
+    if len(text) > most:
+        raise Malformed(1, f"the text has more than {most:,} characters", fix)
+    if is_json:
+        return read_json(text)
+    if text.lstrip("\ufeff \t\r\n").startswith("{"):
+        try:
+            return read_json(text)  # far quicker, and nearly all that begins like this
+        except Malformed:
+            pass
+    return read_yaml(text)

@@ -91,9 +91,6 @@ class Gate:
         if isinstance(description, Failed):
             return description
         wanted = _wanted(effect)
-        if isinstance(effect, Acting) and effect.preview:
-            shown = {**description.preview, **effect.preview}
-            description = msgspec.structs.replace(description, preview=shown)
         policies = await self._policies(effect, case)
         if isinstance(policies, Failed):
             return policies
@@ -132,7 +129,8 @@ class Gate:
             secrets=lambda: self._vault.resolve_uses(uses),
             limits=limits,
             ruling=_recorded(ruling, digest if approved else ""),
-            still=(lambda: self._still(effect, case, limits, digest)) if description.bound else None,
+            # What nobody was shown cannot have changed since; what it comes to is found out anew as it is performed.
+            still=(lambda: self._still(effect, case, limits, digest)) if approved and description.bound else None,
         )
 
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
@@ -159,6 +157,13 @@ class Gate:
     # --- inside ---
 
     async def _described(self, effect: Effect, settings: Settings) -> Description | Failed:
+        """What the effect would come to, with what its program wants shown besides."""
+        description = await self._told(effect, settings)
+        if isinstance(description, Failed) or not isinstance(effect, Acting) or not effect.preview:
+            return description
+        return msgspec.structs.replace(description, preview={**description.preview, **effect.preview})
+
+    async def _told(self, effect: Effect, settings: Settings) -> Description | Failed:
         if isinstance(effect, AskModel):
             model = effect.model or settings.model
             return Description((Action("model", model, reads_only=True),), f"Ask {model}")

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from cuebook.kernel.admission import CANCELLED, CutShort, admit, interruptibly
-from cuebook.kernel.budgets import over_budget
+from cuebook.kernel.budgets import NO_BUDGET, Over, cut_by_budget, out_of_time, over_budget, within_budget
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
     Acting,
@@ -51,7 +51,7 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.journal import Key, Place, outcome_from, plain
-from cuebook.kernel.ports import Admitted, Call
+from cuebook.kernel.ports import Admitted, Call, Estimate
 from cuebook.kernel.questions import beforehand
 from cuebook.kernel.run import Signal
 
@@ -165,16 +165,13 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
     admitted = await admit(driver, line, key, effect)
     if isinstance(admitted, Failed):
         return await driver.record(key, effect.fingerprint, admitted)
-    asked = 0
-    estimate = driver.engine.estimate(effect, driver.settings)
-    while (why := over_budget(driver, effect, estimate)) is not None:
-        asked += 1
-        closed = await driver.waits.wait(
-            line, key, "budget", why.message, purpose=f"budget:{asked}", details={"code": why.code}
-        )
-        if closed.how != "answered":
-            return await driver.record(key, effect.fingerprint, Failed("cancelled", "Cancelled."))
-        estimate = driver.engine.estimate(effect, driver.settings)
+
+    def estimate() -> Estimate | None:
+        return driver.engine.estimate(effect, driver.settings)
+
+    if not await _afforded(driver, line, key, lambda: over_budget(driver, effect, estimate())):
+        return await driver.record(key, effect.fingerprint, CANCELLED)
+    expected = estimate()
     attempt = driver.recorded.asked.get(key, 0) + 1
     try:
         effect.prompt.encode()
@@ -187,8 +184,8 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
     stream = _Stream(driver, key, seq, effect)
     if attempt > 1:
         stream.reset()
-    if estimate is not None:
-        driver.under_way[key] = estimate
+    if expected is not None:
+        driver.under_way[key] = expected
     try:
         outcome = await _perform(driver, line, key, effect, attempt, stream, admitted)
     finally:
@@ -196,6 +193,18 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
     if isinstance(outcome, Reply):
         outcome = stream.close(outcome)
     return await driver.record(key, effect.fingerprint, outcome, attempt)
+
+
+async def _afforded(driver: Driver, line: Line, key: Key, over: Callable[[], Over | None]) -> bool:
+    """Waits for a larger budget as often as it is used up. False: the run is cancelled meanwhile."""
+    asked = 0
+    while (why := over()) is not None:
+        asked += 1
+        details = {"code": why.code}
+        closed = await driver.waits.wait(line, key, "budget", why.message, purpose=f"budget:{asked}", details=details)
+        if closed.how != "answered":
+            return False
+    return True
 
 
 class _Stream:
@@ -256,6 +265,11 @@ async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) ->
     admitted = await admit(driver, line, key, effect)
     if isinstance(admitted, Failed):
         return await driver.record(key, effect.fingerprint, admitted, attempt)
+    allowed = admitted.limits.seconds
+    if isinstance(effect, Acting) and driver.settings.budget != NO_BUDGET:
+        if not await _afforded(driver, line, key, lambda: out_of_time(driver)):
+            return await driver.record(key, effect.fingerprint, CANCELLED, attempt)
+        admitted = msgspec.structs.replace(admitted, limits=within_budget(driver, admitted.limits))
     seq = driver.scribe.seq
     if effect.changes:
         intent = Performing(effect, effect.fingerprint, admitted.ruling)  # type: ignore[arg-type]
@@ -264,6 +278,8 @@ async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) ->
     elif isinstance(effect, Acting) and effect.witnessed:
         seq = driver.scribe.note(Performing(effect, effect.fingerprint, admitted.ruling), Place(*key, attempt))  # type: ignore[arg-type]
     outcome = await _perform(driver, line, key, effect, attempt, _Stream(driver, key, seq, effect), admitted)
+    if isinstance(outcome, Failed) and outcome.code == "timeout" and admitted.limits.seconds < allowed:
+        outcome = cut_by_budget(driver, outcome)
     try:
         recorded = await driver.record(key, effect.fingerprint, outcome, attempt)
     except Fenced:

@@ -62,6 +62,10 @@ class SecretUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """The text around it, as in `Bearer {}`."""
 
 
+OUTPUT_OF = "output of "
+"""What the name of a preview's part begins with that shows what an earlier step gave."""
+
+
 class Acting(Effect, frozen=True, kw_only=True):
     """An effect that changes the world unless it says that it only reads."""
 
@@ -117,6 +121,8 @@ class AskModel(Effect, frozen=True):
     watch: Watch | None = None
     lenient: bool = False
     """Whether a reply that does not follow the schema comes as it is, because the program checks it itself."""
+    timeout: float | None = None
+    """Seconds for the whole reply, attempts included; otherwise as the provider is configured."""
 
     @property
     def subject(self) -> str:
@@ -144,6 +150,9 @@ class CallTool(Acting, frozen=True):
     arguments: dict[str, Any] = {}
     server: ServerSpec | None = None
     """Where the tool is found, if the playbook brings that along; the tool is named `SERVER.TOOL` all the same."""
+    timeout: float | None = None
+    max_output: int | None = None
+    """Bytes that are kept of the result."""
 
     @property
     def subject(self) -> str:

@@ -74,6 +74,12 @@ class Busy(Refused):
     code = "busy"
 
 
+class Conflict(Refused):
+    """It was decided otherwise, or asked for otherwise, before."""
+
+    code = "conflict"
+
+
 class Fenced(CuebookError):
     """This process lost its claim on the run: another one drives it now, and nothing more was recorded from here."""
 
@@ -90,6 +96,12 @@ class StoreError(CuebookError):
     """The store could not be read or written."""
 
     code = "store"
+
+
+class RunExists(StoreError):
+    """There is a run of this id already."""
+
+    code = "run_exists"
 
 
 class StoreFull(StoreError):

@@ -38,6 +38,8 @@ DEFAULT_PATH = os.pathsep.join(
     )
 )
 KEY = "CUEBOOK_IDEMPOTENCY_KEY"
+ARGUMENT = "CUEBOOK_ARG_"
+"""What the variables begin with that tell a command the arguments of its run: no program reads them by itself."""
 
 _LONG = 20_000
 """Characters of a command above which looking for files in it takes so long that nobody else should wait for it."""
@@ -118,7 +120,8 @@ class CommandPerformer:
         network, sandboxed = effect.network or self._network(), self._sandbox.name != "none"
         line = shlex.join(effect.argv)
         # A variable can make a harmless command run another: as if it were typed, so no rule about the bare one fits.
-        typed = shlex.join(("env", *(f"{name}={value}" for name, value in effect.env.items()), *effect.argv))
+        telling = {name: value for name, value in effect.env.items() if not name.startswith(ARGUMENT)}
+        typed = shlex.join(("env", *(f"{name}={value}" for name, value in telling.items()), *effect.argv))
         environment = {**effect.env, **{_name(use): _shown(use) for use in effect.secrets if use.at != "stdin"}}
         long = sum(map(len, effect.argv)) > _LONG
         named = await asyncio.to_thread(found.files, effect.argv) if long else found.files(effect.argv)
@@ -127,7 +130,7 @@ class CommandPerformer:
             # What can reach the network can change what is there, so it is not held to reading.
             actions=(
                 Action(
-                    "command", typed if effect.env else line, reads_only=effect.reads_only and sandboxed and not network
+                    "command", typed if telling else line, reads_only=effect.reads_only and sandboxed and not network
                 ),
                 *((Action("tool", "network"),) if effect.network else ()),
             ),
@@ -164,17 +167,23 @@ class CommandPerformer:
     def _found(self, effect: RunCommand) -> _Found:
         """Reads the effect. Raises `BadInput` for what must not or cannot be run."""
         _check(effect)
+        workspace = os.path.realpath(self._workspace)
+        in_itself = not effect.cwd and os.path.isdir(workspace)
+        cwd = workspace if in_itself else self._folder(effect.cwd)
+        path = self._program(effect.argv[0], workspace, cwd)
+        return _Found(workspace, cwd, path, os.path.realpath(path))
+
+    def _folder(self, given: str) -> str:
+        """The real path of a folder below the workspace."""
         try:
-            cwd = str(inside(self._workspace, effect.cwd or "."))
+            cwd = str(inside(self._workspace, given or "."))
         except OutsideRoot as refused:
             raise OutsideWorkspace(refused.message, fix="Give a folder below the workspace.") from None
         except BadInput as refused:
             raise BadCommand(refused.message, fix=refused.fix) from None
         if not os.path.isdir(cwd):
-            raise BadCommand(f"There is no folder {effect.cwd!a} in the workspace.", fix="Make it first.")
-        workspace = os.path.realpath(self._workspace)
-        path = self._program(effect.argv[0], workspace, cwd)
-        return _Found(workspace, cwd, path, os.path.realpath(path))
+            raise BadCommand(f"There is no folder {given!a} in the workspace.", fix="Make it first.")
+        return cwd
 
     def _program(self, name: str, workspace: str, cwd: str) -> str:
         if not name.startswith("/") and "/" in name:

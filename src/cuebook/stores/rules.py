@@ -10,6 +10,7 @@ from cuebook.kernel.errors import (
     Fenced,
     NotFound,
     Refused,
+    RunExists,
     StoreDamaged,
     StoreError,
     WaitClosed,
@@ -22,6 +23,10 @@ from cuebook.kernel.run import Signal, StepRow, WaitRow
 
 def no_run(run: str) -> NotFound:
     return NotFound(f"There is no run {run}.", fix="`cuebook runs` lists them.")
+
+
+def run_exists(run: str) -> RunExists:
+    return RunExists(f"There is a run {run} already.")
 
 
 def no_wait(wait: str) -> NotFound:

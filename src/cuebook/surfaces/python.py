@@ -7,7 +7,6 @@ service, and knows no dialect.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -19,10 +18,11 @@ import msgspec
 
 from cuebook.config import load as load_config
 from cuebook.dialects import registry
-from cuebook.dialects.registry import Dialect, Finding, Input, InvalidPlaybook, Problem, Tracing
+from cuebook.dialects.registry import Finding, Input, InvalidPlaybook, Problem, Tracing
+from cuebook.exports import Audited
 from cuebook.kernel.engine import Observer, Programs
 from cuebook.kernel.errors import BadInput, CuebookError
-from cuebook.kernel.events import WAITING, PlannedStep, Warned
+from cuebook.kernel.events import WAITING, Warned
 from cuebook.kernel.journal import Entry, without_void
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Budget, WaitRow
@@ -30,6 +30,7 @@ from cuebook.performers.models.port import Model
 from cuebook.performers.python import python_tool as tool
 from cuebook.performers.tools import Tool
 from cuebook.service import RunView, Service
+from cuebook.surfaces.loading import Playbook, Source, aload, load, playbook_of
 from cuebook.surfaces.wiring import Wiring
 
 __all__ = [
@@ -55,12 +56,12 @@ __all__ = [
 
 T = TypeVar("T")
 
-Source: TypeAlias = "str | os.PathLike[str] | Playbook"
-"""A path, the text itself (which has a line break), or what `load` gave."""
 Tools: TypeAlias = Iterable[Callable[..., Any] | Tool]
 Where: TypeAlias = "str | os.PathLike[str] | Store | None"
 """Where runs are kept: a file, a store object, or what is configured."""
 Decision: TypeAlias = Literal["approve", "deny", "repeat", "stop", "done"]
+Decide: TypeAlias = "Callable[[Wait], str | tuple[str, str] | None]"
+"""Says `approve` or `deny` to an approval, alone or with the reason; None leaves it waiting."""
 
 GIVEN = "python"
 """The provider under whose name a model object answers."""
@@ -77,58 +78,6 @@ _SUFFIXES = {
 
 
 # --- what there is to see -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Playbook:
-    """A playbook that can be run: its text, and what it says."""
-
-    text: str
-    name: str
-    document: Any = field(repr=False)
-    """The parsed form, as its dialect has it."""
-    dialect: Dialect = field(repr=False)
-    path: Path | None = None
-
-    @classmethod
-    def from_text(cls, text: str, name: str = "", *, path: Path | None = None) -> Playbook:
-        """Parses a text. `InvalidPlaybook` names every problem and its line."""
-        name = name or ("workflow.yml" if registry.named("graph").recognises(text, "") else "playbook.md")
-        dialect = registry.detect(text, name)
-        return cls(text, name, dialect.parse(text, str(path or name)), dialect, path)
-
-    @property
-    def title(self) -> str:
-        return str(self.document.title)
-
-    @property
-    def description(self) -> str:
-        return str(getattr(self.document, "description", ""))
-
-    @property
-    def inputs(self) -> tuple[Input, ...]:
-        return tuple(self.document.inputs)
-
-    @property
-    def steps(self) -> tuple[PlannedStep, ...]:
-        """Label and title of each step."""
-        return tuple(self.document.plan)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels of all steps and sub-steps."""
-        walk = getattr(self.document, "walk", None)
-        return tuple(dict.fromkeys(step.label for step in (walk() if walk is not None else self.steps)))
-
-    @property
-    def warnings(self) -> tuple[Problem, ...]:
-        """What the parser found odd; `check` finds more."""
-        return tuple(getattr(self.document, "warnings", ()))
-
-    def check(self) -> list[Finding]:
-        """Everything that looks like a mistake: findings with code, severity, message, line, column and fix."""
-        checker = importlib.import_module(f"cuebook.dialects.{self.dialect.name}.check")
-        return list(checker.check(self.text, self.name))
 
 
 @dataclass(frozen=True)
@@ -259,6 +208,15 @@ class Result:
     async def acancel(self, reason: str = "") -> Result:
         return await self._session.going_on(self.run, lambda service: service.cancel(self.run, reason))
 
+    async def aaudit(self) -> Audited:
+        """What was done, who let it through and what came of it, with a check of the run's journal."""
+        async with self._session.opened() as (service, _):
+            return await service.audit(self.run)
+
+    def audit(self) -> Audited:
+        """What was done, who let it through and what came of it, with a check of the run's journal."""
+        return _finished(self.aaudit(), "aaudit")
+
     def answer(self, value: str, wait: str | None = None) -> Result:
         """Answers the question it waits for, and goes on. A value that does not fit is `BadInput`."""
         return _finished(self.aanswer(value, wait), "aanswer")
@@ -297,36 +255,6 @@ class Result:
         raise BadInput(f"Run {self.run} is {self.status} and waits for {waits}.", fix="Look at `waits` of the result.")
 
 
-# --- loading ------------------------------------------------------------------------------------------------
-
-
-def load(path: str | os.PathLike[str]) -> Playbook:
-    """A playbook from its file. `BadInput` if it cannot be read, `InvalidPlaybook` with every problem in it."""
-    place = Path(path)
-    try:
-        with place.open("rb") as file:
-            text = registry.text_of(file.read(registry.LARGEST + 1))
-    except UnicodeDecodeError:
-        raise BadInput(f"{place} is no UTF-8 text.", fix="Save it as UTF-8.") from None
-    except (OSError, ValueError) as error:  # a path may hold what no path can
-        why = getattr(error, "strerror", None) or str(error)
-        raise BadInput(f"{place} cannot be read: {why}.", fix="Check the path.") from None
-    return Playbook.from_text(text, place.name, path=place)
-
-
-async def aload(path: str | os.PathLike[str]) -> Playbook:
-    """As `load`, from a coroutine."""
-    return await asyncio.to_thread(load, path)
-
-
-def _playbook(source: Source) -> Playbook:
-    if isinstance(source, Playbook):
-        return source
-    if isinstance(source, str) and ("\n" in source or "\r" in source):
-        return Playbook.from_text(source)
-    return load(source)
-
-
 # --- running ------------------------------------------------------------------------------------------------
 
 
@@ -344,6 +272,7 @@ def run(
     temperature: float | None = None,
     budget: Budget | None = None,
     options: Mapping[str, Any] | None = None,
+    decide: Decide | None = None,
     on_event: Observer | None = None,
 ) -> Result:
     """Runs a playbook until it ends, or waits for someone.
@@ -356,6 +285,8 @@ def run(
     - `store`: the file or store that keeps the run; otherwise the configured one, which the command line sees, too.
     - `options`: `strict` (a warning fails the run), `stop_on_no` (a confirmation that is answered with no stops it), and
       what the dialect has of its own.
+    - `decide`: called with each approval that the run waits for (a `Wait`, whose `details` have the preview); gives
+      "approve" or "deny", alone or in a pair with the reason, or None to leave it waiting.
     - `on_event` is called with everything that happens, as it happens.
 
     Whatever the settings leave open is configured as for the command line.
@@ -373,6 +304,7 @@ def run(
         temperature=temperature,
         budget=budget,
         options=options,
+        decide=decide,
         on_event=on_event,
     )
     return _finished(work, "arun")
@@ -392,13 +324,14 @@ async def arun(
     temperature: float | None = None,
     budget: Budget | None = None,
     options: Mapping[str, Any] | None = None,
+    decide: Decide | None = None,
     on_event: Observer | None = None,
 ) -> Result:
     """As `run`, from a coroutine."""
-    book = _playbook(playbook)
+    book = playbook_of(playbook)
     folder = book.path.absolute().parent if book.path is not None else None
     flags: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
-    session = Session(model, tools, store, on_event, flags)
+    session = Session(model, tools, store, on_event, flags, decide)
     given = {str(label): _answer(answer, f"for step {label}") for label, answer in (answers or {}).items()}
     paused = tuple(str(label) for label in breakpoints)
     _check_labels(book, (*given, *paused))
@@ -411,7 +344,7 @@ async def arun(
     }
 
     async def begin(service: Service, wiring: Wiring) -> str:
-        chosen = msgspec.structs.replace(wiring.settings(folder=folder), **settings)
+        chosen = msgspec.structs.replace(wiring.settings(folder=folder, document=book.document), **settings)
         return (await service.start(book.text, book.name, inputs or {}, chosen)).id
 
     return await session.driven(begin)
@@ -471,7 +404,9 @@ class Session:
         store: Where = None,
         on_event: Observer | None = None,
         flags: Mapping[str, Any] | None = None,
+        decide: Decide | None = None,
     ) -> None:
+        self._decide = decide
         self._models: dict[str, Model] = {}
         self._flags = dict(flags or {})
         if isinstance(model, str):
@@ -502,8 +437,23 @@ class Session:
     async def driven(self, begin: Callable[[Service, Wiring], Awaitable[str]]) -> Result:
         async with self.opened() as (service, wiring):
             run = await begin(service, wiring)
-            await service.drive(run)
+            row = await service.drive(run)
+            while row.status == "awaiting_approval" and await self._decided(service, run):
+                row = await service.drive(run)
             return await self.result(service, run)
+
+    async def _decided(self, service: Service, run: str) -> bool:
+        """Whether something was decided. Asked are those that the caller of `run` gave something to decide with."""
+        if self._decide is None:
+            return False
+        decided = False
+        for row in await service.store.waits(run=run):
+            said = self._decide(_wait(row)) if row.kind == "approval" else None
+            if said is not None:
+                decision, reason = (said, "") if isinstance(said, str) else said
+                await service.decide(row.id, cast(Decision, decision), reason=reason)
+                decided = True
+        return decided
 
     async def going_on(self, run: str, act: Callable[[Service], Awaitable[Any]]) -> Result:
         async def begin(service: Service, wiring: Wiring) -> str:

@@ -64,6 +64,9 @@ class Graph:
 
         return accepted(document, results, name, text)
 
+    def gives_data(self, document: Workflow, label: str) -> bool:
+        return True
+
     def publisher(self, document: Workflow, run: str) -> Publisher:
         from cuebook.dialects.graph.observe import Publisher as Published
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from cuebook.dialects.graph.inputs import typed_value
 from cuebook.dialects.graph.model import Workflow
-from cuebook.dialects.graph.schemas import mismatches
+from cuebook.dialects.schemas import mismatches
 from cuebook.kernel.errors import BadInput
 
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from cuebook.dialects.graph.model import Edge, Workflow
-from cuebook.dialects.mermaid import escaped
+from cuebook.dialects.mermaid import coloured, escaped, titled
 
 Direction = Literal["TB", "LR"]
 
-_CLASSES = {
-    "current": "fill:#dbeafe,stroke:#2563eb,stroke-width:3px,color:#111",
-    "success": "fill:#dcfce7,stroke:#16a34a,color:#111",
-    "failed": "fill:#fee2e2,stroke:#dc2626,color:#111",
-    "skipped": "fill:#f3f4f6,stroke:#9ca3af,stroke-dasharray:4 3,color:#555",
-}
 _TAKEN = "stroke:#16a34a,stroke-width:2px"
 _NOT_TAKEN = "stroke:#9ca3af,stroke-dasharray:4 3"
 
@@ -66,8 +59,7 @@ def mermaid(workflow: Workflow, state: State | None = None, *, direction: Direct
 
 def _lines(workflow: Workflow, state: State | None, direction: Direction, title: bool) -> Iterator[str]:
     if title:
-        shown = "".join(letter for letter in " ".join(workflow.name.split()) if letter.isprintable())
-        yield from ("---", f"title: {json.dumps(shown)}", "---")
+        yield from titled(workflow.name)
     yield f"graph {direction}"
     names = {id: f"n{number}" for number, id in enumerate(workflow.nodes, start=1)}
     for id, name in names.items():
@@ -106,11 +98,7 @@ def _label(edge: Edge, state: State | None) -> str:
 
 
 def _colours(workflow: Workflow, state: State, names: Mapping[str, str]) -> Iterator[str]:
-    for kind, style in _CLASSES.items():
-        members = [names[id] for id, status in state.nodes.items() if status == kind and id in names]
-        if members:
-            yield f"    classDef {kind} {style}"
-            yield f"    class {','.join(members)} {kind}"
+    yield from coloured({names[id]: status for id, status in state.nodes.items() if id in names})
     for style, taken in ((_TAKEN, True), (_NOT_TAKEN, False)):
         links = [str(edge.index) for edge in workflow.edges if (edge.index in state.taken) is taken]
         if links:

@@ -10,9 +10,9 @@ from typing import Any
 
 from cuebook.dialects.graph.model import Edge, Extras, FanOut, Guard, NodeExtras
 from cuebook.dialects.graph.nodes import RESERVED, value_rules
-from cuebook.dialects.graph.shape import Shape
 from cuebook.dialects.graph.structure import following, reachable
 from cuebook.dialects.registry import Problem
+from cuebook.dialects.shape import Shape
 from cuebook.dialects.values import Value
 from cuebook.dialects.wording import meant
 

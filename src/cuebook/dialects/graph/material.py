@@ -12,6 +12,7 @@ import msgspec
 
 from cuebook.dialects.graph.model import McpServer, Node, Source, Workflow
 from cuebook.dialects.graph.sources import BadSource, given_sources
+from cuebook.dialects.tool_names import BUILT_IN, READING
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
     All,
@@ -24,9 +25,6 @@ from cuebook.kernel.effects import (
     ToolSpec,
 )
 from cuebook.kernel.effects import Source as Read
-
-BUILT_IN = ("Read", "Write", "Edit", "Glob", "Grep", "Bash", "WebFetch", "WebSearch")
-READING = frozenset({"Read", "Glob", "Grep", "WebFetch", "WebSearch"})
 
 _FILE_CODES = {"not_found": "SOURCE_FILE_NOT_FOUND", "outside_root": "SOURCE_FILE_OUTSIDE_ROOT"}
 _URL_CODES = {"refused_address": "SOURCE_URL_BLOCKED", "denied": "SOURCE_URL_BLOCKED"}

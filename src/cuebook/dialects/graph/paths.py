@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from cuebook.dialects.graph.model import Match
-from cuebook.dialects.graph.regex import searches
+from cuebook.dialects.regex import searches
 
 _SEGMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[\*\])?", re.ASCII)
 _NODE = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_-]*)(\[\*\])?", re.ASCII)

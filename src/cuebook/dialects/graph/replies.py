@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.graph.schemas import mismatches
+from cuebook.dialects.schemas import mismatches
 
 NOTHING = object()
 """No JSON was found; null is JSON."""

@@ -6,18 +6,15 @@ A tool that a node may not use is not there for it at all. Names are compared wi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from cuebook.dialects.graph.material import Material, Skill, call_of
 from cuebook.dialects.graph.model import Node
+from cuebook.dialects.tool_names import UNFIT, visible
 from cuebook.kernel.effects import CallTool, Failed, Program, ServerSpec, ToolSpec
 from cuebook.kernel.events import Warned
-
-_UNFIT = re.compile(r"[^A-Za-z0-9_-]+", re.ASCII)
-_LONGEST = 64
 
 
 class Toolset(msgspec.Struct):
@@ -126,11 +123,6 @@ def unset(names: Sequence[str]) -> str:
     return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not set"
 
 
-def visible(name: str) -> str:
-    """The name as a model is shown it: providers take letters, digits, `_` and `-`."""
-    return _UNFIT.sub("_", name)[:_LONGEST]
-
-
 def plain_name(name: str) -> str:
     """What names are compared by."""
-    return _UNFIT.sub("_", name.removeprefix("mcp__").replace("__", "_"))
+    return UNFIT.sub("_", name.removeprefix("mcp__").replace("__", "_"))

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from cuebook.dialects.registry import Input, Problem
+from cuebook.dialects.tool_names import READING
 from cuebook.kernel.events import PlannedStep
 
 Namespace = Literal["cli", "http", "mcp", "llm"]
@@ -82,6 +83,8 @@ class Cli(msgspec.Struct, frozen=True, tag="cli"):
 class Http(msgspec.Struct, frozen=True, tag="http"):
     method: str
     url: Words
+    query: dict[str, Words] = {}
+    """What is put after the URL, each value escaped."""
     headers: dict[str, Words | Secret] = {}
     body: Words | Secret | None = None
     json: Field = None
@@ -196,6 +199,8 @@ class Step(msgspec.Struct, frozen=True):
     cwd: str = ""
     effect: Literal["read", "write"] | None = None
     """What the author says about it; None where nothing is said."""
+    beyond: tuple[str, ...] = ()
+    """The fields that were written and that the format itself has not."""
     line: int = 0
 
     @property
@@ -215,7 +220,7 @@ class Step(msgspec.Struct, frozen=True):
         """Whether it changes nothing: a model's answer, a request that only reads, or what its author says so of."""
         match self.action:
             case Llm(tools=tools):
-                return not tools
+                return READING.issuperset(tools)
             case Http(method=method) if self.effect is None:
                 return method in ("GET", "HEAD", "OPTIONS")
             case _:
@@ -256,6 +261,11 @@ class Pipeline(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def plan(self) -> tuple[PlannedStep, ...]:
         return tuple(PlannedStep(step.id, step.name or step.id) for step in self.steps)
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether some step asks the model of the run."""
+        return any(isinstance(step.action, Llm) and step.action.model == "default" for step in self.steps)
 
     @property
     def policy(self) -> dict[str, Any] | None:

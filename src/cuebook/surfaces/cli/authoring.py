@@ -20,9 +20,11 @@ from cuebook.dialects.markdown.model import Book, DeclaredInput, Output, Step
 from cuebook.dialects.markdown.parse import SIZE_LIMIT, Parsed, parse, read
 from cuebook.dialects.markdown.sections import outline
 from cuebook.dialects.markdown.tools import tool_name
+from cuebook.dialects.pipeline import PIPELINE
+from cuebook.dialects.pipeline import check as pipeline_check
 from cuebook.dialects.registry import InvalidPlaybook, Problem
 from cuebook.kernel.errors import BadInput, told
-from cuebook.surfaces.cli import completion, live, options, workflows
+from cuebook.surfaces.cli import completion, live, options, pipelines, workflows
 from cuebook.surfaces.cli.foreseeing import condition_words
 from cuebook.surfaces.cli.options import Given, NotText, command, read_playbook, read_text, value_of
 from cuebook.surfaces.cli.plain import hand_over, say
@@ -149,8 +151,8 @@ def validate_command(given: Given) -> int:
     """Find the mistakes in playbooks.
 
     FILES are playbooks, - for stdin, or folders, in which all *.playbook.md are looked for, every other *.md that has a
-    step, and all *.yml and *.yaml that are workflow graphs. Each finding is a line: where, how bad, what, what to do, and its code, which stays the same from release
-    to release. Nothing is run.
+    step, and all *.yml and *.yaml that are workflow graphs or pipelines. Each finding is a line: where, how bad, what, what
+    to do, and its code, which stays the same from release to release. Nothing is run.
 
     Exit codes: 0 nothing is wrong, 2 there is an error (with --strict, also a warning).
     """
@@ -181,7 +183,7 @@ def _playbooks(given: Sequence[str]) -> list[str]:
             continue
         inside = [str(file) for file in _files(path) if _is_playbook(file)]
         if not inside:
-            words = f"There is no playbook in {path}: no *{SUFFIX}, no other *.md that has a step, and no workflow."
+            words = f"There is no playbook in {path}: no *{SUFFIX}, no other *.md that has a step, and no workflow or pipeline."
             raise BadInput(words, fix="Name the files, or another folder.")
         found |= dict.fromkeys(inside)
     return list(found)
@@ -206,10 +208,12 @@ def _is_playbook(file: Path) -> bool:
     if file.name.endswith(".md"):
         return file.name.endswith(SUFFIX) or _has_steps(file)
     fitting = file.suffix.lower() in workflows.SUFFIXES and file.is_file()
-    return fitting and GRAPH.recognises(_beginning(file), file.name)
+    return fitting and any(one.recognises(_beginning(file), file.name) for one in (GRAPH, PIPELINE))
 
 
 def checked(text: str, name: str) -> list[Finding]:
+    if PIPELINE.recognises(text, name):
+        return pipeline_check.check(text, name)
     return workflows.findings(text, name) if workflows.is_workflow(text, name) else check(text, name)
 
 
@@ -271,7 +275,8 @@ def _report(found: dict[str, list[Finding]], decisive: set[str]) -> dict[str, An
 
 def _sarif(found: dict[str, list[Finding]]) -> dict[str, Any]:
     """One log with one run: readers of SARIF refuse several runs of the same tool."""
-    logs = [log_of(findings, _uri(path), {**CODES, **workflows.CODES}) for path, findings in found.items()]
+    codes = {**CODES, **pipeline_check.CODES, **workflows.CODES}
+    logs = [log_of(findings, _uri(path), codes) for path, findings in found.items()]
     runs = [log["runs"][0] for log in logs]
     rules = {rule["id"]: rule for run in runs for rule in run["tool"]["driver"]["rules"]}
     ids = sorted(rules)
@@ -298,8 +303,11 @@ def summary_command(given: Given) -> int:
     FILE may be - for stdin. `cuebook info` is the same command.
     """
     text, name = read_playbook(given["file"]), _name(given["file"])
-    workflow = workflows.workflow_of(text, name)
-    if workflow is not None:
+    pipeline = pipelines.pipeline_of(text, name)
+    workflow = workflows.workflow_of(text, name) if pipeline is None else None
+    if pipeline is not None:
+        made, lines = pipelines.summary_of(pipeline), pipelines.summary_lines(pipeline)
+    elif workflow is not None:
         made, lines = workflows.summary_of(workflow), workflows.summary_lines(workflow)
     else:
         book = parse(text, name)

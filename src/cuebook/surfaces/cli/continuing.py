@@ -125,6 +125,7 @@ def decide_command(given: Given) -> int:
     [
         click.Argument(["run"], shell_complete=completion.runs("pending", "running", *WAITING)),
         click.Option(["--reason"], metavar="TEXT", help="Why, for the record."),
+        options.AS_USER,
         options.STORE,
         *options.LIVE,
     ],
@@ -132,11 +133,11 @@ def decide_command(given: Given) -> int:
 def cancel_command(given: Given) -> int:
     """Stop a run; a second time, at once.
 
-    The run may undo what it did. Its exit code is that of a cancelled run, 5.
+    The run may undo what it did. Its exit code is that of a cancelled run, 5. The policy says who may cancel.
     """
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
-        return await service.cancel(given["run"], given["reason"] or "")
+        return await service.cancel(given["run"], given["reason"] or "", await session.acting(service, given))
 
     return session.in_foreground(given, act)
 
@@ -188,7 +189,9 @@ async def settings_for(service: Service, wiring: Wiring, row: RunRow, given: Giv
 
 async def check_model(wiring: Wiring, row: RunRow, settings: dict[str, Any]) -> None:
     """A run whose model cannot be asked would only fail: better to say so while nothing is changed."""
-    wiring.providers.check(settings.get("model") or row.model)
+    name = settings.get("model") or row.model
+    if name:  # not every run asks one
+        wiring.providers.check(name)
 
 
 def _outcome(given: str | None) -> dict[str, Any] | None:

@@ -13,10 +13,11 @@ from typing import IO, Any, Protocol
 import msgspec
 
 from cuebook.dialects.registry import Publisher, Publishing
-from cuebook.kernel.effects import Failed, Reply, ToolResult, Usage
+from cuebook.kernel.effects import CommandResult, Failed, HttpResponse, Reply, ToolResult, Usage
 from cuebook.kernel.events import (
     Noted,
     Performed,
+    Performing,
     PlannedStep,
     StepFinished,
     StepSkipped,
@@ -33,10 +34,13 @@ from cuebook.surfaces.cli import wording
 from cuebook.surfaces.cli.answers import Source
 from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.plain import hand_over, harmless, in_json
-from cuebook.views import route_words
+from cuebook.surfaces.cli.summaries import action_line, asked_lines, note_words, outcome_lines
 
 Seen = Entry | TextChunk | TextReset
 
+
+_TOLD = ("attempt", "contract", "postcondition", "repair")
+"""What dialects note that is said as it happens. A condition that does not hold is said by the step that is skipped."""
 
 ASKED = ("question", "approval", "in_doubt", "breakpoint")
 """What a person can be asked for in place."""
@@ -81,25 +85,26 @@ class Plain:
         self._unshown = ASKED if asking else ()
 
     def begin(self, title: str, row: RunRow, steps: Sequence[StepRow], plan: Sequence[PlannedStep] = ()) -> None:
-        self._say(f"{title} (run {row.id}, {row.model})")
+        self._say(f"{title} (run {row.id}{f', {row.model}' if row.model else ''})")
 
     def see(self, event: Seen) -> None:
         if not isinstance(event, Entry):
             return
         match event.event:
             case StepStarted(label=label, title=title):
-                self._say(f"step {label}: {title}{again(event)}")
+                self._say(f"step {label}{f': {title}' if title else ''}{again(event)}")
             case StepFinished(status="completed") as finished:
                 self._say(f"  {stats(finished)}")
             case StepFinished(label=label, status=status, reason=reason):
                 self._say(f"  {status}: {reason}")
             case StepSkipped(label=label, title=title, reason=reason):
-                self._say(f"step {label}: {title}")
+                self._say(f"step {label}{f': {title}' if title else ''}")
                 self._say(f"  skipped: {reason}")
             case Warned(message=message):
                 self._say(f"  warning: {message}")
-            case WaitOpened(kind=kind, prompt=prompt) if kind not in self._unshown:
-                self._say(f"  {prompt}")
+            case WaitOpened(kind=kind) as wait if kind not in self._unshown:
+                for line in asked_lines(wait):
+                    self._say(f"  {line}")
             case Performed() as performed if (failed := failure_of(performed)) is not None:
                 self._say(f"  failed: {failed}")
             case other if words := noted(other):
@@ -204,10 +209,18 @@ def again(entry: Entry) -> str:
 
 
 def noted(event: object) -> list[str]:
-    """What a person wants to know besides: which way a run goes and why, what is tried again, and which tools are called."""
+    """What a person wants to know besides: which way a run goes and why, what is tried again, what is
+    run, sent and called, and how that ended.
+    """
     match event:
-        case Noted(name="route", data=data):
-            return [route_words(data)]
+        case Noted(name="route" as name, data=data):
+            return [note_words(name, data)]
+        case Noted(name=name, data=data) if name in _TOLD:
+            return [f"{name}: {note_words(name, data)}"]
+        case Performing(effect=effect) if line := action_line(effect):
+            return [line]
+        case Performed(outcome=CommandResult() | HttpResponse() as outcome):
+            return outcome_lines(outcome)
         case Noted(name="retry", data=data):
             return [f"tries again ({data.get('attempt')}): {wording.short(data.get('reason', ''))}"]
         case Performed(outcome=Reply(calls=calls)):
@@ -238,6 +251,11 @@ def used(usage: Usage) -> list[str]:
     return [f"{usage.input:,} tokens in", f"{usage.output:,} out", cost]
 
 
+def _of_models(row: RunRow) -> list[tuple[str, str]]:
+    """What is said of a run that may ask models."""
+    return [("model", row.model), ("tokens", wording.tokens_of(row.totals)), ("cost", wording.cost_of(row.totals))]
+
+
 def summary(view: RunView) -> list[tuple[str, str]]:
     """The closing lines: name and words."""
     row = view.run
@@ -254,9 +272,7 @@ def summary(view: RunView) -> list[tuple[str, str]]:
     lines += [
         ("steps", f"{row.totals.steps_done} of {len(view.steps)}"),
         *([("artifact", view.artifact.type)] if view.artifact is not None and view.artifact.type else []),
-        ("model", row.model),
-        ("tokens", wording.tokens_of(row.totals)),
-        ("cost", wording.cost_of(row.totals)),
+        *(_of_models(row) if row.model or row.totals.calls else []),
         ("time", wording.duration(row.totals.seconds)),
         ("run", row.id),
         ("next" if row.status != "completed" else "again", wording.what_next(row, view.waits)),

@@ -235,8 +235,7 @@ async def title_of(service: Service, row: RunRow) -> str:
 
 async def settings_of(service: Service, run: str) -> Settings:
     """The settings a run has by now, edits included."""
-    entries = without_void([entry async for entry in service.engine.entries(run)])
-    return Recorded(entries, 0).settings
+    return (await service.settings(run))[1]
 
 
 async def merged_settings(service: Service, run: str, changes: dict[str, Any]) -> dict[str, Any]:
@@ -316,7 +315,7 @@ def _over(row: RunRow) -> WaitExpired:
 async def wait_of(service: Service, name: str, kind: str) -> WaitRow:
     """The wait with this id, or the only one of its kind that this run has."""
     try:
-        return await service.store.wait(name)
+        return await service.waiting(name)
     except NotFound:
         pass
     try:

@@ -15,6 +15,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from cuebook.kernel.effects import CommandResult, HttpResponse
 from cuebook.kernel.events import (
     ModelAsked,
     Performed,
@@ -37,6 +38,7 @@ from cuebook.surfaces.cli.live import Seen
 from cuebook.surfaces.cli.plain import harmless
 from cuebook.surfaces.cli.progress import Progress
 from cuebook.surfaces.cli.statusline import StatusLine
+from cuebook.surfaces.cli.summaries import action_line, asked_lines, outcome_lines
 
 WIDEST = 100
 
@@ -137,7 +139,11 @@ class Terminal:
 
     def begin(self, title: str, row: RunRow, steps: Sequence[StepRow], plan: Sequence[PlannedStep] = ()) -> None:
         self._progress = Progress(row, steps, plan)
-        self.console.print(Text.assemble((harmless(title), "bold"), (harmless(f"  {row.model}, run {row.id}"), "dim")))
+        self.console.print(
+            Text.assemble(
+                (harmless(title), "bold"), (harmless(f"  {f'{row.model}, ' if row.model else ''}run {row.id}"), "dim")
+            )
+        )
         self._show_plan(plan, steps)
 
     def see(self, event: Seen) -> None:
@@ -197,8 +203,16 @@ class Terminal:
                 self._show_plan(steps, ())
             case StepStarted(label=label, title=title):
                 self._head(label, f"{title}{live.again(entry)}")
-            case ModelAsked() | Performing():
+            case ModelAsked():
                 self._head_again(entry.place.step)
+            case Performing(effect=effect):
+                self._head_again(entry.place.step)
+                if line := action_line(effect):
+                    self._note(line, "cyan")
+            case Performed(outcome=CommandResult() | HttpResponse() as outcome):
+                self._streamed = entry.place.step  # what it gave may be long: this is all that is seen of it here
+                for line in outcome_lines(outcome):
+                    self._note(line, "dim")
             case StepFinished(status="completed") as finished:
                 self._head_again(finished.label)
                 if finished.output is not None and not self._streamed:  # nothing of it was seen to stream
@@ -212,8 +226,9 @@ class Terminal:
                 self._note(f"skipped: {reason}", "yellow")
             case Warned(message=message):
                 self._note(f"warning: {message}", "yellow")
-            case WaitOpened(kind=kind, prompt=prompt) if kind not in self._unshown:
-                self._note(prompt, "yellow")
+            case WaitOpened(kind=kind) as wait if kind not in self._unshown:
+                for line in asked_lines(wait):
+                    self._note(line, "yellow")
             case Performed() as performed if (failed := live.failure_of(performed)) is not None:
                 self._note(str(failed), "red")
             case other if words := live.noted(other):

@@ -13,8 +13,8 @@ import msgspec
 from cuebook.config.reach import ToolServer
 from cuebook.gate import policy as rules
 from cuebook.gate.policy import Ruling
-from cuebook.kernel.effects import AskModel, CallTool, Effect, Failed, ReadSource
-from cuebook.kernel.ports import Action, Description, Performer
+from cuebook.kernel.effects import AskModel, CallTool, Effect, Failed, ReadSource, RunCommand, SendHttp
+from cuebook.kernel.ports import Action, Describer, Description, Performer
 from cuebook.kernel.run import Settings
 from cuebook.performers.mcp import McpServer
 from cuebook.performers.sources import SourcePerformer
@@ -67,6 +67,7 @@ class _Reaching:
         tools, texts = performers[CallTool], performers[ReadSource]
         assert isinstance(tools, Toolbox) and isinstance(texts, SourcePerformer)
         self._tools, self._texts = tools, texts
+        self._describers = performers
         self._problems: dict[str, None] = {}
         self._hosts: dict[str, str] = {}
 
@@ -86,8 +87,20 @@ class _Reaching:
                 return await self._of_tool(shown, call)
             case ReadSource() as source:
                 return await self._of_text(shown, source)
+            case RunCommand() | SendHttp() as effect:
+                return await self._of_effect(shown, effect)
             case _:
                 return ()
+
+    async def _of_effect(self, shown: Shown, effect: RunCommand | SendHttp) -> Sequence[Action]:
+        describer = self._describers[type(effect)]
+        assert isinstance(describer, Describer)
+        described = await describer.describe(effect, Settings())
+        if isinstance(described, Failed):
+            self._problem(shown, described)
+            return ()
+        secrets = tuple(Action("secret", use.handle) for use in effect.secrets)
+        return (*self._with_hosts(described, f"step {shown.label}"), *secrets)
 
     def _of_model(self, model: str) -> Sequence[Action]:
         config = self._wiring.provider_configs.get(model.partition("/")[0])

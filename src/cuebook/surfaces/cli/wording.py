@@ -178,7 +178,7 @@ def as_object(view: RunView, alive: bool = False) -> dict[str, Any]:
         "output": str(output) if output is not None else None,
         "artifact": None if view.artifact is None else _artifact_object(view.artifact),
         "values": view.values,
-        "totals": _totals_object(totals),
+        "totals": totals_object(totals),
         "error": None if row.error is None else {"code": row.error.code, "message": str(row.error)},
         "waits": [wait_object(wait) for wait in view.waits],
         "next": what_next(row, view.waits, alive),
@@ -260,11 +260,11 @@ def _step_object(step: StepRow) -> dict[str, Any]:
         "finished": step.finished,
         "model": step.model,
         "finish": step.finish,
-        "totals": _totals_object(step.totals),
+        "totals": totals_object(step.totals),
     }
 
 
-def _totals_object(totals: Totals) -> dict[str, Any]:
+def totals_object(totals: Totals) -> dict[str, Any]:
     return {
         "calls": totals.calls,
         "input_tokens": totals.input,

@@ -12,6 +12,7 @@ from cuebook.dialects.graph import GRAPH
 from cuebook.dialects.graph.check import CODES, check
 from cuebook.dialects.graph.model import Edge, Source, Workflow
 from cuebook.dialects.graph.preparing import in_reach
+from cuebook.dialects.pipeline import PIPELINE
 from cuebook.dialects.registry import Input
 from cuebook.kernel.errors import BadInput
 from cuebook.performers.skills import BUILT_IN
@@ -41,11 +42,12 @@ def workflow_of(text: str, name: str) -> Workflow | None:
 
 def refuse(text: str, name: str, command: str) -> None:
     """`BadInput` for a command that only Markdown playbooks have."""
-    if GRAPH.recognises(text, name):
-        raise BadInput(
-            f"{name}: `cuebook {command}` is for Markdown playbooks; this is a workflow graph, which is YAML or JSON as it is.",
-            fix="`cuebook summary`, `cuebook validate` and `cuebook graph` take workflows.",
-        )
+    for dialect, kind in ((GRAPH, "workflow graph"), (PIPELINE, "pipeline")):
+        if dialect.recognises(text, name):
+            raise BadInput(
+                f"{name}: `cuebook {command}` is for Markdown playbooks; this is a {kind}, which is YAML or JSON as it is.",
+                fix="`cuebook summary`, `cuebook validate` and `cuebook graph` take it.",
+            )
 
 
 def edge_words(edge: Edge) -> str:

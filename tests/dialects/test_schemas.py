@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cuebook.dialects.graph.schemas import flaws, mismatches
+from cuebook.dialects.schemas import flaws, mismatches
 
 
 @pytest.mark.parametrize(

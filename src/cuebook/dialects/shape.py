@@ -1,7 +1,7 @@
-"""Reads values as what the format says they are, and notes what they are not: line, words, code and what to do.
+"""Reads values as what a format says they are, and notes what they are not: line, words, code and what to do.
 
-`SCHEMA` means that the published schema refuses it too; every other code says what is wrong by its name. It knows kinds of
-values, and nothing of workflows.
+`SCHEMA` means that the format's schema refuses it; every other code says what is wrong by its name. It knows kinds of
+values, and nothing of what they mean.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from cuebook.dialects.values import Value, shown
 from cuebook.dialects.wording import meant
 
 SCHEMA = "SCHEMA"
+_MOST_TOLD = 200
 
 
 class Shape:
@@ -127,3 +128,17 @@ def _finite(value: Value) -> bool:
     if value.kind == "seq":
         return all(map(_finite, value.items))
     return value.kind != "float" or math.isfinite(value.plain)
+
+
+def in_order(problems: list[Problem]) -> tuple[Problem, ...]:
+    return tuple(sorted(problems, key=lambda problem: problem.line or 0))
+
+
+def as_told(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
+    """So many as anyone would read."""
+    rest = len(problems) - _MOST_TOLD
+    if rest <= 0:
+        return problems
+    last = problems[_MOST_TOLD]
+    more = Problem(f"There are {rest} more problems from here on.", last.line, "Correct those before first.", last.code)
+    return (*problems[:_MOST_TOLD], more)

@@ -1,0 +1,468 @@
+"""The release of `examples/release`, by real processes: what it does, and that a kill anywhere loses and doubles nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuebook.performers.models import find_weights
+from examples.release.webhook import Webhook
+from tests.surfaces.desk import Desk, Ran, finished
+from tests.surfaces.model_server import ModelServer
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "release"
+WEIGHTS = find_weights()
+SUMMARY = "Strangers are greeted."
+STEPS = ["tests", "last", "commits", "diff", "notes", "tag", "announce", "look"]
+WAITING = """\
+from pathlib import Path
+from time import sleep
+
+
+def wait():
+    try:
+        Path("held").touch()
+    except OSError:
+        pass  # it may only read
+    while not Path("go").exists():
+        sleep(0.05)
+"""
+
+
+class Hook(Webhook):
+    """The example's webhook, which can keep a request waiting while its sender is killed."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(0, file)
+        self.keys: list[str] = []
+        """Of every announcement that came, whether it was accepted or not."""
+        self.hold = ""
+        """`lost`: before it is accepted, which it never is; `taken`: once it is; `look`: when somebody looks."""
+        self.holding, self._go_on = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/releases"
+
+    def accept(self, key: str, body: dict[str, Any]) -> None:
+        self.keys.append(key)
+        if self.held("lost"):
+            raise ConnectionError
+        super().accept(key, body)
+        self.held("taken")
+
+    def accepted(self) -> list[dict[str, Any]]:
+        if threading.current_thread() is self._thread:
+            self.held("look")
+        return super().accepted()
+
+    def held(self, when: str) -> bool:
+        if self.hold != when:
+            return False
+        self.hold = ""
+        self.holding.set()
+        return self._go_on.wait(30)
+
+    def release(self) -> None:
+        self._go_on.set()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass  # who asked is dead, which is what the tests are about
+
+    def close(self) -> None:
+        self.release()
+        self.shutdown()
+        self.server_close()
+        self._thread.join()
+
+
+class Release:
+    """Someone who releases from a scratch repository."""
+
+    def __init__(self, desk: Desk, hook: Hook) -> None:
+        self.desk, self.hook = desk, hook
+        self.repository = desk.work.parent / "repository"
+        script = ["sh", str(EXAMPLE / "scratch.sh"), str(self.repository), str(hook.server_port)]
+        subprocess.run(script, env=desk.environ, check=True, capture_output=True)
+        desk.work = self.repository
+        assert desk.call("policy", "trust").code == 0
+        self.begin = ["run", "release.yml", "--version", "1.2.0", "--webhook", hook.url]
+        self.doubts: list[str] = []
+        """The steps that were in doubt, in order."""
+
+    # --- looking ---
+
+    @property
+    def run(self) -> str:
+        return str(self.desk.call("runs", "--json").object[0]["run"])
+
+    def tags(self) -> list[str]:
+        return self._git("tag", "--list").split()
+
+    def statuses(self) -> dict[str, str]:
+        return {step["step"]: step["status"] for step in self.desk.call("show", self.run, "--json").object["steps"]}
+
+    def waits(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.desk.call("inbox", "--json").object
+        return found
+
+    def _git(self, *args: str) -> str:
+        ran = subprocess.run(["git", *args], cwd=self.repository, check=True, capture_output=True, text=True)
+        return ran.stdout.strip()
+
+    def assert_released_once(self) -> None:
+        assert self.statuses() == dict.fromkeys(STEPS, "completed")
+        assert self.tags() == ["v1.1.0", "v1.2.0"]
+        head = self._git("rev-parse", "HEAD")
+        assert self._git("rev-parse", "v1.2.0^{commit}") == head
+        assert self._git("tag", "--list", "--format=%(contents)", "v1.2.0").startswith(SUMMARY)
+        (accepted,) = self.hook.accepted()
+        assert accepted == {"key": accepted["key"], "tag": "v1.2.0", "commit": head, "summary": SUMMARY}
+        assert set(self.hook.keys) == {accepted["key"]}
+        assert self.desk.call("verify", self.run).code == 0
+        assert self.desk.call("replay", self.run).code == 0
+
+    # --- doing ---
+
+    def until(self, *args: str, kill_at: Callable[[dict[str, Any]], bool]) -> bool:
+        """Kills the process at an event; False if it ended before that."""
+        process = self.desk.begin(*args, "--events")
+        assert process.stdout is not None
+        for line in process.stdout:
+            if kill_at(json.loads(line)):
+                process.kill()
+                finished(process)
+                return True
+        finished(process)
+        return False
+
+    def killed_while(self, *args: str, holding: Callable[[], bool]) -> None:
+        """Kills the process once something is held in the midst of it."""
+        process = self.desk.begin(*args)
+        assert holding()
+        process.kill()
+        finished(process)
+
+    def held(self) -> bool:
+        """Whether the step that waits for the file `go` has come to that."""
+        while not (self.repository / "held").exists():
+            threading.Event().wait(0.05)
+        return True
+
+    def slow_down(self, name: str, line: str, *, before: bool) -> None:
+        """Makes a file of the repository wait before or after the line that begins so, until it may go on."""
+        (self.repository / "waiting.py").write_text(WAITING)
+        file = self.repository / name
+        (found,) = [one for one in file.read_text().splitlines() if one.startswith(line)]
+        wait = f"{found[: len(found) - len(found.lstrip())]}__import__('waiting').wait()"
+        both = f"{wait}\n{found}" if before else f"{found}\n{wait}"
+        file.write_text(file.read_text().replace(found, both))
+
+    def go_on(self) -> None:
+        (self.repository / "go").touch()
+
+    def next_call(self) -> tuple[str, ...] | None:
+        """What somebody would type now; None once the run has ended."""
+        waits = self.waits()
+        if not waits:
+            status = self.desk.call("show", self.run, "--json").object["status"]
+            return None if status in ("completed", "failed", "cancelled") else ("resume", self.run)
+        (wait,) = waits
+        if wait["kind"] == "in_doubt":
+            self.doubts.append(wait["step"])
+            return "decide", self.run, "repeat"
+        return "decide", self.run, "approve"
+
+    def bring_to_its_end(self) -> None:
+        while (call := self.next_call()) is not None:
+            assert self.desk.call(*call).code in (0, 3)
+
+
+@pytest.fixture
+def hook(tmp_path: Path) -> Iterator[Hook]:
+    made = Hook(tmp_path / "announced.jsonl")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def release(desk: Desk, server: ModelServer, hook: Hook) -> Release:
+    server.script = lambda request: json.dumps({"summary": SUMMARY})
+    return Release(desk, hook)
+
+
+# --- what it does ---------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_tagged_before_somebody_has_seen_the_diff_and_approved(
+    release: Release, server: ModelServer
+) -> None:
+    asked = release.desk.call(*release.begin)
+    assert asked.code == 3
+    assert "\n  output of diff:\n  | diff --git a/greeting.py b/greeting.py\n" in asked.err
+    assert '\n  | -    return "Hello " + name\n  | +    return f"Hello {name or \'stranger\'}!"\n' in asked.err
+    assert SUMMARY in asked.err
+    assert "End the greeting with an exclamation mark\nGreet strangers too" in server.prompts[0]
+    assert (release.tags(), release.hook.keys) == (["v1.1.0"], [])
+    done = release.desk.call("decide", release.run, "approve", "--reason", "read it", "--json")
+    assert (done.code, done.object["status"]) == (0, "completed")
+    release.assert_released_once()
+    evidence = {step["step"]: step for step in release.desk.call("audit", release.run, "--json").object["steps"]}
+    assert evidence["tag"]["decisions"][0]["reason"] == "read it"
+    assert [evidence[step]["notes"]["postcondition"][0]["verdict"] for step in ("tag", "announce", "look")] == [
+        "passed"
+    ] * 3
+
+
+def test_a_denial_leaves_no_tag_and_no_announcement(release: Release) -> None:
+    assert release.desk.call(*release.begin).code == 3
+    denied = release.desk.call("decide", release.run, "deny", "--reason", "not today", "--json")
+    assert (denied.code, denied.object["status"]) == (5, "cancelled")
+    assert (release.tags(), release.hook.keys) == (["v1.1.0"], [])
+    statuses = release.statuses()
+    assert [statuses[step] for step in ("announce", "look")] == ["skipped", "skipped"]
+
+
+def test_tests_that_fail_end_the_release_before_anyone_is_asked(release: Release, server: ModelServer) -> None:
+    (release.repository / "greeting.py").write_text("def greeting(name):\n    return 'Hello'\n")
+    ran = release.desk.call(*release.begin)
+    assert (ran.code, "FAILED (failures=1)" in ran.err) == (1, True)
+    assert (release.tags(), server.requests) == (["v1.1.0"], [])
+
+
+def test_without_the_rule_of_the_policy_the_webhook_is_out_of_bounds(release: Release) -> None:
+    assert release.desk.call("policy", "trust", "--revoke").code == 0
+    plan = release.desk.call("plan", *release.begin[1:], "--json")
+    steps = {step["step"]: step for step in plan.object["steps"]}
+    assert (plan.code, steps["announce"]["decision"]) == (1, "deny")
+    assert release.desk.call(*release.begin).code == 3
+    ran = release.desk.call("decide", release.run, "approve")
+    assert (ran.code, release.statuses()["announce"], release.hook.keys) == (1, "failed", [])
+
+
+def test_a_webhook_that_is_not_there_fails_the_release_and_a_retry_finishes_it(release: Release) -> None:
+    release.hook.hold = "lost"
+    release.hook.release()
+    assert release.desk.call(*release.begin).code == 3
+    ran = release.desk.call("decide", release.run, "approve")
+    assert ran.code == 1
+    assert "Ask whoever runs the webhook to take it back." in ran.err
+    assert release.desk.call("retry", release.run).code == 0
+    release.assert_released_once()
+
+
+# --- killed ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_when_a_step_begins_it_goes_on_from_there(release: Release, step: str) -> None:
+    def begins(event: dict[str, Any]) -> bool:
+        return bool(event["event"] == "StepStarted" and event["data"]["label"] == step)
+
+    if step in ("announce", "look"):
+        assert release.desk.call(*release.begin).code == 3
+        assert release.until("decide", release.run, "approve", kill_at=begins)
+    else:
+        assert release.until(*release.begin, kill_at=begins)
+    release.bring_to_its_end()
+    release.assert_released_once()
+
+
+@pytest.mark.timeout(400)  # dozens of processes
+def test_killed_again_and_again_it_ends_as_if_it_never_was(release: Release) -> None:
+    """At every few events, by whichever process drives it then."""
+    call: tuple[str, ...] | None = tuple(release.begin)
+    kills = 0
+    while call is not None:
+        left = 2 + kills % 5
+
+        def counted(event: dict[str, Any]) -> bool:
+            nonlocal left
+            left -= 1
+            return left == 0
+
+        kills += release.until(*call, kill_at=counted)
+        assert kills < 100
+        call = release.next_call()
+    assert kills > 10
+    assert set(release.doubts) <= {"tag", "announce"}
+    release.assert_released_once()
+
+
+def test_killed_while_the_tests_run_they_run_again(release: Release) -> None:
+    release.slow_down("test_greeting.py", "        self.assert", before=True)
+    assert release.until(*release.begin, kill_at=lambda event: event["event"] == "Performing")
+    release.go_on()
+    release.bring_to_its_end()
+    release.assert_released_once()
+    assert release.doubts == []
+
+
+def test_killed_while_the_model_writes_it_is_asked_again(release: Release, server: ModelServer) -> None:
+    server.hold_at = 1
+    release.killed_while(*release.begin, holding=lambda: server.holding.wait(30))
+    server.release()
+    release.bring_to_its_end()
+    release.assert_released_once()
+    assert (len(server.requests), release.doubts) == (2, [])
+
+
+def test_killed_while_somebody_ponders_it_still_asks(release: Release) -> None:
+    """Nothing is at work then, and nothing can be lost."""
+    assert release.until(*release.begin, kill_at=lambda event: event["event"] == "WaitOpened")
+    assert [(wait["kind"], wait["step"]) for wait in release.waits()] == [("approval", "tag")]
+    release.bring_to_its_end()
+    release.assert_released_once()
+    assert release.doubts == []
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_killed_while_it_tags_it_asks_what_happened(release: Release, made: bool) -> None:
+    release.slow_down("make_tag.py", "    main(sys.argv", before=not made)
+    assert release.desk.call(*release.begin).code == 3
+    release.killed_while("decide", release.run, "approve", holding=release.held)
+    release.go_on()
+    assert_in_doubt(release, "tag", "python3 make_tag.py v1.2.0")
+    assert ("v1.2.0" in release.tags(), release.hook.keys) == (made, [])
+    release.bring_to_its_end()
+    release.assert_released_once()
+    assert release.doubts == ["tag"]
+
+
+@pytest.mark.parametrize("when", ["lost", "taken"])
+def test_killed_while_it_announces_it_asks_and_a_repetition_is_accepted_once(release: Release, when: str) -> None:
+    release.hook.hold = when
+    assert release.desk.call(*release.begin).code == 3
+    release.killed_while("decide", release.run, "approve", holding=lambda: release.hook.holding.wait(30))
+    release.hook.release()
+    assert_in_doubt(release, "announce", f"POST {release.hook.url}")
+    assert len(release.hook.keys) == 1
+    release.bring_to_its_end()
+    release.assert_released_once()
+    assert (len(release.hook.keys), release.doubts) == (2, ["announce"])
+
+
+def test_whoever_knows_that_it_was_announced_says_so_and_nothing_is_sent_again(release: Release) -> None:
+    release.hook.hold = "taken"
+    assert release.desk.call(*release.begin).code == 3
+    release.killed_while("decide", release.run, "approve", holding=lambda: release.hook.holding.wait(30))
+    release.hook.release()
+    assert_in_doubt(release, "announce", f"POST {release.hook.url}")
+    outcome = json.dumps({"status": 201, "body": '{"accepted": true}'})
+    assert release.desk.call("decide", release.run, "done", "--outcome", outcome).code == 0
+    release.assert_released_once()
+    assert len(release.hook.keys) == 1
+
+
+def test_whoever_does_not_know_stops_it_and_the_run_says_so(release: Release) -> None:
+    release.hook.hold = "taken"
+    assert release.desk.call(*release.begin).code == 3
+    release.killed_while("decide", release.run, "approve", holding=lambda: release.hook.holding.wait(30))
+    release.hook.release()
+    assert_in_doubt(release, "announce", f"POST {release.hook.url}")
+    stopped = release.desk.call("decide", release.run, "stop", "--reason", "somebody must look")
+    assert stopped.code == 1
+    assert len(release.hook.keys) == 1
+    (decision,) = [
+        one
+        for step in release.desk.call("audit", release.run, "--json").object["steps"]
+        for one in step.get("decisions", [])
+        if step["step"] == "announce"
+    ]
+    assert decision["reason"] == "somebody must look"
+
+
+def test_killed_while_it_looks_it_looks_again(release: Release) -> None:
+    assert release.desk.call(*release.begin).code == 3
+    release.hook.hold = "look"
+    release.killed_while("decide", release.run, "approve", holding=lambda: release.hook.holding.wait(30))
+    release.hook.release()
+    release.bring_to_its_end()
+    release.assert_released_once()
+    assert release.doubts == []
+
+
+def assert_in_doubt(release: Release, step: str, what: str) -> None:
+    """The run was found dead in this step: it asks, in every place where somebody would look, and does nothing."""
+    ran = release.desk.call("resume", release.run)
+    assert ran.code == 3
+    assert f"cuebook decide {release.run} repeat|stop|done" in ran.err
+    (wait,) = release.waits()
+    assert (wait["kind"], wait["step"]) == ("in_doubt", step)
+    assert what in json.dumps(wait)
+    assert release.statuses()[step] == "in_doubt"
+
+
+# --- as it is told to be tried --------------------------------------------------------------------------------
+
+
+def make(desk: Desk, *args: str) -> Ran:
+    """In the example's folder, with `cuebook` as it is at the desk."""
+    command = desk.home / "cuebook"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m cuebook "$@"\n')
+    command.chmod(command.stat().st_mode | stat.S_IXUSR)
+    temporary = desk.home.parent / "temporary"
+    temporary.mkdir(exist_ok=True)
+    environ = {**desk.environ, "TMPDIR": str(temporary)}
+    ran = subprocess.run(
+        ["make", "--no-print-directory", "-C", str(EXAMPLE), f"CUEBOOK={command}", *args],
+        env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert os.listdir(temporary) == []
+    return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+
+def test_make_release_does_all_of_it_and_leaves_nothing_behind(desk: Desk, server: ModelServer) -> None:
+    server.script = lambda request: json.dumps({"summary": SUMMARY})
+    ran = make(desk, "release", "DECISION=approve")
+    assert ran.code == 0, ran.err
+    assert "output of diff:" in ran.err
+    tags, _, accepted = ran.out.partition("==> The tags\n")[2].partition("==> What the webhook has accepted\n")
+    assert tags.count(f"v1.2.0          {SUMMARY}") == 1
+    (line,) = accepted.splitlines()
+    assert json.loads(line)["tag"] == "v1.2.0"
+
+
+def test_make_release_that_is_denied_tags_nothing(desk: Desk, server: ModelServer) -> None:
+    server.script = lambda request: json.dumps({"summary": SUMMARY})
+    ran = make(desk, "release", "DECISION=deny")
+    tags, _, accepted = ran.out.partition("==> The tags\n")[2].partition("==> What the webhook has accepted\n")
+    assert (ran.code != 0, "v1.2.0" in tags, accepted) == (True, False, "nothing\n")
+
+
+def test_the_commands_of_the_makefile_work_one_by_one(desk: Desk, server: ModelServer, hook: Hook) -> None:
+    server.script = lambda request: json.dumps({"summary": SUMMARY})
+    where = (f"FOLDER={desk.work}/scratch", f"PORT={hook.server_port}")
+    assert make(desk, "test").code == 0
+    assert make(desk, "scratch", *where).code == 0
+    assert "asked:      tag\n" in make(desk, "plan", *where).out
+    asked = make(desk, "run", *where)
+    run = asked.err.rpartition("\nrun: ")[2].partition("\n")[0]
+    assert make(desk, "decide", f"RUN={run}", "DECISION=approve", *where).code == 0
+    assert "unbroken" in make(desk, "audit", f"RUN={run}", *where).out
+    assert [one["tag"] for one in hook.accepted()] == ["v1.2.0"]
+    assert make(desk, "clean", *where).code == 0
+    assert not (desk.work / "scratch").exists()
+
+
+@pytest.mark.embedded
+@pytest.mark.skipif(WEIGHTS is None, reason="the weights of the embedded model are not installed")
+def test_the_embedded_model_drafts_notes_that_keep_the_contract(bare_desk: Desk, hook: Hook) -> None:
+    bare_desk.environ["CUEBOOK_LOCAL_WEIGHTS"] = str(WEIGHTS)
+    release = Release(bare_desk, hook)
+    assert bare_desk.call(*release.begin).code == 3
+    assert bare_desk.call("decide", release.run, "approve").code == 0
+    (accepted,) = hook.accepted()
+    assert accepted["summary"].strip()
+    assert release.tags() == ["v1.1.0", "v1.2.0"]
