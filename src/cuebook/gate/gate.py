@@ -27,7 +27,17 @@ from cuebook.gate.policy import (
 from cuebook.gate.policy.reach import denies_network, restricts_reading
 from cuebook.gate.secrets import Vault
 from cuebook.kernel.confinement import Limits
-from cuebook.kernel.effects import Acting, AskModel, Effect, Failed, RunPlaybook, RunPython, SecretUse, Send
+from cuebook.kernel.effects import (
+    Acting,
+    AskApproval,
+    AskModel,
+    Effect,
+    Failed,
+    RunPlaybook,
+    RunPython,
+    SecretUse,
+    Send,
+)
 from cuebook.kernel.ports import Action, Admitted, Case, Describer, Description, Needed, Redactor, Trust
 from cuebook.kernel.run import RunRow, Settings
 
@@ -80,6 +90,10 @@ class Gate:
         description = await self._described(effect, case.settings)
         if isinstance(description, Failed):
             return description
+        wanted = _wanted(effect)
+        if isinstance(effect, Acting) and effect.preview:
+            shown = {**description.preview, **effect.preview}
+            description = msgspec.structs.replace(description, preview=shown)
         policies = await self._policies(effect, case)
         if isinstance(policies, Failed):
             return policies
@@ -109,9 +123,8 @@ class Gate:
         if needed is not None:
             return needed
         digest = approvals.digest(effect, description, limits)
-        wanted = effect.approval if isinstance(effect, Acting) else ""
         approved = digest in case.granted
-        asks = ruling.decision == "ask" or bool(wanted) or _reads_what_is_kept(ruling, policies)
+        asks = ruling.decision == "ask" or bool(wanted[0]) or _reads_what_is_kept(ruling, policies)
         if asks and not approved:
             return self._approval(description, ruling, digest, wanted, case, policies)
         return Admitted(
@@ -149,6 +162,8 @@ class Gate:
         if isinstance(effect, AskModel):
             model = effect.model or settings.model
             return Description((Action("model", model, reads_only=True),), f"Ask {model}")
+        if isinstance(effect, AskApproval):
+            return Description((), "")
         describer: object = self._describers.get(type(effect))
         if isinstance(describer, Describer):
             return await describer.describe(effect, settings)
@@ -231,10 +246,11 @@ class Gate:
         description: Description,
         ruling: Ruling,
         digest: str,
-        wanted: str,
+        wanted: tuple[str, str],
         case: Case,
         policies: Sequence[Policy],
     ) -> Needed:
+        words, purpose = wanted
         summary = approvals.one_line(self._masked(description.summary))
         terms = _terms(policies)
         asks = [reason for reason in ruling.reasons if reason.decision == "ask"]
@@ -242,12 +258,15 @@ class Gate:
             "summary": summary,
             "preview": approvals.preview(self._masked(description.preview)),
             "requester": case.run.owner,
-            "rules": [_said(reason) for reason in asks] or [_why(wanted)],
+            "rules": [_said(reason) for reason in asks] or [_why(words)],
+            "purpose": purpose,
             "bound": _short(description.bound),
             "suggestions": [[reason.action.domain, pattern] for reason in asks for pattern in suggested(reason.action)],
             **terms.details,
         }
-        prompt = f"{approvals.one_line(self._masked(wanted))} ({summary})" if wanted else f"{summary}?"
+        prompt = f"{summary}?"
+        if words:
+            prompt = approvals.one_line(self._masked(words)) + (f" ({summary})" if summary else "")
         return Needed(prompt, digest, details, terms.seconds, terms.on_expiry)
 
 
@@ -317,6 +336,13 @@ def _reads_what_is_kept(ruling: Ruling, policies: Sequence[Policy]) -> bool:
     """A command that only reads is allowed by itself; not where some files must not be read, since it could."""
     by_default = any(reason.action.domain == "command" and reason.where == "default" for reason in ruling.reasons)
     return by_default and restricts_reading(policies)
+
+
+def _wanted(effect: Effect) -> tuple[str, str]:
+    """What the effect itself wants a person asked, and what that is about."""
+    if not isinstance(effect, Acting) or not effect.approval:
+        return "", "policy"
+    return effect.approval, effect.purpose if isinstance(effect, AskApproval) else "step"
 
 
 def _why(wanted: str) -> str:

@@ -17,12 +17,15 @@ from cuebook.kernel.admission import CANCELLED, CutShort, admit, interruptibly
 from cuebook.kernel.budgets import over_budget
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
+    Acting,
     Answer,
     AnyOutcome,
+    AskApproval,
     AskHuman,
     AskModel,
     Breakpoint,
     Checkpoint,
+    Done,
     Drawn,
     Effect,
     Elapsed,
@@ -110,6 +113,11 @@ async def _ask_human(driver: Driver, line: Line, key: Key, effect: AskHuman) -> 
     if closed.how == "answered":
         return await driver.record(key, effect.fingerprint, Answer(str(closed.answer.get("value", "")), closed.by))
     return await driver.record(key, effect.fingerprint, unanswered(closed.how, "question"))
+
+
+async def _ask_approval(driver: Driver, line: Line, key: Key, effect: AskApproval) -> Acted:
+    admitted = await admit(driver, line, key, effect)
+    return await driver.record(key, effect.fingerprint, admitted if isinstance(admitted, Failed) else Done())
 
 
 async def _breakpoint(driver: Driver, line: Line, key: Key, effect: Breakpoint) -> Acted:
@@ -253,6 +261,8 @@ async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) ->
         intent = Performing(effect, effect.fingerprint, admitted.ruling)  # type: ignore[arg-type]
         seq = await driver.scribe.commit(intent, Place(*key, attempt))
         driver.acting[key] = (effect, attempt)
+    elif isinstance(effect, Acting) and effect.witnessed:
+        seq = driver.scribe.note(Performing(effect, effect.fingerprint, admitted.ruling), Place(*key, attempt))  # type: ignore[arg-type]
     outcome = await _perform(driver, line, key, effect, attempt, _Stream(driver, key, seq, effect), admitted)
     try:
         recorded = await driver.record(key, effect.fingerprint, outcome, attempt)
@@ -374,6 +384,7 @@ def with_usage(driver: Driver, place: Place, event: StepFinished) -> StepFinishe
 _HANDLERS: dict[type[Effect], Handler] = {
     Checkpoint: _checkpoint,
     AskHuman: _ask_human,
+    AskApproval: _ask_approval,
     Breakpoint: _breakpoint,
     Wait: _wait_for,
     AskModel: _ask_model,

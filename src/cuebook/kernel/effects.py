@@ -70,6 +70,10 @@ class Acting(Effect, frozen=True, kw_only=True):
     secrets: tuple[SecretUse, ...] = ()
     approval: str = ""
     """What a person is asked before it is performed, whatever the policy says; empty: the policy decides."""
+    preview: dict[str, str] = {}
+    """What whoever approves it is shown besides what it does, such as the output of earlier steps, by name."""
+    witnessed: bool = False
+    """Whether the journal keeps it, with the ruling that let it through, also where it only reads."""
 
     @property
     def changes(self) -> bool:
@@ -258,6 +262,28 @@ class AskHuman(Effect, frozen=True):
     @property
     def subject(self) -> str:
         return self.type
+
+
+class AskApproval(Acting, frozen=True):
+    """An approver's yes to what is shown, where that is not a part of an effect: `approval` is what they are asked.
+
+    Gives `Done`; a refusal is the failure `denied`. Nobody can say yes beforehand.
+    """
+
+    purpose: str = "step"
+    """What it is about: `step`, or `takeover` where a person has to look because nothing else can tell."""
+
+    @property
+    def changes(self) -> bool:
+        return False
+
+    @property
+    def repeatable(self) -> bool:
+        return True
+
+    @property
+    def subject(self) -> str:
+        return self.purpose
 
 
 class Breakpoint(Effect, frozen=True):
@@ -449,6 +475,7 @@ AnyEffect: TypeAlias = (
     | ReadSource
     | Send
     | AskHuman
+    | AskApproval
     | Breakpoint
     | Wait
     | Now

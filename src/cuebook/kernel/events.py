@@ -168,7 +168,7 @@ class Driven(Event, frozen=True):
 
 
 class Performing(Event, frozen=True):
-    """The intent: this effect is about to be performed and can change the world."""
+    """The intent: this effect is about to be performed and can change the world, or is to be witnessed."""
 
     effect: CallTool | RunCommand | SendHttp | Browse | CallNode | RunPlaybook | Send
     fingerprint: str

@@ -10,7 +10,7 @@ from cuebook.dialects.graph.inputs import accept, taken, typed_value
 from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.parse import parse
 from cuebook.dialects.options import Option
-from cuebook.dialects.registry import OutlinedStep, Publisher, Question
+from cuebook.dialects.registry import OutlinedStep, Publisher
 from cuebook.kernel.effects import Program
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.journal import Entry
@@ -51,13 +51,7 @@ class Graph:
         return lambda state: interpret(document, inputs, options, state)
 
     def outline(self, document: Workflow) -> tuple[OutlinedStep, ...]:
-        """Every node; one that asks for an approval first has a question."""
-        asking = {id for id, extras in document.extras.nodes.items() if extras.approval}
-        question = Question("confirm")
-        return tuple(
-            OutlinedStep(node.id, node.name, question=question if node.id in asking else None)
-            for node in document.nodes.values()
-        )
+        return tuple(OutlinedStep(node.id, node.name) for node in document.nodes.values())
 
     def takes(self, document: Workflow, name: str) -> bool:
         return taken(document, name)

@@ -18,7 +18,7 @@ from cuebook.dialects.graph.tools import Toolset, toolset
 from cuebook.dialects.graph.walk import Walk
 from cuebook.kernel.context import Context
 from cuebook.kernel.conversation import Talk, converse
-from cuebook.kernel.effects import Answer, AskHuman, AskModel, EffectFailed, Failed, Program
+from cuebook.kernel.effects import AskApproval, AskModel, EffectFailed, Failed, Program
 from cuebook.kernel.events import Noted, Warned
 
 MAX_TURNS = 50
@@ -36,10 +36,7 @@ def visit(walk: Walk, node: Node, number: int) -> Program[Result]:
             return unmet
     extras = walk.extras(node)
     if extras.approval:
-        answer: Answer = yield AskHuman(extras.approval, "confirm", default="no", label=node.id)
-        if answer.value != "yes":
-            words = f"{answer.by or 'Someone'} did not approve node {node.id}, and that stops this run."
-            raise EffectFailed(Failed("denied", words))
+        yield AskApproval(approval=extras.approval)
     tools = yield from toolset(walk.material, node)
     if number == 1:
         yield from tools.warnings
