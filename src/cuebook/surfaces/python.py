@@ -19,17 +19,18 @@ import msgspec
 
 from cuebook.config import load as load_config
 from cuebook.dialects import registry
-from cuebook.dialects.registry import Dialect, Finding, Input, InvalidPlaybook, Problem, Tracing
+from cuebook.dialects.registry import Dialect, Finding, Input, InvalidPlaybook, Problem
 from cuebook.kernel.engine import Observer, Programs
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.events import WAITING, PlannedStep, Warned
-from cuebook.kernel.journal import Entry, without_void
+from cuebook.kernel.journal import without_void
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Budget, WaitRow
 from cuebook.performers.models.port import Model
 from cuebook.performers.python import python_tool as tool
 from cuebook.performers.tools import Tool
 from cuebook.service import RunView, Service
+from cuebook.surfaces.publishing import Left, Published, Watch, left_by
 from cuebook.surfaces.wiring import Wiring
 
 __all__ = [
@@ -213,6 +214,8 @@ class Result:
     """What its program returned."""
     trace: Mapping[str, Any] | None = field(repr=False)
     """Of a workflow graph: the steps, the edges that were followed and why, and the sources."""
+    events: tuple[Published, ...] = field(repr=False)
+    """What happened, as the playbook's format has it; what a retry took back does not count."""
     _session: Session = field(repr=False, compare=False)
 
     @property
@@ -345,6 +348,7 @@ def run(
     budget: Budget | None = None,
     options: Mapping[str, Any] | None = None,
     on_event: Observer | None = None,
+    on_published: Callable[[Published], None] | None = None,
 ) -> Result:
     """Runs a playbook until it ends, or waits for someone.
 
@@ -356,7 +360,8 @@ def run(
     - `store`: the file or store that keeps the run; otherwise the configured one, which the command line sees, too.
     - `options`: `strict` (a warning fails the run), `stop_on_no` (a confirmation that is answered with no stops it), and
       what the dialect has of its own.
-    - `on_event` is called with everything that happens, as it happens.
+    - `on_event` is called with everything that happens, as it happens; `on_published` with the events that the playbook's
+      format has for it: of a workflow graph, `workflow:start` to `workflow:end`.
 
     Whatever the settings leave open is configured as for the command line.
     """
@@ -374,6 +379,7 @@ def run(
         budget=budget,
         options=options,
         on_event=on_event,
+        on_published=on_published,
     )
     return _finished(work, "arun")
 
@@ -393,12 +399,13 @@ async def arun(
     budget: Budget | None = None,
     options: Mapping[str, Any] | None = None,
     on_event: Observer | None = None,
+    on_published: Callable[[Published], None] | None = None,
 ) -> Result:
     """As `run`, from a coroutine."""
     book = _playbook(playbook)
     folder = book.path.absolute().parent if book.path is not None else None
     flags: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
-    session = Session(model, tools, store, on_event, flags)
+    session = Session(model, tools, store, on_event, flags, on_published)
     given = {str(label): _answer(answer, f"for step {label}") for label, answer in (answers or {}).items()}
     paused = tuple(str(label) for label in breakpoints)
     _check_labels(book, (*given, *paused))
@@ -412,6 +419,7 @@ async def arun(
 
     async def begin(service: Service, wiring: Wiring) -> str:
         chosen = msgspec.structs.replace(wiring.settings(folder=folder), **settings)
+        wiring.check_models(book.dialect, book.document)
         return (await service.start(book.text, book.name, inputs or {}, chosen)).id
 
     return await session.driven(begin)
@@ -471,6 +479,7 @@ class Session:
         store: Where = None,
         on_event: Observer | None = None,
         flags: Mapping[str, Any] | None = None,
+        on_published: Callable[[Published], None] | None = None,
     ) -> None:
         self._models: dict[str, Model] = {}
         self._flags = dict(flags or {})
@@ -486,6 +495,7 @@ class Session:
         elif store is not None:
             self._store = _Open(store)
         self._on_event = on_event
+        self._watch = None if on_published is None else Watch(on_published)
 
     @asynccontextmanager
     async def opened(self, programs: Programs | None = None) -> AsyncIterator[tuple[Service, Wiring]]:
@@ -502,6 +512,8 @@ class Session:
     async def driven(self, begin: Callable[[Service, Wiring], Awaitable[str]]) -> Result:
         async with self.opened() as (service, wiring):
             run = await begin(service, wiring)
+            if self._watch is not None:
+                await self._watch.follow(service, run)
             await service.drive(run)
             return await self.result(service, run)
 
@@ -516,18 +528,7 @@ class Session:
         view = await service.view(run)
         entries = without_void([entry async for entry in service.engine.entries(run)])
         warnings = tuple(entry.event.message for entry in entries if isinstance(entry.event, Warned))
-        results, trace = await self._traced(service, view, entries)
-        return _result(view, warnings, results, trace, self)
-
-    async def _traced(
-        self, service: Service, view: RunView, entries: list[Entry]
-    ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
-        """What each node came to and the trace, where the dialect has them."""
-        dialect = next((one for one in registry.dialects() if one.name == view.run.dialect), None)
-        if dialect is None or not isinstance(dialect, Tracing):
-            return view.values, None
-        document = dialect.parse(await service.store.playbook(view.run.playbook), view.run.name)
-        return view.values, dialect.trace(document, entries)["trace"]
+        return _result(view, warnings, await left_by(service, view.run, entries), self)
 
 
 class _Open:
@@ -551,13 +552,7 @@ def _as_tool(given: Callable[..., Any] | Tool) -> Tool:
     return tool(given)
 
 
-def _result(
-    view: RunView,
-    warnings: tuple[str, ...],
-    values: Mapping[str, Any],
-    trace: Mapping[str, Any] | None,
-    session: Session,
-) -> Result:
+def _result(view: RunView, warnings: tuple[str, ...], left: Left, session: Session) -> Result:
     row, totals = view.run, view.run.totals
     outputs = {label: str(text) for label, text in view.outputs.items()}
     artifact = None if view.artifact is None else Artifact(str(view.artifact.content), view.artifact.type)
@@ -569,8 +564,9 @@ def _result(
         model=row.model,
         output=last if artifact is None else artifact.content,
         artifact=artifact,
-        values=values,
-        trace=trace,
+        values=view.values,
+        trace=left.trace,
+        events=left.events,
         outputs=outputs,
         steps=tuple(
             Step(step.label, step.title, step.status, step.reason, outputs.get(step.label)) for step in view.steps

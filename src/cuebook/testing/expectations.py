@@ -12,6 +12,8 @@ from cuebook.testing.cases import Called, Expected, Listed, Words
 from cuebook.testing.reading import meant
 from cuebook.testing.stage import Asked, ToolRequest
 
+_ASKING = ("awaiting_input", "awaiting_approval")
+
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a run came to."""
@@ -90,7 +92,7 @@ def _status(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
     if outcome.status == wanted:
         return
     line = expected.line if expected.status is None else expected.status.line
-    asked = dict(outcome.questions).get(outcome.step, "") if outcome.status == "awaiting_input" else ""
+    asked = dict(outcome.questions).get(outcome.step, "") if outcome.status in _ASKING else ""
     why = outcome.error or "; ".join(words for _, words in outcome.refused_answers) or asked
     yield Mismatch(line, "status", wanted, f"{outcome.status}: {why}" if why else outcome.status, outcome.step)
 

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -20,6 +20,7 @@ from cuebook.kernel.effects import Answer
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.events import Performed, RunStarted, StepStarted, WaitOpened, Warned
 from cuebook.kernel.journal import Entry, without_void
+from cuebook.kernel.questions import fitting
 from cuebook.kernel.run import RunRow, Settings, WaitRow
 from cuebook.performers.models import DEFAULT
 from cuebook.performers.models.port import Model
@@ -236,6 +237,9 @@ class _Acting:
             await self._service.resume(wait.run, overrides=self._overrides[step])
             return True
         answers = self._answers.get(step) or self._answers.get(_around(step), [])
+        if wait.kind == "approval" and answers:
+            await self._service.decide(wait.id, _decision(step, answers.pop(0)))
+            return True
         while wait.kind == "question" and answers:
             value = answers.pop(0)
             try:
@@ -244,6 +248,13 @@ class _Acting:
             except BadInput as refused:
                 self.refused.append((step, str(refused)))
         return False
+
+
+def _decision(step: str, answer: str) -> Literal["approve", "deny"]:
+    try:
+        return "approve" if fitting("confirm", (), answer) == "yes" else "deny"
+    except BadInput:
+        raise BadInput(f"'{answer}' does not decide the approval of step {step}.", fix="Answer yes or no.") from None
 
 
 def _around(step: str) -> str:
@@ -286,7 +297,7 @@ async def _told(service: Service, row: RunRow, case: Case, stage: Stage, acting:
                 gathered["path"].append(label)
             case Warned(message=message):
                 gathered["warnings"].append(message)
-            case WaitOpened(kind="question", prompt=prompt):
+            case WaitOpened(kind="question" | "approval", prompt=prompt):
                 gathered["questions"].append((entry.place.step, prompt))
             case Performed(outcome=Answer()) if case.unattended:
                 gathered["questions"].append((entry.place.step, ""))

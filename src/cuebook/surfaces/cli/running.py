@@ -54,6 +54,8 @@ def start(given: Given, playbook: Playbook) -> int:
         return dry_run.show(given, playbook, inputs, wiring, **chosen)
     settings = msgspec.structs.replace(wiring.settings(breakpoints, folder=Path(playbook.folder)), **chosen)
 
+    wiring.check_models(playbook.dialect, playbook.document)
+
     async def act(service: Service, wiring: Wiring) -> RunRow:
         return await service.start(playbook.text, playbook.name, inputs, settings)
 
