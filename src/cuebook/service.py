@@ -15,7 +15,17 @@ import msgspec
 
 from cuebook.administration import Administration, Today, no_policy
 from cuebook.beginnings import check_postconditions, id_for, new_id, options_of, programs_of
-from cuebook.decisions import ABOUT, Decision, approval, checked_outcome, checked_settings, how_to, raised
+from cuebook.decisions import (
+    ABOUT,
+    Decision,
+    approval,
+    checked_outcome,
+    checked_settings,
+    checked_values,
+    how_to,
+    meant_visit,
+    raised,
+)
 from cuebook.dialects import registry
 from cuebook.exports import Audited, Export, audited_from, export_of
 from cuebook.gate.people import Principal, check_may_cancel
@@ -144,23 +154,21 @@ class Service(Administration):
         step: str,
         *,
         visit: int | None = None,
-        path: str = "",
+        path: str | None = None,
         values: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
         who: Principal = Principal(),
     ) -> RunRow:
-        """A restart with edits: values and settings that hold from this step on."""
+        """A restart with edits: values and settings that hold from this step on.
+
+        `path` is that of the branch that the step is in; without one, it is found wherever it is.
+        """
         who.require("runner", "start runs")
         parent = await self.get(run, who)
         await self._learn(who.tenant)
         self._check_secrets("", "", {**dict(values or {}), **dict(settings or {})})
-        known = [s for s in await self.store.steps(parent.id) if s.label == step and s.path == path and s.seq]
-        if visit is not None:
-            known = [s for s in known if s.visit == visit]
-        if not known:
-            reached = ", ".join(s.name for s in await self.store.steps(parent.id) if s.seq) or "none"
-            name = step if visit is None else f"{step}#{visit}"
-            raise BadInput(f"Run {parent.id} has not reached step {name}.", fix=f"Steps it has reached: {reached}.")
+        begin = meant_visit(parent.id, await self.store.steps(parent.id), step, visit, path)
+        changed = await self._changed(parent, values, begin.seq)
         if parent.dialect != PYTHON:
             dialect = registry.named(parent.dialect)
             document = dialect.parse(await self.store.playbook(parent.playbook), parent.name)
@@ -168,7 +176,7 @@ class Service(Administration):
         await self._check_rate(who)
         row = self._row(parent.dialect, parent.interpreter, parent.playbook, parent.name, who)
         row.parent = parent.id
-        await self.engine.fork(row, known[-1], dict(values or {}), checked_settings(settings))
+        await self.engine.fork(row, begin, changed, checked_settings(settings))
         return row
 
     # --- driving ---
@@ -232,8 +240,9 @@ class Service(Administration):
         pauses = [wait for wait in waits if wait.kind in ("breakpoint", "budget")]
         checked = checked_settings(settings)
         changes = [raised(wait, checked) if wait.kind == "budget" else checked for wait in pauses]
+        values = await self._changed(row, overrides)
         for wait, changed in zip(pauses, changes, strict=True):
-            await self._complete(wait, {"overrides": dict(overrides or {}), "settings": changed}, who)
+            await self._complete(wait, {"overrides": values, "settings": changed}, who)
         if not pauses and (row.status in WAITING or row.status in ENDED) and row.reason != "non_determinism":
             raise Refused(f"Run {row.id} is {row.status}: there is no pause to end.", fix=self._next(row))
         return row
@@ -511,6 +520,13 @@ class Service(Administration):
                 return known
             break
         raise Conflict(f"Under this key another run was started: {known.id}.", fix="Take another key.")
+
+    async def _changed(self, row: RunRow, given: Mapping[str, Any] | None, before: int = 0) -> dict[str, Any]:
+        """The values that a person changes, checked by what the run's playbook says; a program of one's own says nothing."""
+        if not given or row.dialect not in [dialect.name for dialect in registry.dialects()]:
+            return dict(given or {})
+        entries = without_void([entry async for entry in self.engine.entries(row.id)])
+        return checked_values(row, await self.store.playbook(row.playbook), entries, given, before)
 
     async def _check_rate(self, who: Principal) -> None:
         if self._rate is not None:

@@ -186,7 +186,44 @@ class Typed(Protocol):
         """An input's value, from the text that somebody wrote; the text itself where it says nothing of that type."""
 
     def changed(self, document: Any, results: Mapping[str, Any], name: str, text: str) -> Any:
-        """A value that a person gives the result of a step; `BadInput` where it is not of its type."""
+        """A value that a person gives an input or the result of a step, from the text that was written."""
+
+
+class Named(Protocol):
+    """A model that a playbook names."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def at(self) -> str:
+        """Where it does so."""
+
+
+@runtime_checkable
+class NamingModels(Protocol):
+    """A dialect whose playbooks may name models besides that of the run."""
+
+    def models(self, document: Any) -> Iterable[Named]:
+        """Those that a run may ask."""
+
+
+@runtime_checkable
+class Filling(Protocol):
+    """A dialect whose texts have places for values."""
+
+    def places(self, text: str) -> frozenset[str]:
+        """The names of values that a playbook's text has places for, declared or not."""
+
+
+@runtime_checkable
+class Changing(Protocol):
+    """A dialect that names the results of steps, and knows what a person may change in them."""
+
+    def check_changes(
+        self, document: Any, inputs: Mapping[str, Any], results: Mapping[str, Any], changes: Mapping[str, Any]
+    ) -> None:
+        """`BadInput` for a change of something that is not there, or by a value that does not fit."""
 
 
 @runtime_checkable

@@ -63,6 +63,10 @@ def read_yaml(text: str, limits: Limits = ORDINARY) -> Value:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else text.count("\n") + 1
         said = " ".join(str(error.problem or error.context).split())
+        if "'\\t'" in said:
+            raise Malformed(
+                line, "a tab stands where YAML takes only spaces", "Write spaces instead of the tab."
+            ) from None
         raise Malformed(line, f"this is not YAML: {said}", _how_to_quote(said)) from None
     except YAMLError as error:
         place = getattr(error, "position", 0)  # of a character that may not stand in YAML

@@ -71,9 +71,11 @@ class Event(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, omi
     """Something that happened."""
 
 
-class PlannedStep(msgspec.Struct, frozen=True):
+class PlannedStep(msgspec.Struct, frozen=True, omit_defaults=True):
     label: str
     title: str = ""
+    branched: bool = False
+    """It belongs to a branch, and is listed from when that comes to it."""
 
 
 # --- yielded by programs ----------------------------------------------------------------------------

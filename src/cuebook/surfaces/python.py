@@ -17,13 +17,12 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 import msgspec
 
 from cuebook.config import load as load_config
-from cuebook.dialects import registry
-from cuebook.dialects.registry import Finding, Input, InvalidPlaybook, Problem, Tracing
+from cuebook.dialects.registry import Finding, Input, InvalidPlaybook, Problem
 from cuebook.exports import Audited
 from cuebook.kernel.engine import Observer, Programs
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.events import WAITING, Warned
-from cuebook.kernel.journal import Entry, without_void
+from cuebook.kernel.journal import without_void
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Budget, WaitRow
 from cuebook.performers.models.port import Model
@@ -31,6 +30,7 @@ from cuebook.performers.python import python_tool as tool
 from cuebook.performers.tools import Tool
 from cuebook.service import RunView, Service
 from cuebook.surfaces.loading import Playbook, Source, aload, load, playbook_of
+from cuebook.surfaces.publishing import Left, Published, Watch, left_by
 from cuebook.surfaces.wiring import Wiring
 
 __all__ = [
@@ -162,6 +162,8 @@ class Result:
     """What its program returned."""
     trace: Mapping[str, Any] | None = field(repr=False)
     """Of a workflow graph: the steps, the edges that were followed and why, and the sources."""
+    events: tuple[Published, ...] = field(repr=False)
+    """What happened, as the playbook's format has it; what a retry took back does not count."""
     _session: Session = field(repr=False, compare=False)
 
     @property
@@ -274,6 +276,7 @@ def run(
     options: Mapping[str, Any] | None = None,
     decide: Decide | None = None,
     on_event: Observer | None = None,
+    on_published: Callable[[Published], None] | None = None,
 ) -> Result:
     """Runs a playbook until it ends, or waits for someone.
 
@@ -287,7 +290,8 @@ def run(
       what the dialect has of its own.
     - `decide`: called with each approval that the run waits for (a `Wait`, whose `details` have the preview); gives
       "approve" or "deny", alone or in a pair with the reason, or None to leave it waiting.
-    - `on_event` is called with everything that happens, as it happens.
+    - `on_event` is called with everything that happens, as it happens; `on_published` with the events that the playbook's
+      format has for it: of a workflow graph, `workflow:start` to `workflow:end`.
 
     Whatever the settings leave open is configured as for the command line.
     """
@@ -306,6 +310,7 @@ def run(
         options=options,
         decide=decide,
         on_event=on_event,
+        on_published=on_published,
     )
     return _finished(work, "arun")
 
@@ -326,12 +331,13 @@ async def arun(
     options: Mapping[str, Any] | None = None,
     decide: Decide | None = None,
     on_event: Observer | None = None,
+    on_published: Callable[[Published], None] | None = None,
 ) -> Result:
     """As `run`, from a coroutine."""
     book = playbook_of(playbook)
     folder = book.path.absolute().parent if book.path is not None else None
     flags: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
-    session = Session(model, tools, store, on_event, flags, decide)
+    session = Session(model, tools, store, on_event, flags, decide, on_published)
     given = {str(label): _answer(answer, f"for step {label}") for label, answer in (answers or {}).items()}
     paused = tuple(str(label) for label in breakpoints)
     _check_labels(book, (*given, *paused))
@@ -345,6 +351,7 @@ async def arun(
 
     async def begin(service: Service, wiring: Wiring) -> str:
         chosen = msgspec.structs.replace(wiring.settings(folder=folder, document=book.document), **settings)
+        wiring.check_models(book.dialect, book.document)
         return (await service.start(book.text, book.name, inputs or {}, chosen)).id
 
     return await session.driven(begin)
@@ -405,6 +412,7 @@ class Session:
         on_event: Observer | None = None,
         flags: Mapping[str, Any] | None = None,
         decide: Decide | None = None,
+        on_published: Callable[[Published], None] | None = None,
     ) -> None:
         self._decide = decide
         self._models: dict[str, Model] = {}
@@ -421,6 +429,7 @@ class Session:
         elif store is not None:
             self._store = _Open(store)
         self._on_event = on_event
+        self._watch = None if on_published is None else Watch(on_published)
 
     @asynccontextmanager
     async def opened(self, programs: Programs | None = None) -> AsyncIterator[tuple[Service, Wiring]]:
@@ -437,6 +446,8 @@ class Session:
     async def driven(self, begin: Callable[[Service, Wiring], Awaitable[str]]) -> Result:
         async with self.opened() as (service, wiring):
             run = await begin(service, wiring)
+            if self._watch is not None:
+                await self._watch.follow(service, run)
             row = await service.drive(run)
             while row.status == "awaiting_approval" and await self._decided(service, run):
                 row = await service.drive(run)
@@ -466,18 +477,7 @@ class Session:
         view = await service.view(run)
         entries = without_void([entry async for entry in service.engine.entries(run)])
         warnings = tuple(entry.event.message for entry in entries if isinstance(entry.event, Warned))
-        results, trace = await self._traced(service, view, entries)
-        return _result(view, warnings, results, trace, self)
-
-    async def _traced(
-        self, service: Service, view: RunView, entries: list[Entry]
-    ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
-        """What each node came to and the trace, where the dialect has them."""
-        dialect = next((one for one in registry.dialects() if one.name == view.run.dialect), None)
-        if dialect is None or not isinstance(dialect, Tracing):
-            return view.values, None
-        document = dialect.parse(await service.store.playbook(view.run.playbook), view.run.name)
-        return view.values, dialect.trace(document, entries)["trace"]
+        return _result(view, warnings, await left_by(service, view.run, entries), self)
 
 
 class _Open:
@@ -501,13 +501,7 @@ def _as_tool(given: Callable[..., Any] | Tool) -> Tool:
     return tool(given)
 
 
-def _result(
-    view: RunView,
-    warnings: tuple[str, ...],
-    values: Mapping[str, Any],
-    trace: Mapping[str, Any] | None,
-    session: Session,
-) -> Result:
+def _result(view: RunView, warnings: tuple[str, ...], left: Left, session: Session) -> Result:
     row, totals = view.run, view.run.totals
     outputs = {label: str(text) for label, text in view.outputs.items()}
     artifact = None if view.artifact is None else Artifact(str(view.artifact.content), view.artifact.type)
@@ -519,8 +513,9 @@ def _result(
         model=row.model,
         output=last if artifact is None else artifact.content,
         artifact=artifact,
-        values=values,
-        trace=trace,
+        values=view.values,
+        trace=left.trace,
+        events=left.events,
         outputs=outputs,
         steps=tuple(
             Step(step.label, step.title, step.status, step.reason, outputs.get(step.label)) for step in view.steps

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from cuebook.config import Config, Provider, config_folder
+from cuebook.dialects.registry import Dialect, Named, NamingModels
 from cuebook.kernel.engine import Programs
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Store
@@ -75,6 +76,20 @@ class Wiring:
             workspace=self.reaching.workspace,
             folder="" if folder is None else os.path.realpath(folder),
         )
+
+    def check_models(self, dialect: Dialect, document: Any) -> None:
+        """`BadInput` for a model that a playbook names and that could not be asked, before anything is paid for."""
+        for flaw in self.flaws_of(dialect.models(document)) if isinstance(dialect, NamingModels) else ():
+            raise flaw
+
+    def flaws_of(self, models: Iterable[Named]) -> Iterator[BadInput]:
+        """Why models cannot be asked."""
+        for one in models:
+            try:
+                self.providers.chosen(one.name, self.model)
+                self.providers.check(one.name)
+            except BadInput as error:
+                yield BadInput(f"{one.at}: {error.message}", fix=error.fix)
 
     @property
     def max_tokens(self) -> int | None:

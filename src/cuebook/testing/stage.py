@@ -153,13 +153,16 @@ class Lines:
         if self._in_order is not None:
             if self.used <= len(self._in_order):
                 return self._in_order[self.used - 1].as_line
-            self._none(f"The test has {len(self._in_order)} replies, and step {self.step} asks for one more.")
+            where = "routes" if self.ways else "replies"
+            self._none(f"The test has {len(self._in_order)} replies, and step {self.step} asks for one more.", where)
         replies = self._by_step.get(self.step, ())
         turn = self._given.get(self.step, 0)
         self._given[self.step] = turn + 1
         if turn < len(replies):
             line: Line = replies[turn].as_line
             return line
+        if self.ways:
+            self._none(f"The test does not say which way the run goes from step {self.step}.", "routes")
         more = f" more than the {len(replies)}" if replies else ""
         self._none(f"The test has no reply for step {self.step}{more}.")
 

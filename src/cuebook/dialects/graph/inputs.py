@@ -111,6 +111,13 @@ def taken(workflow: Workflow, name: str) -> bool:
     return name in names or name in WITHOUT_DECLARING or not get_close_matches(name, names, n=1)
 
 
+def check_plain(name: str, value: Any) -> None:
+    """`BadInput` for what no journal could hold."""
+    problem = flaw(value, None, ())
+    if problem:
+        raise BadInput(f"{name} {problem}.", fix="Give a plain value.")
+
+
 def typed_value(workflow: Workflow, name: str, text: str) -> Any:
     """As `typed`; one that is not declared is what it says as JSON, or else the text. A dry run that was meant must not
     be a whole one for a word that is nearly true.

@@ -57,9 +57,14 @@ def toolset(material: Material, node: Node) -> Program[Toolset]:
 
 def _of_skill(material: Material, node: Node, name: str, tools: Toolset) -> Program[list[tuple[ToolSpec, CallTool]]]:
     skill = material.skill(name)
-    if skill is None:
+    flaw = material.flaw(name)
+    if flaw:
+        so = ", so the node goes on without it" if skill is None else ""
+        tools.warnings.append(Warned("broken_skill", f"Node {node.id}: the skill '{name}' cannot be read{so}: {flaw}"))
+    elif skill is None:
         words = f"Node {node.id}: there is no skill '{name}', so the node goes on without it."
         tools.warnings.append(Warned("unknown_skill", words))
+    if skill is None:
         return []
     if not skill.configured:
         needs = f": {unset(skill.missing)}" if skill.missing else ""

@@ -165,10 +165,10 @@ def retry_command(given: Given) -> int:
 async def changes_for(
     service: Service, wiring: Wiring, row: RunRow, given: Given
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values and settings that the call changes, checked before anything is written."""
+    """The values and settings that the call changes."""
     values = options.changed_values(given["values"])
     settings = await settings_for(service, wiring, row, given)
-    return await session.accepted_values(service, row, values) if values else {}, settings
+    return await session.typed_values(service, row, values) if values else {}, settings
 
 
 async def settings_for(service: Service, wiring: Wiring, row: RunRow, given: Given) -> dict[str, Any]:

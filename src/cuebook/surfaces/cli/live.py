@@ -83,6 +83,8 @@ class Plain:
         self._results = results
         self._as_json = as_json
         self._unshown = ASKED if asking else ()
+        self._failure = ""
+        """What was told last of something that failed."""
 
     def begin(self, title: str, row: RunRow, steps: Sequence[StepRow], plan: Sequence[PlannedStep] = ()) -> None:
         self._say(f"{title} (run {row.id}{f', {row.model}' if row.model else ''})")
@@ -92,11 +94,13 @@ class Plain:
             return
         match event.event:
             case StepStarted(label=label, title=title):
+                self._failure = ""
                 self._say(f"step {label}{f': {title}' if title else ''}{again(event)}")
             case StepFinished(status="completed") as finished:
                 self._say(f"  {stats(finished)}")
-            case StepFinished(label=label, status=status, reason=reason):
-                self._say(f"  {status}: {reason}")
+            case StepFinished(status=status, reason=reason):
+                if not says_again(reason, self._failure):
+                    self._say(f"  {status}: {reason}")
             case StepSkipped(label=label, title=title, reason=reason):
                 self._say(f"step {label}{f': {title}' if title else ''}")
                 self._say(f"  skipped: {reason}")
@@ -106,6 +110,7 @@ class Plain:
                 for line in asked_lines(wait):
                     self._say(f"  {line}")
             case Performed() as performed if (failed := failure_of(performed)) is not None:
+                self._failure = str(failed)
                 self._say(f"  failed: {failed}")
             case other if words := noted(other):
                 for line in words:
@@ -196,11 +201,20 @@ def event_object(event: Seen) -> dict[str, Any]:
 
 
 def failure_of(performed: Performed) -> Failed | None:
-    """A failure to be shown as it happens. Of a text that is missing the program says itself what becomes of it."""
+    """A failure to be shown as it happens. Of a text that is missing, and of a model that takes no tools, the program
+    says itself what becomes of it.
+    """
     outcome = performed.outcome
-    if not isinstance(outcome, Failed) or outcome.code == "cancelled" or performed.fingerprint.startswith("ReadSource"):
+    if not isinstance(outcome, Failed) or outcome.code in ("cancelled", "tools_unsupported"):
+        return None
+    if performed.fingerprint.startswith("ReadSource"):
         return None
     return outcome
+
+
+def says_again(reason: str, failure: str) -> bool:
+    """Whether a step ended for what was told already."""
+    return bool(reason) and failure.startswith(reason.rstrip(". "))
 
 
 def again(entry: Entry) -> str:
@@ -270,7 +284,7 @@ def summary(view: RunView) -> list[tuple[str, str]]:
         if wait.expires is not None and wait.kind in ASKED:
             lines.append(("until", wording.moment(wait.expires)))
     lines += [
-        ("steps", f"{row.totals.steps_done} of {len(view.steps)}"),
+        ("steps", f"{row.totals.steps_done} of {max(row.totals.steps, len(view.steps))}"),
         *([("artifact", view.artifact.type)] if view.artifact is not None and view.artifact.type else []),
         *(_of_models(row) if row.model or row.totals.calls else []),
         ("time", wording.duration(row.totals.seconds)),

@@ -132,6 +132,8 @@ class Terminal:
         """The step that the screen says it is at."""
         self._streamed = ""
         """The step whose text is on the screen."""
+        self._failure = ""
+        """What was told last of something that failed."""
         self._over = ""
         """The step that has ended: what a model says in its name is no text of it."""
 
@@ -193,7 +195,7 @@ class Terminal:
     def _entry(self, entry: Entry) -> None:
         match entry.event:
             case StepStarted():
-                self._over = ""
+                self._over = self._failure = ""
             case StepFinished(label=label):
                 self._over = label
             case _:
@@ -220,7 +222,8 @@ class Terminal:
                     self._flow.write(str(finished.output))
                 self._note(self._of(finished.label, live.stats(finished)), "dim")
             case StepFinished(label=label, status=status, reason=reason):
-                self._note(self._of(label, f"{status}: {reason}"), "yellow")
+                if not live.says_again(reason, self._failure):
+                    self._note(self._of(label, f"{status}: {reason}"), "yellow")
             case StepSkipped(label=label, title=title, reason=reason):
                 self._head(label, title)
                 self._note(f"skipped: {reason}", "yellow")
@@ -230,7 +233,8 @@ class Terminal:
                 for line in asked_lines(wait):
                     self._note(line, "yellow")
             case Performed() as performed if (failed := live.failure_of(performed)) is not None:
-                self._note(str(failed), "red")
+                self._failure = str(failed)
+                self._note(self._failure, "red")
             case other if words := live.noted(other):
                 for line in words:
                     self._note(line, "cyan")

@@ -161,7 +161,8 @@ class _Reaching:
             self._hosts.setdefault(host, what)
 
     def _problem(self, shown: Shown, failed: Failed) -> None:
-        self._problems[f"Step {shown.label}: {failed}"] = None
+        where = f"Step {shown.label}: " if shown.label else ""
+        self._problems[f"{where}{failed}"] = None
 
 
 def _touched(action: Action, steps: tuple[str, ...], ruling: Ruling) -> Touched:
