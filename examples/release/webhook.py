@@ -24,6 +24,10 @@ class Webhook(HTTPServer):
             with self.file.open("a") as file:
                 file.write(json.dumps({"key": key, **body}) + "\n")
 
+    def announced(self, tag: str) -> int:
+        """How often this tag was."""
+        return len([one for one in self.accepted() if one["tag"] == tag])
+
 
 class Handler(BaseHTTPRequestHandler):
     server: Webhook
@@ -39,8 +43,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         tag = self.path.rpartition("/")[2]
-        found = [one for one in self.server.accepted() if one["tag"] == tag]
-        self.answer(200 if found else 404, {"tag": tag, "announced": len(found)})
+        announced = self.server.announced(tag)
+        self.answer(200 if announced else 404, {"tag": tag, "announced": announced})
 
     def answer(self, status: int, value: dict[str, Any]) -> None:
         body = json.dumps(value).encode()

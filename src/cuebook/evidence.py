@@ -46,7 +46,7 @@ from cuebook.kernel.events import (
     WaitOpened,
     Warned,
 )
-from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, without_void
+from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, same_line, without_void
 from cuebook.kernel.run import Totals
 
 _SHOWN = 500
@@ -187,6 +187,8 @@ class _Folding:
         """The records that no retry took back."""
         self._open: dict[tuple[str, str, int], StepEvidence] = {}
         self._latest: dict[tuple[str, str, int], StepEvidence] = {}
+        self._ended: dict[tuple[str, str, int], int] = {}
+        """The records that ended steps."""
         """Open or over: what comes after a step's end, such as its breakpoint, still belongs to it."""
         self._begun: dict[Place, Act] = {}
         self._asked: dict[str, Decision] = {}
@@ -220,6 +222,7 @@ class _Folding:
                 self._intervened(entry, "cancel at once" if hard else "cancel", by, details)
             case Rewound(by=by, seq=seq):
                 self._intervened(entry, "retry", by, {"from_record": seq})
+                self._take_up(event)
             case ArtifactMade(content=content):
                 made.artifact = named(content)
             case _:
@@ -284,12 +287,23 @@ class _Folding:
             step.status, step.reason, step.finished = event.status, event.reason, entry.at
             step.output = named(event.output) if event.output is not None else None
 
+            self._ended[step.path, step.step, step.visit] = entry.seq
+
     def _cut_short(self, entry: Entry) -> None:
         """Steps that ended with their run."""
-        for step in self._open.values():
+        for key, step in self._open.items():
             step.status, step.finished = "failed", entry.at
             step.reason = self.evidence.reason
+            self._ended[key] = entry.seq
         self._open.clear()
+
+    def _take_up(self, rewound: Rewound) -> None:
+        """Steps whose end is taken back by a retry, and whose beginning is not, go on."""
+        for key, seq in self._ended.items():
+            step = self._latest[key]
+            if seq >= rewound.seq and not step.voided and same_line(step.path, rewound.path):
+                step.status, step.reason, step.finished = "running", "", None
+                self._open[key] = step
 
     # --- what was done ---
 

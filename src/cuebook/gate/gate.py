@@ -33,6 +33,7 @@ from cuebook.kernel.effects import (
     AskModel,
     Effect,
     Failed,
+    RunCommand,
     RunPlaybook,
     RunPython,
     SecretUse,
@@ -87,13 +88,13 @@ class Gate:
     async def examine(self, effect: Effect, case: Case) -> Admitted | Needed | Failed:
         if isinstance(effect, INWARD):
             return Admitted(_nothing_more, dict)
+        policies = await self._policies(effect, case)  # first: today's also says which addresses can be described
+        if isinstance(policies, Failed):
+            return policies
         description = await self._described(effect, case.settings)
         if isinstance(description, Failed):
             return description
         wanted = _wanted(effect)
-        policies = await self._policies(effect, case)
-        if isinstance(policies, Failed):
-            return policies
         uses = await self._uses(effect, case.run.tenant)
         secret = tuple(Action("secret", use.handle) for use in uses)
         elsewhere = case.settings.workspace and self._workspace and case.settings.workspace != self._workspace
@@ -121,9 +122,9 @@ class Gate:
             return needed
         digest = approvals.digest(effect, description, limits)
         approved = digest in case.granted
-        asks = ruling.decision == "ask" or bool(wanted[0]) or _reads_what_is_kept(ruling, policies)
-        if asks and not approved:
-            return self._approval(description, ruling, digest, wanted, case, policies)
+        why = _why(wanted[0], effect, ruling, policies)
+        if (ruling.decision == "ask" or why) and not approved:
+            return self._approval(description, ruling, digest, wanted, why, case, policies)
         return Admitted(
             permits=_Permits(description, policies, overrides, self._clock, approved),
             secrets=lambda: self._vault.resolve_uses(uses),
@@ -252,6 +253,7 @@ class Gate:
         ruling: Ruling,
         digest: str,
         wanted: tuple[str, str],
+        why: str,
         case: Case,
         policies: Sequence[Policy],
     ) -> Needed:
@@ -263,7 +265,7 @@ class Gate:
             "summary": summary,
             "preview": approvals.preview(self._masked(description.preview)),
             "requester": case.run.owner,
-            "rules": [_said(reason) for reason in asks] or [_why(words)],
+            "rules": [*(_said(reason) for reason in asks), *([why] if why else [])],
             "purpose": purpose,
             "bound": _short(description.bound),
             "suggestions": [[reason.action.domain, pattern] for reason in asks for pattern in suggested(reason.action)],
@@ -350,8 +352,15 @@ def _wanted(effect: Effect) -> tuple[str, str]:
     return effect.approval, effect.purpose if isinstance(effect, AskApproval) else "step"
 
 
-def _why(wanted: str) -> str:
-    return "the step asks for approval" if wanted else "it could read files that the policy keeps from being read"
+def _why(wanted: str, effect: Effect, ruling: Ruling, policies: Sequence[Policy]) -> str:
+    """Why a person is asked, where no rule says so; empty where there is no reason."""
+    if wanted:
+        return "the step asks for approval"
+    if isinstance(effect, RunCommand) and effect.from_outside and any(one.asks_from_outside for one in policies):
+        return "what it does depends on what a model, a server or a tool has said"
+    if ruling.decision == "allow" and _reads_what_is_kept(ruling, policies):
+        return "it could read files that the policy keeps from being read"
+    return ""
 
 
 def _short(bound: Mapping[str, Any]) -> dict[str, str]:

@@ -170,6 +170,8 @@ class RunCommand(Acting, frozen=True):
     """Bytes that are kept of stdout, and of stderr."""
     network: bool = False
     """Whether it needs the network, which a command otherwise has not. A policy knows this as the tool `network`."""
+    from_outside: bool = False
+    """Whether what it does depends on a text that a model, a server or a tool has given."""
 
     @property
     def subject(self) -> str:

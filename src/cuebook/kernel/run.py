@@ -146,6 +146,8 @@ class StepRow(msgspec.Struct, gc=False):
     """Among the steps that were planned."""
     cut: bool = False
     """It ended with its run or branch, not by itself: a retry may take it up again."""
+    failed_at: int = 0
+    """The record that says it failed: a retry that takes that back takes the step up again."""
     started: float | None = None
     finished: float | None = None
     model: str = ""
@@ -292,6 +294,9 @@ class Tally:
         if event.status == "completed":
             self.row.totals.steps_done += 1
             self._done.append((step.seq, step.path))
+        elif event.status == "failed":
+            step.failed_at = entry.seq
+            self.cut.append(step)
         self._steps_changed[step.key] = step
 
     def _step_skipped(self, entry: Entry, event: StepSkipped) -> None:
@@ -392,11 +397,14 @@ class Tally:
         self._done = kept
         taken_up, self.cut = self.cut, []
         for step in [*self.open.values(), *taken_up]:
-            if step.seq >= event.seq and same_line(step.path, event.path):
+            beside = not same_line(step.path, event.path)
+            if step.seq >= event.seq and not beside:
                 self.open.pop(step.key, None)
-            elif step.cut:
+            elif step.failed_at and (beside or step.failed_at < event.seq):
+                self.cut.append(step)  # it failed before that, and stays so
+            elif step.cut or step.failed_at:
                 step.status = "running" if step.seq else "pending"
-                step.cut, step.reason, step.finished = False, "", None
+                step.cut, step.failed_at, step.reason, step.finished = False, 0, "", None
                 self._remember(step)
                 self._steps_changed[step.key] = step
 
@@ -447,7 +455,7 @@ class Tally:
         self._row_changed = True
 
     def _remember(self, step: StepRow) -> None:
-        if step.cut:
+        if step.cut or step.failed_at:
             self.cut.append(step)
         elif step.status == "pending":
             self.planned[step.key] = step

@@ -62,8 +62,8 @@ def check_signal(signal: Signal, status: str, waiting: list[str]) -> None:
 
 
 def unfinished(step: StepRow) -> bool:
-    """Whether a driver must know the step: it is open or to come, or it was cut off and may be retried."""
-    return step.cut or (step.finished is None and step.status not in ("completed", "skipped"))
+    """Whether a driver must know the step: it is open or to come, or it was cut off or failed and may be retried."""
+    return step.cut or step.failed_at > 0 or (step.finished is None and step.status not in ("completed", "skipped"))
 
 
 def attach_late(wait: WaitRow, payload: dict[str, Any]) -> bool:

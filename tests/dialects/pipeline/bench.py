@@ -24,6 +24,7 @@ ANYTHING: dict[str, Any] = {
     "tools": {"allow": ["*"]},
     "egress": {"allow": ["* http://127.0.0.1:*/*"]},
     "secrets": {"allow": ["*"]},
+    "from_outside": "allow",
 }
 """A policy that lets everything through that a test does, loopback included."""
 

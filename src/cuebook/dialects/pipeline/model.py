@@ -201,6 +201,8 @@ class Step(msgspec.Struct, frozen=True):
     """What the author says about it; None where nothing is said."""
     beyond: tuple[str, ...] = ()
     """The fields that were written and that the format itself has not."""
+    from_outside: bool = False
+    """Whether its command depends on what a model, a server or a tool has said in an earlier step."""
     line: int = 0
 
     @property

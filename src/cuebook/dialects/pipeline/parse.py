@@ -10,6 +10,7 @@ import msgspec
 
 from cuebook.dialects.pipeline import args, steps
 from cuebook.dialects.pipeline.model import Arg, Pipeline, Step
+from cuebook.dialects.pipeline.provenance import marked
 from cuebook.dialects.pipeline.references import Place, Scope
 from cuebook.dialects.registry import InvalidPlaybook, Problem
 from cuebook.dialects.shape import Shape, as_told, in_order
@@ -95,7 +96,8 @@ class _Reading:
         more: dict[str, Any] = {"used": frozenset(self._used), "lines": dict(root.lines)}
         if errors:
             return Parsed(None, as_told(errors), warnings, **more)
-        return Parsed(msgspec.structs.replace(pipeline, warnings=warnings), (), warnings, **more)
+        pipeline = msgspec.structs.replace(pipeline, steps=tuple(marked(pipeline.steps)), warnings=warnings)
+        return Parsed(pipeline, (), warnings, **more)
 
     def _text(self, name: str) -> str:
         value = self._root.fields.get(name)

@@ -197,11 +197,12 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 def referred(step: Step) -> list[str]:
     """The steps that a step refers to, each once, in the order of its fields."""
-    found = dict.fromkeys(ref.step for ref in _refs((step.action, step.stdin, step.env, step.condition)))
+    found = dict.fromkeys(ref.step for ref in refs((step.action, step.stdin, step.env, step.condition)))
     return list(found)
 
 
-def _refs(value: Any) -> Iterator[StepRef]:
+def refs(value: Any) -> Iterator[StepRef]:
+    """The references to steps within a value of the document."""
     waiting = [value]
     while waiting:
         one = waiting.pop()

@@ -101,6 +101,8 @@ class Bundle(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     allowed_domains: tuple[str, ...] = ()
     """Hosts that may be reached by http and https; everything else on the network is asked about at least."""
     postconditions: Postconditions = "warn"
+    from_outside: Literal["allow", "ask"] | UnsetType = UNSET
+    """What becomes of a command that is allowed, but depends on what a model, a server or a tool has said."""
     runs: RunWishes = RunWishes()
 
     def rules(self, domain: Domain) -> Rules:
@@ -212,6 +214,15 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     def postconditions(self) -> Postconditions:
         """The strictest of the layers: none can loosen it."""
         return max((layer.bundle.postconditions for layer in self.layers), key=CHECKING.index, default="warn")
+
+    @property
+    def asks_from_outside(self) -> bool:
+        """Whether a person sees each command that depends on what came from outside. Only a layer that may allow can
+        say no, and none that says yes is overruled.
+        """
+        said = {layer.bundle.from_outside for layer in self.layers}
+        allowed = any(layer.may_allow and layer.bundle.from_outside == "allow" for layer in self.layers)
+        return "ask" in said or not allowed
 
     @property
     def cancel(self) -> Canceller:

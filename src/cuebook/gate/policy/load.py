@@ -159,7 +159,7 @@ def _bundle_of(source: Source) -> tuple[Bundle, dict[str, int]]:
     readers: dict[str, Callable[[_Table], Any]] = dict.fromkeys(TABLES.values(), _rules)
     readers["approvals"] = _approvals
     readers["runs"] = _runs
-    known = ["version", "allowed_domains", "postconditions", *readers]
+    known = ["version", "allowed_domains", "postconditions", "from_outside", *readers]
     values: dict[str, Any] = {}
     root = _Table(source, (), source.values, known)
     for name, given in source.values.items():
@@ -169,6 +169,8 @@ def _bundle_of(source: Source) -> tuple[Bundle, dict[str, int]]:
             values[name] = root.listed(name, _domain)
         elif name == "postconditions":
             values[name] = root.checked(name, lambda value: _one_of(value, CHECKING))
+        elif name == "from_outside":
+            values[name] = root.checked(name, lambda value: _one_of(value, ("allow", "ask")))
         else:
             values[name] = readers[name](_Table(source, (name,), given, _FIELDS[name]))
     return Bundle(**values), {_dotted(key): line for key, line in source.lines.items()}

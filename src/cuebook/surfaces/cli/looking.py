@@ -21,6 +21,7 @@ from cuebook.surfaces.cli import completion, live, options, session, wording
 from cuebook.surfaces.cli.continuing import RUN
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import complain, hand_over, in_json, say
+from cuebook.surfaces.cli.summaries import doubt_lines
 
 _EVENT_ID = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 
@@ -262,6 +263,8 @@ async def _one_wait(service: Service, given: Given) -> int:
     else:
         row = await service.get(wait.run)
         say(f"{wait.id}, run {wait.run}, step {wait.place.step or '-'}\n{wait.prompt}")
+        for line in doubt_lines(wait.details):
+            say(line)
         for name, words in (
             ("answers", wording.choices_of(wait)),
             ("until", wording.moment(wait.expires) if wait.expires is not None else ""),

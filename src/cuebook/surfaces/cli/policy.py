@@ -259,6 +259,7 @@ def _show(given: Given) -> int:
             found = {
                 "layers": layers,
                 "approvals": msgspec.to_builtins(today.approvals),
+                "from_outside": "ask" if today.asks_from_outside else "allow",
                 "postconditions": today.postconditions,
                 "cancel": today.cancel,
                 "built_in": rules.BUILT_IN,
@@ -287,6 +288,8 @@ def _policy_lines(today: Policy, config: Config) -> Iterator[str]:
     if asked.different_person:
         yield "  by another person than the one who started the run"
     yield ""
+    if not today.asks_from_outside:
+        yield "A command that is allowed may depend on what a model, a server or a tool has said."
     if today.postconditions == "require":
         yield "A pipeline's step that changes something needs a postcondition."
     yield f"Runs are cancelled by {_CANCELLERS[today.cancel]}."

@@ -204,6 +204,7 @@ def wait_object(wait: WaitRow) -> dict[str, Any]:
         "opened": wait.opened,
         "expires": wait.expires,
         **({"approval": approval_object(wait)} if wait.kind == "approval" else {}),
+        **({"effect": wait.details["effect"]} if "effect" in wait.details else {}),
     }
 
 
