@@ -66,7 +66,11 @@ async def test_purged_records_leave_the_chain_whole_and_are_counted(service: Ser
     emptied = [purged(one) if one.kind == "ModelAsked" else one for one in records]
     found = audited(
         export_of(
-            "x", "me", emptied, service.store.text, await service.store.playbook((await service.get(run)).playbook)
+            "at once",
+            "me",
+            emptied,
+            service.store.text,
+            await service.store.playbook((await service.get(run)).playbook),
         )
     )
     assert found.verdict.broken_at is None

@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
+from cuebook.config import load
 from cuebook.gate.people import Principal
+from cuebook.kernel.errors import AlreadyAnswered
+from cuebook.kernel.events import WaitClosed
 from cuebook.requests import InvalidRequest
+from cuebook.surfaces.wiring import Wiring
+from tests.gate.yard import bytes_below
 from tests.office import ALLOWED, GATED, Office, core
 
 # --- what is no request, and what cannot be started ----------------------------------------------------------------
@@ -39,6 +44,11 @@ from tests.office import ALLOWED, GATED, Office, core
         {"action": "cancel"},
         {"action": "cancel", "runId": "x", "why": "y"},
         {"action": "status"},
+        {"action": "status", "runId": "\ud800"},
+        {"action": "resume", "token": "\ud800", "approve": True},
+        {"action": "resume", "token": "w1.\ud800", "approve": True},
+        {"action": "run", "pipeline": GATED, "args": {"a": "\udc80"}},
+        {"action": "run", "pipeline": GATED, "args": {"a": object()}},
     ],
 )
 async def test_what_has_not_the_shape_of_a_request_is_refused_as_such(office: Office, request_: Any) -> None:
@@ -166,6 +176,34 @@ async def test_two_gates_in_one_step_have_a_token_each(office: Office) -> None:
 
 
 # --- deciding twice, elsewhere, too late -------------------------------------------------------------------------------
+
+
+async def test_of_two_who_decide_at_once_the_word_of_the_one_who_lost_is_nowhere(office: Office) -> None:
+    """Over two services on one store, as two processes would: one decides, the other is told that it came too late."""
+    second = Wiring(load({"store": str(office.store), "synchronous": "NORMAL"}, folder=office.work)).service()
+    try:
+        for turn in range(4):
+            waiting = await office.run(GATED)
+            approval = waiting["requiresApproval"]["approvalId"]
+            deciding = [
+                office.service.decide(approval, "approve", Principal("ada"), reason=f"ada looked {turn}"),
+                second.decide(approval, "deny", Principal("bob"), reason=f"bob looked {turn}"),
+            ]
+            said = await asyncio.gather(*(deciding if turn % 2 else reversed(deciding)), return_exceptions=True)
+            (lost,) = [one for one in said if isinstance(one, BaseException)]
+            assert isinstance(lost, AlreadyAnswered)
+            row = await office.service.drive(waiting["runId"])
+            entries = [entry async for entry in office.service.engine.entries(waiting["runId"])]
+            (closed,) = [entry.event for entry in entries if isinstance(entry.event, WaitClosed)]
+            assert row.status == {"approve": "completed", "deny": "cancelled"}[closed.answer["decision"]]
+            winner, loser = ("ada", "bob") if closed.by == "ada" else ("bob", "ada")
+            told = str([*entries, await office.service.audit(waiting["runId"])])
+            assert f"{winner} looked {turn}" in told
+            assert f"{loser} looked {turn}" not in told
+    finally:
+        await second.close()
+    kept = bytes_below(office.home)
+    assert sum(f"{name} looked {turn}".encode() in kept for name in ("ada", "bob") for turn in range(4)) == 4
 
 
 async def test_what_was_approved_elsewhere_cannot_be_denied_and_is_not_cancelled(office: Office) -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from keyring.backend import KeyringBackend
 
 from tests.gate.yard import bytes_below
 from tests.office import ALLOWED, Office
+from tests.surfaces.model_server import ModelServer
 
 SECRET = "gh-s3cret/token value"
 POLICY = ALLOWED + '[secrets]\nallow = ["env:OFFICE_TOKEN"]\n'
@@ -90,3 +92,52 @@ async def test_a_secret_waits_for_an_approval_by_its_handle(office: Office, monk
     waiting = await office.run(ECHOING, args={"token": "env:OFFICE_TOKEN"})
     assert waiting["requiresApproval"]["kind"] == "policy"
     assert "env:OFFICE_TOKEN" in str(waiting["requiresApproval"]["preview"])
+
+
+ASKING = """
+name: Ask
+steps:
+  - id: notes
+    command: llm
+    llm: {model: house/one, prompt: Draft the notes.}
+    output: {type: json, schema: {type: object, required: [title]}}
+"""
+KEY = "sk-house-0123456789"
+
+
+class Ring(KeyringBackend):
+    """A keyring with one key in it."""
+
+    priority = 1.0
+
+    def get_password(self, service: str, username: str) -> str | None:
+        return KEY if (service, username) == ("cuebook", "HOUSE_KEY") else None
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("place", ["environment", "keyring"])
+async def test_a_step_that_asks_a_model_has_the_key_of_its_provider_and_shows_it_nowhere(
+    office: Office, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    if place == "environment":
+        monkeypatch.setenv("HOUSE_KEY", KEY)
+    else:
+        monkeypatch.setattr("keyring.core._keyring_backend", Ring())  # type: ignore[no-untyped-call]
+    server = ModelServer()
+    try:
+        server.replies = [f'{{"title": "for {KEY}"}}']
+        (office.config / "cuebook.toml").write_text(
+            f'[providers.house]\nbase_url = "{server.url}"\nkey_env = "HOUSE_KEY"\n'
+        )
+        await office.close()
+        envelope = await office.open().run(ASKING)
+    finally:
+        server.close()
+    assert envelope["status"] == "ok", envelope
+    assert server.keys == [f"Bearer {KEY}"]
+    assert "for " in str(envelope["output"]), "what the model said is there, without the key"
+    audit = await office.service.audit(envelope["runId"])
+    assert KEY not in str([envelope, audit])
+    assert KEY.encode() not in bytes_below(office.home)

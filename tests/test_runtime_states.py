@@ -10,7 +10,7 @@ import pytest
 from cuebook.kernel.events import WaitClosed
 from cuebook.kernel.run import Budget
 from cuebook.performers.models.scripted import ScriptedModel
-from tests.office import ALLOWED, GATED, Office
+from tests.office import ALLOWED, GATED, SLOW, Office
 
 ASKING = """# Tea
 
@@ -212,3 +212,59 @@ async def test_a_step_that_was_killed_with_its_process_is_asked_about_and_not_re
     done = await office.resume(waiting, True)
     assert done["status"] == "ok"
     assert (office.work / "log").read_text() == "x\nx\n", "it was repeated because somebody said so"
+
+
+async def test_whoever_decides_about_a_doubt_sees_all_that_would_be_repeated(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole command and not only its program; secrets are masked, and nothing in it is hidden."""
+    monkeypatch.setenv("OFFICE_TOKEN", "hunter2-hunter2-hunter2")
+    office.rule(ALLOWED + '[secrets]\nallow = ["*"]\n')
+    text = """
+name: D
+args: {token: {secret: true, required: true}}
+steps:
+  - id: list
+    command: cli echo '{"n":1}'
+    effect: read
+  - id: a
+    command: cli sh -c "echo x >> log; until test -e go; do sleep 0.05; done; echo $list.stdout"
+    env: {TOKEN: "${token}", TEXT: "to\\u001b[31mbe"}
+    stdin: $list.stdout
+    rollback_hint: Remove the log.
+"""
+    late = await office.run(text, args={"token": "env:OFFICE_TOKEN"}, waitMs=0)
+    while not office.made("log"):
+        await asyncio.sleep(0.02)
+    await office.close()
+    office.open()
+    await office.service.drive(late["runId"])
+    status = {"action": "status", "runId": late["runId"]}
+    asked = (await office.ask(status))["requiresApproval"]
+    assert "while it was under way: run sh -c 'echo x >> log; until test -e go;" in asked["prompt"]
+    shown = asked["preview"]
+    assert shown["command"].startswith("sh -c 'echo x >> log; until test -e go; do sleep 0.05; done; echo ")
+    assert (shown["stdin"], shown["to undo it"]) == ('{"n":1}\n', "Remove the log.")
+    assert shown["secrets"] == "env.TOKEN: [secret env:OFFICE_TOKEN]"
+    assert "TEXT=to<U+001B>[31mbe" in shown["environment"]
+    assert asked["items"] == [shown]
+    strict = await office.ask(status, strict=True)
+    assert strict["requiresApproval"]["items"] == [shown]
+    assert "hunter2" not in str(asked) + str(strict)
+    (office.work / "go").touch()
+    assert (await office.resume({"requiresApproval": asked}, True))["status"] == "ok"
+
+
+async def test_a_step_that_reads_and_outlasts_the_time_waits_for_more(office: Office) -> None:
+    spent = await office.run(SLOW, timeoutMs=500)
+    assert (spent["status"], spent["requiresApproval"]["kind"]) == ("needs_approval", "budget")
+    (office.work / "go").touch()
+    assert (await office.resume(spent, True, timeoutMs=60_000))["output"] == ["went\n"]
+
+
+async def test_a_step_that_may_change_something_and_outlasts_the_time_fails_by_a_name_of_its_own(
+    office: Office,
+) -> None:
+    spent = await office.run(SLOW.replace("    effect: read\n", ""), timeoutMs=500)
+    assert (spent["status"], spent["error"]["code"], spent["error"]["stepId"]) == ("error", "budget_spent", "wait")
+    assert "`cuebook retry" in spent["error"]["message"]

@@ -6,6 +6,8 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from cuebook.gate.people import Principal
 from tests.gate.yard import settled
 from tests.office import GATED, SLOW, Office, core
@@ -39,6 +41,54 @@ async def test_a_key_starts_one_run_however_often_it_comes(office: Office) -> No
     other = await office.run(GATED.replace("Gated", "Other"), key="order 7")
     assert other["error"]["code"] == "conflict"
     assert (await office.run(GATED, Principal("ada"), key="order 7"))["runId"] != several[0]["runId"]
+
+
+@pytest.mark.parametrize("other", [{"cwd": "below"}, {"maxOutputBytes": 64}])
+async def test_a_key_stands_for_the_place_and_the_cap_as_well(office: Office, other: dict[str, Any]) -> None:
+    (office.work / "below").mkdir()
+    (office.work / "elsewhere").mkdir()
+    first: dict[str, Any] = {"cwd": "elsewhere", "maxOutputBytes": 4096}
+    started = await office.run(GATED, key="order 7", **first)
+    assert (await office.run(GATED, key="order 7", **first))["runId"] == started["runId"]
+    assert (await office.run(GATED, key="order 7", **{**first, **other}))["error"]["code"] == "conflict"
+    assert (await office.run(GATED, key="order 7"))["error"]["code"] == "conflict"
+    assert len(await office.rows()) == 1
+
+
+VIEWER = Principal("vic", roles=frozenset({"viewer"}))
+
+
+async def test_who_may_only_look_is_told_and_drives_nothing(office: Office) -> None:
+    late = await office.run(SLOW, waitMs=0)
+    status = {"action": "status", "runId": late["runId"]}
+    goes_on = await office.ask({**status, "waitMs": 0}, VIEWER)
+    assert goes_on["error"]["code"] == "timeout"
+    await office.close()
+    office.open()
+    (office.work / "go").touch()
+    told = await office.ask(status, VIEWER)
+    assert (told["status"], told["error"]["code"]) == ("error", "not_driven")
+    assert sorted((await office.ask(status, VIEWER, strict=True))["error"]) == ["code", "message"]
+    assert await office.runtime.under_way() == []
+    assert [row.status for row in await office.rows()] in (["pending"], ["running"])
+    assert (await office.ask(status))["output"] == ["went\n"]
+
+
+async def test_who_may_only_look_follows_whoever_drives_it(office: Office) -> None:
+    late = await office.run(SLOW, waitMs=0)
+    looking = asyncio.create_task(office.ask({"action": "status", "runId": late["runId"]}, VIEWER))
+    await asyncio.sleep(0)
+    (office.work / "go").touch()
+    assert (await looking)["output"] == ["went\n"]
+
+
+async def test_who_may_only_look_does_not_carry_out_what_expired(office: Office) -> None:
+    office.rule('[commands]\nallow = ["*"]\n[approvals]\nexpires_after = 0.05\n')
+    waiting = await office.run(GATED)
+    await asyncio.sleep(0.1)
+    told = await office.ask({"action": "status", "runId": waiting["runId"]}, VIEWER)
+    assert told["error"]["code"] == "not_driven"
+    assert [row.status for row in await office.rows()] == ["awaiting_approval"]
 
 
 async def test_resuming_does_not_give_the_time_once_more(office: Office) -> None:

@@ -5,6 +5,17 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 decision=${1:-ask}
 cuebook=${CUEBOOK:-cuebook}
+case $decision in
+    ask | approve | deny) ;;
+    *)
+        echo "demo.sh: '$decision' is no decision. Say ask, approve or deny." >&2
+        exit 2
+        ;;
+esac
+if [ "$decision" = ask ] && [ ! -t 0 ]; then
+    echo "demo.sh: nobody is there to ask. Say DECISION=approve or DECISION=deny." >&2
+    exit 2
+fi
 folder=$(mktemp -d)
 hook=
 finish() {
@@ -34,32 +45,29 @@ echo "$url"
 heading 'The scratch repository'
 sh "$here/scratch.sh" "$folder/repository" "$port"
 cd "$folder/repository"
-git log --oneline --decorate
+git --no-pager log --oneline --decorate
 
 export CUEBOOK_STORE="$folder/runs.db"
 heading 'cuebook policy trust'
 "$cuebook" policy trust
 
 code=0
-if [ "$decision" = ask ]; then
-    heading 'cuebook run release.yml'
-    "$cuebook" run release.yml --version 1.2.0 --webhook "$url" || code=$?
-    run=$("$cuebook" runs --json | sed -n 's/.*"run": *"\([^"]*\)".*/\1/p' | head -n 1)
-else
-    heading 'cuebook run release.yml --no-ask'
-    "$cuebook" run release.yml --version 1.2.0 --webhook "$url" --no-ask || code=$?
-    run=$("$cuebook" runs --json | sed -n 's/.*"run": *"\([^"]*\)".*/\1/p' | head -n 1)
-    if [ "$code" = 3 ]; then
-        code=0
-        heading "cuebook decide $run $decision"
-        "$cuebook" decide "$run" "$decision" --reason 'as the demo was told' || code=$?
-    fi
+silent=--no-ask
+if [ "$decision" = ask ]; then silent=; fi
+heading "cuebook run release.yml --version 1.2.0 $silent"
+"$cuebook" run release.yml --version 1.2.0 --webhook "$url" $silent || code=$?
+run=$("$cuebook" runs --json | sed -n 's/.*"run": *"\([^"]*\)".*/\1/p')
+if [ -z "$run" ]; then exit "$code"; fi
+if [ "$code" = 3 ] && [ "$decision" != ask ]; then
+    code=0
+    heading "cuebook decide $run $decision"
+    "$cuebook" decide "$run" "$decision" --reason 'as the demo was told' || code=$?
 fi
 
 heading "cuebook audit $run"
 "$cuebook" audit "$run"
 heading 'The tags'
-git tag --list -n9
+git --no-pager tag --list -n9
 heading 'What the webhook has accepted'
 cat "$folder/announced.jsonl" 2>/dev/null || echo nothing
 exit "$code"

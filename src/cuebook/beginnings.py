@@ -7,6 +7,8 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from cuebook.dialects import registry
 from cuebook.dialects.options import COMMON, STRICT, chosen, heeding
 from cuebook.dialects.registry import Choosing, Dialect, InvalidPlaybook, Problem, Verifying
@@ -49,10 +51,20 @@ def options_of(dialect: Dialect, document: Any, name: str, settings: Settings) -
 
 def check_postconditions(dialect: Dialect, document: Any, name: str, policy: Policy) -> None:
     """Where the policy requires it, every step that may change something says how to tell that it worked."""
-    if policy.postconditions == "require" and isinstance(dialect, Verifying):
+    required = requirement(policy)
+    if required and isinstance(dialect, Verifying):
         problems = dialect.unverified(document)
         if problems:
-            raise InvalidPlaybook(name, problems)
+            told = [msgspec.structs.replace(one, message=f"{one.message} {required}") for one in problems]
+            raise InvalidPlaybook(name, told)
+
+
+def requirement(policy: Policy) -> str:
+    """Which policy requires postconditions, as a sentence; empty where none does."""
+    layer = next((layer for layer in policy.layers if layer.bundle.postconditions == "require"), None)
+    if layer is None:
+        return ""
+    return f'The policy requires a postcondition (postconditions = "require" in {layer.place("postconditions")}).'
 
 
 def new_id() -> str:

@@ -54,7 +54,7 @@ def how_to(row: WaitRow) -> str:
         "question": f"`cuebook answer {row.run} VALUE` answers it.",
         "breakpoint": f"`cuebook resume {row.run}` goes on.",
         "budget": f"`cuebook resume {row.run}` with a larger budget goes on.",
-        "in_doubt": f"`cuebook decide {row.run} repeat|stop|done` decides it.",
+        "in_doubt": f"`cuebook decide {row.run} repeat|stop` decides it; `cuebook inbox {row.run}` says more.",
     }.get(row.kind, "")
 
 
@@ -88,7 +88,7 @@ def checked_values(
         return dict(given)
     declared = [one.name for one in document.inputs]
     named = [entry.event.name for entry in entries if isinstance(entry.event, ValueSet)]
-    places = dialect.places(playbook) if isinstance(dialect, registry.Filling) else frozenset()
+    places = dialect.places(document, playbook) if isinstance(dialect, registry.Filling) else frozenset()
     known = dict.fromkeys((*declared, *named, *inputs, *sorted(places)))
     for name in given:
         if name not in known:
@@ -133,17 +133,26 @@ def checked_outcome(row: WaitRow, outcome: Mapping[str, Any] | None) -> dict[str
     """The outcome of an effect that a person knows happened, in the form its kind gives."""
     given = dict(outcome) if outcome is not None else row.details.get("late")
     if given is None:
-        raise BadInput("'done' needs the outcome.", fix="Give it as JSON: what the effect gave back.")
+        raise BadInput("'done' needs the outcome: what the effect gave back.", fix=_as_in(row))
     wanted = _OUTCOME_OF.get(row.details.get("effect", {}).get("is", ""), "Done")
     given = {"is": wanted, **given}
     if given["is"] not in (wanted, "Failed"):
-        raise BadInput(f"This effect gives a {wanted}, not a {given['is']}.")
+        raise BadInput(f"This effect gives a {wanted}, not a {given['is']}.", fix=_as_in(row))
     try:
         made = outcome_from(given)
     except msgspec.ValidationError as error:
-        raise BadInput(f"This is no outcome of the effect: {error}.") from None
+        raise BadInput(f"This is no outcome of the effect: {error}.", fix=_as_in(row)) from None
     _only_fields({name: value for name, value in given.items() if name != "is"}, type(made), "field of this outcome")
     return given
+
+
+def outcome_shape(row: WaitRow) -> str:
+    """What the outcome of an effect in doubt looks like, as JSON to be filled in."""
+    return _SHAPES.get(row.details.get("effect", {}).get("is", ""), '{"value": null}')
+
+
+def _as_in(row: WaitRow) -> str:
+    return f"Give it as JSON, as in `--outcome '{outcome_shape(row)}'`."
 
 
 def _only_fields(given: Mapping[str, Any], wanted: type[msgspec.Struct], what: str) -> None:
@@ -154,4 +163,9 @@ def _only_fields(given: Mapping[str, Any], wanted: type[msgspec.Struct], what: s
             raise BadInput(f"There is no {what} '{name}'.", fix=f"There are: {', '.join(known)}.")
 
 
+_SHAPES = {
+    "RunCommand": '{"exit_code": 0, "stdout": "what it wrote"}',
+    "SendHttp": '{"status": 200, "body": "what was answered"}',
+    "CallTool": '{"value": "what it gave"}',
+}
 _OUTCOME_OF = {"CallTool": "ToolResult", "RunCommand": "CommandResult", "SendHttp": "HttpResponse"}

@@ -37,7 +37,14 @@ MOST_BYTES = 32_768
 SHORT = 7
 """Characters of a wait's id that stand for it where a whole one is too long, as in a chat."""
 
-_CORE = ("requiresApproval", "error")
+_CORE: dict[str, tuple[str, ...]] = {
+    "ok": (),
+    "status": (),
+    "output": (),
+    "requiresApproval": ("prompt", "items", "resumeToken"),
+    "error": ("message", "code"),
+}
+"""The fields of the strict form, and theirs."""
 
 _URGENT = ("approval", "in_doubt", "question", "budget", "breakpoint", "message", "timer")
 """Kinds of waits, the most urgent first."""
@@ -49,13 +56,10 @@ _KINDS = {"in_doubt": "retry", "breakpoint": "pause", "step": "workflow_step"}
 class Telling:
     """Makes envelopes of runs."""
 
-    def __init__(
-        self, resume_token: Callable[[str], str], is_data: Callable[[str], bool], *, strict: bool = False
-    ) -> None:
+    def __init__(self, resume_token: Callable[[str], str], is_data: Callable[[str], bool]) -> None:
         """`is_data` says of a step's label whether its output is data, where it looks like it; others give text."""
         self._resume_token = resume_token
         self._is_data = is_data
-        self._strict = strict
 
     def of(self, view: RunView) -> Envelope:
         """Of a run that waits or has ended."""
@@ -76,13 +80,18 @@ class Telling:
         error = {"message": message, "code": "timeout"}
         return self._made("error", view, self._output(view), error=error)
 
+    def still(self, view: RunView) -> Envelope:
+        """Of a run that would go on if anybody drove it."""
+        run = view.run.id
+        fix = f"`cuebook resume {run}` takes it up, and so does a request for its status by whoever may run it."
+        error = {"message": told(f"No process is at work on run {run}.", fix), "code": "not_driven"}
+        return self._made("error", view, self._output(view), error=error)
+
     # --- parts ---
 
     def _made(self, status: str, view: RunView, output: list[Any], **more: Any) -> Envelope:
         made: Envelope = {"ok": status != "error", "status": status, "output": output}
         core = {name: value for name, value in more.items() if name in _CORE}
-        if self._strict:
-            return {**made, **core}
         steps = [_step(step) for step in view.steps]
         besides = {name: value for name, value in more.items() if name not in core and value}
         return {**made, **core, "runId": view.run.id, **besides, "steps": steps}
@@ -100,10 +109,9 @@ class Telling:
 
     def _asked(self, wait: WaitRow, view: RunView) -> dict[str, Any]:
         preview = wait.details.get("preview", {})
-        items, left_out = capped(self._shown(preview, view))
+        shown = [preview] if wait.kind == "in_doubt" and preview else self._shown(preview, view)
+        items, left_out = capped(shown)
         made: dict[str, Any] = {"prompt": wait.prompt, "items": items, "resumeToken": self._resume_token(wait.id)}
-        if self._strict:
-            return made
         besides = {
             "approvalId": wait.id,
             "shortId": wait.id[:SHORT],
@@ -135,10 +143,19 @@ class Telling:
             return {"message": f"Run {row.id} is {row.status}: {row.reason}.", "code": row.reason or row.status}
         error = {"message": told(row.error.message, row.error.fix), "code": row.error.code}
         step = str(row.error.details.get("step", "") or row.step)
-        return error if self._strict or not step else {**error, "stepId": step}
+        return {**error, "stepId": step} if step else error
 
 
-def refused(error: CuebookError, run: str = "", *, strict: bool = False) -> Envelope:
+def strict_form(envelope: Envelope) -> Envelope:
+    """The envelope with the fields of the format and no others."""
+    return {
+        name: {part: value[part] for part in parts} if parts else value
+        for name, value in envelope.items()
+        if (parts := _CORE.get(name)) is not None
+    }
+
+
+def refused(error: CuebookError, run: str = "") -> Envelope:
     """Of a request that came to nothing."""
     made: Envelope = {
         "ok": False,
@@ -146,7 +163,7 @@ def refused(error: CuebookError, run: str = "", *, strict: bool = False) -> Enve
         "output": [],
         "error": {"message": str(error), "code": code_of(error)},
     }
-    return made if strict or not run else {**made, "runId": run}
+    return {**made, "runId": run} if run else made
 
 
 _CODES: tuple[tuple[tuple[type[CuebookError], ...], str], ...] = (

@@ -6,7 +6,7 @@ secrets by their handles. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from cuebook.kernel.effects import (
     Usage,
 )
 from cuebook.kernel.events import (
+    STATUS_OF_WAIT,
     ArtifactMade,
     CancelRequested,
     Driven,
@@ -173,6 +174,7 @@ def evidence_of(entries: Iterable[Entry]) -> Evidence:
     folding = _Folding({entry.seq for entry in without_void(told)})
     for entry in told:
         folding.apply(entry)
+    folding.settle()
     return folding.evidence
 
 
@@ -187,14 +189,24 @@ class _Folding:
         """The records that no retry took back."""
         self._open: dict[tuple[str, str, int], StepEvidence] = {}
         self._latest: dict[tuple[str, str, int], StepEvidence] = {}
+        """Open or over: what comes after a step's end, such as its breakpoint, still belongs to it."""
         self._ended: dict[tuple[str, str, int], int] = {}
         """The records that ended steps."""
-        """Open or over: what comes after a step's end, such as its breakpoint, still belongs to it."""
         self._begun: dict[Place, Act] = {}
         self._asked: dict[str, Decision] = {}
+        self._waiting: dict[str, tuple[str, StepEvidence]] = {}
+        """The kind and the step of each wait that is open."""
+
+    def settle(self) -> None:
+        """Steps that wait say for what."""
+        for kind in STATUS_OF_WAIT:  # the most urgent first
+            for waits_for, step in self._waiting.values():
+                if waits_for == kind and step.status == "running":
+                    step.status = STATUS_OF_WAIT[kind][1]
 
     def apply(self, entry: Entry) -> None:
         event, made = entry.event, self.evidence
+        self._note_wait(entry)
         match event:
             case RunStarted():
                 made.run, made.started = entry.run, entry.at
@@ -227,6 +239,19 @@ class _Folding:
                 made.artifact = named(content)
             case _:
                 self._within_step(entry)
+
+    def _note_wait(self, entry: Entry) -> None:
+        match entry.event:
+            case WaitOpened(wait=wait, kind=kind):
+                step = self._known(entry)
+                if step is not None:
+                    self._waiting[wait] = (kind, step)
+            case WaitClosed(wait=wait):
+                self._waiting.pop(wait, None)
+            case RunFinished() | Forked() | Rewound():
+                self._waiting.clear()
+            case _:
+                pass
 
     def _within_step(self, entry: Entry) -> None:
         event = entry.event
@@ -273,14 +298,14 @@ class _Folding:
 
     def _step(self, entry: Entry) -> StepEvidence:
         """The innermost step that this happened in; before the first, one without a name."""
-        path, label, visit = entry.place.path, entry.place.step, entry.place.visit
-        while True:
-            step = self._latest.get((path, label, visit))
-            if step is not None:
-                return step
-            if path == ROOT:
-                return self._visit(entry, label, "")
-            path, label, visit, _ = parent_key(path)
+        step = self._known(entry)
+        if step is None:
+            *_, (_, label, _) = _ancestry(entry.place)
+            step = self._visit(entry, label, "")
+        return step
+
+    def _known(self, entry: Entry) -> StepEvidence | None:
+        return next((self._latest[key] for key in _ancestry(entry.place) if key in self._latest), None)
 
     def _finished(self, entry: Entry, event: StepFinished, step: StepEvidence | None) -> None:
         if step is not None:
@@ -364,6 +389,15 @@ class _Folding:
     def _intervened(self, entry: Entry, what: str, by: str = "", details: dict[str, Any] | None = None) -> None:
         done = Intervention(entry.at, what, by, entry.place.step, details or {})
         self.evidence.interventions.append(done)
+
+
+def _ancestry(place: Place) -> Iterator[tuple[str, str, int]]:
+    """The step of a place and those around it, the innermost first."""
+    path, label, visit = place.path, place.step, place.visit
+    yield path, label, visit
+    while path != ROOT:
+        path, label, visit, _ = parent_key(path)
+        yield path, label, visit
 
 
 def _decided(decision: Decision, closed: WaitClosed, at: float) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from cuebook.evidence import Evidence, evidence_of
+from cuebook.kernel.belonging import belongs, worse
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.events import ModelAsked, RunStarted
@@ -22,7 +23,8 @@ FORMAT = "cuebook-run-1"
 HOW = (
     "The records are in order. Of each, chain = SHA-256(chain of the record before + head + SHA-256(body)), over bytes, the"
     " first after 32 zero bytes; head and body are UTF-8 text as it stands here. Where a body was purged, its SHA-256 stands in"
-    " its place. Every text and the playbook stand under their own SHA-256. The last chain is the head: compare it"
+    " its place. Every text and the playbook stand under their own SHA-256. The first body, and that of the last Forked, say"
+    " which run it is and who started it. The last chain is the head: compare it"
     " with one that was kept elsewhere."
 )
 
@@ -42,7 +44,7 @@ class Export(msgspec.Struct, frozen=True):
     run: str
     name: str
     owner: str
-    """The playbook's name and who started the run, as the store has them: they are not in the chain."""
+    """The playbook's name and who started the run, as the store has them; the first record must say the same."""
     head: str
     how: str
     playbooks: dict[str, str]
@@ -156,16 +158,17 @@ def _record(line: Line, number: int) -> Record:
 
 
 def _verified(export: Export, records: list[Record]) -> Verdict:
-    verdict = verify(records)
+    said = {"run": export.run, "owner": export.owner, "name": export.name}
+    verdict = belongs(records, verify(records), said)
     if verdict.broken_at is not None:
         return verdict
     if verdict.head != export.head:
         problem = "the head that the file states is another: records are missing at its end"
-        return Verdict(verdict.records, verdict.head, verdict.records, problem)
+        return worse(verdict, verdict.records, problem)
     for record in records:
         problem = _changed(export, record)
         if problem:
-            return Verdict(verdict.records, verdict.head, record.seq, problem)
+            return worse(verdict, record.seq, problem)
     return verdict
 
 

@@ -86,10 +86,12 @@ def read(request: Mapping[str, Any] | str | bytes) -> Request:
             asked: Request = msgspec.json.decode(request, type=Request)
         else:
             asked = msgspec.convert(dict(request), Request)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            msgspec.json.encode(asked)  # half a surrogate pair is no text
+    except (ValueError, TypeError, RecursionError) as error:
         said = str(error) or "it is nested too deeply"
         raise InvalidRequest(
-            f"This is no request: {said}.", fix="It is an object with action and its fields."
+            f"This is no request: {said}.",
+            fix="It is an object with its fields and an action: run, resume, cancel or status.",
         ) from None
     if isinstance(asked, Run) and asked.args is not None and asked.args_json is not None:
         raise InvalidRequest("This is no request: it has both args and argsJson.", fix="Give one of them.")

@@ -18,7 +18,7 @@ import msgspec
 from cuebook.decisions import Decision, decided
 from cuebook.dialects import registry
 from cuebook.dialects.registry import GivingData
-from cuebook.envelope import Envelope, Telling, refused
+from cuebook.envelope import Envelope, Telling, refused, strict_form
 from cuebook.gate.people import Principal
 from cuebook.kernel.errors import (
     AlreadyAnswered,
@@ -41,6 +41,8 @@ log = logging.getLogger("cuebook")
 INLINE = "inline"
 """What a playbook is called that came as a text."""
 _LONGEST_PATH = 4096
+_GLANCE = 0.1
+"""Seconds between two looks at a run that is followed."""
 
 _DECISIONS: dict[str, tuple[Decision, Decision]] = {"approval": ("deny", "approve"), "in_doubt": ("stop", "repeat")}
 """What no and yes mean, by what is decided."""
@@ -72,7 +74,7 @@ class Runtime:
         """Does what is asked, on somebody's behalf. `InvalidRequest` for what is no request; all else is an envelope."""
         asked = read(request)
         until = None if asked.wait_ms is None else time.monotonic() + asked.wait_ms / 1000
-        run, besides = "", {}
+        run, besides, drives = "", {}, True
         try:
             match asked:
                 case Run():
@@ -86,14 +88,18 @@ class Runtime:
                     besides = {"cancelled": await self._cancel(run, asked, who)}
                 case Status():
                     run = (await self._service.get(asked.run_id, who)).id
-            envelope = await self._told(run, until, who, strict)
-            return envelope if strict else {**envelope, **besides}
-        except CuebookError as error:
-            return refused(error, run, strict=strict)
-        except Exception:
-            log.exception("A request failed.")
-            defect = CuebookError("Something unexpected went wrong; the log says what.")
-            return {**refused(defect, run, strict=strict), "error": {"message": str(defect), "code": "internal"}}
+                    drives = who.may("runner")
+            envelope = {**await self._told(run, until, who, drives=drives), **besides}
+        except Exception as error:
+            envelope = _undone(error, run)
+        return strict_form(envelope) if strict else envelope
+
+    async def go_on(self, run: str, who: Principal = Principal()) -> Envelope:
+        """Goes on with a run that was started otherwise, until it waits for someone or has ended."""
+        try:
+            return await self._told(run, None, who)
+        except Exception as error:
+            return _undone(error, run)
 
     async def under_way(self) -> list[str]:
         """The runs that go on here, and not only elsewhere."""
@@ -210,13 +216,15 @@ class Runtime:
 
     # --- going on ---
 
-    async def _told(self, run: str, until: float | None, who: Principal, strict: bool) -> Envelope:
-        rests = await self._rest(run, until)
+    async def _told(self, run: str, until: float | None, who: Principal, *, drives: bool = True) -> Envelope:
+        rests = await (self._rest(run, until) if drives else self._followed(run, until))
         view = await self._service.view(run, who)
         playbook = await self._service.store.playbook(view.run.playbook)
-        telling = Telling(self._service.tokens.resume, _data_of(view.run, playbook), strict=strict)
+        telling = Telling(self._service.tokens.resume, _data_of(view.run, playbook))
         if rests:
             return telling.of(view)
+        if not drives and not await self._at_work(run):
+            return telling.still(view)
         return telling.late(view, " in another process" if await self._elsewhere(run) else self._where)
 
     async def _rest(self, run: str, until: float | None) -> bool:
@@ -232,6 +240,19 @@ class Runtime:
                 return False
             task.result()
         return True
+
+    async def _followed(self, run: str, until: float | None) -> bool:
+        """The same on behalf of someone who may only look: whoever drives it goes on with it, and nobody takes it up."""
+        while await self._moves(run):
+            left = _GLANCE if until is None else min(_GLANCE, until - time.monotonic())
+            if left <= 0 or not await self._at_work(run):
+                return False
+            await asyncio.sleep(left)
+        return True
+
+    async def _at_work(self, run: str) -> bool:
+        """Whether somebody drives it, here or elsewhere."""
+        return run in self._driving or await self._service.store.alive(run, self._service.engine.clock())
 
     async def _moves(self, run: str) -> bool:
         """Whether a run goes on without anybody's doing."""
@@ -256,6 +277,15 @@ class Runtime:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             log.warning("run %s: %s", run, error)
+
+
+def _undone(error: Exception, run: str) -> Envelope:
+    """Of a request that came to nothing; what nobody expected is told in the log only."""
+    if isinstance(error, CuebookError):
+        return refused(error, run)
+    log.error("A request failed.", exc_info=error)
+    defect = CuebookError("Something unexpected went wrong; the log says what.")
+    return {**refused(defect, run), "error": {"message": str(defect), "code": "internal"}}
 
 
 def _args(text: str) -> dict[str, Any]:

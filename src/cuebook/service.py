@@ -53,6 +53,7 @@ from cuebook.kernel.rates import Rate
 from cuebook.kernel.rehearsal import Rehearsal
 from cuebook.kernel.replay import Recorded
 from cuebook.kernel.run import RunRow, Settings, Signal, WaitRow
+from cuebook.stores.rules import no_run, no_wait
 from cuebook.views import RunView, Shown, view_of, with_results
 
 PYTHON = "python"
@@ -136,12 +137,12 @@ class Service(Administration):
             row.id = id_for(who, key)
         try:
             if key and (known := await self._known(row.id)) is not None:
-                return await self._same(known, row, accepted)
+                return await self._same(known, row, accepted, settings)
             await self._check_rate(who)
             snapshot = None if self.engine.gate is None else policy.snapshot()
             await self.engine.start(row, text, accepted, settings, snapshot)
         except RunExists:  # another process was faster
-            return await self._same(await self.store.run(row.id), row, accepted)
+            return await self._same(await self.store.run(row.id), row, accepted, settings)
         return row
 
     async def restart(self, run: str, step: str, *, visit: int | None = None, who: Principal = Principal()) -> RunRow:
@@ -169,7 +170,7 @@ class Service(Administration):
         self._check_secrets("", "", {**dict(values or {}), **dict(settings or {})})
         begin = meant_visit(parent.id, await self.store.steps(parent.id), step, visit, path)
         changed = await self._changed(parent, values, begin.seq)
-        if parent.dialect != PYTHON:
+        if _has_dialect(parent):
             dialect = registry.named(parent.dialect)
             document = dialect.parse(await self.store.playbook(parent.playbook), parent.name)
             check_postconditions(dialect, document, parent.name, await self.policy(who))
@@ -244,7 +245,10 @@ class Service(Administration):
         for wait, changed in zip(pauses, changes, strict=True):
             await self._complete(wait, {"overrides": values, "settings": changed}, who)
         if not pauses and (row.status in WAITING or row.status in ENDED) and row.reason != "non_determinism":
-            raise Refused(f"Run {row.id} is {row.status}: there is no pause to end.", fix=self._next(row))
+            doubted = next((wait for wait in waits if wait.kind == "in_doubt"), None)
+            status = "in doubt" if doubted is not None else row.status.replace("_", " ")
+            fix = how_to(doubted) if doubted is not None else self._next(row)
+            raise Refused(f"Run {row.id} is {status}: there is no pause to end.", fix=fix)
         return row
 
     async def decide(
@@ -361,7 +365,7 @@ class Service(Administration):
                 raise BadInput(f"'{wait}' fits {len(alike)} waits.", fix="Give more of the id.") from None
             row = alike[0]
         if row.tenant != who.tenant:
-            raise NotFound(f"There is no wait {wait}.")
+            raise no_wait(wait)
         return row
 
     async def audit(self, run: str, who: Principal = Principal()) -> Audited:
@@ -511,11 +515,12 @@ class Service(Administration):
         except NotFound:
             return None
 
-    async def _same(self, known: RunRow, row: RunRow, inputs: Mapping[str, Any]) -> RunRow:
-        """The run that was started under a key, if the same is asked for again."""
-        given = self.engine.redactor.value(dict(inputs))
+    async def _same(self, known: RunRow, row: RunRow, inputs: Mapping[str, Any], settings: Settings) -> RunRow:
+        """The run that was started under a key, if the same is asked for again: of what playbook, with what, and where."""
+        given = self.engine.redactor.value((dict(inputs), msgspec.to_builtins(settings.options)))
         async for entry in self.engine.entries(known.id):
-            same = isinstance(entry.event, RunStarted) and entry.event.inputs == given
+            event = entry.event
+            same = isinstance(event, RunStarted) and (event.inputs, event.settings.get("options", {})) == given
             if same and known.playbook == row.playbook:
                 return known
             break
@@ -523,7 +528,7 @@ class Service(Administration):
 
     async def _changed(self, row: RunRow, given: Mapping[str, Any] | None, before: int = 0) -> dict[str, Any]:
         """The values that a person changes, checked by what the run's playbook says; a program of one's own says nothing."""
-        if not given or row.dialect not in [dialect.name for dialect in registry.dialects()]:
+        if not given or not _has_dialect(row):
             return dict(given or {})
         entries = without_void([entry async for entry in self.engine.entries(row.id)])
         return checked_values(row, await self.store.playbook(row.playbook), entries, given, before)
@@ -552,10 +557,10 @@ class Service(Administration):
 
     async def _wait(self, wait: str, token: str | None, who: Principal) -> WaitRow:
         if token is not None and not self.tokens.fits(token, wait):
-            raise Refused("This token does not belong to this question.")
+            raise Refused("This token belongs to something else.")
         row = await self.store.wait(wait)
         if token is None and row.tenant != who.tenant:
-            raise NotFound(f"There is no wait {wait}.")
+            raise no_wait(wait)
         return row
 
     async def _complete(self, row: WaitRow, answer: dict[str, Any], who: Principal) -> WaitRow:
@@ -580,7 +585,12 @@ class Service(Administration):
         }.get(row.status, "")
 
 
+def _has_dialect(row: RunRow) -> bool:
+    """Whether it is a run of a playbook, and of no program of one's own."""
+    return row.dialect in [dialect.name for dialect in registry.dialects()]
+
+
 def _of_tenant(row: RunRow, who: Principal) -> RunRow:
     if row.tenant != who.tenant:
-        raise NotFound(f"There is no run {row.id}.")
+        raise no_run(row.id)
     return row

@@ -128,15 +128,45 @@ async def test_what_is_done_has_no_more_time_than_the_run_has_left(store: Store,
     class Timed:
         async def perform(self, effect: CallTool, call: Call) -> AnyOutcome:
             given.append(call.limits.seconds)
+            await asyncio.sleep(min(call.limits.seconds, 0.2))
             return Failed("timeout", "It took too long.")
 
     engine = engine_on(store, tmp_path, append=Timed())
     PROGRAMS["one tool"] = lambda inputs: lambda state: one_tool()
-    row = await engine.drive(await begin(engine, "one tool", settings=Settings(budget=Budget(seconds=5.0))))
+    row = await engine.drive(await begin(engine, "one tool", settings=Settings(budget=Budget(seconds=0.1))))
     assert row.error is not None
-    assert "the run's budget of 5 s" in row.error.message
-    assert 0.0 < given[0] <= 5.0
-    row = await engine.drive(await begin(engine, "one tool", "other", Settings(budget=Budget(seconds=500.0))))
-    assert row.error is not None
-    assert row.error.message == "It took too long."
+    assert row.error.code == "budget_spent"
+    assert "the run's budget of 0.1 s" in row.error.message
+    assert 0.0 < given[0] <= 0.1
+    for name, seconds in (("other", 500.0), ("ended by itself", 5.0)):
+        row = await engine.drive(await begin(engine, "one tool", name, Settings(budget=Budget(seconds=seconds))))
+        assert row.error is not None
+        assert (row.error.code, row.error.message) == ("timeout", "It took too long.")
+    await engine.close()
+
+
+async def test_what_may_be_repeated_waits_for_more_time_as_often_as_it_is_over(store: Store, tmp_path: Path) -> None:
+    given: list[float] = []
+
+    class Timed:
+        async def perform(self, effect: CallTool, call: Call) -> AnyOutcome:
+            given.append(call.limits.seconds)
+            if call.limits.seconds > 1:
+                return ToolResult("done")
+            await asyncio.sleep(call.limits.seconds)
+            return Failed("timeout", "It took too long.")
+
+    def start(state: Any) -> Program[Any]:
+        return (yield CallTool("append", idempotent=True)).value
+
+    PROGRAMS["repeatable"] = lambda inputs: start
+    engine = engine_on(store, tmp_path, append=Timed())
+    row = await engine.drive(await begin(engine, "repeatable", settings=Settings(budget=Budget(seconds=0.1))))
+    for seconds in (0.2, 0.3, 1000):
+        assert (row.status, row.reason) == ("paused", "budget")
+        (wait,) = [one for one in await store.waits(run=row.id) if one.state == "open"]
+        await store.complete_wait(wait.id, {"settings": {"budget": {"seconds": seconds}}}, "me", engine.clock())
+        row = await engine.drive(row.id)
+    assert row.status == "completed"
+    assert len(given) == 4
     await engine.close()

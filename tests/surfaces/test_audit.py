@@ -123,7 +123,18 @@ def test_a_run_that_waits_says_what_is_not_decided_yet(desk: Desk) -> None:
     decision = audited(desk, run)["steps"][1]["decisions"][0]
     assert "decision" not in decision
     assert "Sencha" in json.dumps(decision["preview"])
+    assert audited(desk, run)["steps"][1]["status"] == "awaiting_approval"
     assert "decided:       not yet" in desk.call("audit", run).out
+
+
+def test_what_was_denied_is_not_said_to_have_been_done(desk: Desk) -> None:
+    desk.write("x.yml", "name: X\nsteps:\n  - {id: a, command: cli touch it}\n")
+    run = desk.call("run", "x.yml", "--json").object["run"]
+    desk.call("decide", run, "deny")
+    told = desk.call("audit", run).out
+    assert "  wanted:        run touch\n" in told
+    assert "did:" not in told
+    assert "awaiting" not in told
 
 
 def test_a_graph_is_audited_as_a_playbook_is(desk: Desk) -> None:
@@ -218,6 +229,42 @@ def test_a_changed_store_shows_and_is_not_exported(desk: Desk, approved: str) ->
     assert "✓ 1  Choose" in ran.out
     refused = desk.call("audit", approved, "--export", "proof.json")
     assert (refused.code != 0, (desk.work / "proof.json").exists()) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda export: export.update(owner="mallory"),
+        lambda export: export.update(name="other.md"),
+        lambda export: export.update(run="other"),
+        lambda export: export["records"][3].update(run="other"),
+        lambda export: export.update(records=[], head=""),
+        lambda export: export.update(records=[], head="0" * 64),
+    ],
+)
+def test_a_file_that_is_passed_off_as_another_run_shows(desk: Desk, approved: str, change: Any) -> None:
+    proof = exported(desk, approved)
+    export = json.loads(proof.read_text())
+    change(export)
+    proof.write_text(json.dumps(export))
+    ran = desk.call("audit", "--file", proof, "--json")
+    assert (ran.code, ran.object["chain"]["unbroken"]) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("UPDATE runs SET owner = 'mallory'", "owner 'local', and not 'mallory'"),
+        ("DELETE FROM records", "the beginning of the run is missing"),
+        ("DELETE FROM records WHERE seq > 6", "records are missing at the end of the journal"),
+    ],
+)
+def test_a_store_that_was_changed_beside_the_chain_shows(desk: Desk, approved: str, change: str, problem: str) -> None:
+    with sqlite3.connect(desk.store) as db:
+        assert db.execute(change).rowcount
+    for command in ("audit", "verify"):
+        ran = desk.call(command, approved)
+        assert (ran.code, problem in ran.err) == (1, True), ran.err
 
 
 @pytest.mark.parametrize(

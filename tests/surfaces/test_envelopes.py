@@ -137,6 +137,61 @@ def test_a_wait_is_decided_by_the_beginning_of_its_id(desk: Desk) -> None:
     assert desk.call("decide", asked["shortId"], "approve").code == 0
 
 
+def test_whoever_may_only_look_at_a_run_does_not_take_it_up(desk: Desk) -> None:
+    """Not even one whose process is gone."""
+    desk.call("users", "add", "vic", "--role", "viewer")
+    process = desk.begin("run", "slow.yml", "--envelope")
+    until(lambda: desk.store.exists() and bool(desk.call("runs", "--json").object))
+    until(lambda: desk.call("runs", "--json").object[0]["status"] == "running")
+    process.kill()
+    finished(process)
+    (desk.work / "go").touch()
+    run = desk.call("runs", "--json").object[0]["run"]
+    told = ask(desk, {"action": "status", "runId": run}, "--as", "vic")
+    assert (told.code, told.object["error"]["code"]) == (1, "not_driven")
+    assert f"cuebook resume {run}" in told.object["error"]["message"]
+    assert desk.call("runs", "--json").object[0]["status"] == "running"
+    done = ask(desk, {"action": "status", "runId": run})
+    assert (done.code, done.object["output"]) == (0, ["went\n"])
+    assert ask(desk, {"action": "status", "runId": run}, "--as", "vic").object["status"] == "ok"
+
+
+def test_another_user_retries_by_their_roles(desk: Desk) -> None:
+    desk.call("users", "add", "vic", "--role", "viewer")
+    desk.call("users", "add", "sam", "--role", "runner")
+    desk.write("failing.yml", "name: F\nsteps:\n  - {id: a, command: cli test -e there, effect: read}\n")
+    run = desk.call("run", "failing.yml", "--envelope").object["runId"]
+    (desk.work / "there").touch()
+    refused = desk.call("retry", run, "--as", "vic")
+    assert (refused.code, "may not retry runs" in refused.err) == (5, True)
+    assert desk.call("retry", run, "--as", "sam").code == 0
+    assert desk.call("audit", run, "--json").object["interventions"][0]["by"] == "sam"
+
+
+@pytest.mark.parametrize("form", [(), ("--strict-envelope",)])
+def test_a_spent_budget_has_its_exit_code_in_every_form(desk: Desk, form: tuple[str, ...]) -> None:
+    text = "name: T\nsteps:\n  - {id: a, command: cli touch made.txt, approval: required}\n"
+    waiting = ask(desk, {"action": "run", "pipeline": text, "timeoutMs": 1}, *form)
+    assert waiting.code == 3
+    token = waiting.object["requiresApproval"]["resumeToken"]
+    spent = ask(desk, {"action": "resume", "token": token, "approve": True}, *form)
+    assert (spent.code, spent.object["status"]) == (4, "needs_approval")
+    assert not (desk.work / "made.txt").exists()
+
+
+def test_too_many_starts_come_to_nothing(desk: Desk) -> None:
+    desk.environ["CUEBOOK_RATE_LIMIT"] = "1/day"
+    assert ask(desk, {"action": "run", "pipeline": GATED}).code == 3
+    ran = ask(desk, {"action": "run", "pipeline": GATED})
+    assert (ran.code, ran.object["error"]["code"]) == (2, "rate_limited")
+
+
+def test_an_approval_that_is_not_there_is_not_called_a_question(desk: Desk) -> None:
+    ran = ask(desk, {"action": "resume", "token": "w0000000000000000", "approve": True})
+    assert ran.object["error"]["code"] == "not_found"
+    assert "question" not in ran.object["error"]["message"]
+
+
 def test_who_may_not_cancel_is_told(desk: Desk) -> None:
     (desk.home / "config" / "cuebook" / "policy.toml").write_text(
         '[commands]\nallow = ["*"]\n[runs]\ncancel = "owner"\n'
@@ -233,3 +288,16 @@ async def test_python_has_the_same_contract(desk: Desk, monkeypatch: pytest.Monk
     token = waiting["requiresApproval"]["resumeToken"]
     ran = await asyncio.to_thread(ask, desk, {"action": "resume", "token": token, "approve": True})
     assert ran.object["status"] == "ok", "another process goes on with what Python started"
+
+
+async def test_a_runtime_that_is_not_open_says_how_to_use_it(desk: Desk) -> None:
+    runtime = cuebook.Runtime(store=desk.store)
+    for _ in range(2):
+        with pytest.raises(cuebook.CuebookError, match="async with"):
+            await runtime.handle({"action": "status", "runId": "x"})
+        with pytest.raises(cuebook.CuebookError, match="async with"):
+            await runtime.finished()
+        with pytest.raises(cuebook.CuebookError, match="async with"):
+            _ = runtime.service
+        async with runtime:
+            assert (await runtime.handle({"action": "status", "runId": "x"}))["error"]["code"] == "not_found"

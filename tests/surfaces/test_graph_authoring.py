@@ -298,17 +298,16 @@ def test_a_node_waits_until_somebody_decides(desk: Desk, server: ModelServer) ->
 @pytest.mark.parametrize(
     ("answer", "expected", "passes"),
     [
-        ("{send: yes}", "path: [write, send], questions: {send: May it be sent?}", True),
-        ("{send: no}", "status: cancelled, error: denied it, questions: [send]", True),
+        ("{send: approve}", "path: [write, send], approvals: [send]", True),
+        ("{send: deny}", "status: cancelled, error: denied it, approvals: [send]", True),
         ("{}", "status: awaiting_approval", True),
         ("{}", "path: [write, send]", False),
-        ("{send: no}", "path: [write, send]", False),
-        ("{send: perhaps}", "path: [write, send]", False),
+        ("{send: deny}", "path: [write, send]", False),
     ],
 )
 def test_a_test_decides_an_approval(bare_desk: Desk, answer: str, expected: str, passes: bool) -> None:
     bare_desk.write("send.yml", APPROVED)
-    case = f"- name: one\n  replies: {{write: Hi., send: Sent.}}\n  answers: {answer}\n  expect: {{{expected}}}\n"
+    case = f"- name: one\n  replies: {{write: Hi., send: Sent.}}\n  approvals: {answer}\n  expect: {{{expected}}}\n"
     bare_desk.write("send.test.yaml", case)
     ran = bare_desk.call("test", "send.yml", "--json")
     assert (ran.code, ran.object["passed"]) == ((0, 1) if passes else (1, 0)), ran.out

@@ -26,6 +26,28 @@ def test_a_sound_pipeline_is_found_sound_also_in_a_folder(bare_desk: Desk) -> No
     assert bare_desk.call("validate", "hello.yml").out == "1 playbook: nothing found\n"
 
 
+@pytest.mark.usefixtures("hello")
+def test_a_pipeline_whose_steps_are_misspelt_is_told_so_also_in_a_folder(bare_desk: Desk) -> None:
+    bare_desk.write("step.yml", HELLO.replace("steps:", "step:"))
+    bare_desk.write("compose.yml", "name: web\nservices: {a: {command: cli ls}}\n")
+    for place in (".", "step.yml"):
+        ran = bare_desk.call("validate", place)
+        assert ran.code == 2
+        assert "step.yml:2: error: There is no 'step' in the pipeline. Did you mean 'steps'?" in ran.out
+        assert "compose.yml" not in ran.out
+
+
+@pytest.mark.parametrize("text", ["name: X\n", "a: 1\n"])
+def test_a_file_that_is_no_playbook_is_told_what_one_looks_like(bare_desk: Desk, text: str) -> None:
+    bare_desk.write("x.yml", text)
+    (found,) = bare_desk.call("validate", "x.yml", "--json").object["files"][0]["findings"]
+    assert (found["code"], found["line"]) == ("UNKNOWN_PLAYBOOK", 1)
+    assert "a pipeline ends likewise and has a name and a list of steps" in found["fix"]
+    (result,) = bare_desk.call("validate", "x.yml", "--sarif").object["runs"][0]["results"]
+    assert result["ruleId"] == "UNKNOWN_PLAYBOOK"
+    assert found["fix"] in bare_desk.call("run", "x.yml").err
+
+
 def test_mistakes_have_lines_and_codes(bare_desk: Desk) -> None:
     bare_desk.write("bad.yml", FULL.replace("$test.stdout", "$tset.stdout").replace("mcp chat.say", "web click"))
     ran = bare_desk.call("validate", "bad.yml", "--json")

@@ -119,6 +119,15 @@ def test_a_failing_command_shows_the_end_of_its_errors(desk: Desk) -> None:
     assert "nothing-here" in ran.err
 
 
+def test_a_step_that_may_only_read_says_so_where_its_command_writes(desk: Desk) -> None:
+    desk.write("x.yml", "name: X\nsteps:\n  - {id: a, command: cli touch it, effect: read}\n")
+    ran = desk.call("run", "x.yml")
+    assert ran.code == 1
+    assert "The step says `effect: read`" in ran.err
+    desk.write("y.yml", "name: Y\nsteps:\n  - {id: a, command: cli ls nothing-here, effect: read}\n")
+    assert "effect: read" not in desk.call("run", "y.yml").err
+
+
 def test_retries_contracts_and_postconditions_are_told_as_they_happen(desk: Desk) -> None:
     desk.write(
         "x.yml",
@@ -365,3 +374,32 @@ def _written(folder: Path) -> Path:
     place = folder / "count.yml"
     place.write_text(COUNT)
     return place
+
+
+# --- what is said of what comes next ---------------------------------------------------------------------------
+
+
+def test_what_comes_next_names_the_store_that_was_given(desk: Desk, count: Path) -> None:
+    ran = desk.call("run", count, "--store", "my runs.db")
+    run = ran.err.rpartition("\nrun: ")[2].partition("\n")[0]
+    assert f"\nin full: cuebook inbox {run} --store 'my runs.db'\n" in ran.err
+    assert f"\nnext: cuebook decide {run} approve|deny --store 'my runs.db'\n" in ran.err
+    shown = desk.call("inbox", run, "--store", "my runs.db").out
+    assert "approve --reason WHY --store 'my runs.db'\n" in shown
+    assert "always:" not in shown, "no rule takes away what a step asks for"
+    approved = desk.call("decide", run, "approve", "--store", "my runs.db")
+    assert "\nstep keep: Keep them (goes on)\n  runs tee out.txt\n" in approved.err
+
+
+def test_a_run_that_failed_says_once_where_and_that_it_keeps_its_playbook(desk: Desk) -> None:
+    desk.write("fail.yml", "name: F\nsteps:\n  - {id: no, command: cli 'false', effect: read}\n")
+    ran = desk.call("run", "fail.yml")
+    assert "\nwhy: Step no failed: The command failed (exit code 1).\n" in ran.err
+    assert (
+        "\nmended: a run keeps its playbook; one that you have changed is run anew, by `cuebook run FILE`\n" in ran.err
+    )
+
+
+def test_a_missing_secret_is_asked_for_by_its_handle(desk: Desk) -> None:
+    desk.write("count.yml", COUNT.replace("required: false", "required: true"))
+    assert "Give --token HANDLE. A handle is env:NAME," in desk.call("run", "count.yml").err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import stat
 import subprocess
 import sys
@@ -78,7 +79,7 @@ def test_without_the_rule_of_the_policy_the_webhook_is_out_of_bounds(release: Re
     plan = release.desk.call("plan", *release.begin[1:], "--json")
     steps = {step["step"]: step for step in plan.object["steps"]}
     assert steps["announce"]["decision"] != "allow"
-    assert "127.0.0.1" in steps["announce"]["notes"][0]
+    assert "cuebook policy trust" in steps["announce"]["notes"][0]
     assert release.desk.call(*release.begin).code == 3
     ran = release.desk.call("decide", release.run, "approve")
     assert (ran.code, release.statuses()["announce"], release.hook.keys) == (1, "failed", [])
@@ -92,7 +93,12 @@ def test_a_webhook_that_is_not_there_fails_the_release_and_a_retry_finishes_it(r
     assert ran.code == 1
     assert "Ask whoever runs the webhook to take it back." in ran.err
     assert release.desk.call("retry", release.run).code == 0
-    release.assert_released_once(keys=2)
+    release.assert_released_once()
+    steps = {step["step"]: step for step in release.desk.call("audit", release.run, "--json").object["steps"]}
+    assert (steps["announce"]["status"], [act.get("voided") for act in steps["announce"]["acts"]]) == (
+        "completed",
+        [True, None],
+    )
 
 
 # --- killed ---------------------------------------------------------------------------------------------------
@@ -168,7 +174,7 @@ def test_killed_while_it_tags_it_asks_what_happened(release: Release, made: bool
     assert release.desk.call(*release.begin).code == 3
     release.killed_while("decide", release.run, "approve", holding=release.held)
     release.go_on()
-    assert_in_doubt(release, "tag", "run python3 make_tag.py v1.2.0")
+    assert_in_doubt(release, "tag", "command", "python3 make_tag.py v1.2.0")
     assert ("v1.2.0" in release.tags(), release.hook.keys) == (made, [])
     release.bring_to_its_end()
     release.assert_released_once()
@@ -181,7 +187,7 @@ def test_killed_while_it_announces_it_asks_and_a_repetition_is_accepted_once(rel
     assert release.desk.call(*release.begin).code == 3
     release.killed_while("decide", release.run, "approve", holding=lambda: release.hook.holding.wait(30))
     release.hook.release()
-    assert_in_doubt(release, "announce", f"send POST {release.hook.url}")
+    assert_in_doubt(release, "announce", "request", f"POST {release.hook.url}")
     assert len(release.hook.keys) == 1
     release.bring_to_its_end()
     release.assert_released_once()
@@ -193,7 +199,7 @@ def test_whoever_knows_that_it_was_announced_says_so_and_nothing_is_sent_again(r
     assert release.desk.call(*release.begin).code == 3
     release.killed_while("decide", release.run, "approve", holding=lambda: release.hook.holding.wait(30))
     release.hook.release()
-    assert_in_doubt(release, "announce", f"send POST {release.hook.url}")
+    assert_in_doubt(release, "announce", "request", f"POST {release.hook.url}")
     outcome = json.dumps({"status": 201, "body": '{"accepted": true}'})
     assert release.desk.call("decide", release.run, "done", "--outcome", outcome).code == 0
     release.assert_released_once()
@@ -205,7 +211,7 @@ def test_whoever_does_not_know_stops_it_and_the_run_says_so(release: Release) ->
     assert release.desk.call(*release.begin).code == 3
     release.killed_while("decide", release.run, "approve", holding=lambda: release.hook.holding.wait(30))
     release.hook.release()
-    assert_in_doubt(release, "announce", f"send POST {release.hook.url}")
+    assert_in_doubt(release, "announce", "request", f"POST {release.hook.url}")
     stopped = release.desk.call("decide", release.run, "stop", "--reason", "somebody must look")
     assert stopped.code == 1
     assert len(release.hook.keys) == 1
@@ -228,15 +234,24 @@ def test_killed_while_it_looks_it_looks_again(release: Release) -> None:
     assert release.doubts == []
 
 
-def assert_in_doubt(release: Release, step: str, what: str) -> None:
+def assert_in_doubt(release: Release, step: str, part: str, what: str) -> None:
     """The run was found dead in this step: it asks, in every place where somebody would look, and does nothing."""
     ran = release.desk.call("resume", release.run)
     assert ran.code == 3
-    assert f"cuebook decide {release.run} repeat|stop|done" in ran.err
+    assert f"\nnext: cuebook decide {release.run} repeat|stop\n" in ran.err
+    shape = {
+        "command": '{"exit_code": 0, "stdout": "what it wrote"}',
+        "request": '{"status": 200, "body": "what was answered"}',
+    }
+    assert f"\nif done: cuebook decide {release.run} done --outcome '{shape[part]}'\n" in ran.err
+    assert "\nstatus: in doubt\n" in ran.err
+    again = release.desk.call("resume", release.run)
+    assert f"Run {release.run} is in doubt: there is no pause to end." in again.err
     (wait,) = release.shown()["waits"]
     assert (wait["kind"], wait["step"]) == ("in_doubt", step)
-    assert f"\n  what: {what}\n" in ran.err
-    assert f"\nwhat: {what}\n" in release.desk.call("inbox", wait["wait"]).out
+    assert f"\n  {part}:\n    | {what}\n" in ran.err
+    assert f"\n{part}:\n  | {what}\n" in release.desk.call("inbox", wait["wait"]).out
+    assert wait["preview"][part] == what
     assert wait["effect"]["is"] in ("RunCommand", "SendHttp")
     assert release.statuses()[step] == "in_doubt"
 
@@ -271,6 +286,13 @@ def test_make_release_does_all_of_it_and_leaves_nothing_behind(desk: Desk, serve
     assert json.loads(line)["tag"] == "v1.2.0"
 
 
+@pytest.mark.parametrize(("decision", "why"), [("foo", "'foo' is no decision"), ("ask", "nobody is there to ask")])
+def test_make_release_that_nobody_can_decide_does_not_begin(desk: Desk, decision: str, why: str) -> None:
+    ran = make(desk, "release", f"DECISION={decision}")
+    assert (ran.code, ran.out) == (2, "")
+    assert why in ran.err
+
+
 def test_make_release_that_is_denied_tags_nothing(desk: Desk, server: ModelServer) -> None:
     server.script = lambda request: json.dumps({"summary": SUMMARY})
     ran = make(desk, "release", "DECISION=deny")
@@ -286,6 +308,8 @@ def test_the_commands_of_the_makefile_work_one_by_one(desk: Desk, server: ModelS
     assert "asked:      tag\n" in make(desk, "plan", *where).out
     asked = make(desk, "run", *where)
     run = asked.err.rpartition("\nrun: ")[2].partition("\n")[0]
+    said = shlex.split(asked.err.rpartition("\nin full: cuebook ")[2].partition("\n")[0])
+    assert "output of diff:" in desk.call(*said).out, "the command that is printed finds the store of the example"
     assert make(desk, "decide", f"RUN={run}", "DECISION=approve", *where).code == 0
     assert "unbroken" in make(desk, "audit", f"RUN={run}", *where).out
     assert [one["tag"] for one in hook.accepted()] == ["v1.2.0"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-_DEEPEST = 100
+DEEPEST = 100
+"""Lists and objects within each other: whatever looks at a value may then go down by itself."""
 WORDS = {
     "string": "a text",
     "number": "a number",
@@ -58,11 +59,25 @@ def is_plain(value: Any, depth: int = 0) -> bool:
         case str():
             return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
         case list() | tuple():
-            return depth < _DEEPEST and all(is_plain(one, depth + 1) for one in value)
+            return depth < DEEPEST and all(is_plain(one, depth + 1) for one in value)
         case Mapping():
             names = all(isinstance(name, str) and is_plain(name, depth) for name in value)
-            return names and depth < _DEEPEST and all(is_plain(one, depth + 1) for one in value.values())
+            return names and depth < DEEPEST and all(is_plain(one, depth + 1) for one in value.values())
     return False
+
+
+def is_deep(value: Any) -> bool:
+    """Whether lists and objects are nested deeper than a value may be."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [one for outer in level for one in _within(outer)]
+    return any(isinstance(one, list | dict) for one in level)
+
+
+def _within(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def is_of(type_: str, value: Any) -> bool:
@@ -103,8 +118,12 @@ def flaws_told(missing: Sequence[str], wrong: Sequence[str]) -> str:
     return " ".join(parts)
 
 
-def how_to_mend(missing: Sequence[str], wrong: int) -> str:
-    """What to do about it, with the names of what is missing."""
+def how_to_mend(missing: Sequence[str], wrong: int, secrets: Collection[str] = ()) -> str:
+    """What to do about it, with the names of what is missing. A secret is given by its handle."""
     if missing:
-        return f"Give {' '.join(f'--{name} VALUE' for name in missing)}."
+        given = " ".join(f"--{name} {'HANDLE' if name in secrets else 'VALUE'}" for name in missing)
+        handles = (
+            " A handle is env:NAME, keyring:NAME, file:PATH or secret:NAME." if set(secrets) & set(missing) else ""
+        )
+        return f"Give {given}.{handles}"
     return f"Correct {'it' if wrong == 1 else 'them'} and start again."

@@ -212,8 +212,8 @@ class NamingModels(Protocol):
 class Filling(Protocol):
     """A dialect whose texts have places for values."""
 
-    def places(self, text: str) -> frozenset[str]:
-        """The names of values that a playbook's text has places for, declared or not."""
+    def places(self, document: Any, text: str) -> frozenset[str]:
+        """The names of values that a playbook's steps give or have places for, declared or not."""
 
 
 @runtime_checkable
@@ -261,6 +261,16 @@ def text_of(data: bytes) -> str:
     return data.decode(errors="strict" if len(data) <= LARGEST else "replace")
 
 
+UNKNOWN = Problem(
+    "this is no playbook that Cuebook knows.",
+    fix="A Markdown playbook ends in .md and has a '# Title' and '## STEP 1: ...' headings; a workflow graph ends in"
+    " .yml, .yaml or .json and has id, name, entry, nodes and edges; a pipeline ends likewise and has a name and a list"
+    " of steps, each with an id and a command.",
+    code="UNKNOWN_PLAYBOOK",
+)
+"""What is said of a text that is written in no dialect."""
+
+
 def dialects() -> tuple[Dialect, ...]:
     from cuebook.dialects.graph import GRAPH
     from cuebook.dialects.markdown import MARKDOWN
@@ -280,9 +290,4 @@ def detect(text: str, name: str) -> Dialect:
     for dialect in dialects():
         if dialect.recognises(text, name):
             return dialect
-    raise BadInput(
-        f"{name}: this is no playbook that Cuebook knows.",
-        fix="A Markdown playbook ends in .md and has a '# Title' and '## STEP 1: ...' headings; a workflow graph ends in"
-        " .yml, .yaml or .json and has id, name, entry, nodes and edges; a pipeline ends likewise and has a name and a list"
-        " of steps, each with an id and a command.",
-    )
+    raise BadInput(f"{name}: {UNKNOWN.message}", fix=UNKNOWN.fix)

@@ -146,7 +146,9 @@ def _validator(text: str, draft: Draft) -> Any:
 
 @lru_cache(maxsize=2)
 def _checker(draft: Draft) -> Any:
-    """The validator of the library, except for patterns: it would search them with an engine that backtracks."""
+    """The validator of the library, except for what takes it too long: patterns, which it would search with an engine
+    that backtracks, and unique items, each of which it would compare with all others.
+    """
     from jsonschema import ValidationError
 
     validators: Any = importlib.import_module("jsonschema.validators")  # not all of it is typed
@@ -172,5 +174,32 @@ def _checker(draft: Draft) -> Any:
             else:
                 yield from validator.descend(value, allowed, path=name)
 
-    own = {"pattern": pattern, "patternProperties": pattern_properties, "additionalProperties": additional}
+    def unique(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[ValidationError]:
+        seen: dict[str, int] = {}
+        for number, value in enumerate(instance if wanted and isinstance(instance, list) else ()):
+            first = seen.setdefault(_canonical(value), number)
+            if first != number:
+                yield ValidationError(f"the items {first} and {number} are the same")
+                return
+
+    own = {
+        "pattern": pattern,
+        "patternProperties": pattern_properties,
+        "additionalProperties": additional,
+        "uniqueItems": unique,
+    }
     return validators.extend(_plain(draft), own)
+
+
+def _canonical(value: Any) -> str:
+    """A text that is the same for values that are equal in JSON, and for no others."""
+    return json.dumps(_whole(value), sort_keys=True)
+
+
+def _whole(value: Any) -> Any:
+    """With numbers that have no fraction as such: 1.0 is 1 in JSON."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _whole(one) for name, one in value.items()}
+    return [_whole(one) for one in value] if isinstance(value, list) else value

@@ -12,7 +12,7 @@ from typing import Any
 
 from cuebook.dialects.registry import Problem
 from cuebook.dialects.values import Value, shown
-from cuebook.dialects.wording import meant
+from cuebook.dialects.wording import Hints
 
 SCHEMA = "SCHEMA"
 _MOST_TOLD = 200
@@ -24,6 +24,8 @@ class Shape:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
+        self.meant = Hints().meant
+        """What may have been meant by a name that is not known."""
 
     def wrong(self, line: int, message: str, fix: str = "Correct it.", code: str = SCHEMA) -> None:
         self.problems.append(Problem(message, line, fix, code))
@@ -41,7 +43,7 @@ class Shape:
         fields = value.fields
         for name in fields:
             if name not in known:
-                self.wrong(value.lines[name], f"There is no '{name}' in {at}.", meant(name, known))
+                self.wrong(value.lines[name], f"There is no '{name}' in {at}.", self.meant(name, known))
         self.needs(value, at, needed)
         return fields
 
@@ -106,7 +108,7 @@ class Shape:
     def choice(self, value: Value, at: str, known: Sequence[str]) -> str:
         given = self.text(value, at, empty=True)
         if value.kind == "str" and given not in known:
-            self.wrong(value.line, f"{at} cannot be '{given[:60]}'.", meant(given, known))
+            self.wrong(value.line, f"{at} cannot be '{given[:60]}'.", self.meant(given, known))
         return given if given in known else known[0]
 
     # --- anything ---

@@ -6,6 +6,7 @@ what a person has approved, and comes to one ruling. It performs nothing.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import sha256
@@ -24,6 +25,7 @@ from cuebook.gate.policy import (
     decide_all,
     suggested,
 )
+from cuebook.gate.policy.decide import untrusted_naming
 from cuebook.gate.policy.reach import denies_network, restricts_reading
 from cuebook.gate.secrets import Vault
 from cuebook.kernel.confinement import Limits
@@ -38,6 +40,7 @@ from cuebook.kernel.effects import (
     RunPython,
     SecretUse,
     Send,
+    SendHttp,
 )
 from cuebook.kernel.ports import Action, Admitted, Case, Describer, Description, Needed, Redactor, Trust
 from cuebook.kernel.run import RunRow, Settings
@@ -93,7 +96,7 @@ class Gate:
             return policies
         description = await self._described(effect, case.settings)
         if isinstance(description, Failed):
-            return description
+            return _with_untrusted(description, effect, policies)
         wanted = _wanted(effect)
         uses = await self._uses(effect, case.run.tenant)
         secret = tuple(Action("secret", use.handle) for use in uses)
@@ -136,6 +139,9 @@ class Gate:
 
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
         await self._remember(run.tenant, trust, by)
+
+    def shown(self, words: str, parts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+        return approvals.one_line(self._masked(words)), approvals.preview(self._masked(dict(parts)))
 
     async def _still(self, effect: Effect, case: Case, limits: Limits, digest: str) -> Failed | None:
         description = await self._described(effect, case.settings)
@@ -271,7 +277,7 @@ class Gate:
             "suggestions": [[reason.action.domain, pattern] for reason in asks for pattern in suggested(reason.action)],
             **terms.details,
         }
-        prompt = f"{summary}?"
+        prompt = summary  # without a question mark, which would pass for a part of a command or an address
         if words:
             prompt = approvals.one_line(self._masked(words)) + (f" ({summary})" if summary else "")
         return Needed(prompt, digest, details, terms.seconds, terms.on_expiry)
@@ -354,6 +360,8 @@ def _wanted(effect: Effect) -> tuple[str, str]:
 
 def _why(wanted: str, effect: Effect, ruling: Ruling, policies: Sequence[Policy]) -> str:
     """Why a person is asked, where no rule says so; empty where there is no reason."""
+    if isinstance(effect, AskApproval) and effect.purpose == "takeover":
+        return "the step was done, and nothing tells whether it worked"
     if wanted:
         return "the step asks for approval"
     if isinstance(effect, RunCommand) and effect.from_outside and any(one.asks_from_outside for one in policies):
@@ -372,6 +380,17 @@ def _short(bound: Mapping[str, Any]) -> dict[str, str]:
             made = sha256(msgspec.json.encode(one, enc_hook=str)).hexdigest()[:16]
             flat[f"{name} {part}".strip()[:120]] = made
     return dict(list(flat.items())[:50])
+
+
+def _with_untrusted(failed: Failed, effect: Effect, policies: Sequence[Policy]) -> Failed:
+    """A refusal of an address, with the file that would permit it if it were trusted."""
+    if failed.code != "refused_address" or not isinstance(effect, SendHttp):
+        return failed
+    where = untrusted_naming(policies, f"{effect.method} {effect.url}")
+    if not where:
+        return failed
+    fix = f"{where} allows it, and is not trusted: look at it, then `cuebook policy trust {shlex.quote(where)}` and run anew."
+    return msgspec.structs.replace(failed, fix=fix)
 
 
 def _nothing_more(action: Action) -> Failed | None:

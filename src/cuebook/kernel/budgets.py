@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 NO_BUDGET = Budget()
 
+SPENT = "budget_spent"
+"""The failure of what was ended because the run's time was over, and must not be repeated by itself."""
+
 
 class Over(msgspec.Struct, frozen=True):
     """Why a call may not be made yet."""
@@ -71,12 +74,19 @@ def within_budget(driver: Driver, limits: Limits) -> Limits:
     return limits if limits.seconds <= left else msgspec.structs.replace(limits, seconds=left)
 
 
-def cut_by_budget(driver: Driver, failed: Failed) -> Failed:
-    """A timeout that came earlier than the effect's own, because the run's time was over."""
+def cut_by_budget(driver: Driver, limits: Limits, allowed: float, failed: Failed) -> bool:
+    """Whether it ran out of time earlier than it would have by itself, because the run's time was over."""
+    shortened = failed.code == "timeout" and limits.seconds < allowed
+    return shortened and driver.seconds >= (driver.settings.budget.seconds or 0.0)
+
+
+def spent(driver: Driver, failed: Failed) -> Failed:
+    """What becomes of an effect that was cut off and may have changed something: only a person can say what next."""
     budget = driver.settings.budget.seconds
     return msgspec.structs.replace(
         failed,
+        code=SPENT,
         message=f"It was ended because the run's budget of {budget:g} s was used up while it was under way.",
-        fix="Retry the run: it asks for a larger budget then.",
+        fix=f"See what it has done so far; `cuebook retry {driver.run_id}` does it again, and asks for more time before.",
         details={**failed.details, "budget": budget},
     )

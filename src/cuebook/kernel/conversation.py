@@ -24,11 +24,16 @@ SAME_FAILURES = 3
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
-Heard = Callable[[ToolCall, ToolResult | Failed | str], Failed | None]
-"""Looks at what came of a call: why the conversation ends with it, or None. A text is a call that made no sense."""
+_MADE = "It was made before."
+
+CallOutcome = ToolResult | Failed | str
+"""What came of a call. A text is a call that made no sense."""
+
+Heard = Callable[[ToolCall, CallOutcome], Failed | None]
+"""Looks at what came of a call: why the conversation ends with it, or None."""
 
 
-def _goes_on(call: ToolCall, outcome: ToolResult | Failed | str) -> Failed | None:
+def _goes_on(call: ToolCall, outcome: CallOutcome) -> Failed | None:
     """Only where a person has stopped the run, or nobody came."""
     return outcome if isinstance(outcome, Failed) and outcome.code in _ENDING else None
 
@@ -59,9 +64,14 @@ def converse(
 
     `tools` maps the name a model sees to the call it stands for; the model's arguments are put in. A tool's
     failure goes back to the model as that call's result; it does not end the conversation, unless the same call fails
-    the same way again and again, or `heard` says that it does.
+    the same way again and again, or `heard` says that it does. `heard` is told of every call, whichever ends it.
+
+    With `max_calls`, a call counts once, also when the model sends it again under the same id: it is not made again
+    then, and the model is told what came of it.
     """
     talk = talk if talk is not None else Talk()
+    made: dict[str, tuple[ToolCall, CallOutcome]] = {}
+    count = 0
     failures: Counter[tuple[str, bytes, str]] = Counter()
     for _ in range(max_turns):
         reply: Reply = yield ask
@@ -69,15 +79,20 @@ def converse(
         context = talk.context = ask.context.add("user", ask.prompt) if ask.prompt else ask.context
         if not reply.calls:
             return talk
-        if max_calls is not None and len(talk.calls) + len(reply.calls) > max_calls:
+        before = [_before(made, call) if max_calls is not None else None for call in reply.calls]
+        count += before.count(None)
+        if max_calls is not None and count > max_calls:
             raise EffectFailed(Failed("too_many_calls", f"The model asked for more than {max_calls} tool calls."))
         context = context.add("assistant", reply.content, calls=reply.calls)
         # One branch for each call, also for one that makes no sense: a reader of the journal finds them by number.
-        outcomes = yield All(tuple(_branch(tools, call) for call in reply.calls))
-        for call, outcome in zip(reply.calls, outcomes, strict=True):
-            ended = heard(call, outcome) or _goes_on(call, outcome)
+        calls = zip(reply.calls, before, strict=True)
+        given = yield All(tuple(_branch(tools, call) if known is None else _refusal(_MADE) for call, known in calls))
+        outcomes = [known or outcome for known, outcome in zip(before, given, strict=True)]
+        endings = [heard(*one) or _goes_on(*one) for one in zip(reply.calls, outcomes, strict=True)]
+        for call, outcome, ended in zip(reply.calls, outcomes, endings, strict=True):
             if ended is not None:
                 raise EffectFailed(ended)
+            made[call.id] = (call, outcome)
             result = _result(outcome)
             talk.calls.append((call, result))
             context = context.add("tool", _shown(result), call_id=call.id)
@@ -107,6 +122,12 @@ def _branch(tools: dict[str, CallTool], call: ToolCall) -> CallTool | Branch:
     return msgspec.structs.replace(tools[call.name], arguments=call.arguments)
 
 
+def _before(made: dict[str, tuple[ToolCall, CallOutcome]], call: ToolCall) -> CallOutcome | None:
+    """What came of this very call in an earlier turn."""
+    known, outcome = made.get(call.id, (None, None))
+    return outcome if known == call else None
+
+
 def _refusal(words: str) -> Branch:
     def start(state: Any) -> Program[str]:
         return words
@@ -115,7 +136,7 @@ def _refusal(words: str) -> Branch:
     return Branch(start)
 
 
-def _result(outcome: ToolResult | Failed | str) -> ToolResult:
+def _result(outcome: CallOutcome) -> ToolResult:
     return outcome if isinstance(outcome, ToolResult) else ToolResult(str(outcome), is_error=True)
 
 

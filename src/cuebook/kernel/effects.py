@@ -76,6 +76,8 @@ class Acting(Effect, frozen=True, kw_only=True):
     """What a person is asked before it is performed, whatever the policy says; empty: the policy decides."""
     preview: dict[str, str] = {}
     """What whoever approves it is shown besides what it does, such as the output of earlier steps, by name."""
+    attempt_at: str = ""
+    """What it is an attempt at, where a step makes several at one thing: they share their idempotency key."""
     witnessed: bool = False
     """Whether the journal keeps it, with the ruling that let it through, also where it only reads."""
 
@@ -402,6 +404,8 @@ class CommandResult(Outcome, frozen=True):
     stderr: Text = Text("")
     truncated: bool = False
     """Whether stdout was cut."""
+    replaced: bool = False
+    """Whether bytes of stdout that are no UTF-8 were replaced."""
     stderr_truncated: bool = False
     signal: str = ""
     """The signal that ended it, as in `SIGSEGV`; the exit code is negative then."""
@@ -417,6 +421,8 @@ class HttpResponse(Outcome, frozen=True):
     url: str = ""
     """Where the answer came from, after redirects."""
     truncated: bool = False
+    replaced: bool = False
+    """Whether bytes of the body that are no text were replaced."""
 
 
 class Source(Outcome, frozen=True):

@@ -50,20 +50,20 @@ class Refused(CuebookError):
 
 
 class AlreadyAnswered(Refused):
-    """This question has been answered already."""
+    """This was decided already."""
 
     code = "already_answered"
 
 
 class WaitExpired(Refused):
-    """This question has expired."""
+    """The time to decide this is over."""
 
     code = "wait_expired"
     exit_code = 5
 
 
 class WaitClosed(Refused):
-    """This question is closed: its run was cancelled."""
+    """Nothing waits for this any more: its run was cancelled."""
 
     code = "wait_closed"
 

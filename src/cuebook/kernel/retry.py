@@ -23,13 +23,17 @@ def rewinds(entries: list[Entry], whole_step: bool, by: str = "", inherited: int
     """
     live = without_void(entries)
     points: dict[str, int] = {}
+    effects = set()
+    """Where it goes on with an effect, and not with the step around it."""
     for failure in _failures(live):
         begin = _step_begin(live, failure.place) if whole_step else _begin(live, failure)
         points[failure.place.path] = min(begin, points.get(failure.place.path, begin))
+        if not whole_step and failure.place.index >= 0:
+            effects.add(begin)
     if not points:
         last = next((e.place for e in reversed(live) if isinstance(e.event, StepStarted)), Place())
         points[last.path] = _step_begin(live, last)
-    return [Rewound(max(seq, inherited + 1, 2), path, by) for path, seq in points.items()]
+    return [Rewound(max(seq, inherited + 1, 2), path, by, seq in effects) for path, seq in points.items()]
 
 
 def _failures(live: list[Entry]) -> list[Entry]:

@@ -27,6 +27,7 @@ from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers import private
+from cuebook.performers.argument_sizes import check_size
 from cuebook.performers.contents import digest_aside
 from cuebook.performers.paths import OutsideRoot, inside
 from cuebook.performers.processes import Running
@@ -223,6 +224,7 @@ class CommandPerformer:
         )
         started = time.monotonic()
         try:
+            check_size(confinement.argv, env)
             process = await self._sandbox.spawn(confinement)
         except CuebookError as error:
             return Failed(error.code, error.message, error.fix)
@@ -268,6 +270,7 @@ class CommandPerformer:
             stdout=Text(running.stdout.text()),
             stderr=Text(running.stderr.text()),
             truncated=running.stdout.truncated,
+            replaced=running.stdout.replaced,
             stderr_truncated=running.stderr.truncated,
             signal=_signal(code),
             seconds=seconds,
@@ -377,6 +380,7 @@ def _check(effect: RunCommand) -> None:
         effect.stdin.encode()
     except UnicodeEncodeError:
         raise BadCommand("The command holds a character that no program can be given.", fix="Remove it.") from None
+    check_size(effect.argv, effect.env)
     for name in effect.env:
         # Some shells take others for functions, and rules about commands could not tell them from a program.
         if not _VARIABLE.fullmatch(name):
@@ -450,6 +454,7 @@ def _failed(code: str, message: str, fix: str, running: Running) -> Failed:
         "stdout": running.stdout.text(),
         "stderr": running.stderr.text(),
         "truncated": running.stdout.truncated,
+        "replaced": running.stdout.replaced,
         "stderr_truncated": running.stderr.truncated,
     }
     return Failed(code, message, fix, details=details)

@@ -30,7 +30,7 @@ def run_exists(run: str) -> RunExists:
 
 
 def no_wait(wait: str) -> NotFound:
-    return NotFound(f"There is no question {wait}.", fix="`cuebook inbox` lists what waits.")
+    return NotFound(f"There is no wait {wait}.", fix="`cuebook inbox` lists what waits.")
 
 
 def damaged(what: str) -> StoreDamaged:
@@ -84,12 +84,12 @@ def refusal(wait: str, state: str, by: str, over: bool) -> CuebookError:
     who = f" by {by}" if by else ""
     match state:
         case "open" | "expired":
-            return WaitExpired(f"The question {wait} has expired.", fix="Restart the run from that step.")
+            return WaitExpired(f"The wait {wait} has expired.", fix="Restart the run from that step.")
         case "closed" if over and not by:
-            return WaitExpired(f"The question {wait} has expired.", fix="Restart the run from that step.")
+            return WaitExpired(f"The wait {wait} has expired.", fix="Restart the run from that step.")
         case "cancelled":
-            return WaitClosed(f"The question {wait} is closed: its run was cancelled.")
+            return WaitClosed(f"The wait {wait} is closed: its run was cancelled.")
         case "closed" if not by:
-            return WaitClosed(f"The question {wait} is closed: its run does not wait for it any more.")
+            return WaitClosed(f"The wait {wait} is closed: its run does not wait for it any more.")
         case _:
-            return AlreadyAnswered(f"The question {wait} has been answered already{who}.")
+            return AlreadyAnswered(f"The wait {wait} was decided already{who}.")

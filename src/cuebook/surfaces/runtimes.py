@@ -10,6 +10,7 @@ from typing import Any
 from cuebook import runtime
 from cuebook.envelope import Envelope
 from cuebook.kernel.engine import Observer
+from cuebook.kernel.errors import Refused
 from cuebook.performers.models.port import Model
 from cuebook.service import Principal, Service
 from cuebook.surfaces.python import Session, Tools, Where
@@ -36,28 +37,37 @@ class Runtime:
     ) -> None:
         self._session = Session(model, tools, store, on_event)
         self._opened: AbstractAsyncContextManager[tuple[Service, Wiring]] | None = None
-        self._runtime: runtime.Runtime
-        self.service: Service
+        self._parts: tuple[Service, runtime.Runtime] | None = None
 
     async def __aenter__(self) -> Runtime:
         self._opened = self._session.opened()
-        self.service, wiring = await self._opened.__aenter__()
-        self._runtime = wiring.runtime(self.service)
+        service, wiring = await self._opened.__aenter__()
+        self._parts = service, wiring.runtime(service)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._opened is not None:
-            await self._runtime.close()
+        if self._opened is not None and self._parts is not None:
+            (_, running), self._parts = self._parts, None
+            await running.close()
             await self._opened.__aexit__(kind, error, trace)
+
+    @property
+    def service(self) -> Service:
+        return self._within()[0]
 
     async def handle(
         self, request: Mapping[str, Any] | str, who: Principal = Principal(), *, strict: bool = False
     ) -> Envelope:
         """Does what is asked. `InvalidRequest`, with the code `invalid_request`, for what is no request at all."""
-        return await self._runtime.handle(request, who, strict=strict)
+        return await self._within()[1].handle(request, who, strict=strict)
 
     async def finished(self) -> None:
         """Waits until every run that goes on here waits for someone or has ended."""
-        await self._runtime.finished()
+        await self._within()[1].finished()
+
+    def _within(self) -> tuple[Service, runtime.Runtime]:
+        if self._parts is None:
+            raise Refused("This runtime is not open.", fix="Use it within `async with cuebook.Runtime() as runtime:`.")
+        return self._parts

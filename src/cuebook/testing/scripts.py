@@ -210,3 +210,6 @@ class AskingGate:
 
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
         return None
+
+    def shown(self, words: str, parts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+        return words, dict(parts)

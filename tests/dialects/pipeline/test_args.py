@@ -85,6 +85,10 @@ def test_what_does_not_fit_is_told_all_at_once(args: str, given: dict[str, Any],
     assert said in refused(args, given).message
 
 
+def test_a_secret_argument_shares_no_variable_with_another() -> None:
+    assert accept("{a-b: x, a_b: {secret: true}}", {"a_b": "env:A"}) == {"a-b": "x", "a_b": "env:A"}
+
+
 def test_a_name_that_is_nearly_one_is_offered() -> None:
     assert refused("{topic: x}", {"tpoic": 1}).fix == "Did you mean 'topic'?"
 
@@ -112,6 +116,8 @@ def test_which_handle_is_meant(value: Any, handle: str | None) -> None:
         ("{a: {type: text}}", 2, "SCHEMA"),
         ("{a b: x}", 2, "BAD_ARG"),
         ("{1a: x}", 2, "BAD_ARG"),
+        ("{a-b: x, a_b: y}", 2, "BAD_ARG"),
+        ("{a: x, A: y}", 2, "BAD_ARG"),
         ("{a: {required: true, default: 1}}", 2, "BAD_ARG"),
         ("{a: {type: string, default: 1}}", 2, "BAD_ARG"),
         ("{a: {type: string, enum: [x, 1]}}", 2, "BAD_ARG"),

@@ -43,7 +43,13 @@ def wrong(*lines: str) -> str:
 def test_there_is_no_shell_that_a_command_falls_back_on(text: str) -> None:
     found = problem(with_step("command: >-", f"  {text}"))
     assert (found.code, found.line) == ("UNKNOWN_NAMESPACE", 6)
-    assert "cli, http, mcp, llm, web, node" in found.fix
+    assert "one of cli, http, mcp, llm" in found.fix
+    assert "web" not in found.fix
+
+
+def test_a_namespace_that_is_misspelt_is_told_what_may_be_meant() -> None:
+    found = problem(with_step("command: clii ls"))
+    assert found.fix.startswith("Did you mean 'cli'? ")
 
 
 @pytest.mark.parametrize("text", ["web navigate https://x.y", "node camera snap", "WEB click '#a'", "web"])
@@ -94,6 +100,13 @@ def test_words_are_told_apart_as_by_a_posix_shell(text: str, words: list[Any]) -
 )
 def test_a_command_that_cannot_be_read_is_an_error_with_its_line(text: str, said: str) -> None:
     assert said in wrong("command: |-", f"  {text}")
+
+
+@pytest.mark.parametrize(
+    "lines", [['command: "cli echo a\\0b"'], ["command: cli echo", 'with: {args: ["a\\0b"]}']], ids=["words", "list"]
+)
+def test_a_word_that_no_program_can_be_given_is_refused_at_load(lines: list[str]) -> None:
+    assert "holds the character NUL" in wrong(*lines)
 
 
 def test_words_and_a_list_give_the_same() -> None:
@@ -175,6 +188,12 @@ def test_a_url_may_refer_to_something() -> None:
         (["command: http FETCH https://x.y"], "there is no method 'FETCH'"),
         (["command: http GET https://x.y and more"], "'and' stands after the URL"),
         (["command: http https://x.y", "with: {body: x}"], "has a body and no method"),
+        (
+            ["command: http GET https://x.y", "with: {body: x}"],
+            "with.body is the body of a request, and GET sends none",
+        ),
+        (["command: http HEAD https://x.y", "with: {json: 1}"], "with.json is the body of a request, and HEAD sends"),
+        (["command: http HEAD https://x.y", "stdin: x"], "stdin is the body of a request, and HEAD sends none"),
         (["command: http POST https://x.y", "with: {body: x, json: 1}"], "two bodies"),
         (["command: http POST https://x.y", "with: {method: PUT}"], "the method is there twice"),
         (["command: http POST https://x.y", "with: {url: 'https://a.b'}"], "the URL is there twice"),
@@ -230,6 +249,7 @@ def test_a_body_may_hold_a_secret_and_json_may_not() -> None:
     assert body == Secret("", "token", '{"token": "{}"}', 9)
     found = problem(with_step("command: http POST https://x.y", "with: {json: {token: '${token}'}}", args=ARGS))
     assert found.code == "SECRET_MISPLACED"
+    assert "all of its body" in found.fix
 
 
 def test_null_is_a_body() -> None:

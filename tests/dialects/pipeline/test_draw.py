@@ -64,7 +64,12 @@ def test_a_run_under_way_is_seen_in_it() -> None:
 def test_no_text_gets_out_of_its_box(text: str) -> None:
     words = text.strip() or "x"
     steps = [
-        {"id": "a", "name": words, "command": "cli", "with": {"argv": ["x", text.replace("$", "$$")]}},
+        {
+            "id": "a",
+            "name": words,
+            "command": "cli",
+            "with": {"argv": ["x", text.replace("$", "$$").replace("\0", "\1")]},
+        },
         {"id": "b", "command": "cli x", "condition": f"$a.stdout == {json.dumps(text)}"},
     ]
     drawn = mermaid(pipeline(json.dumps({"name": words, "steps": steps})), {"a": "failed"}, title=True).splitlines()

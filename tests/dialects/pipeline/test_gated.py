@@ -7,12 +7,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-from cuebook.dialects.pipeline.model import Mcp, Output, Secret, Step
+import pytest
+
+from cuebook.dialects.pipeline.model import Arg, Mcp, Output, Secret, Step
 from cuebook.kernel.effects import CommandResult
+from cuebook.kernel.errors import WaitExpired
 from cuebook.kernel.events import Performed, WaitOpened
 from cuebook.kernel.run import Settings
-from tests.dialects.pipeline.bench import ANYTHING, Bench, cli, pipeline, python, shell
-from tests.gate.yard import settled
+from tests.dialects.pipeline.bench import ANYTHING, Bench, cli, http, pipeline, python, ref, shell, words
+from tests.gate.yard import LOCAL, settled
 from tests.support import new_row
 
 
@@ -140,3 +143,56 @@ async def test_a_tool_of_no_server_is_refused(bench: Bench) -> None:
     row = await bench.do(Step("a", Mcp("nobody.home", {})))
     assert row.error is not None
     assert row.error.code == "no_such_tool"
+
+
+@pytest.mark.parametrize(
+    ("step", "approved"),
+    [
+        (cli("a", "false", approval=True, on_error="continue"), "true"),
+        (cli("a", "sleep", "60", timeout=0.5, approval=True, on_error="continue"), "true"),
+        (cli("a", "echo", "x", output=Output("json"), approval=True, on_error="continue"), "true"),
+        (http("a", "http://127.0.0.1:1/", approval=True, on_error="continue"), "true"),
+        (cli("a", "no-such-program", approval=True, on_error="continue"), "false"),
+        (cli("a", "rm", "x", approval=True, on_error="continue"), "false"),
+        (cli("a", "false", on_error="continue"), "false"),
+    ],
+)
+async def test_a_step_was_approved_also_where_it_failed_after_that(tmp_path: Path, step: Step, approved: str) -> None:
+    bench = Bench(tmp_path, {**ANYTHING, "commands": {"allow": ["*"], "deny": ["rm *"]}})
+    row = await bench.do(step, cli("b", "echo", words(ref("a", "approved"))))
+    if row.status == "awaiting_approval":
+        row = await bench.decide(row.id, "approve")
+    assert row.status == "completed", row.error
+    assert (await bench.statuses(row.id))["a"] == "failed"
+    assert (await bench.outputs(row.id))["b"] == f"{approved}\n"
+    await bench.close()
+
+
+async def test_all_approvals_whose_time_is_over_expire_at_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, {**ANYTHING, "approvals": {"expires_after": 60}})
+    first, *others = [(await bench.do(shell("a", "echo x >> made", approval=True))).id for _ in range(5)]
+    waits = [await bench.wait(run) for run in others]
+    await bench.decide(first, "approve")
+    bench.now += 61
+    assert sorted(await bench.store.expire(bench.now)) == sorted(others)
+    assert await bench.store.waits() == []
+    for wait in waits:
+        with pytest.raises(WaitExpired):
+            await bench.service.decide(wait.id, "approve", LOCAL)
+    assert [(await bench.service.drive(run)).status for run in others] == ["expired"] * 4
+    assert bench.made("made") == ["x"], "only what was approved in time"
+    assert await bench.store.expire(bench.now) == []
+    await bench.close()
+
+
+async def test_commands_of_two_runs_in_one_workspace_do_not_wait_for_each_other(bench: Bench) -> None:
+    """Each ends only once the other has begun: nobody holds the workspace alone, and nothing has to be given back."""
+    meeting = 'touch "$CUEBOOK_ARG_ME"; until test -e "$CUEBOOK_ARG_OTHER"; do sleep 0.02; done'
+    args = [Arg("me"), Arg("other")]
+    steps = [shell("a", meeting, timeout=30.0)]
+    runs = [
+        await bench.start(*steps, args=args, inputs={"me": me, "other": other})
+        for me, other in (("one", "two"), ("two", "one"))
+    ]
+    rows = await asyncio.gather(*map(bench.service.drive, runs))
+    assert [row.status for row in rows] == ["completed", "completed"]

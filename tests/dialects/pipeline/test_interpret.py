@@ -8,10 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from cuebook.dialects.pipeline.model import Arg, ArgRef, Constant, Mcp, Operation, Output, Secret, Step
+from cuebook.dialects.pipeline.acting import Given, acting
+from cuebook.dialects.pipeline.model import (
+    Arg,
+    ArgRef,
+    Constant,
+    JsonPath,
+    Llm,
+    Mcp,
+    Operation,
+    Output,
+    Postcondition,
+    Secret,
+    Step,
+)
 from cuebook.dialects.pipeline.parse import parse
+from cuebook.dialects.pipeline.resolve import Scope
+from cuebook.kernel.effects import CallTool
 from cuebook.kernel.events import Performing
-from tests.dialects.pipeline.bench import ANYTHING, Bench, cli, good_server, http, python, ref, shell, words
+from tests.dialects.pipeline.bench import ANYTHING, Bench, cli, good_server, http, pipeline, python, ref, shell, words
 from tests.performers.http_servers import Server, answer, redirect
 
 SHOUT = "import sys; print(sys.stdin.read().upper(), end='')"
@@ -37,12 +52,14 @@ async def test_json_is_handed_over_with_its_type(bench: Bench) -> None:
         cli("a", "printf", "%s", json.dumps(data)),
         python("b", SHOUT.replace(".upper()", ""), stdin=words(ref("a", "json"))),
         python("c", ARGV, words(ref("a", "json", "list", 1, "x")), words("n=", ref("a", "json", "list", "0"))),
-        python("d", ARGV, words(ref("a", "json", "no")), words(ref("a", "exit_code")), words(ref("a", "error"))),
+        python("d", ARGV, words(ref("a", "exit_code")), words(ref("a", "error"))),
+        cli("e", "cat", stdin=words(ref("a", "json", "no"))),
     )
     outputs = await bench.outputs(row.id)
     assert json.loads(outputs["b"]) == data
     assert json.loads(outputs["c"]) == ["y z", "n=1"]
-    assert json.loads(outputs["d"]) == ["null", "0", "false"]
+    assert json.loads(outputs["d"]) == ["0", "false"]
+    assert outputs["e"] == "null"
 
 
 async def test_an_argument_stays_one_word_whatever_is_in_it(bench: Bench) -> None:
@@ -171,6 +188,61 @@ async def test_a_path_that_is_not_there_fails_the_step(bench: Bench) -> None:
     row = await bench.do(cli("a", "echo", '{"x": [1]}'), cli("b", "echo", words(ref("a", "json", "x", 1))))
     assert row.error is not None
     assert row.error.code == "missing_value"
+
+
+@pytest.mark.parametrize(
+    ("step", "code"),
+    [
+        (cli("b", "rm", "-r", words("dir/", ArgRef("o"))), "missing_argument"),
+        (cli("b", "echo", words(ArgRef("o"))), "missing_argument"),
+        (cli("b", "echo", words("x", ref("a", "errorMessage"))), "missing_value"),
+        (cli("b", "echo", words(ref("a", "json", "no"))), "missing_value"),
+        (cli("b", "env", env={"O": words(ArgRef("o"))}), "missing_argument"),
+        (cli("b", "cat", stdin=words(ArgRef("o"))), "missing_argument"),
+        (cli("b", "cat", stdin=words(ref("a", "status"))), "missing_value"),
+        (http("b", words("https://x.y/", ArgRef("o"))), "missing_argument"),
+        (http("b", "https://x.y/", more={"query": {"o": words(ArgRef("o"))}}), "missing_argument"),
+        (http("b", "https://x.y/", more={"headers": {"O": words(ArgRef("o"))}}), "missing_argument"),
+        (Step("b", Llm("default", words("Say ", ArgRef("o"))), output=Output("json")), "missing_argument"),
+        (Step("b", Mcp("good.echo", {"text": words("a ", ArgRef("o"))})), "missing_argument"),
+    ],
+)
+async def test_nothing_never_becomes_the_word_null(bench: Bench, step: Step, code: str) -> None:
+    row = await bench.do(cli("a", "echo", '{"no": null}'), step, inputs={"o": None}, args=[Arg("o")])
+    assert row.error is not None
+    assert (row.error.code, "line 3" in row.error.message) == (code, True)
+    assert "!= null`" in row.error.fix
+    assert len(await bench.events(row.id, Performing)) == 1
+
+
+def test_nothing_is_null_where_a_value_has_a_type() -> None:
+    made = pipeline(Step("b", Mcp("x.y", {"o": words(ArgRef("o")), "in": [words(ArgRef("o"))]})))
+    effect = acting(made.steps[0], Scope(made, {"o": None}), Given(), {}, "")
+    assert isinstance(effect, CallTool)
+    assert effect.arguments == {"o": None, "in": [None]}
+
+
+@pytest.mark.parametrize("deep", [101, 500, 700, 20_000])
+async def test_json_that_is_nested_too_deeply_is_none(bench: Bench, deep: int) -> None:
+    """Whatever looks at it, the step fails and the run goes on as the document says."""
+    nested = "[" * deep + "]" * deep
+    row = await bench.do(
+        python("a", f"print('[' * {deep} + ']' * {deep})", postcondition=Postcondition((JsonPath((), 1),))),
+        cli("b", "echo", condition=Operation("==", (ref("a", "json"), ref("a", "json"))), on_error="continue"),
+        cli("c", "printf", nested, output=Output("json"), on_error="continue"),
+        cli("d", "echo", "done"),
+    )
+    row = await bench.decide(row.id, "approve") if row.status == "awaiting_approval" else row
+    assert row.status == "completed", row.error
+    assert await bench.statuses(row.id) == {"a": "completed", "b": "failed", "c": "failed", "d": "completed"}
+
+
+async def test_json_may_be_nested_as_deeply_as_arguments(bench: Bench) -> None:
+    row = await bench.do(
+        cli("a", "printf", "[" * 100 + "]" * 100, postcondition=Postcondition((JsonPath((), 1),)), on_error="continue"),
+        cli("b", "echo", condition=Operation("==", (ref("a", "json"), ref("a", "json")))),
+    )
+    assert await bench.statuses(row.id) == {"a": "failed", "b": "completed"}
 
 
 async def test_a_skipped_step_is_null_to_a_condition_and_a_failure_to_a_text(bench: Bench) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cuebook.dialects.pipeline.model import Llm, Mcp, Output, Step
+from cuebook.dialects.pipeline.model import Llm, Mcp, Output, Retry, Step
 from cuebook.kernel.context import ToolCall
 from cuebook.kernel.effects import Reply
 from cuebook.kernel.events import ModelAsked, Performed, Performing
@@ -248,6 +248,58 @@ async def test_the_count_survives_a_pause(tmp_path: Path) -> None:
     assert row.error.message == "Step a failed: tool-call limit exceeded (max=1)"
     assert second.made("made") == ["1"]
     await second.close()
+
+
+WRITE = ("Bash", {"command": "echo x >> made"})
+WRITE_AND_HANG = ("Bash", {"command": "echo x >> made; sleep 60"})
+READ = ("Read", {"path": "x"})
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        ([calls(WRITE_AND_HANG), calls(WRITE, first=5), GOOD], "timeout"),
+        ([calls(WRITE), "no JSON", calls(WRITE, first=5), GOOD], "output_contract"),
+        ([calls(("Read", {"path": "missing"}), WRITE), calls(WRITE, first=5), GOOD], "not_found"),
+    ],
+)
+async def test_it_is_not_tried_again_once_a_tool_has_done_something(
+    tmp_path: Path, lines: list[Line], code: str
+) -> None:
+    bench = Talks(tmp_path, *lines)
+    tools = ("Bash", "Read")
+    row = await bench.do(
+        llm("a", tools=tools, max_tool_calls=3, max_repairs=0, timeout=3.0, retry=Retry(3, 0.0)),
+    )
+    assert row.error is not None
+    assert row.error.code == code
+    assert bench.made("made") == ["x"]
+    await bench.close()
+
+
+@pytest.mark.parametrize(
+    "first", [[calls(READ), "no JSON"], ["no JSON"], [Says(GOOD, finish="length")], [calls(("Bash", {"command": "x"}))]]
+)
+async def test_it_is_tried_again_where_nothing_was_done(tmp_path: Path, first: list[Line]) -> None:
+    policy = {**ANYTHING, "commands": {"ask": ["*"]}}
+    bench = Talks(tmp_path, *first, *(["no JSON"] if len(first) == 1 else []), GOOD, policy=policy)
+    (bench.workspace / "x").write_text("text")
+    row = await bench.do(
+        llm("a", tools=("Bash", "Read"), max_tool_calls=3, max_repairs=0, retry=Retry(3, 0.0)),
+    )
+    if row.status == "awaiting_approval":
+        row = await bench.decide(row.id, "deny")
+    assert row.status == "completed", row.error
+    assert await bench.notes(row.id, "attempt")
+    await bench.close()
+
+
+async def test_a_call_that_is_sent_again_counts_once_and_is_made_once(tmp_path: Path) -> None:
+    bench = Talks(tmp_path, calls(WRITE), calls(WRITE), GOOD)
+    row = await bench.do(llm("a", tools=("Bash",), max_tool_calls=1))
+    assert row.status == "completed", row.error
+    assert bench.made("made") == ["x"]
+    await bench.close()
 
 
 # --- approval, model and budgets ---

@@ -113,7 +113,7 @@ async def test_the_value_of_a_refused_request_is_kept_too(bench: Bench) -> None:
 async def test_null_and_its_like_are_json(bench: Bench, text: str) -> None:
     row = await bench.do(
         cli("a", "printf", "%s", text, output=Output("json")),
-        cli("b", "echo", words("=", ref("a", "json"))),
+        shell("b", 'echo "=$(cat)"', stdin=words(ref("a", "json"))),
     )
     assert row.status == "completed", row.error
     shown = text.strip() if text != '""' else ""
@@ -152,6 +152,42 @@ async def test_a_text_contract_is_never_read_as_json(bench: Bench) -> None:
     row = await bench.do(
         cli("a", "echo", "[1]", output=Output("text")),
         cli("b", "echo", words(ref("a", "json"))),
+    )
+    assert row.error is not None
+    assert row.error.code == "no_json"
+
+
+BROKEN = b'{"name": "a\xffb"}'
+
+
+async def test_bytes_that_are_no_text_are_no_json(bench: Bench) -> None:
+    """They are replaced where the output is shown, so a value with them in it would be another than was sent."""
+    printing = f"import sys; sys.stdout.buffer.write({BROKEN!r})"
+    async with Server(answer(BROKEN)) as server:
+        for step in (python("a", printing, output=Output("json")), http("a", server.url(), output=Output("json"))):
+            row = await bench.do(step)
+            assert message(row) == "Step a failed: Output contract violated: it is not JSON: its output is not UTF-8"
+        for step in (python("a", printing), http("a", server.url())):
+            row = await bench.do(step, cli("b", "echo", words(ref("a", "json", "name"))))
+            assert row.error is not None
+            assert row.error.code == "no_json"
+            assert (await bench.outputs(row.id))["a"] == '{"name": "a\ufffdb"}'
+
+
+async def test_what_is_text_in_another_charset_is_json_all_the_same(bench: Bench) -> None:
+    named = answer('{"name": "ü"}'.encode("latin-1"), headers=[("Content-Type", "application/json; charset=latin-1")])
+    async with Server(named) as server:
+        row = await bench.do(
+            http("a", server.url(), output=Output("json")), cli("b", "echo", words(ref("a", "json", "name")))
+        )
+    assert row.status == "completed", row.error
+    assert (await bench.outputs(row.id))["b"] == "ü\n"
+
+
+async def test_what_a_command_printed_before_it_was_ended_is_no_json_either(bench: Bench) -> None:
+    printing = f"import sys, time; sys.stdout.buffer.write({BROKEN!r}); sys.stdout.flush(); time.sleep(60)"
+    row = await bench.do(
+        python("a", printing, timeout=1.0, on_error="continue"), cli("b", "echo", words(ref("a", "json", "name")))
     )
     assert row.error is not None
     assert row.error.code == "no_json"

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cuebook.dialects.pipeline.model import Assertion, DomContains, HttpStatus, JsonPath, Output, Postcondition
+from cuebook.dialects.pipeline.model import Assertion, DomContains, HttpStatus, JsonPath, Output, Postcondition, Retry
 from cuebook.dialects.pipeline.postconditions import Evidence, check
 from tests.dialects.pipeline.bench import Bench, cli, http, ref, shell, words
 from tests.performers.http_servers import Server, answer
@@ -30,6 +30,8 @@ def path(*parts: str | int, equals: Any) -> JsonPath:
         (DomContains("Success"), Evidence(html=PAGE), "passed", ""),
         (DomContains("missing"), Evidence(html="<p>Hello</p>"), "failed", "dom_text_missing"),
         (DomContains("Success"), Evidence(200), "missing", ""),
+        (DomContains("Success"), Evidence(html=PAGE, flaw="cut at the limit"), "passed", ""),
+        (DomContains("missing"), Evidence(html=PAGE, flaw="cut at the limit"), "missing", ""),
         (DomContains("Success", "#status"), Evidence(html=PAGE), "missing", ""),
         (path("status", equals="ok"), Evidence(json={"status": "ok"}), "passed", ""),
         (path("missing", equals=True), Evidence(json={"status": True}), "failed", "json_path_missing"),
@@ -134,6 +136,7 @@ async def test_missing_evidence_asks_a_person_and_never_repeats_the_effect(
     assert bench.made("made") == ["done"]
     wait = await bench.wait(row.id)
     assert wait.details["purpose"] == "takeover"
+    assert wait.details["rules"] == ["the step was done, and nothing tells whether it worked"]
     assert wait.details["preview"]["output of a"] == "as told\n"
     row = await bench.decide(row.id, decision, reason="I looked")
     assert row.status == ends
@@ -142,6 +145,19 @@ async def test_missing_evidence_asks_a_person_and_never_repeats_the_effect(
         assert row.error is not None
         assert row.error.code == "postcondition_unseen"
         assert "I looked" in row.error.message
+
+
+@pytest.mark.parametrize("body", [b"<p>" + b"x" * 40_000 + b"CREATED</p>", b"<p>\xff</p>"])
+async def test_a_page_of_which_not_all_can_be_seen_is_looked_at_by_a_person(bench: Bench, body: bytes) -> None:
+    """The text may stand where nobody has read, so it is not sent again either."""
+    async with Server(answer(body, 200, [("Content-Type", "text/html")])) as server:
+        created = Postcondition((DomContains("CREATED"),))
+        row = await bench.do(http("a", server.url(), "POST", postcondition=created, retry=Retry(3, 0.0)))
+        assert row.status == "awaiting_approval"
+        assert (await bench.wait(row.id)).details["purpose"] == "takeover"
+        row = await bench.decide(row.id, "approve")
+    assert row.status == "completed", row.error
+    assert len(server.requests) == 1
 
 
 async def test_the_contract_comes_first(bench: Bench) -> None:

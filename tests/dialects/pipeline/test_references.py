@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cuebook.dialects.pipeline.model import ArgRef, Secret, StepRef, Words
 from cuebook.dialects.pipeline.references import RESULT_FIELDS, as_written, is_handle
-from tests.dialects.pipeline.writing import pipeline, problem, step, warned, with_step
+from tests.dialects.pipeline.writing import pipeline, problem, problems, step, warned, with_step
 
 ARGS = "args: {name: x, token: {secret: true}, other: {secret: true}}\n"
 
@@ -68,6 +68,38 @@ def test_a_reference_that_leads_nowhere_is_an_error_with_its_line(
     found = problem(with_step(*lines, args="args: {name: x}\n") + later)
     assert (found.code, found.line) == (code, 8), found
     assert said in found.message
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["command: mcp", "with: {tool: '${name}.tool'}"],
+        ["command: mcp ${name}.tool", "on_error: stop"],
+        ["command: mcp $first.stdout", "on_error: stop"],
+        ["command: mcp a.b ${name}=x", "on_error: stop"],
+        ["command: mcp a.b", "with: {arguments: {'${name}': 1}}"],
+        ["command: mcp a.b", "with: {arguments: {a: {b: [{$first.stdout: 1}]}}}"],
+        ["command: http POST https://x.y", "with: {json: {a: {'a ${name}': 1}}}"],
+        ["command: http https://x.y", "with: {query: {'${name}': 1}}"],
+        ["command: http https://x.y", "with: {headers: {$first.stdout: a}}"],
+        ["command: llm", "llm: {model: '${name}', prompt: p}", "output: json"],
+        ["command: llm", "llm: {model: m, prompt: p, max_tool_calls: 1, tools: {allow: [$name.x]}}", "output: json"],
+        ["command: cli x", "cwd: $name"],
+        ["command: cli x", "cwd: a/${name}"],
+    ],
+)
+def test_a_reference_where_nothing_is_put_in_its_place_is_an_error(lines: list[str]) -> None:
+    found = problem(with_step(*lines, args=ARGS))
+    line = 7 if lines[-1] == "on_error: stop" else 8
+    assert (found.code, found.line) == ("BAD_REFERENCE", line), found
+    assert "nothing is put in its place" in found.message
+
+
+def test_a_name_with_a_dollar_may_belong_to_another_language() -> None:
+    lines = ["command: mcp db.find", "with: {arguments: {pipeline: [{$limit: 5}, {$name: 1}, {$$first: 2}]}}"]
+    made = with_step(*lines, args="args: {name: x}\n")
+    assert pipeline(made).steps[1].action.arguments == {"pipeline": [{"$limit": 5}, {"$name": 1}, {"$$first": 2}]}  # type: ignore[union-attr]
+    assert [(one.code, one.line) for one in warned(made)] == [("NOT_REPLACED", 8)]
 
 
 def test_a_close_name_is_offered_and_a_dollar_explained() -> None:
@@ -178,6 +210,49 @@ def test_what_may_be_a_value_is_not_repeated() -> None:
 def test_nested_arguments_of_a_tool_may_be_secret() -> None:
     action = step("command: mcp a.b", "with: {arguments: {auth: {key: '${token}'}}}", args=ARGS).action
     assert action.arguments == {"auth": {"key": Secret("", "token", "{}", 8)}}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["command: http https://x.y", "with: {headers: {Authorization: 'Bearer secret:env:KEY'}}"],
+        ["command: cli x --token=secret:env:KEY"],
+        ["command: cli x", "env: {A: 'x secret:github'}"],
+        ["command: cli x", "stdin: '${name}secret:keyring:x'"],
+        ["command: mcp a.b", "with: {arguments: {a: 'Bearer secret:env:KEY'}}"],
+        ["command: llm", "llm: {model: m, prompt: 'use secret:env:KEY'}", "output: json"],
+    ],
+)
+def test_a_handle_within_a_text_is_no_secret(lines: list[str]) -> None:
+    found = problem(with_step(*lines, args="args: {name: x}\n"))
+    assert found.code == "BAD_SECRET"
+    assert "${secret:env:NAME}" in found.fix
+    assert "KEY" not in found.message
+
+
+@pytest.mark.parametrize(
+    "text", ["client_secret:abc", "top secret: nothing", "the secret", "secret:/etc/x", "$${secret:env:KEY}"]
+)
+def test_other_words_about_secrets_are_texts(text: str) -> None:
+    assert isinstance(step("command: cli x", f"stdin: 'a {text}'").stdin, Words)
+
+
+def test_a_message_about_a_url_reads_well() -> None:
+    found = problem(with_step("command: http https://x.y/${token}", args=ARGS))
+    assert found.message == "A secret stands in the URL of steps.it.command, where others could see it."
+
+
+# --- many problems ---
+
+
+def test_hints_end_before_the_problems_do() -> None:
+    """Names are compared for as many problems as somebody may read, and no more."""
+    unknown = [" ".join(f"${{longer_stp_name_{one}_{number}.stdout}}" for number in range(5)) for one in range(100)]
+    lines = [f"  - {{id: longer_step_name_{number}, command: 'cli x {one}'}}\n" for number, one in enumerate(unknown)]
+    found = problems("name: A\nsteps:\n" + "".join(lines))
+    assert "Did you mean" in found[0].fix
+    assert "Did you mean" not in found[-2].fix
+    assert all("$$" in one.fix for one in found[:-1])
 
 
 # --- texts ---

@@ -209,3 +209,24 @@ async def test_a_fork_before_a_checkpoint_works(bench: Bench) -> None:
     fork = await bench.service.restart(row.id, "s1")
     assert (await bench.service.drive(fork.id)).status == "completed"
     assert bench.made("made") == ["0", "1", "2", "3", "4", "5", "1", "2", "3", "4", "5"]
+
+
+# --- tried again by a person ---
+
+
+async def test_a_retry_takes_up_the_step_that_ended_the_run_and_no_other(bench: Bench) -> None:
+    row = await bench.do(
+        shell("passed_over", "exit 3", on_error="continue"),
+        shell("once", "echo once >> made"),
+        shell("late", "test -e there", effect="read"),
+        shell("last", "echo last >> made"),
+    )
+    assert (row.status, row.totals.steps_done) == ("failed", 1)
+    (bench.workspace / "there").touch()
+    await bench.service.retry(row.id)
+    row = await bench.service.drive(row.id)
+    assert (row.status, row.totals.steps_done) == ("completed", 3)
+    assert await bench.statuses(row.id) == {
+        "passed_over": "failed", "once": "completed", "late": "completed", "last": "completed",
+    }  # fmt: skip
+    assert bench.made("made") == ["once", "last"]

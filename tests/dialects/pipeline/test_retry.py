@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cuebook.dialects.pipeline.model import HttpStatus, Mcp, Output, Postcondition, Retry, Step
+from cuebook.dialects.pipeline.model import HttpStatus, JsonPath, Mcp, Output, Postcondition, Retry, Step
 from cuebook.kernel.events import Performed, WaitOpened
-from tests.dialects.pipeline.bench import ANYTHING, Bench, cli, good_server, http, shell
+from tests.dialects.pipeline.bench import ANYTHING, Bench, cli, good_server, http, python, shell
 from tests.performers.http_servers import Handler, Server, answer, hang, hanging_after, raw
 
 AT_ONCE = Retry(3, delay=0.0)
@@ -159,3 +160,49 @@ async def test_a_cancelled_wait_ends_the_run(bench: Bench) -> None:
     row = await bench.service.drive(run)
     assert row.status == "cancelled"
     assert bench.made("made") == ["try"]
+
+
+async def test_what_was_done_is_not_done_again_because_its_output_was_cut(bench: Bench) -> None:
+    long = "import sys; open('made', 'a').write('made\\n'); print('[', '1,' * 20_000, ']')"
+    for effect, times in (("write", 1), ("read", 3)):
+        async with Server(answer("[" + "1," * 20_000 + "1]")) as server:
+            posted = http("a", server.url(), "POST", output=Output("json"), retry=AT_ONCE, effect=effect)
+            row = await bench.do(posted)
+            assert row.error is not None
+            assert row.error.code == "output_contract"
+            assert len(server.requests) == times
+    assert (await bench.do(python("a", long, output=Output("json"), retry=AT_ONCE))).status == "failed"
+    assert bench.made("made") == ["made"]
+
+
+async def test_the_attempts_of_a_step_share_their_key(bench: Bench) -> None:
+    """A service that knows a key does nothing twice, and what looked like a failure may have been none."""
+    script = "printenv CUEBOOK_IDEMPOTENCY_KEY >> made; test $(wc -l < made) -ge {}"
+    async with Server(answer("", 503), answer()) as server:
+        steps = (
+            shell("a", script.format(2), retry=AT_ONCE),
+            http("b", server.url(), "POST", retry=AT_ONCE),
+            http("c", server.url()),
+        )
+        row = await bench.do(*steps)
+        again = await bench.do(*steps)
+    assert (row.status, again.status) == ("completed", "completed")
+    sent = [seen.headers.get("idempotency-key", "") for seen in server.requests]
+    assert [bool(key) for key in sent] == [True, True, False, True, False], "reading needs none"
+    keys = [*bench.made("made"), *filter(None, sent)]
+    assert (len(set(keys)), len(keys)) == (4, 6)
+    of_run = [key for key in keys if key.startswith(f"{row.id}/")]
+    assert [key.partition("#")[0] for key in of_run] == [f"{row.id}/a", f"{row.id}/a", f"{row.id}/b", f"{row.id}/b"]
+
+
+@pytest.mark.parametrize(
+    "broken", [{"output": Output("json")}, {"postcondition": Postcondition((JsonPath(("ok",), True, "$.ok"),))}]
+)
+async def test_what_was_done_is_not_done_again_because_of_what_it_said(bench: Bench, broken: dict[str, Any]) -> None:
+    async with Server(answer('{"ok": false}' if "postcondition" in broken else "created", 201)) as server:
+        row = await bench.do(http("a", server.url(), "POST", retry=AT_ONCE, **broken))
+        assert row.status == "failed"
+        assert len(server.requests) == 1
+    async with Server(answer("created", 201)) as server:
+        row = await bench.do(http("a", server.url(), retry=AT_ONCE, output=Output("json")))
+        assert (row.status, len(server.requests)) == ("failed", AT_ONCE.max_attempts), "reading is tried again"

@@ -74,8 +74,9 @@ class Markdown:
     ) -> dict[str, Any]:
         return pause_state(row, document, entries, waits, text, settings)
 
-    def places(self, text: str) -> frozenset[str]:
-        return frozenset(place.name for place in placeholders(text))
+    def places(self, document: Book, text: str) -> frozenset[str]:
+        outputs = [step.output.name for step in document.walk() if step.output is not None]
+        return frozenset((*outputs, *(place.name for place in placeholders(text))))
 
     def publisher(self, document: Book, run: str) -> Publisher:
         return Publisher()

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
 
+from cuebook.dialects.pipeline.args import variable_of
 from cuebook.dialects.pipeline.model import Cli, Http, Mcp, Secret, Step, Words
 from cuebook.dialects.pipeline.resolve import Scope
 from cuebook.dialects.pipeline.results import encoded, written
+from cuebook.dialects.pipeline.urls import BadPlace, address
 from cuebook.kernel.effects import OUTPUT_OF, CallTool, EffectFailed, Failed, RunCommand, SecretUse, SendHttp
 
-ARGUMENT = "CUEBOOK_ARG_"
-"""What the variables begin with that hold a run's arguments."""
+_LONGEST = 100_000
+_ROOM = 500_000
+"""Bytes of one argument that a variable may hold, and of all of them: systems start no program that is given much more.
+"""
 
 SHOWN = 2_000
 """Characters that whoever approves is shown of an earlier output."""
@@ -36,6 +39,7 @@ def acting(step: Step, scope: Scope, given: Given, shown: Mapping[str, str], app
         "reads_only": step.reads_only,
         "approval": approval,
         "preview": dict(shown),
+        "attempt_at": "action",
         "witnessed": True,
         "timeout": step.timeout,
         "max_output": (step.output.max_bytes if step.output is not None else None) or given.max_output,
@@ -67,20 +71,43 @@ def _command(step: Step, action: Cli, scope: Scope, given: Given, common: dict[s
     if isinstance(step.stdin, Secret):
         uses.append(_use("stdin", step.stdin, scope))
     elif step.stdin is not None:
-        stdin = written(scope.value(step.stdin))
+        stdin = scope.handed(step.stdin)
     folder = "/".join(part for part in (given.cwd, step.cwd) if part)
     argv = tuple(scope.text(word) for word in action.argv)
     return RunCommand(argv, folder, env, stdin, from_outside=step.from_outside, secrets=tuple(uses), **common)
 
 
 def variables(scope: Scope) -> dict[str, str]:
-    """The run's arguments as commands are given them. Secret ones are not among them."""
-    named = {_variable(name): value for name, value in scope.args.items() if not scope.is_secret(name)}
-    return {name: written(value) for name, value in named.items() if value is not None}
+    """The run's arguments as commands are given them. Secret ones are not among them, nor what a variable cannot hold."""
+    made: dict[str, str] = {}
+    room = _ROOM
+    for name, value in _open(scope):
+        size = _size(value)
+        if size is not None and size <= min(room, _LONGEST):
+            made[variable_of(name)] = value
+            room -= size
+    return made
 
 
-def _variable(name: str) -> str:
-    return ARGUMENT + re.sub(r"[^A-Z0-9]", "_", name.upper(), flags=re.ASCII)
+def unhanded(scope: Scope) -> list[str]:
+    """The arguments that no variable can hold, so that commands are not given them."""
+    handed = variables(scope)
+    return [name for name, _ in _open(scope) if variable_of(name) not in handed]
+
+
+def _open(scope: Scope) -> Iterator[tuple[str, str]]:
+    """The arguments that are given and not secret."""
+    for name, value in scope.args.items():
+        if value is not None and not scope.is_secret(name):
+            yield name, written(value)
+
+
+def _size(text: str) -> int | None:
+    """Its bytes; None where it has a character that no variable can hold."""
+    try:
+        return None if "\0" in text else len(text.encode())
+    except UnicodeEncodeError:
+        return None
 
 
 # --- requests ---
@@ -104,13 +131,17 @@ def _request(step: Step, action: Http, scope: Scope, common: dict[str, Any]) -> 
     elif isinstance(source, Secret):
         uses.append(_use("body", source, scope))
     elif source is not None:
-        body = written(scope.value(source))
+        body = scope.handed(source)
     return SendHttp(action.method, _address(action, scope), headers, body, secrets=tuple(uses), **common)
 
 
 def _address(action: Http, scope: Scope) -> str:
     """The URL, with the query that stands beside it."""
-    url = scope.text(action.url)
+    line = action.url.line
+    try:
+        url = address(action.url.parts, lambda ref: scope.written(ref, line))
+    except BadPlace as error:
+        raise EffectFailed(Failed("bad_url", f"line {line}: the URL cannot be used: {error.why}.", error.fix)) from None
     if not action.query:
         return url
     base, hash_, fragment = url.partition("#")
@@ -200,4 +231,4 @@ def prompt(step: Step, attempt: int) -> str:
 
 def texts(words: Words | Secret | None, scope: Scope) -> str:
     """The text of a field that takes no secret."""
-    return "" if words is None or isinstance(words, Secret) else written(scope.value(words))
+    return "" if words is None or isinstance(words, Secret) else scope.handed(words)

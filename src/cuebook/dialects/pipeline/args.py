@@ -18,6 +18,8 @@ from cuebook.dialects.wording import meant
 from cuebook.dialects.yaml12 import read_json
 from cuebook.kernel.errors import BadInput
 
+ARGUMENT = "CUEBOOK_ARG_"
+"""What the variables begin with that hold a run's arguments."""
 TYPES: tuple[str, ...] = get_args(ArgType)
 _FIELDS = ("type", "description", "required", "default", "enum", "secret")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", re.ASCII)
@@ -29,7 +31,22 @@ _HOW_TO_NAME_ONE = "Give secret:NAME, env:NAME, keyring:NAME or file:PATH, never
 
 
 def declared(shape: Shape, value: Value) -> dict[str, Arg]:
-    return {name: _declared(shape, name, one, line) for name, one, line in shape.named(value, "args")}
+    found = {name: _declared(shape, name, one, line) for name, one, line in shape.named(value, "args")}
+    variables: dict[str, Arg] = {}
+    for arg in found.values():
+        if arg.secret:  # and in no variable
+            continue
+        variable = variable_of(arg.name)
+        other = variables.setdefault(variable, arg)
+        if other is not arg:
+            message = f"The arguments '{other.name}' and '{arg.name}' would be in one variable, {variable}."
+            shape.wrong(arg.line, message, "Give one of them another name.", "BAD_ARG")
+    return found
+
+
+def variable_of(name: str) -> str:
+    """The variable in which commands are given an argument."""
+    return ARGUMENT + re.sub(r"[^A-Z0-9]", "_", name.upper(), flags=re.ASCII)
 
 
 def _declared(shape: Shape, name: str, value: Value, line: int) -> Arg:
@@ -109,7 +126,8 @@ def accept(pipeline: Pipeline, values: Mapping[str, Any]) -> dict[str, Any]:
             [f"{one.name} ({'secret' if one.secret else one.type or 'any'})" for one in missing], wrong
         )
         stray = next((str(name) for name in values if name not in pipeline.args), None)
-        fix = given.how_to_mend([one.name for one in missing], len(wrong))
+        secrets = [one.name for one in missing if one.secret]
+        fix = given.how_to_mend([one.name for one in missing], len(wrong), secrets)
         raise BadInput(told, fix=fix if stray is None else meant(stray, pipeline.args))
     return accepted
 

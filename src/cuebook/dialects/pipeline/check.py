@@ -13,7 +13,9 @@ from cuebook.dialects.pipeline.model import Cli, Llm, Pipeline, Step
 from cuebook.dialects.pipeline.parse import Parsed, read
 from cuebook.dialects.registry import Problem
 
-__all__ = ["CODES", "Finding", "beyond_format", "check", "sarif", "unverified"]
+__all__ = ["CODES", "UNVERIFIED", "Finding", "beyond_format", "check", "sarif", "unverified"]
+
+UNVERIFIED = "NO_POSTCONDITION"
 
 ERRORS = {
     # reading
@@ -56,7 +58,7 @@ WARNINGS = {
 }
 
 NOTES = {
-    "NO_POSTCONDITION": "A step may change something and does not say how to tell that it worked.",
+    UNVERIFIED: "A step may change something and does not say how to tell that it worked.",
     "NO_ROLLBACK": "A step may change something and does not say how that is undone.",
     "NO_OUTPUT_SCHEMA": "A model may answer with any JSON.",
     "UNUSED_ARG": "An argument that nothing refers to.",
@@ -87,7 +89,7 @@ def unverified(pipeline: Pipeline) -> tuple[Problem, ...]:
     """The steps that may change something and have no postcondition."""
     fix = "Add a postcondition, or `effect: read` if it only reads."
     return tuple(
-        Problem(f"Nothing tells whether the step '{step.id}' worked.", step.line, fix, "NO_POSTCONDITION")
+        Problem(f"Nothing tells whether the step '{step.id}' worked.", step.line, fix, UNVERIFIED)
         for step in _changing(pipeline)
         if step.postcondition is None
     )

@@ -8,25 +8,29 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
 
+from cuebook.dialects.pipeline import urls
 from cuebook.dialects.pipeline.model import Action, Cli, Http, Mcp, Secret, Words
 from cuebook.dialects.pipeline.references import STEP, Scope, plain_or
+from cuebook.dialects.shape import Shape
 from cuebook.dialects.values import Malformed, Value
-from cuebook.dialects.wording import meant
 from cuebook.dialects.yaml12 import read_json
 
 NAMESPACES = ("cli", "http", "mcp", "llm")
 WITHOUT_DRIVER = ("web", "node")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+WITHOUT_BODY = ("GET", "HEAD")
 LONGEST = 100_000
 """Characters of a command."""
 CODE = "BAD_COMMAND"
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}", re.ASCII)
 _PARAMETER = re.compile(r"([^\s=:]+)(:?=)(.*)", re.DOTALL)
+_HOW_TO_SEND = "Say how it is sent, as in `http POST URL`."
 _SHELL = frozenset(("|", "||", "&&", ";", "&", ">", ">>", "<", "2>", "2>&1", "<<"))
 _UNQUOTED = {
     "No closing quotation": ("a quote has no end", "Close it, or write \\\" or \\' for the sign itself."),
@@ -64,8 +68,11 @@ def written(scope: Scope, text: str, line: int, at: str, more: Value | None) -> 
         shape.wrong(line, f"{at}: there is no driver for {namespace} here yet.", fix, "NO_DRIVER")
         return None
     if namespace not in NAMESPACES:
-        known = ", ".join((*NAMESPACES, *WITHOUT_DRIVER))
-        fix = f"A command begins with one of {known}, as in `cli {text.splitlines()[0][:60]}`. There is no shell."
+        known = ", ".join(NAMESPACES)
+        close = get_close_matches(namespace[:40], NAMESPACES, n=1, cutoff=0.7)
+        meant = f"Did you mean '{close[0]}'? " if close else ""
+        example = "" if close else f", as in `cli {text.splitlines()[0][:60]}`"
+        fix = f"{meant}A command begins with one of {known}{example}. There is no shell."
         shape.wrong(line, f"{at}: there is no namespace '{namespace[:40]}'.", fix, "UNKNOWN_NAMESPACE")
         return None
     if len(text) > LONGEST:
@@ -102,6 +109,10 @@ def _cli(scope: Scope, command: Written) -> Cli | None:
     if not argv or not argv[0].parts:
         shape.wrong(command.line, f"{at} names no program.", "Write one, as in `cli git status`.", CODE)
         return None
+    for word in argv:
+        if any(isinstance(part, str) and "\0" in part for part in word.parts):
+            fix = "Take it out: no program can be given one. In stdin it may stand."
+            shape.wrong(word.line, f"{at}: a word of it holds the character NUL.", fix, CODE)
     strays = [token for token in command.tokens[1:] if token in _SHELL]
     if strays:
         fix = "Use a step for each command and stdin between them, or `cli sh -c '...'`."
@@ -137,7 +148,7 @@ def _http(scope: Scope, command: Written) -> Http | None:
             _twice(scope, fields["url"], at, "the URL")
         urls = (shape.text(fields["url"], f"{_of(at)}.with.url"),)
     if method and method not in METHODS:
-        shape.wrong(command.line, f"{at}: there is no method '{method[:20]}'.", meant(method, METHODS), CODE)
+        shape.wrong(command.line, f"{at}: there is no method '{method[:20]}'.", shape.meant(method, METHODS), CODE)
     if not urls or not urls[0]:
         shape.wrong(command.line, f"{at} has no URL.", "Write one, as in `http GET https://example.com`.", CODE)
         return None
@@ -146,8 +157,10 @@ def _http(scope: Scope, command: Written) -> Http | None:
         shape.wrong(command.line, f"{at}: '{urls[1][:60]}' stands after the URL.", fix, CODE)
     has_body = "body" in fields or "json" in fields
     if has_body and not method:
-        fix = "Say how it is sent, as in `http POST URL`."
-        shape.wrong(command.line, f"{at} has a body and no method.", fix, CODE)
+        shape.wrong(command.line, f"{at} has a body and no method.", _HOW_TO_SEND, CODE)
+    for name in ("body", "json"):
+        if name in fields and method in WITHOUT_BODY:
+            no_body(shape, fields[name].line, f"{_of(at)}.with.{name}", method)
     if "body" in fields and "json" in fields:
         shape.wrong(fields["json"].line, f"{at} has two bodies: body and json.", "Take one of them out.", CODE)
     return Http(
@@ -161,6 +174,11 @@ def _http(scope: Scope, command: Written) -> Http | None:
     )
 
 
+def no_body(shape: Shape, line: int, at: str, method: str) -> None:
+    """Notes a body where the method has none, wherever that is written."""
+    shape.wrong(line, f"{at} is the body of a request, and {method} sends none.", _HOW_TO_SEND, CODE)
+
+
 def _method(tokens: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """The first word, if it is alone or no URL could be one like it."""
     if tokens and (tokens[0].upper() in METHODS or (len(tokens) > 1 and tokens[0].isalpha())):
@@ -169,12 +187,21 @@ def _method(tokens: Sequence[str]) -> tuple[str, tuple[str, ...]]:
 
 
 def _url(scope: Scope, text: str, line: int, at: str) -> Words:
-    words = scope.words(text, line, f"{at}, the URL,")
+    words = scope.words(text, line, f"the URL of {at}")
     first = words.parts[0] if words.parts else ""
     begins = first if isinstance(first, str) else "https://"
-    if begins and not re.match(r"https?://(?:[^\s/]|$)", begins, re.IGNORECASE):
+    if urls.names_credentials(words.parts):
+        # What stands there may be a password, so it is not repeated.
+        fix = "Send them as a header, from a secret, and write %40 for an @ that means itself."
+        scope.shape.wrong(line, f"{at}: the URL holds credentials before an '@'.", fix, CODE)
+    elif begins and not re.match(r"https?://(?:[^\s/]|$)", begins, re.IGNORECASE):
         fix = "A URL begins with https:// or http://."
-        scope.shape.wrong(line, f"{at}: '{begins[:60]}' is no URL.", fix, CODE)
+        scope.shape.wrong(line, f"{at}: '{urls.shown(begins)}' is no URL.", fix, CODE)
+    else:
+        try:
+            urls.places(words.parts)
+        except urls.BadPlace as error:
+            scope.shape.wrong(line, f"{at}: {error.why}.", error.fix, "BAD_REFERENCE")
     return words
 
 
@@ -187,8 +214,9 @@ def _texts(scope: Scope, fields: Mapping[str, Value], name: str, at: str) -> dic
     if name not in fields:
         return {}
     found: dict[str, Words] = {}
-    for key, one, _ in scope.shape.named(fields[name], f"{_of(at)}.with.{name}"):
+    for key, one, line in scope.shape.named(fields[name], f"{_of(at)}.with.{name}"):
         where = f"{_of(at)}.with.{name}.{key}"
+        scope.name(key, line, f"{_of(at)}.with.{name}")
         plain = one.kind in ("int", "float", "bool")
         found[key] = scope.words(one.text if plain else scope.shape.text(one, where, empty=True), one.line, where)
     return found
@@ -203,6 +231,8 @@ def _headers(scope: Scope, fields: Mapping[str, Value], at: str) -> dict[str, Wo
         where = f"{_of(at)}.with.headers.{name}"
         if not _HEADER.fullmatch(name):
             scope.shape.wrong(line, f"{at}: '{name[:60]}' cannot be the name of a header.", "Correct it.", CODE)
+        else:
+            scope.name(name, line, f"{_of(at)}.with.headers")
         if name.lower() in seen:
             scope.shape.wrong(line, f"{at}: the header '{name}' is there twice.", "Take one of them out.", CODE)
         seen.add(name.lower())
@@ -223,12 +253,15 @@ def _mcp(scope: Scope, command: Written) -> Mcp | None:
             _twice(scope, fields["tool"], at, "the tool")
         tool = shape.text(fields["tool"], f"{_of(at)}.with.tool")
     tool = tool_name(tool)
+    if not scope.fixed(tool, fields["tool"].line if "tool" in fields else command.line, at):
+        return None
     arguments: dict[str, Any] = {}
     for token in tokens:
         _take(scope, command, token, arguments)
     if "arguments" in fields:
         for name, one, line in shape.named(fields["arguments"], f"{_of(at)}.with.arguments"):
             where = f"{_of(at)}.with.arguments.{name}"
+            scope.name(name, line, f"{_of(at)}.with.arguments")
             if name in arguments:
                 shape.wrong(line, f"{at}: the argument '{name}' is there twice.", "Take one of them out.", CODE)
             arguments[name] = scope.field(one, where, secrets="." not in name)
@@ -253,7 +286,8 @@ def _take(scope: Scope, command: Written, token: str, arguments: dict[str, Any])
         shape.wrong(line, f"{at}: '{token[:60]}' is no argument.", fix, CODE)
         return
     name, sign, text = found.groups()
-    where = f"{at}, the argument '{name}',"
+    where = f"the argument '{name}' of {at}"
+    scope.name(name, line, at)
     if name in arguments:
         shape.wrong(line, f"{at}: the argument '{name}' is there twice.", "Take one of them out.", CODE)
     if sign == "=" or STEP.fullmatch(text) or (text.startswith("${") and text.endswith("}")):

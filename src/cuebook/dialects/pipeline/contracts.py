@@ -18,7 +18,6 @@ from cuebook.dialects.pipeline.outputs import DRAFT
 from cuebook.dialects.schemas import flaws
 from cuebook.dialects.shape import Shape
 from cuebook.dialects.values import Value
-from cuebook.dialects.wording import meant
 
 MOST_BYTES = 512_000
 """Of an output that is kept in the journal."""
@@ -101,7 +100,7 @@ def _assertions(shape: Shape, value: Value, at: str) -> tuple[Assertion, ...]:
 def _assertion(shape: Shape, value: Value, at: str) -> Assertion | None:
     kind = value.fields.get("type") if value.kind == "map" else None
     if kind is None or kind.text not in _ASSERTIONS or kind.kind != "str":
-        fix = meant(kind.text if kind is not None else "", _ASSERTIONS)
+        fix = shape.meant(kind.text if kind is not None else "", _ASSERTIONS)
         shape.wrong(value.line, f"{at} names no kind of assertion as its 'type'.", fix, CODE)
         return None
     known, needed = _ASSERTIONS[kind.text]

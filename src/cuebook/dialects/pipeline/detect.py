@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from os.path import splitext
 
 from cuebook.dialects.pipeline.parse import FIELDS
@@ -14,7 +15,7 @@ _OF_GRAPHS = frozenset(("nodes", "edges", "entry"))
 
 
 def recognises(text: str, name: str) -> bool:
-    """Steps with a command, or a name and something that only pipelines have, beside which nothing else stands."""
+    """Steps with a command, even if misspelt, or a name and something that only pipelines have, beside which nothing else stands."""
     if splitext(name)[1].lower() not in SUFFIXES:
         return False
     found = set(names(text))
@@ -22,4 +23,10 @@ def recognises(text: str, name: str) -> bool:
         return False
     if "name" in found and found & _OWN and found <= set(FIELDS):
         return True
-    return "steps" in found and _COMMAND.search(text) is not None
+    return ("steps" in found or _misspelt(found)) and _COMMAND.search(text) is not None
+
+
+def _misspelt(found: set[str]) -> bool:
+    """Whether `steps` may be meant by the one name that no pipeline has."""
+    others = found - set(FIELDS)
+    return "name" in found and len(others) == 1 and bool(get_close_matches("steps", others, cutoff=0.7))

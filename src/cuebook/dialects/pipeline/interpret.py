@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cuebook.dialects.pipeline.acting import Given, acting, preview, prompt
+from cuebook.dialects.pipeline.acting import Given, acting, preview, prompt, unhanded
 from cuebook.dialects.pipeline.llm import asking
 from cuebook.dialects.pipeline.model import Llm, Pipeline, Step
 from cuebook.dialects.pipeline.outputs import broken_off, evidence, read, violated, violations
@@ -40,6 +40,9 @@ def interpret(
         for problem in pipeline.warnings:
             where = f"Line {problem.line}: " if problem.line else ""
             yield Warned("playbook", f"{where}{problem.message} {problem.fix}".rstrip())
+        for name in unhanded(progress.scope):
+            words = f"The argument {name} is no text that a variable can hold, so commands are not given it as one."
+            yield Warned("argument", f"{words} A step can refer to it, best in stdin.")
     else:
         progress.restore(state)
     while progress.number < len(pipeline.steps):
@@ -89,8 +92,6 @@ def _visit(progress: Progress, step: Step, given: Given) -> Program[Result]:
         if error.failed.code in ENDING:
             raise
         result = Result().failing(error.failed, error.seq)
-    if step.approval and result.failed is None:
-        result = result.but(approved=True)
     output: Text | None = result.text if len(result.text) else None
     if result.failed is None:
         yield StepFinished(step.id, output=output)
@@ -136,7 +137,7 @@ def _attempt(progress: Progress, step: Step, given: Given, number: int) -> Progr
             if error.failed.code in ENDING:
                 raise
             return broken_off(step, error.failed, error.seq)
-        result = read(step, outcome)
+        result = read(step, outcome).but(approved=step.approval)
     if result.failed is not None:
         return result
     problems = violations(step.output, result)

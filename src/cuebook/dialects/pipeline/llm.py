@@ -18,7 +18,7 @@ from cuebook.dialects.pipeline.results import ENDING, Facts, Result, encoded
 from cuebook.dialects.spending import Spent, within
 from cuebook.dialects.tool_names import READING, visible
 from cuebook.kernel.context import ToolCall
-from cuebook.kernel.conversation import converse
+from cuebook.kernel.conversation import CallOutcome, Heard, converse
 from cuebook.kernel.effects import (
     All,
     AskApproval,
@@ -30,7 +30,6 @@ from cuebook.kernel.effects import (
     ReadSource,
     Reply,
     Source,
-    ToolResult,
     ToolSpec,
 )
 from cuebook.kernel.events import Noted
@@ -56,16 +55,18 @@ def asking(
         about = {"model": action.model, "prompt": prompt, "tools": ", ".join(action.tools)}
         yield AskApproval(approval=approval, preview={**{k: v for k, v in about.items() if v}, **shown})
     cap = (step.output.max_bytes if step.output is not None else None) or given.max_output or MOST_BYTES
-    asked = _answered(step, action, prompt, cap)
+    deeds = _Deeds()
+    asked = _answered(step, action, prompt, cap, deeds)
     if action.max_tokens is not None:
         most = action.max_tokens
         asked = within(asked, lambda spent, ask: _over(most, spent, ask))
     try:
-        return (yield from asked)
+        result = yield from asked
     except EffectFailed as error:
         if error.failed.code in ENDING:
             raise
-        return Result().failing(error.failed, error.seq)
+        result = Result().failing(error.failed, error.seq)
+    return result.but(approved=bool(approval), acted=deeds.done)
 
 
 def prompt_of(step: Step, action: Llm, scope: Scope) -> str:
@@ -95,7 +96,7 @@ def _over(most: int, spent: Spent, ask: AskModel) -> Failed | None:
 # --- the conversation -------------------------------------------------------------------------------------------
 
 
-def _answered(step: Step, action: Llm, prompt: str, cap: int) -> Program[Result]:
+def _answered(step: Step, action: Llm, prompt: str, cap: int, deeds: _Deeds) -> Program[Result]:
     specs, calls = yield from _tools(step, action)
     schema = step.output.schema if step.output is not None else None
     ask = AskModel(
@@ -110,7 +111,7 @@ def _answered(step: Step, action: Llm, prompt: str, cap: int) -> Program[Result]
     most = action.max_tool_calls
     turns = max(3, 2 * most + 3) if specs else 1
     try:
-        talk = yield from converse(ask, calls, max_turns=turns, max_calls=most, heard=_heard)
+        talk = yield from converse(ask, calls, max_turns=turns, max_calls=most, heard=deeds.hearing(calls))
     except EffectFailed as error:
         if error.failed.code != "too_many_calls":
             raise
@@ -133,7 +134,24 @@ def _read(reply: Reply, cap: int) -> Result:
     return Result(reply.content, Facts(truncated=len(reply.text.encode()) > cap or reply.finish == "length"))
 
 
-def _heard(call: ToolCall, outcome: ToolResult | Failed | str) -> Failed | None:
+class _Deeds:
+    """Whether a tool has run that does not only read: then nobody knows what another attempt would do twice."""
+
+    def __init__(self) -> None:
+        self.done = False
+
+    def hearing(self, tools: Mapping[str, CallTool]) -> Heard:
+        """Looks at what came of a call of these tools, and remembers."""
+
+        def heard(call: ToolCall, outcome: CallOutcome) -> Failed | None:
+            denied = isinstance(outcome, Failed) and outcome.code == "denied"
+            self.done = self.done or not (isinstance(outcome, str) or denied or tools[call.name].reads_only)
+            return _ended(call, outcome)
+
+        return heard
+
+
+def _ended(call: ToolCall, outcome: CallOutcome) -> Failed | None:
     """A model may go on after a person's denial, and after arguments that made no sense; not after anything else."""
     if isinstance(outcome, Failed):
         return None if outcome.code == "denied" else outcome

@@ -16,6 +16,9 @@ VIOLATED = "output_contract"
 DRAFT: Draft = "2019-09"
 """Of JSON Schema, where a schema names none itself."""
 
+_BARRED = ("Read-only file system", "Permission denied")
+"""What commands say that were kept from writing."""
+
 _SAID = 500
 """Characters of an error output that are told."""
 
@@ -25,11 +28,11 @@ def read(step: Step, outcome: AnyOutcome) -> Result:
     is_text = step.output is not None and step.output.type == "text"
     match outcome:
         case CommandResult():
-            facts = Facts(is_text=is_text, truncated=outcome.truncated, exit_code=outcome.exit_code)
+            facts = Facts(is_text, outcome.truncated, outcome.replaced, exit_code=outcome.exit_code)
             result = Result(outcome.stdout, facts)
-            return result if outcome.exit_code == 0 else result.failing(_exit(outcome))
+            return result if outcome.exit_code == 0 else result.failing(_exit(step, outcome))
         case HttpResponse():
-            facts = Facts(is_text=is_text, truncated=outcome.truncated, status=outcome.status)
+            facts = Facts(is_text, outcome.truncated, outcome.replaced, status=outcome.status)
             result = Result(outcome.body, facts)
             result.html = "html" in _header(outcome, "content-type")
             return result.failing(_refused(outcome)) if outcome.status >= 400 and not _names_status(step) else result
@@ -46,14 +49,21 @@ def broken_off(step: Step, failed: Failed, seq: int | None) -> Result:
     """The result of an effect that failed: with what it had given until then."""
     printed = failed.details.get("stdout", "")
     is_text = step.output is not None and step.output.type == "text"
-    facts = Facts(is_text=is_text, truncated=bool(failed.details.get("truncated")))
+    truncated, replaced, approved = (bool(failed.details.get(name)) for name in ("truncated", "replaced", "approved"))
+    facts = Facts(is_text, truncated, replaced, approved=approved)
     return Result(Text(printed if isinstance(printed, str) else ""), facts).failing(failed, seq)
 
 
-def _exit(outcome: CommandResult) -> Failed:
+def _exit(step: Step, outcome: CommandResult) -> Failed:
     said = _short(str(outcome.stderr)) or _short(str(outcome.stdout))
     how = f"ended by {outcome.signal}" if outcome.signal else f"exit code {outcome.exit_code}"
-    return Failed("exit_code", f"The command failed ({how}){f': {said}' if said else '.'}")
+    barred = step.reads_only and any(words in f"{outcome.stderr}{outcome.stdout}" for words in _BARRED)
+    fix = (
+        "The step says `effect: read`, so its command can change nothing: leave that out if it should."
+        if barred
+        else ""
+    )
+    return Failed("exit_code", f"The command failed ({how}){f': {said}' if said else '.'}", fix)
 
 
 def _refused(outcome: HttpResponse) -> Failed:

@@ -26,6 +26,8 @@ class Evidence(msgspec.Struct, frozen=True):
 
     status: int | None = None
     html: str | None = None
+    flaw: str = ""
+    """Why the page is not all there is to see; empty where it is."""
     json: Any = msgspec.UNSET
 
 
@@ -67,8 +69,15 @@ def evidence_of(result: Result) -> Evidence:
     return Evidence(
         result.facts.status,
         str(result.text) if result.html else None,
+        _flaw(result),
         result.json() if result.has_json() else msgspec.UNSET,
     )
+
+
+def _flaw(result: Result) -> str:
+    if result.facts.truncated:
+        return "cut at the limit"
+    return "not text throughout" if result.facts.replaced else ""
 
 
 def check(postcondition: Postcondition, evidence: Evidence) -> Report:
@@ -106,6 +115,8 @@ def _page(wanted: DomContains, evidence: Evidence) -> Checked:
         page, text = page.casefold(), text.casefold()
     if text in page:
         return Checked(kind, "passed")
+    if evidence.flaw:
+        return Checked(kind, "missing", f"the text is not in what there is of the page, which is {evidence.flaw}")
     return Checked(kind, "failed", "the page does not contain the text", "dom_text_missing", REDACTED)
 
 

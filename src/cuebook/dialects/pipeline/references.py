@@ -14,7 +14,6 @@ import msgspec
 from cuebook.dialects.pipeline.model import Arg, ArgRef, Field, Secret, StepRef, Words
 from cuebook.dialects.shape import Shape
 from cuebook.dialects.values import Value
-from cuebook.dialects.wording import meant
 
 RESULT_FIELDS = ("stdout", "json", "approved", "skipped", "error", "errorMessage", "exit_code", "status")
 """What can be asked of an earlier step."""
@@ -30,6 +29,7 @@ _INSIDE = re.compile(rf"([A-Za-z0-9_-]+)(?:\.({_SEGMENTS}))?", re.ASCII)
 _MARK = re.compile(r"\$(?:\$|\{[^{}\n]*\}|\{)")
 _BARE = re.compile(r"(?<!\$)\$([A-Za-z_][A-Za-z0-9_-]*)", re.ASCII)
 _SECRET = re.compile(r"secret:(\S+)")
+_LOOSE = re.compile(r"(?<![\w.{-])secret:[A-Za-z0-9]", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
 _ESCAPE = "A dollar that means itself is written $$."
 
@@ -71,9 +71,7 @@ class Scope:
         parts = tuple(self._parts(text, line, at))
         for part in parts:
             if self._is_secret(part):
-                fix = (
-                    "A secret may stand in env, stdin, the headers and body of a request, and the arguments of a tool."
-                )
+                fix = "A secret may stand in env, stdin, a request's headers or all of its body, and the arguments of a tool."
                 self.shape.wrong(line, f"A secret stands in {at}, where others could see it.", fix, "SECRET_MISPLACED")
                 return Words((), line)
         return Words(tuple(part for part in parts if not isinstance(part, _Handle)), line)
@@ -106,6 +104,8 @@ class Scope:
         where = line or value.line
         match value.kind:
             case "map":
+                for name in value.fields:
+                    self.name(name, line or value.lines[name], at)
                 return {
                     name: self.field(one, f"{at}.{name}", secrets=secrets and "." not in name, line=line)
                     for name, one in value.fields.items()
@@ -119,6 +119,33 @@ class Scope:
                 words = self.words_or_secret(value.text, where, at) if secrets else self.words(value.text, where, at)
                 return words if isinstance(words, Secret) else plain_or(words)
         return self.shape.plain(value, at)
+
+    # --- where nothing is put in place of a reference ---
+
+    def name(self, text: str, line: int, at: str) -> None:
+        """The name of a value. One such as `$limit` belongs to other languages, and may be meant as it is."""
+        if self._refers(text):
+            self._refuse(line, f"{at}: the name '{text[:60]}'")
+        else:
+            self._look_for_bare(text, line, at, meant=False)
+
+    def fixed(self, text: str, line: int, at: str) -> bool:
+        """Whether a text that must be known before a run is no reference. Otherwise that is noted."""
+        if "${" in text or text.startswith("$"):
+            self._refuse(line, f"{at}: '{text[:60]}'")
+            return False
+        return True
+
+    def _refers(self, text: str) -> bool:
+        step = STEP.fullmatch(text.strip())
+        return "${" in text or (step is not None and step[1] in self._steps)
+
+    def _refuse(self, line: int, what: str) -> None:
+        message = f"{what} holds a reference, and nothing is put in its place there."
+        self.shape.wrong(line, message, "Write out what it stands for.", "BAD_REFERENCE")
+
+    def _is_known(self, name: str) -> bool:
+        return name in self._steps or name in self._args
 
     # --- what a reference leads to ---
 
@@ -134,7 +161,7 @@ class Scope:
             fix = "A step can only use what came before it."
             wrong(line, f"{what} is circular: the step refers to itself.", fix, "CIRCULAR_REFERENCE")
         elif id not in self._steps:
-            fix = f"{meant(id, self._steps)} {_ESCAPE}"
+            fix = f"{self.shape.meant(id, self._steps)} {_ESCAPE}"
             wrong(line, f"{what} refers to a step that is not there.", fix, "UNKNOWN_REFERENCE")
         elif self._is_later(id):
             fix = f"Put the step '{id}' before this one."
@@ -146,7 +173,8 @@ class Scope:
     def _check_path(self, id: str, first: str, rest: list[str], line: int, at: str) -> None:
         shape, namespace = self.shape, self._steps[id].namespace
         if first not in RESULT_FIELDS:
-            shape.wrong(line, f"{at}: a step has no '{first}'.", meant(first, RESULT_FIELDS), "UNKNOWN_REFERENCE")
+            fix = shape.meant(first, RESULT_FIELDS)
+            shape.wrong(line, f"{at}: a step has no '{first}'.", fix, "UNKNOWN_REFERENCE")
         elif rest and first != "json":
             fix = f"Write ${id}.{first}, or ${id}.json and the path."
             shape.wrong(line, f"{at}: nothing lies below '${id}.{first}'.", fix, "UNKNOWN_REFERENCE")
@@ -161,7 +189,8 @@ class Scope:
     def arg(self, name: str, line: int, at: str) -> ArgRef:
         self._used.add(name)
         if name not in self._args:
-            fix = f"Write ${{{name}.stdout}}." if name in self._steps else f"{meant(name, self._args)} {_ESCAPE}"
+            is_step = name in self._steps
+            fix = f"Write ${{{name}.stdout}}." if is_step else f"{self.shape.meant(name, self._args)} {_ESCAPE}"
             self.shape.wrong(
                 line, f"{at}: '${{{name}}}' refers to an argument that is not declared.", fix, "UNKNOWN_ARG"
             )
@@ -197,6 +226,7 @@ class Scope:
     def _pieces(self, text: str, line: int, at: str) -> Iterator[Any]:
         plain, begin = "", 0
         for mark in _MARK.finditer(text):
+            self._look_for_secret(text[begin : mark.start()], line, at)
             plain += text[begin : mark.start()]
             begin = mark.end()
             if mark[0] == "$$":
@@ -213,6 +243,7 @@ class Scope:
             found = self._handle(secret[1], line, at) if secret else self.braced(mark[0][2:-1], line, at)
             if found is not None:
                 yield found
+        self._look_for_secret(text[begin:], line, at)
         plain += text[begin:]
         if plain:
             yield plain
@@ -229,14 +260,20 @@ class Scope:
             return part.name in self._args and self._args[part.name].secret
         return isinstance(part, _Handle)
 
-    def _look_for_bare(self, text: str, line: int, at: str) -> None:
-        """`$name` is a text. Where it is all there is and something is called so, a reference was meant."""
+    def _look_for_secret(self, text: str, line: int, at: str) -> None:
+        """`secret:HANDLE` is a secret by itself. With words around it, it would be sent as it is written."""
+        if _LOOSE.search(text):
+            fix = "Write it in braces, as in Bearer ${secret:env:NAME}."
+            self.shape.wrong(line, f"{at}: within a text, 'secret:' and a handle are no secret.", fix, "BAD_SECRET")
+
+    def _look_for_bare(self, text: str, line: int, at: str, *, meant: bool = True) -> None:
+        """`$name` is a text. Where it is all there is and something is called so, a reference was `meant`."""
         for found in _BARE.finditer(text):
             name = found[1]
-            if name not in self._steps and name not in self._args:
+            if not self._is_known(name):
                 continue
             fix = f"Write ${{{name}}}." if name in self._args else f"Write ${{{name}.stdout}}."
-            if found[0] == text.strip():
+            if meant and found[0] == text.strip():
                 self.shape.wrong(line, f"{at}: '{found[0]}' is no reference.", fix, "BAD_REFERENCE")
             else:
                 self.shape.odd(line, f"{at}: '{found[0]}' stays as it is.", f"{fix} {_ESCAPE}", "NOT_REPLACED")

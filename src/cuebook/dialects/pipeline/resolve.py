@@ -6,6 +6,7 @@ What cannot be resolved is the failure of the step that asks: `EffectFailed`, wi
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from cuebook.kernel.context import Text
 from cuebook.kernel.effects import EffectFailed, Failed
 
 _MISSING = object()
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_WHOLE = re.compile(r"[-+]?[0-9]{1,1000}")
 
 
 class Scope:
@@ -49,8 +52,22 @@ class Scope:
         return self.text(words)
 
     def text(self, words: Words) -> str:
-        parts = (part if isinstance(part, str) else written(self._found(part, words.line)) for part in words.parts)
-        return "".join(parts)
+        """Where there is nothing to put into a text, that fails: the word null would be taken for a value."""
+        return "".join(part if isinstance(part, str) else self.written(part, words.line) for part in words.parts)
+
+    def written(self, ref: Ref, line: int) -> str:
+        """What a reference leads to, as it stands in a text."""
+        value = self._found(ref, line)
+        if value is None:
+            raise _nothing(ref, line)
+        return written(value)
+
+    def handed(self, words: Words) -> str:
+        """What a program or a server is handed to read. A null that a step gave as JSON is handed on as JSON."""
+        ref = words.parts[0] if len(words.parts) == 1 else ""
+        if isinstance(ref, StepRef) and ref.path[0] == "json":
+            return written(self._found(ref, words.line))
+        return self.text(words)
 
     def field(self, value: Any) -> Any:
         """A value of an action, with everything in it resolved. Secrets have been taken out of it."""
@@ -95,7 +112,7 @@ class Scope:
         if isinstance(ref, ArgRef):
             value = self.args.get(ref.name)
             if value is None and not asked and ref.name not in self.args:
-                raise _unresolved("missing_argument", f"the argument '{ref.name}' has no value", line, "Give it one.")
+                raise _nothing(ref, line)
             return value
         result = self.results.get(ref.step, Result(facts=Facts(skipped=True)))
         field, rest = ref.path[0], ref.path[1:]
@@ -144,6 +161,14 @@ def _within(value: Any, path: tuple[str | int, ...]) -> Any:
     return value
 
 
+def _nothing(ref: Ref, line: int) -> EffectFailed:
+    if isinstance(ref, ArgRef):
+        fix = f"Give it one, or give the step a condition, as in `${{{ref.name}}} != null`."
+        return _unresolved("missing_argument", f"the argument '{ref.name}' has no value", line, fix)
+    fix = f"Give the step a condition, as in `{_shown(ref)} != null`."
+    return _unresolved("missing_value", f"{_shown(ref)} is null, which no text can hold", line, fix)
+
+
 def _unresolved(code: str, message: str, line: int, fix: str) -> EffectFailed:
     where = f"line {line}: " if line else ""
     return EffectFailed(Failed(code, f"{where}{message}.", fix))
@@ -161,7 +186,7 @@ def _truth(value: Any) -> bool:
     return value not in (None, False, "", 0) if not isinstance(value, list | dict) else True
 
 
-def _ordered(compare: Callable[[float, float], bool]) -> Callable[[Any, Any], bool]:
+def _ordered(compare: Callable[[int | float, int | float], bool]) -> Callable[[Any, Any], bool]:
     def compared(left: Any, right: Any) -> bool:
         one, other = _number(left), _number(right)
         return one is not None and other is not None and compare(one, other)
@@ -169,17 +194,16 @@ def _ordered(compare: Callable[[float, float], bool]) -> Callable[[Any, Any], bo
     return compared
 
 
-def _number(value: Any) -> float | None:
-    """Of a number, or of a text that is one."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+def _number(value: Any) -> int | float | None:
+    """Of a number, or of a text that is one. A whole number stays exact."""
+    if isinstance(value, str):
+        text = value.strip()
+        if not _NUMBER.fullmatch(text):
+            return None
+        value = int(text) if _WHOLE.fullmatch(text) else float(text)
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if isinstance(value, str) and "_" in value:  # which Python would take for a number
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return None if math.isnan(number) else number
+    return value if isinstance(value, int) or math.isfinite(value) else None
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {

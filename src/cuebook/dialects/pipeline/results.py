@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 
+from cuebook.dialects.given import DEEPEST, is_deep
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import Failed
 
 NOTHING = Text("")
+_TOO_DEEP = f"it is nested more than {DEEPEST} deep"
 
 ENDING = frozenset({"cancelled", "denied", "expired", "in_doubt"})
 """Failures that a person decided on: they end the run, whatever the step says about errors."""
@@ -21,6 +23,10 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     is_text: bool = False
     """Whether its output was declared to be text, and is never read as JSON."""
     truncated: bool = False
+    replaced: bool = False
+    """Whether bytes of its output that are no text were replaced."""
+    acted: bool = False
+    """Whether a model has called a tool in it that does not only read."""
     approved: bool = False
     skipped: bool = False
     error: str = ""
@@ -68,6 +74,8 @@ class Result:
                 raise ValueError("its output is declared to be text")
             if self.facts.truncated:
                 raise ValueError("its output was cut at the limit")
+            if self.facts.replaced:
+                raise ValueError("its output is not UTF-8")
             self._json = parsed(str(self.text))
         return self._json
 
@@ -84,9 +92,15 @@ def parsed(text: str) -> Any:
     if not text.strip():
         raise ValueError("it is empty")
     try:
-        return msgspec.json.decode(text.strip().encode())
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ValueError(str(error) or "it is nested too deeply") from None
+        value = msgspec.json.decode(text.strip().encode())
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise ValueError(str(error)) from None
+    # Few brackets cannot nest deeply, and a large text need not be walked through.
+    if text.count("[") + text.count("{") > DEEPEST and is_deep(value):
+        raise ValueError(_TOO_DEEP)
+    return value
 
 
 def encoded(value: Any) -> str:

@@ -12,7 +12,6 @@ from cuebook.dialects.pipeline.model import Condition, Constant, Http, JsonPath,
 from cuebook.dialects.pipeline.references import Scope
 from cuebook.dialects.shape import Shape
 from cuebook.dialects.values import Value
-from cuebook.dialects.wording import meant
 
 OF_THE_FORMAT = (
     "id", "name", "command", "stdin", "condition", "approval", "output", "llm", "postcondition", "rollback_hint",
@@ -102,7 +101,7 @@ def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) 
     if "env" in fields:
         read["env"] = _env(scope, fields["env"], f"{at}.env")
     if "cwd" in fields:
-        read["cwd"] = _folder(shape, fields["cwd"], f"{at}.cwd")
+        read["cwd"] = _folder(scope, fields["cwd"], f"{at}.cwd")
     if "effect" in fields:
         read["effect"] = shape.choice(fields["effect"], f"{at}.effect", ("write", "read"))
     return read
@@ -129,9 +128,8 @@ def _check_stdin(shape: Shape, made: Step, fields: Mapping[str, Value], at: str)
     line = fields["stdin"].line
     if made.action.body is not None or made.action.has_json:
         shape.wrong(line, f"{at} has two bodies: stdin and one in `with`.", "Take one of them out.", commands.CODE)
-    elif made.action.method == "GET":
-        fix = "Write the method, as in `http POST URL`."
-        shape.wrong(line, f"{at}.stdin is the body of a request, and GET sends none.", fix, commands.CODE)
+    elif made.action.method in commands.WITHOUT_BODY:
+        commands.no_body(shape, line, f"{at}.stdin", made.action.method)
 
 
 def _check_evidence(shape: Shape, made: Step, at: str) -> None:
@@ -188,16 +186,19 @@ def _env(scope: Scope, value: Value, at: str) -> dict[str, Words | Secret]:
             scope.shape.wrong(line, f"{at}: '{name[:60]}' cannot be the name of a variable.", fix)
         plain = one.kind in ("int", "float", "bool")
         text = one.text if plain else scope.shape.text(one, f"{at}.{name}", empty=True)
+        if "\0" in text:
+            fix = "Take it out: no variable can hold one."
+            scope.shape.wrong(one.line, f"{at}.{name} holds the character NUL.", fix)
         found[name] = scope.words_or_secret(text, one.line, f"{at}.{name}")
     return found
 
 
-def _folder(shape: Shape, value: Value, at: str) -> str:
+def _folder(scope: Scope, value: Value, at: str) -> str:
     """A folder below the workspace. Whether it leads out by a link is seen when the step runs."""
-    folder = trimmed(shape, value, at)
+    folder = trimmed(scope.shape, value, at)
     flaw = folder_flaw(folder)
-    if flaw:
-        shape.wrong(value.line, f"{at} {flaw}.", "Write a path below the workspace.", "BAD_FOLDER")
+    if scope.fixed(folder, value.line, at) and flaw:
+        scope.shape.wrong(value.line, f"{at} {flaw}.", "Write a path below the workspace.", "BAD_FOLDER")
     return folder
 
 
@@ -241,35 +242,40 @@ def _llm(scope: Scope, value: Value, output: Output | None, at: str) -> Llm | No
             numbers |= {name: number} if number is not None else {}
     if numbers.get("max_repairs", 0) > MOST_REPAIRS:
         shape.wrong(fields["max_repairs"].line, f"{where}.max_repairs is above {MOST_REPAIRS}.", "Lower it.")
-    tools = _tools(shape, fields["tools"], f"{where}.tools") if "tools" in fields else ()
+    tools = _tools(scope, fields["tools"], f"{where}.tools") if "tools" in fields else ()
     if bool(tools) != bool(numbers.get("max_tool_calls", 0)):
         fix = "Name tools and how often they may be called, or neither."
         shape.odd(inside.line, f"{where}: no tool can be called.", fix, "NO_TOOL_CALLS")
     prompt = scope.words(trimmed(shape, fields["prompt"], f"{where}.prompt"), fields["prompt"].line, f"{where}.prompt")
-    return Llm(trimmed(shape, fields["model"], f"{where}.model"), prompt, tools, **numbers)
+    model = trimmed(shape, fields["model"], f"{where}.model")
+    scope.fixed(model, fields["model"].line, f"{where}.model")
+    return Llm(model, prompt, tools, **numbers)
 
 
-def _tools(shape: Shape, value: Value, at: str) -> tuple[str, ...]:
+def _tools(scope: Scope, value: Value, at: str) -> tuple[str, ...]:
+    shape = scope.shape
     fields = shape.closed(value, at, ("allow",))
     if "allow" not in fields:
         return ()
     found: dict[str, None] = {}
     for one, text in zip(fields["allow"].items, shape.texts(fields["allow"], f"{at}.allow"), strict=False):
         for tool in _GROUPS.get(text.strip(), (text.strip(),)):
-            found[_tool(shape, tool, one.line, at)] = None
+            found[_tool(scope, tool, one.line, at)] = None
     return tuple(found)
 
 
-def _tool(shape: Shape, written: str, line: int, at: str) -> str:
+def _tool(scope: Scope, written: str, line: int, at: str) -> str:
     """A tool as it is called here."""
-    name = TOOLS.get(written.lower())
+    shape, name = scope.shape, TOOLS.get(written.lower())
     if name is not None:
         return name
+    if not scope.fixed(written, line, at):
+        return written
     if "*" in written:
         fix = "Name the tools one by one."
         shape.wrong(line, f"{at}: '{written[:60]}' would allow more than it says.", fix, "UNKNOWN_TOOL")
     elif not all(commands.tool_name(written).partition(".")[::2]):
-        fix = f"{meant(written, TOOLS.values())} A tool of a server is written SERVER.TOOL."
+        fix = f"{shape.meant(written, TOOLS.values())} A tool of a server is written SERVER.TOOL."
         shape.wrong(line, f"{at}: there is no tool '{written[:60]}'.", fix, "UNKNOWN_TOOL")
     return commands.tool_name(written)
 

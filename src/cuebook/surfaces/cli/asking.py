@@ -24,7 +24,6 @@ from cuebook.surfaces.cli.keyboard import Keyboard
 from cuebook.surfaces.cli.live import ASKED
 from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.plain import harmless, has_keys
-from cuebook.surfaces.cli.summaries import doubt_lines
 
 Decision = Literal["approve", "deny", "repeat", "stop"]
 
@@ -139,7 +138,7 @@ class Asker:
 
     async def _in_doubt(self, wait: WaitRow) -> None:
         self._say(wait.prompt, "yellow")
-        for line in doubt_lines(wait.details):
+        for line in wording.preview_lines(wait.details.get("preview", {})):
             self._say(line)
         self._say(f"If it did happen, `cuebook decide {wait.id} done --outcome JSON` says what came of it.")
         await self._decide(wait, ("repeat", "stop"))

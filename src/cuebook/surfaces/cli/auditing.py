@@ -207,7 +207,9 @@ def _decision_lines(decision: Decision) -> Iterator[tuple[str, str]]:
 
 def _act_lines(act: Act) -> Iterator[tuple[str, str]]:
     again = f" (attempt {act.attempt})" if act.attempt > 1 else ""
-    yield "did", f"{action_words(act)}{again}{' (taken back by a retry)' if act.voided else ''}"
+    # What failed without an intent on record was refused before it began, or only read.
+    name = "wanted" if act.began is None and "failed" in act.outcome else "did"
+    yield name, f"{action_words(act)}{again}{' (taken back by a retry)' if act.voided else ''}"
     uses = act.action.get("secrets", ())
     yield "secrets", ", ".join(f"{one['at']} from {one['handle']}" for one in uses)
     ruling = act.ruling
@@ -240,8 +242,21 @@ def action_words(act: Act) -> str:
             return f"read {action.get('subject', '')}".rstrip()
         case "AskHuman":
             return "ask a person"
-        case _:
-            return f"{act.kind} {action.get('subject', '')}".rstrip()
+        case kind:
+            return f"{_VERBS.get(kind, kind)} {action.get('subject', '')}".rstrip()
+
+
+_VERBS = {
+    "RunCommand": "run",
+    "SendHttp": "send a request:",
+    "CallTool": "call",
+    "Browse": "in the browser:",
+    "CallNode": "on the node",
+    "RunPlaybook": "run the playbook",
+    "RunPython": "call the function",
+    "Send": "send a message to",
+}
+"""For effects of which the journal keeps only what the author can see."""
 
 
 def outcome_words(outcome: Mapping[str, Any]) -> str:

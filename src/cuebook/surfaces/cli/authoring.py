@@ -22,7 +22,7 @@ from cuebook.dialects.markdown.sections import outline
 from cuebook.dialects.markdown.tools import tool_name
 from cuebook.dialects.pipeline import PIPELINE
 from cuebook.dialects.pipeline import check as pipeline_check
-from cuebook.dialects.registry import InvalidPlaybook, Problem
+from cuebook.dialects.registry import UNKNOWN, InvalidPlaybook, Problem
 from cuebook.kernel.errors import BadInput, told
 from cuebook.surfaces.cli import completion, live, options, pipelines, workflows
 from cuebook.surfaces.cli.foreseeing import condition_words
@@ -213,8 +213,13 @@ def _is_playbook(file: Path) -> bool:
 
 def checked(text: str, name: str) -> list[Finding]:
     if PIPELINE.recognises(text, name):
-        return pipeline_check.check(text, name)
-    return workflows.findings(text, name) if workflows.is_workflow(text, name) else check(text, name)
+        return pipelines.findings(text, name)
+    if not workflows.is_workflow(text, name):
+        return check(text, name)
+    found = workflows.findings(text, name)
+    if GRAPH.recognises(text, name) or any(one.code == "PARSE" for one in found):
+        return found
+    return [Finding(UNKNOWN.code, "error", f"T{UNKNOWN.message[1:]}", 1, fix=UNKNOWN.fix)]
 
 
 def _beginning(file: Path) -> str:
@@ -275,7 +280,7 @@ def _report(found: dict[str, list[Finding]], decisive: set[str]) -> dict[str, An
 
 def _sarif(found: dict[str, list[Finding]]) -> dict[str, Any]:
     """One log with one run: readers of SARIF refuse several runs of the same tool."""
-    codes = {**CODES, **pipeline_check.CODES, **workflows.CODES}
+    codes = {**CODES, **pipeline_check.CODES, **workflows.CODES, UNKNOWN.code: ("error", "The file is no playbook.")}
     logs = [log_of(findings, _uri(path), codes) for path, findings in found.items()]
     runs = [log["runs"][0] for log in logs]
     rules = {rule["id"]: rule for run in runs for rule in run["tool"]["driver"]["rules"]}

@@ -20,6 +20,7 @@ from cuebook.surfaces.wiring import Wiring
 
 RUN = click.Argument(["run"], shell_complete=completion.runs())
 
+_WRITTEN = "Write an object in quotes; `cuebook inbox RUN` shows what it holds."
 CHANGES: list[click.Parameter] = [options.SET, *options.ANSWERS, *options.SETTINGS, options.BREAK]
 
 
@@ -105,7 +106,8 @@ def decide_command(given: Given) -> int:
     what runs, and a change asks again.
 
     An effect is in doubt if the process ended while it was under way: nobody knows whether it happened. 'repeat' does
-    it again, 'stop' fails the run, and 'done' goes on with the outcome you give.
+    it again, 'stop' fails the run, and 'done' goes on with the outcome you give: '{"exit_code": 0, "stdout": "..."}' of a
+    command, '{"status": 200, "body": "..."}' of a request, '{"value": ...}' of a tool. `cuebook inbox WAIT` says which.
     """
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
@@ -147,6 +149,7 @@ def cancel_command(given: Given) -> int:
     [
         click.Argument(["run"], shell_complete=completion.runs("failed", "cancelled", "expired")),
         click.Option(["--whole-step"], is_flag=True, help="From the beginning of the step that failed."),
+        options.AS_USER,
         options.STORE,
         *options.LIVE,
     ],
@@ -155,9 +158,10 @@ def retry_command(given: Given) -> int:
     """Go on with a failed, cancelled or expired run where it stopped."""
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
-        row = await service.get(given["run"])
+        who = await session.acting(service, given)
+        row = await service.get(given["run"], who)
         await check_model(wiring, row, {})
-        return await service.retry(row.id, whole_step=given["whole_step"])
+        return await service.retry(row.id, whole_step=given["whole_step"], who=who)
 
     return session.in_foreground(given, act)
 
@@ -200,7 +204,7 @@ def _outcome(given: str | None) -> dict[str, Any] | None:
     try:
         outcome = json.loads(given)
     except ValueError as error:
-        raise BadInput(f"--outcome: this is not JSON ({error}).", fix="Write it as in '{\"value\": 1}'.") from None
+        raise BadInput(f"--outcome: this is not JSON ({error}).", fix=_WRITTEN) from None
     if not isinstance(outcome, dict):
-        raise BadInput("--outcome: this is no JSON object.", fix="Write it as in '{\"value\": 1}'.")
+        raise BadInput("--outcome: this is no JSON object.", fix=_WRITTEN)
     return outcome

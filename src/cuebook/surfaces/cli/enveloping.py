@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import click
 
-from cuebook.envelope import Envelope, refused
+from cuebook.envelope import Envelope, refused, strict_form
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.run import RunRow
 from cuebook.requests import InvalidRequest, Run, read
@@ -33,9 +32,10 @@ ENVELOPE: list[click.Parameter] = [
 
 _EXIT_CODES = {"ok": 0, "needs_approval": 3, "cancelled": 5}
 _EXIT_CODES_OF_ERRORS = {
-    **dict.fromkeys(("invalid_request", "not_found", "conflict", "invalid_state"), 2),
-    **dict.fromkeys(("forbidden", "not_allowed"), 5),
+    **dict.fromkeys(("invalid_request", "not_found", "conflict", "invalid_state", "rate_limited"), 2),
+    "not_allowed": 5,
 }
+"""Of requests that came to nothing. A run has its own codes, and some of them are called the same."""
 
 Ask = Callable[[Runtime, Service], Awaitable[Envelope]]
 
@@ -69,7 +69,7 @@ def runtime_command(given: Given) -> int:
 
     async def ask(runtime: Runtime, service: Service) -> Envelope:
         who = await session.acting(service, given)
-        return await runtime.handle(text, who, strict=given["strict_envelope"])
+        return await runtime.handle(text, who)
 
     return _answered(given, session.wiring_of(given), ask, create=isinstance(asked, Run))
 
@@ -78,8 +78,7 @@ def started(given: Given, wiring: Wiring, start: Callable[[Service], Awaitable[R
     """Starts a run and prints its envelope."""
 
     async def ask(runtime: Runtime, service: Service) -> Envelope:
-        row = await start(service)
-        return await runtime.handle({"action": "status", "runId": row.id}, strict=given["strict_envelope"])
+        return await runtime.go_on((await start(service)).id)
 
     return _answered(given, wiring, ask, create=True)
 
@@ -91,7 +90,7 @@ def wanted(args: list[str]) -> bool:
 
 def told(error: CuebookError, *, strict: bool) -> int:
     """Prints why nothing was started; gives the exit code."""
-    sys.stdout.write(live.json_line(refused(error, strict=strict)))
+    _print(refused(error), strict=strict)
     return error.exit_code
 
 
@@ -113,8 +112,8 @@ async def _said(runtime: Runtime, service: Service, ask: Ask, *, strict: bool) -
     try:
         envelope = await ask(runtime, service)
     except CuebookError as error:
-        envelope = refused(error, strict=strict)
-    sys.stdout.write(live.json_line(envelope))
+        envelope = refused(error)
+    _print(envelope, strict=strict)
     sys.stdout.flush()
     under_way = await runtime.under_way()
     if not under_way:
@@ -124,8 +123,14 @@ async def _said(runtime: Runtime, service: Service, ask: Ask, *, strict: bool) -
     return max([wording.exit_code(await service.store.run(run)) for run in under_way])
 
 
-def _exit_code(envelope: dict[str, Any]) -> int:
+def _print(envelope: Envelope, *, strict: bool) -> None:
+    sys.stdout.write(live.json_line(strict_form(envelope) if strict else envelope))
+
+
+def _exit_code(envelope: Envelope) -> int:
     if envelope.get("requiresApproval", {}).get("kind") == "budget":
         return 4
     code = envelope.get("error", {}).get("code", "")
-    return _EXIT_CODES.get(envelope["status"], _EXIT_CODES_OF_ERRORS.get(code, 1))
+    if "steps" in envelope:  # it tells of a run
+        return _EXIT_CODES.get(envelope["status"], 5 if code == "forbidden" else 1)
+    return _EXIT_CODES_OF_ERRORS.get(code, 1)

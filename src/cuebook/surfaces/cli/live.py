@@ -88,6 +88,10 @@ class Plain:
 
     def begin(self, title: str, row: RunRow, steps: Sequence[StepRow], plan: Sequence[PlannedStep] = ()) -> None:
         self._say(f"{title} (run {row.id}{f', {row.model}' if row.model else ''})")
+        for step in steps:
+            if step.started and not step.finished:
+                title = f": {step.title}" if step.title not in ("", step.label) else ""
+                self._say(f"step {step.label}{title} (goes on)")
 
     def see(self, event: Seen) -> None:
         if not isinstance(event, Entry):
@@ -273,15 +277,16 @@ def _of_models(row: RunRow) -> list[tuple[str, str]]:
 def summary(view: RunView) -> list[tuple[str, str]]:
     """The closing lines: name and words."""
     row = view.run
-    lines = [("status", wording.status_of(row))]
+    lines = [("status", wording.status_of(row, waits=view.waits))]
     if row.error is not None:
-        where = f" (step {row.step})" if row.step and row.status == "failed" else ""
+        told = not row.step or row.status != "failed" or str(row.error).startswith(f"Step {row.step} ")
+        where = "" if told else f" (step {row.step})"
         lines.append(("why", f"{row.error}{where}"))
     for wait in view.waits:
         lines.append((wait.kind.replace("_", " "), wait.prompt))
         if wait.kind == "question" and (choices := wording.choices_of(wait)):
             lines.append(("answers", choices))
-        if wait.expires is not None and wait.kind in ASKED:
+        if wait.expires is not None and wait.kind in (*ASKED, "timer"):
             lines.append(("until", wording.moment(wait.expires)))
     lines += [
         ("steps", f"{row.totals.steps_done} of {max(row.totals.steps, len(view.steps))}"),
@@ -289,6 +294,7 @@ def summary(view: RunView) -> list[tuple[str, str]]:
         *(_of_models(row) if row.model or row.totals.calls else []),
         ("time", wording.duration(row.totals.seconds)),
         ("run", row.id),
+        *wording.besides(row, view.waits),
         ("next" if row.status != "completed" else "again", wording.what_next(row, view.waits)),
     ]
     return lines

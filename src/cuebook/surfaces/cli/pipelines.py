@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from cuebook.dialects.pipeline import PIPELINE
+import msgspec
+
+from cuebook.beginnings import requirement
+from cuebook.config import config_folder
+from cuebook.dialects.findings import Finding
+from cuebook.dialects.pipeline import PIPELINE, check
 from cuebook.dialects.pipeline.draw import doing
 from cuebook.dialects.pipeline.model import Llm, Mcp, Pipeline, Secret, Step
+from cuebook.gate.policy import load_policy
 from cuebook.surfaces.cli.wording import short
 from cuebook.surfaces.cli.workflows import input_words
 
@@ -15,6 +23,19 @@ from cuebook.surfaces.cli.workflows import input_words
 def pipeline_of(text: str, name: str) -> Pipeline | None:
     """None for a text that is none."""
     return PIPELINE.parse(text, name) if PIPELINE.recognises(text, name) else None
+
+
+def findings(text: str, name: str) -> list[Finding]:
+    """What is wrong or odd in it, also by the policy that holds in this folder."""
+    found = check.check(text, name)
+    if not any(one.code == check.UNVERIFIED for one in found):
+        return found
+    required = requirement(load_policy(config_folder(os.environ), Path.cwd(), lambda path, digest: False))
+    return [_refused(one, required) if required and one.code == check.UNVERIFIED else one for one in found]
+
+
+def _refused(one: Finding, required: str) -> Finding:
+    return msgspec.structs.replace(one, severity="error", message=f"{one.message} {required}")
 
 
 def summary_of(pipeline: Pipeline) -> dict[str, Any]:

@@ -5,31 +5,25 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 import msgspec
 
-from cuebook.beginnings import check_postconditions, options_of
+from cuebook.beginnings import options_of
 from cuebook.dialects import registry
 from cuebook.dialects.pipeline.foreseeing import Foreseen, foresee
-from cuebook.dialects.pipeline.model import Llm, Pipeline
-from cuebook.dialects.registry import InvalidPlaybook
-from cuebook.gate.policy import Decision, strictest
-from cuebook.kernel.effects import AskModel, CallTool, RunCommand, SecretUse, SendHttp
-from cuebook.kernel.errors import BadInput, CuebookError
-from cuebook.kernel.ports import Action, Admitted, Case, Needed
-from cuebook.kernel.run import RunRow, Settings
-from cuebook.service import Principal, Service
+from cuebook.dialects.pipeline.model import Pipeline
+from cuebook.kernel.effects import AskModel, CallTool, RunCommand, SendHttp
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.run import Settings
 from cuebook.surfaces.cli import live, options, session, wording
 from cuebook.surfaces.cli.inputs import gathered
 from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.plain import say
 from cuebook.surfaces.cli.playbooks import FILE, INPUTS, Playbook, PlaybookCommand
-from cuebook.surfaces.cli.rehearsing import Shown
-from cuebook.surfaces.cli.touching import Decide, Touched, deciding, reached
+from cuebook.surfaces.cli.predicting import Predicted, Predicting
 from cuebook.surfaces.wiring import Wiring
 
 HELP = """Say what each step of a pipeline would do, and what the policy would say to it.
@@ -39,30 +33,11 @@ outputs of earlier steps do. Told are the steps as they would be performed, whet
 and by which rules, the secrets and hosts that are needed, and which steps change something without saying how to tell
 that it worked (postcondition) or how to undo it (rollback_hint). Nothing is run, and no secret is read.
 
-The exit code is 0 where a person would be asked, and 1 where a step would be denied.
+The exit code is 0 where a person would be asked, and 1 where a step would be denied or is bound to fail: an argument does
+not fit, or a secret or tool is not there.
 """
 
 _WORDS = {"allow": "allowed", "ask": "asked about", "deny": "denied", "unknown": "not known yet"}
-
-_ASKS = ("the step asks for approval",)
-
-
-class Predicted(msgspec.Struct, frozen=True):
-    """What the gate would say to a step, as far as it is known."""
-
-    foreseen: Foreseen
-    decision: str
-    """`allow`, `ask`, `deny`, or `unknown` where only the run can tell."""
-    rules: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    """What is in its way, and what is asked besides."""
-    tools: tuple[tuple[str, str], ...] = ()
-    """The tools that a model may call, each with what the policy says to it."""
-
-    @property
-    def secrets(self) -> tuple[SecretUse, ...]:
-        return getattr(self.foreseen.effect, "secrets", ())
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -72,10 +47,16 @@ class Plan(msgspec.Struct, frozen=True):
     notes: list[str]
     refused: str
     """Why a run would not even begin; empty where it would."""
+    unfit: bool = False
+    """Whether an argument that is given does not fit."""
 
     @property
     def denied(self) -> bool:
         return bool(self.refused) or any(one.decision == "deny" for one in self.steps)
+
+    @property
+    def fails(self) -> bool:
+        return self.unfit or any(one.fails for one in self.steps)
 
 
 def plan(given: Given, playbook: Playbook) -> int:
@@ -89,7 +70,7 @@ def plan(given: Given, playbook: Playbook) -> int:
         sys.stdout.write(live.json_line(as_object(planned)))
     else:
         say("\n".join(lines_of(planned)))
-    return 1 if planned.denied else 0
+    return 1 if planned.denied or planned.fails else 0
 
 
 # --- predicting -----------------------------------------------------------------------------------------
@@ -98,13 +79,16 @@ def plan(given: Given, playbook: Playbook) -> int:
 async def planned_by(given: Given, playbook: Playbook, wiring: Wiring, chosen: Mapping[str, Any]) -> Plan:
     pipeline: Pipeline = playbook.document
     notes: list[str] = []
-    args = known_args(playbook, gathered(given, pipeline, playbook.dialect), notes)
+    wanted = gathered(given, pipeline, playbook.dialect)
+    args = known_args(playbook, wanted, notes)
     chosen = options_of(playbook.dialect, pipeline, playbook.path, Settings(options=dict(chosen)))
     async with session.opened(wiring, empty=True) as service:
         masked = service.engine.redactor.value
-        predicting = await _Predicting.made(service, wiring, playbook)
+        predicting = await Predicting.made(service, wiring, playbook)
         steps = [await predicting.predicted(one) for one in foresee(pipeline, masked(dict(args)), chosen)]
-        return Plan(pipeline, masked(dict(args)), steps, notes, predicting.refused)
+        return Plan(
+            pipeline, masked(dict(args)), steps, notes, predicting.refused, any(name not in args for name in wanted)
+        )
 
 
 def known_args(playbook: Playbook, given: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
@@ -124,113 +108,6 @@ def known_args(playbook: Playbook, given: Mapping[str, Any], notes: list[str]) -
     return kept
 
 
-class _Predicting:
-    def __init__(self, service: Service, wiring: Wiring, case: Case, decide: Decide, refused: str) -> None:
-        self._service = service
-        self._wiring = wiring
-        self._case = case
-        self._decide = decide
-        self.refused = refused
-
-    @classmethod
-    async def made(cls, service: Service, wiring: Wiring, playbook: Playbook) -> _Predicting:
-        policy, own = await service.policy(), playbook.document.policy
-        if own is not None:
-            policy = policy.with_playbook(own, playbook.name)
-        who, dialect = Principal(), playbook.dialect
-        now = service.engine.clock()
-        row = RunRow(
-            id="plan",
-            tenant=who.tenant,
-            owner=who.name,
-            dialect=dialect.name,
-            interpreter=dialect.interpreter,
-            playbook="",
-            name=playbook.name,
-            created=now,
-            updated=now,
-        )
-        settings = Settings(model=wiring.model, workspace=wiring.reaching.workspace, folder=playbook.folder)
-        refused = ""
-        try:
-            check_postconditions(dialect, playbook.document, playbook.path, policy)
-        except InvalidPlaybook as error:
-            refused = str(error)
-        decide = deciding(policy, await service.overrides(), now)
-        return cls(service, wiring, Case(row, settings, policy.snapshot()), decide, refused)
-
-    async def predicted(self, foreseen: Foreseen) -> Predicted:
-        match foreseen.effect:
-            case RunCommand() as effect:
-                return await self._examined(foreseen, effect, ())
-            case SendHttp(url=url) as effect:
-                host = urlsplit(url).hostname
-                return await self._examined(foreseen, effect, (host,) if host else ())
-            case CallTool() as effect:
-                return await self._by_policy(foreseen, effect)
-            case AskModel() as effect:
-                return await self._by_policy(foreseen, effect)
-            case _:
-                return Predicted(foreseen, "unknown", notes=(foreseen.problem,))
-
-    async def _examined(self, foreseen: Foreseen, effect: RunCommand | SendHttp, hosts: tuple[str, ...]) -> Predicted:
-        gate = self._service.engine.gate
-        assert gate is not None
-        try:
-            ruling = await gate.examine(effect, self._case)
-        except CuebookError as error:
-            return Predicted(foreseen, "unknown", hosts=hosts, notes=(str(error),))
-        match ruling:
-            case Admitted(ruling=found):
-                return Predicted(foreseen, str(found["decision"]), tuple(found["rules"]), hosts)
-            case Needed(details=details):
-                rules = dict.fromkeys((*(_ASKS if foreseen.step.approval else ()), *details.get("rules", ())))
-                return Predicted(foreseen, "ask", tuple(rules), hosts)
-            case failed if failed.code == "forbidden":
-                return Predicted(foreseen, "deny", tuple(failed.details.get("rules", ())) or (failed.message,), hosts)
-            case failed:
-                return Predicted(foreseen, "unknown", hosts=hosts, notes=(str(failed),))
-
-    async def _by_policy(self, foreseen: Foreseen, effect: CallTool | AskModel) -> Predicted:
-        """A tool server is not started to look at a plan: what it says of its tools is not known here."""
-        step = foreseen.step
-        action = step.action
-        allowed = [CallTool(name) for name in action.tools] if isinstance(action, Llm) else []
-        found = await reached([Shown(0, step.id, step.name, {}, effect)], self._wiring, self._decide)
-        touched = list(found.touched)
-        touched += [self._touched(Action("secret", use.handle)) for use in getattr(effect, "secrets", ())]
-        tools: list[tuple[str, str]] = []
-        notes = [*found.problems]
-        for call in allowed:
-            one = await reached([Shown(0, step.id, step.name, {}, call)], self._wiring, self._decide)
-            tools.append((call.tool, strictest(each.decision for each in one.touched)))  # type: ignore[misc]
-            notes += one.problems
-            found.hosts.update(one.hosts)
-        decision, rules = _strictest(touched)
-        if step.approval and decision != "deny":
-            decision, rules = "ask", (*_ASKS, *(rules if decision == "ask" else ()))
-        return Predicted(foreseen, decision, rules, tuple(found.hosts), tuple(dict.fromkeys(notes)), tuple(tools))
-
-    def _touched(self, action: Action) -> Touched:
-        ruling = self._decide(action)
-        said = tuple((reason.rule, reason.where) for reason in ruling.deciding)
-        return Touched(action.domain, action.target, (), ruling.decision, said)
-
-
-def _strictest(touched: Sequence[Touched]) -> tuple[str, tuple[str, ...]]:
-    if not touched:
-        return "unknown", ()
-    decisions: list[Decision] = [one.decision for one in touched]  # type: ignore[misc]
-    decision = strictest(decisions)
-    rules = [
-        f"{rule} ({where})" if where else rule
-        for one in touched
-        if one.decision == decision
-        for rule, where in one.rules
-    ]
-    return decision, tuple(dict.fromkeys(rules))
-
-
 # --- as an object ---------------------------------------------------------------------------------------
 
 
@@ -244,6 +121,7 @@ def as_object(planned: Plan) -> dict[str, Any]:
         "allowed_domains": list(planned.pipeline.allowed_domains),
         "refused": planned.refused or None,
         "denied": planned.denied,
+        "fails": planned.fails,
         "notes": planned.notes,
     }
 
@@ -290,7 +168,7 @@ def action_object(foreseen: Foreseen) -> dict[str, Any] | None:
 def _secrets(planned: Plan) -> list[str]:
     """The handles that are needed, and the secret arguments that are not given."""
     handles = [use.handle for one in planned.steps for use in one.secrets]
-    return list(dict.fromkeys((*handles, *(f"${{{name}}}" for one in planned.steps for name in one.foreseen.missing))))
+    return list(dict.fromkeys((*handles, *(name for one in planned.steps for name in one.foreseen.open_secrets))))
 
 
 # --- in words -------------------------------------------------------------------------------------------
@@ -317,10 +195,11 @@ def lines_of(planned: Plan) -> Iterator[str]:
         ("hosts", ", ".join(hosts)),
         ("asked", ", ".join(asked)),
         ("denied", ", ".join(denied)),
+        ("fails", ", ".join(one.foreseen.step.id for one in planned.steps if one.fails)),
     ):
         yield f"{name + ':':<12}{words or 'none'}"
     if planned.refused:
-        yield f"\nA run would not begin, because the policy requires postconditions:\n{planned.refused}"
+        yield f"\nA run would not begin:\n{planned.refused}"
     yield from (f"{'note:':<12}{' '.join(words.split())}" for words in planned.notes)
 
 
@@ -333,7 +212,7 @@ def _step_lines(one: Predicted) -> Iterator[str]:
         ("if", f"{step.condition_text}{skipped}" if step.condition is not None else ""),
         ("is", f"{_WORDS[one.decision]}{_because(one)}"),
         ("secrets", ", ".join(f"{use.at} from {use.handle}" for use in one.secrets)),
-        ("not known", ", ".join((*foreseen.unknown, *(f"${{{name}}} (secret)" for name in foreseen.missing)))),
+        ("not known", ", ".join((*foreseen.unknown, *(f"{name} (secret)" for name in foreseen.open_secrets)))),
         ("tools", ", ".join(f"{tool} ({_WORDS.get(decision, decision)})" for tool, decision in one.tools)),
         ("tries", f"{step.retry.max_attempts} times at most" if step.retry is not None else ""),
         ("if it fails", step.on_error.replace("_", " the ") if step.on_error != "stop" else ""),
@@ -344,7 +223,10 @@ def _step_lines(one: Predicted) -> Iterator[str]:
 
 
 def _because(one: Predicted) -> str:
-    return f": {'; '.join(one.rules)}" if one.rules else ""
+    if not one.rules:
+        return ""
+    rules = "; ".join(one.rules)
+    return f": it may be for {rules}" if one.decision == "unknown" else f": {rules}"
 
 
 def action_words(foreseen: Foreseen) -> str:

@@ -480,7 +480,7 @@ def _trust(given: Given) -> int:
         say(f"{path} is trusted as shown (sha256 {digest}).")
         for other in others:
             how = f"cuebook policy trust {shlex.quote(str(other))}"
-            say(f"{other} counts too, and is trusted on its own: {how}")
+            say(f"{other} is there too, and counts once it is trusted by itself: {how}")
         return 0
 
     return session.with_service(given, trust)

@@ -54,31 +54,17 @@ def outcome_lines(outcome: Any) -> list[str]:
 
 
 def asked_lines(event: WaitOpened) -> list[str]:
-    """What a person is asked, with what they are shown besides, shortened."""
-    lines = [event.prompt, *doubt_lines(event.details)]
-    preview = event.details.get("preview", {}) if event.kind == "approval" else {}
-    for name, text in preview.items():
+    """What a person is asked, with what they are shown besides: shortened, save where it may have happened already."""
+    preview = event.details.get("preview", {})
+    if event.kind == "in_doubt":
+        return [event.prompt, *wording.preview_lines(preview)]
+    lines = [event.prompt]
+    for name, text in preview.items() if event.kind == "approval" else ():
         parts = str(text).rstrip("\n").split("\n")
         lines.append(f"{name}:")
         lines += [f"| {_cut(line)}" for line in parts[:_PREVIEWED]]
         lines += ["| …"] if len(parts) > _PREVIEWED else []
     return lines
-
-
-def doubt_lines(details: Mapping[str, Any]) -> list[str]:
-    """What it is that may have happened, where a person is asked whether it has; empty otherwise."""
-    effect: Mapping[str, Any] = details.get("effect", {})
-    match effect:
-        case {"is": "RunCommand", "argv": argv}:
-            lines = [f"what: run {shlex.join(argv)}"]
-        case {"is": "SendHttp", "method": method, "url": url}:
-            lines = [f"what: send {method.upper()} {url}"]
-        case {"is": "CallTool", "tool": tool}:
-            lines = [f"what: call {tool} {_plain(effect.get('arguments', {}))}"]
-        case _:
-            return []
-    hint = effect.get("preview", {}).get("to undo it", "")
-    return [*lines, f"to undo it: {_one_line(hint)}"] if hint else lines
 
 
 def note_words(name: str, data: Mapping[str, Any]) -> str:

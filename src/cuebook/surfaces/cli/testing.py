@@ -62,7 +62,10 @@ def _loaded(paths: list[Path]) -> list[CaseFile]:
     found = playbooks.find(paths)
     if not found:
         where = ", ".join(str(path.absolute()) for path in paths)
-        raise BadInput(f"There are no tests in {where}.", fix="Write NAME.test.yaml beside NAME.playbook.md.")
+        raise BadInput(
+            f"There are no tests in {where}.",
+            fix="Write NAME.test.yaml beside a playbook: NAME.playbook.md, NAME.md or NAME.yml.",
+        )
     files, wrong = [], []
     for path in found:
         try:

@@ -42,6 +42,8 @@ class Reached(msgspec.Struct, frozen=True):
     """Each host, and what it is reached for."""
     problems: list[str]
     """What is not there, and what is asked besides."""
+    missing: bool = False
+    """Whether a tool is not there."""
 
 
 def everything(rehearsal: Rehearsal) -> list[Shown]:
@@ -70,6 +72,7 @@ class _Reaching:
         self._describers = performers
         self._problems: dict[str, None] = {}
         self._hosts: dict[str, str] = {}
+        self._missing = False
 
     async def gathered(self, shown: Iterable[Shown], decide: Decide) -> Reached:
         steps: dict[Action, dict[str, None]] = {}
@@ -77,7 +80,7 @@ class _Reaching:
             for action in await self._actions(one):
                 steps.setdefault(action, {})[one.label] = None
         touched = [_touched(action, tuple(labels), decide(action)) for action, labels in steps.items()]
-        return Reached(touched, self._hosts, list(self._problems))
+        return Reached(touched, self._hosts, list(self._problems), self._missing)
 
     async def _actions(self, shown: Shown) -> Sequence[Action]:
         match shown.effect:
@@ -118,6 +121,7 @@ class _Reaching:
         tool = await self._tools.find(call.tool)
         if isinstance(tool, Failed):
             self._problem(shown, tool)
+            self._missing = True
             return (Action("tool", call.tool),)
         return (Action("tool", call.tool, tool.reads_only),)  # its arguments are stand-ins, which may not fit
 
