@@ -48,7 +48,7 @@ def test_a_workflow_of_the_guide_runs_to_its_end(bare_desk: Desk, text: str) -> 
     bare_desk.environ["CUEBOOK_LOCAL_WEIGHTS"] = str(WEIGHTS)
     bare_desk.write("shop.md", SHOP.text)
     bare_desk.write("mail.yml", text)
-    ran = bare_desk.call("run", "mail.yml", "--max-tokens", "24", "--json")
+    ran = bare_desk.call("run", "mail.yml", "--max-tokens", "60", "--json")
     assert (ran.code, ran.object["status"]) == (0, "completed"), ran.err
     assert "its model takes no tools" in ran.err
     assert "failed:" not in ran.err, "what is done again without tools has not failed"
@@ -57,5 +57,5 @@ def test_a_workflow_of_the_guide_runs_to_its_end(bare_desk: Desk, text: str) -> 
 def test_the_workflow_to_begin_with_runs_to_its_end(bare_desk: Desk) -> None:
     bare_desk.environ["CUEBOOK_LOCAL_WEIGHTS"] = str(WEIGHTS)
     assert bare_desk.call("new", "orders", "--dialect", "graph").code == 0
-    ran = bare_desk.call("run", "orders.yml", "--max-tokens", "24", "--json")
+    ran = bare_desk.call("run", "orders.yml", "--max-tokens", "60", "--json")
     assert (ran.code, ran.object["status"]) == (0, "completed"), ran.err
