@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 from keyring.backend import KeyringBackend
+from keyring.errors import PasswordSetError
 
 from tests.gate.yard import bytes_below
 from tests.office import ALLOWED, Office
@@ -114,7 +115,7 @@ class Ring(KeyringBackend):
         return KEY if (service, username) == ("cuebook", "HOUSE_KEY") else None
 
     def set_password(self, service: str, username: str, password: str) -> None:
-        raise NotImplementedError
+        raise PasswordSetError("This keyring only gives.")
 
 
 @pytest.mark.parametrize("place", ["environment", "keyring"])

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -31,6 +31,8 @@ from cuebook.surfaces.cli.rehearsing import Rehearsal, Shown
 from cuebook.surfaces.cli.texts import LocalTexts, strictest_policy
 from cuebook.surfaces.cli.touching import Decide, Reached, deciding, everything, reached
 from cuebook.surfaces.wiring import Wiring
+
+T = TypeVar("T")
 
 HELP = """Say what a run would do, what it touches and what it may cost.
 
@@ -68,10 +70,15 @@ def explain(given: Given, playbook: Playbook) -> int:
         return pipeline_explaining.explain(given, playbook)
     wiring = session.wiring_of(given)
     explained = asyncio.run(_explained(given, playbook, wiring))
+    return told(given, _object, _lines, explained)
+
+
+def told(given: Given, as_object: Callable[[T], Any], lines: Callable[[T], Iterable[str]], explained: T) -> int:
+    """Prints what was found out about a playbook, as JSON or for people."""
     if given["as_json"]:
-        sys.stdout.write(live.json_line(_object(explained)))
+        sys.stdout.write(live.json_line(as_object(explained)))
     else:
-        say("\n".join(_lines(explained)))
+        say("\n".join(lines(explained)))
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -21,7 +20,6 @@ from cuebook.surfaces.cli import explaining, graph_dry_run, live, session, wordi
 from cuebook.surfaces.cli.bounding import Terms
 from cuebook.surfaces.cli.inputs import gathered
 from cuebook.surfaces.cli.options import Given
-from cuebook.surfaces.cli.plain import say
 from cuebook.surfaces.cli.playbooks import Playbook
 from cuebook.surfaces.cli.rehearsing import Shown
 from cuebook.surfaces.cli.touching import Reached, reached
@@ -45,11 +43,7 @@ class Explained(msgspec.Struct, frozen=True):
 
 def explain(given: Given, playbook: Playbook) -> int:
     explained = asyncio.run(_explained(given, playbook, session.wiring_of(given)))
-    if given["as_json"]:
-        sys.stdout.write(live.json_line(_object(explained)))
-    else:
-        say("\n".join(_lines(explained)))
-    return 0
+    return explaining.told(given, _object, _lines, explained)
 
 
 async def _explained(given: Given, playbook: Playbook, wiring: Wiring) -> Explained:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,10 +12,9 @@ from cuebook.dialects.pipeline.foreseeing import Foreseen
 from cuebook.dialects.pipeline.model import Llm, Step
 from cuebook.kernel.effects import CallTool
 from cuebook.kernel.run import Budget
-from cuebook.surfaces.cli import explaining, live, planning, session, wording
+from cuebook.surfaces.cli import explaining, planning, session, wording
 from cuebook.surfaces.cli.bounding import Terms
 from cuebook.surfaces.cli.options import Given
-from cuebook.surfaces.cli.plain import say
 from cuebook.surfaces.cli.planning import Plan
 from cuebook.surfaces.cli.playbooks import Playbook
 from cuebook.surfaces.cli.rehearsing import Shown
@@ -59,11 +57,7 @@ def _calls(step: Step) -> int:
 
 def explain(given: Given, playbook: Playbook) -> int:
     explained = asyncio.run(_explained(given, playbook, session.wiring_of(given)))
-    if given["as_json"]:
-        sys.stdout.write(live.json_line(_object(explained)))
-    else:
-        say("\n".join(_lines(explained)))
-    return 0
+    return explaining.told(given, _object, _lines, explained)
 
 
 async def _explained(given: Given, playbook: Playbook, wiring: Wiring) -> Explained:
