@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from cuebook.kernel.effects import All, AskHuman, Branch, EffectFailed, Failed, Program, Reply
+from cuebook.dialects.listening import listening
+from cuebook.kernel.effects import All, AskHuman, Branch, Failed, Program, Reply
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import Warned
 
@@ -79,25 +80,11 @@ def heeding(start: Callable[[Any], Program[Any]], options: Mapping[str, Any]) ->
 
 
 def _heed(program: Program[Any], options: Mapping[str, Any]) -> Program[Any]:
-    send: Any = None
-    throw: BaseException | None = None
-    while True:
-        try:
-            asked = program.send(send) if throw is None else program.throw(throw)
-        except StopIteration as stop:
-            return stop.value
-        send = throw = None
-        try:
-            send = yield _everywhere(asked, options) if isinstance(asked, All) else asked
-        except GeneratorExit:
-            program.close()
-            raise
-        except BaseException as error:
-            throw = error
-            continue
-        failed = _stops(asked, send, options)
-        if failed is not None:
-            throw = EffectFailed(failed)
+    return listening(
+        program,
+        lambda asked: _everywhere(asked, options) if isinstance(asked, All) else asked,
+        lambda asked, outcome: _stops(asked, outcome, options),
+    )
 
 
 def _everywhere(asked: All, options: Mapping[str, Any]) -> All:

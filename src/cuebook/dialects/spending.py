@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from cuebook.kernel.effects import All, AskModel, EffectFailed, Failed, Program, Reply
+from cuebook.dialects.listening import listening
+from cuebook.kernel.effects import All, AskModel, Failed, Program, Reply
 
 T = TypeVar("T")
 
@@ -31,31 +32,17 @@ Over = Callable[[Spent, AskModel], Failed | None]
 def within(program: Program[T], over: Over) -> Program[T]:
     """The same program; once `over` says why, no model is asked any more. A call under way is not cut."""
     spent = Spent()
-    send: Any = None
-    throw: BaseException | None = None
-    while True:
-        try:
-            asked = program.send(send) if throw is None else program.throw(throw)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        send = throw = None
+
+    def asks(asked: Any) -> Any:
         reasons = (over(spent, ask) for ask in _asks(asked))
-        why = next((reason for reason in reasons if reason is not None), None)
-        if why is not None:
-            throw = EffectFailed(why)
-            continue
-        try:
-            send = yield asked
-        except GeneratorExit:
-            program.close()
-            raise
-        except BaseException as error:
-            throw = error
-            continue
-        for outcome in send if isinstance(send, tuple) else (send,):
-            if isinstance(outcome, Reply):
-                spent.add(outcome)
+        return next((reason for reason in reasons if reason is not None), asked)
+
+    def told(asked: Any, outcome: Any) -> None:
+        for one in outcome if isinstance(outcome, tuple) else (outcome,):
+            if isinstance(one, Reply):
+                spent.add(one)
+
+    return listening(program, asks, told)
 
 
 def _asks(asked: Any) -> list[AskModel]:
