@@ -184,12 +184,9 @@ class Service(Administration):
 
     async def drive(self, run: str) -> RunRow:
         """Goes on with a run until it waits for someone or ends. Where another process has it, follows that one."""
-        row = await self.store.run(run)
-        self.check_program(row)
-        await self._learn(row.tenant)
         while True:
             try:
-                row = await self.engine.drive(run)
+                row = await self.take_up(run)
             except Busy:
                 row = await self.follow(run)
             if row.status in ("pending", "running"):
@@ -199,6 +196,13 @@ class Service(Administration):
             expiry = min((w.expires for w in await self.store.waits(run=run) if w.expires is not None), default=0.0)
             await asyncio.sleep(max(0.0, expiry - self.engine.clock()))
             await self.store.expire(self.engine.clock())
+
+    async def take_up(self, run: str) -> RunRow:
+        """Goes on with a run until it waits or ends. `Busy` where somebody has it."""
+        row = await self.store.run(run)
+        self.check_program(row)
+        await self._learn(row.tenant)
+        return await self.engine.drive(run)
 
     def check_program(self, row: RunRow) -> None:
         """Refuses to drive a run whose program is not here. It would come to nothing, or to something else."""

@@ -1,7 +1,7 @@
 """Stored playbooks: those that can be run by an id. They are files in a few folders, read when somebody asks.
 
 In such a folder a playbook is a file, or `playbook` with its suffix in a folder of its own. Its id is the one it gives
-itself, otherwise its name without the suffix, or its folder's.
+itself, otherwise its name without the suffix and without `.playbook`, or its folder's.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ from cuebook.kernel.errors import CuebookError
 
 SUFFIXES = (".yml", ".yaml", ".json", ".md", ".markdown")
 _OWN_FOLDER = "playbook"
+_MARK = ".playbook"
+"""What the name of a Markdown playbook may end in, besides its suffix."""
+_OTHERS = frozenset(("build", "dist", "node_modules", "site-packages", "target", "vendor", "venv"))
+"""Folders of what others wrote or a tool made: there may be thousands of files in them."""
 
 
 class StoredPlaybook(NamedTuple):
@@ -38,8 +42,10 @@ class LeftOut(NamedTuple):
 class Stored:
     """The playbooks in some folders. Of two with one id the first counts; a folder that is not there holds none."""
 
-    def __init__(self, folders: Iterable[Path]) -> None:
+    def __init__(self, folders: Iterable[Path], *, levels: int = 0) -> None:
+        """With `levels`, any file is looked at in so many folders below each one; hidden ones are passed over."""
         self._folders = tuple(dict.fromkeys(folders))
+        self._levels = levels
         self._read: dict[Path, tuple[tuple[int, ...], StoredPlaybook | LeftOut]] = {}
         """What each file came to, and what it was then."""
 
@@ -51,7 +57,7 @@ class Stored:
         kept: dict[str, StoredPlaybook] = {}
         left_out: list[LeftOut] = []
         for folder in self._folders:
-            for path in _files(folder):
+            for path in _files(folder, self._levels):
                 one = self._at(path, folder)
                 if isinstance(one, LeftOut):
                     left_out.append(one)
@@ -81,13 +87,16 @@ class Stored:
             return LeftOut(path, f"It cannot be read: {error.strerror}.")
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _files(folder: Path, levels: int) -> Iterator[Path]:
     try:
         entries = sorted(folder.iterdir())
     except OSError:
         return
     for entry in entries:
-        if entry.is_dir():
+        if entry.is_dir() and levels:
+            if not entry.name.startswith((".", "_")) and entry.name not in _OTHERS and not entry.is_symlink():
+                yield from _files(entry, levels - 1)
+        elif entry.is_dir():
             yield from (path for suffix in SUFFIXES if (path := entry / f"{_OWN_FOLDER}{suffix}").is_file())
         elif entry.suffix.lower() in SUFFIXES:
             yield entry
@@ -106,5 +115,5 @@ def _playbook(path: Path, folder: Path) -> StoredPlaybook | LeftOut:
         return LeftOut(path, "It is no UTF-8 text.")
     except CuebookError as error:
         return LeftOut(path, str(error))
-    own = path.parent.name if path.parent != folder else path.stem
+    own = path.parent.name if path.stem == _OWN_FOLDER and path.parent != folder else path.stem.removesuffix(_MARK)
     return StoredPlaybook(getattr(document, "id", "") or own, str(document.title), dialect.name, path, name, text)

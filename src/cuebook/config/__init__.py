@@ -250,6 +250,13 @@ def _rate(value: Any) -> Rate | None:
     return rate
 
 
+def _folders(value: Any) -> tuple[Path, ...]:
+    given = value.split(os.pathsep) if isinstance(value, str) else value
+    if not isinstance(given, list | tuple) or not all(isinstance(one, str | Path) and str(one).strip() for one in given):
+        raise _Unfit('must be a list of folders, as in ["playbooks", "more"]')
+    return tuple(Path(one).expanduser() for one in given)
+
+
 _KINDS: dict[str, Callable[[Any], Any]] = {
     "model": _model,
     "store": _path,
@@ -275,6 +282,7 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "budget.tokens": _whole,
     "budget.seconds": _amount,
     "budget.steps": _whole,
+    "serve.folders": _folders,
 }
 """Every value that can be configured, and what it may be."""
 
@@ -313,6 +321,7 @@ def load(
     values["pause_expiry"] = Value(PAUSE_EXPIRY, DEFAULT)
     values["sandbox"] = Value("auto", DEFAULT)
     values["pass_env"] = Value((), DEFAULT)
+    values["serve.folders"] = Value((), DEFAULT)
     for name, otherwise in LIMITS.items():
         values[name] = Value(otherwise, DEFAULT)
     providers: dict[str, Provider] = {}
@@ -417,7 +426,7 @@ class _File:
                 self._providers(given, providers)
             elif name in _REACH:
                 self._reach(name, self._table(name, given), tables)
-            elif name in ("budget", "limits"):
+            elif name in ("budget", "limits", "serve"):
                 for part, amount in self._table(name, given).items():
                     self._value(f"{name}.{part}", amount, values)
             else:
@@ -434,13 +443,20 @@ class _File:
             )
         value = _checked(name, given, str(origin))
         if isinstance(value, Path):
-            value = self.path.parent / value
-            if self.shared and not _lies_in(value, self.path.parent):
-                raise BadInput(
-                    f"{origin}: '{name}' of a project's file must lie in the project's folder, and {value} does not.",
-                    fix=f"Set it in the {FILE} of your user, in {ENVIRONMENT[name]}, or move what it leads to.",
-                )
+            value = self._placed(name, value, origin)
+        elif name == "serve.folders":
+            value = tuple(self._placed(name, folder, origin) for folder in value)
         values[name] = Value(value, origin)
+
+    def _placed(self, name: str, path: Path, origin: Origin) -> Path:
+        """A path from the file's folder; what a project's file leads to lies in the project."""
+        placed = self.path.parent / path
+        if self.shared and not _lies_in(placed, self.path.parent):
+            raise BadInput(
+                f"{origin}: '{name}' of a project's file must lie in the project's folder, and {placed} does not.",
+                fix=f"Set it in the {FILE} of your user, in {ENVIRONMENT[name]}, or move what it leads to.",
+            )
+        return placed
 
     def _reach(self, name: str, table: dict[str, Any], tables: _Tables) -> None:
         def refuse(dotted: str, wrong: str, fix: str) -> BadInput:

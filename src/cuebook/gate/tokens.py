@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import os
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -51,6 +52,13 @@ class Tokens:
             with suppress(FileExistsError):  # another process was faster: its key counts
                 os.link(made, self._key_file)
             made.unlink()
+
+    def signer(self) -> Callable[[str], str]:
+        """Signs words for as long as the key lives; without a file, for as long as this process does."""
+        if self._key_file is not None:
+            return self._signed
+        key = secrets.token_bytes(32)
+        return lambda words: hmac.new(key, words.encode(), hashlib.sha256).hexdigest()
 
     def _proof(self, wait: str) -> str:
         return self._signed(f"resume {wait}")[:_PROOF]

@@ -327,6 +327,9 @@ class Store(Protocol):
     async def kept(self, tenant: str, kind: str) -> dict[str, dict[str, Any]]:
         """By name."""
 
+    async def tenants(self, kind: str) -> list[str]:
+        """Those for whom something of this kind is kept."""
+
     async def forget(self, tenant: str, kind: str, name: str) -> bool:
         """Whether there was one."""
 

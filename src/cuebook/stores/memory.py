@@ -156,6 +156,9 @@ class MemoryStore:
         found = sorted((key[2], body) for key, body in self._kept.items() if key[:2] == (tenant, kind))
         return {name: plain(body) for name, body in found}
 
+    async def tenants(self, kind: str) -> list[str]:
+        return sorted({key[0] for key in self._kept if key[1] == kind})
+
     async def forget(self, tenant: str, kind: str, name: str) -> bool:
         return self._kept.pop((tenant, kind, name), None) is not None
 

@@ -128,6 +128,9 @@ class SqliteStore:
         rows = self._all("SELECT name, body FROM kept WHERE tenant = ? AND kind = ? ORDER BY name", (tenant, kind))
         return {name: msgspec.json.decode(body) for name, body in rows}
 
+    async def tenants(self, kind: str) -> list[str]:
+        return [row[0] for row in self._all("SELECT DISTINCT tenant FROM kept WHERE kind = ? ORDER BY tenant", (kind,))]
+
     async def ready(self, now: float, driver: str) -> list[str]:
         rows = self._all(
             "SELECT r.id, r.driver, d.lease, d.host, d.pid, d.born FROM runs r LEFT JOIN drivers d ON d.id = r.driver"

@@ -57,18 +57,23 @@ class Wiring:
         return self.config.get("model") or DEFAULT
 
     def settings(
-        self, breakpoints: tuple[str, ...] = (), *, folder: Path | None = None, document: Any = None
+        self,
+        breakpoints: tuple[str, ...] = (),
+        *,
+        folder: Path | None = None,
+        document: Any = None,
+        model: str = "",
     ) -> Settings:
         """What a run of a playbook from this folder is started with. `BadInput` for a model that could not be asked.
 
-        A document that says that it needs none is run without one.
+        A document that says that it needs none is run without one; `model` is used instead of the configured one.
         """
-        needed = getattr(document, "needs_model", True)
+        needed, model = getattr(document, "needs_model", True), model or self.model
         if needed:
-            self.providers.check(self.model)
+            self.providers.check(model)
         return Settings(
-            model=self.model if needed else "",
-            max_tokens=self.max_tokens,
+            model=model if needed else "",
+            max_tokens=self._max_tokens(model),
             temperature=self.config.get("temperature"),
             breakpoints=breakpoints,
             budget=self.config.budget,
@@ -93,8 +98,11 @@ class Wiring:
 
     @property
     def max_tokens(self) -> int | None:
+        return self._max_tokens(self.model)
+
+    def _max_tokens(self, model: str) -> int | None:
         limit: int | None = self.config.get("max_tokens")
-        return EMBEDDED_MAX_TOKENS if limit is None and _is_embedded(self.model) else limit
+        return EMBEDDED_MAX_TOKENS if limit is None and _is_embedded(model) else limit
 
     def performer(self) -> ModelPerformer:
         prices = self.config.get("prices")
@@ -135,12 +143,12 @@ class Wiring:
             programs=programs,
         )
 
-    def runtime(self, service: Service) -> Runtime:
-        """What answers requests over this service."""
+    def runtime(self, service: Service, stored: Stored | None = None) -> Runtime:
+        """What answers requests over this service, with the user's stored playbooks or others."""
         return Runtime(
             service,
             lambda document, folder: self.settings(folder=folder, document=document),
-            self.stored(),
+            stored or self.stored(),
             where=" in this process",
         )
 

@@ -129,6 +129,17 @@ class Prices:
         listed = self._listed(provider, model, on or dt.datetime.now(dt.UTC).date())
         return self._overridden(f"{provider}/{model}", listed)
 
+    def names(self, provider: str) -> list[str]:
+        """The models of a provider that are listed, each by one of its names."""
+        plain = (
+            next((m.removeprefix("^|") for m in entry.m if m.partition("|")[0] in ("^", m)), "")
+            for entry in self._entries(provider)
+        )
+        return sorted(name for name in plain if name)
+
+    def _entries(self, provider: str) -> list[_Entry]:
+        return self._snapshot.providers.get(provider, [])
+
     @cached_property
     def _snapshot(self) -> _Snapshot:
         raw = resources.files(__package__).joinpath("prices.json").read_bytes()
@@ -154,7 +165,7 @@ class Prices:
             ) from None
 
     def _listed(self, provider: str, model: str, on: dt.date) -> Facts:
-        entries = self._snapshot.providers.get(provider, [])
+        entries = self._entries(provider)
         for name in _spellings(model):
             for entry in entries:
                 if _matches(entry.m, name):

@@ -44,6 +44,7 @@ COMMANDS = {
     "events": ("looking", "Show what happened in a run, and what happens."),
     "diff": ("comparing", "Compare two runs, step by step."),
     "inbox": ("looking", "List everything that waits for a person."),
+    "serve": ("serve", "Serve the web app: playbooks, live runs, results and an API."),
     "models": ("models", "List the models there are, or install the embedded one."),
     "keys": ("keys", "Keep the keys of providers in the system's keyring."),
     "policy": ("policy", "Test, show and change what playbooks may do."),

@@ -1,0 +1,249 @@
+"""The tools that read and write playbooks. They run nothing, and read no file but those of the library."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from mcp_types import CallToolResult
+from msgspec import Meta
+
+from cuebook.dialects import registry
+from cuebook.dialects.findings import Finding
+from cuebook.dialects.markdown.convert import from_json, result_object, to_json
+from cuebook.dialects.markdown.parse import parse, read
+from cuebook.dialects.registry import InvalidPlaybook
+from cuebook.kernel.errors import BadInput
+from cuebook.surfaces.cli import authoring, drafting, pipelines, workflows
+from cuebook.surfaces.loading import Playbook
+from cuebook.surfaces.mcp import executing, telling
+from cuebook.surfaces.mcp.calling import RUNS, Arguments, Call, Offered
+
+Dialect = Literal["markdown", "graph", "pipeline"]
+_MARKDOWN = "markdown"
+_NAMES = {"markdown": "playbook.md", "graph": "workflow.yml", "pipeline": "pipeline.yml"}
+
+
+class Text(Arguments, frozen=True):
+    """A playbook: its text, or where it is."""
+
+    content: Annotated[str, Meta(description="The playbook's text.")] = ""
+    playbook_id: Annotated[str, Meta(description="Instead: as list_playbooks gives it.")] = ""
+    path: Annotated[str, Meta(description="Instead: a file in one of the playbook folders.")] = ""
+    name: Annotated[str, Meta(max_length=200, description="What the text is called; its suffix may tell its dialect.")] = ""
+
+
+class Read(Text, frozen=True):
+    mode: Annotated[Literal["structured", "summary", "text"], Meta(description="What is told of it.")] = "structured"
+
+
+class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a playbook is to have."""
+
+    steps: Annotated[int, Meta(ge=1, le=100)] | None = None
+    branching: bool | None = None
+    inputs: list[str] = []
+    artifact_type: str = ""
+
+
+class Write(Arguments, frozen=True):
+    description: Annotated[str, Meta(min_length=1, max_length=20_000, description="What the playbook is to do.")]
+    constraints: Constraints = Constraints()
+    dialect: Dialect = "markdown"
+
+
+class Convert(Arguments, frozen=True):
+    content: Annotated[str, Meta(min_length=1)]
+    to: Literal["playbook", "json"]
+    from_: Annotated[Literal["playbook", "json", ""], Meta(description="What it is; left out, it is found out.")] = (
+        msgspec.field(name="from", default="")
+    )
+
+
+def _text_of(call: Call, given: Text) -> tuple[str, str]:
+    """The text, and what it is called."""
+    if given.content and not given.playbook_id and not given.path:
+        return given.content, Path(given.name).name or _name_of(given.content)
+    playbook = executing.playbook_for(call, given.playbook_id, given.path, given.content, given.name)
+    return playbook.text, playbook.name
+
+
+def _name_of(text: str) -> str:
+    found = (name for name in ("graph", "pipeline") if registry.named(name).recognises(text, _NAMES[name]))
+    return _NAMES[next(found, _MARKDOWN)]
+
+
+def findings_of(text: str, name: str) -> list[Finding]:
+    """Everything that is wrong or odd, by the text alone: no file beside it is looked at."""
+    dialect = next((one.name for one in registry.dialects() if one.recognises(text, name)), _MARKDOWN)
+    checker = importlib.import_module(f"cuebook.dialects.{dialect}.check")
+    return list(checker.check(text, name))
+
+
+def summary_of(text: str, name: str) -> dict[str, Any]:
+    pipeline = pipelines.pipeline_of(text, name)
+    if pipeline is not None:
+        return pipelines.summary_of(pipeline)
+    if registry.named("graph").recognises(text, name):
+        return workflows.summary_of(registry.named("graph").parse(text, name))
+    return {"dialect": _MARKDOWN, **authoring.summary_of(parse(text, name))}
+
+
+def structure_of(text: str, name: str) -> dict[str, Any]:
+    """The playbook as it is read: `valid`, `definition`, `warnings` and `errors`."""
+    dialect = next((one for one in registry.dialects() if one.recognises(text, name)), None)
+    if dialect is None or dialect.name == _MARKDOWN:
+        return {"dialect": _MARKDOWN, **result_object(read(text))}
+    try:
+        playbook = Playbook.from_text(text, name)
+    except InvalidPlaybook:
+        wrong = [msgspec.to_builtins(one) for one in findings_of(text, name)]
+        errors = [one for one in wrong if one["severity"] == "error"]
+        return {"dialect": dialect.name, "valid": False, "definition": None, "warnings": [], "errors": errors}
+    definition = {
+        "title": playbook.title,
+        "description": playbook.description,
+        "inputs": [msgspec.to_builtins(one) for one in playbook.inputs],
+        "steps": [{"label": step.label, "title": step.title} for step in playbook.steps],
+        **{name: value for name, value in summary_of(text, name).items() if name in ("nodes", "edges", "entry")},
+    }
+    warnings = [msgspec.to_builtins(one) for one in playbook.warnings]
+    return {"dialect": dialect.name, "valid": True, "definition": definition, "warnings": warnings, "errors": []}
+
+
+async def read_book(call: Call, given: Read) -> CallToolResult:
+    text, name = _text_of(call, given)
+    if given.mode == "text":
+        return telling.said(text, {"name": name, "text": text})
+    if given.mode == "summary":
+        return telling.given(summary_of(text, name))
+    return _parsed(text, name)
+
+
+async def parse_book(call: Call, given: Text) -> CallToolResult:
+    return _parsed(*_text_of(call, given))
+
+
+def _parsed(text: str, name: str) -> CallToolResult:
+    made = structure_of(text, name)
+    if made["valid"]:
+        return telling.given(made)
+    failed = {"error": "Parse failed", "errors": made["errors"], "warnings": made["warnings"]}
+    return telling.given(failed, wrong=True)
+
+
+async def validate(call: Call, given: Text) -> CallToolResult:
+    found = findings_of(*_text_of(call, given))
+    counts = {f"{kind}s": sum(one.severity == kind for one in found) for kind in ("error", "warning", "note")}
+    return telling.given({"valid": not counts["errors"], **counts, "findings": msgspec.to_builtins(found)})
+
+
+async def summarize(call: Call, given: Text) -> CallToolResult:
+    return telling.given(summary_of(*_text_of(call, given)))
+
+
+async def write(call: Call, given: Write) -> CallToolResult:
+    prompt = writing_prompt(given.description, given.dialect, given.constraints)
+    return telling.said(prompt, {"prompt": prompt, "dialect": given.dialect})
+
+
+def writing_prompt(description: str, dialect: str, wanted: Constraints = Constraints()) -> str:
+    """What a model is asked that is to write a playbook."""
+    marking = telling.Marking()
+    parts = [
+        drafting.SYSTEMS[dialect],
+        f"The resource playbook://spec/{dialect} says more of it.",
+        f"Write one that does this:\n{marking.data(description)}\n{marking.note}",
+    ]
+    lines = []
+    if wanted.steps is not None:
+        lines.append(f"- It has {wanted.steps} steps.")
+    if wanted.branching is not None:
+        lines.append("- It branches." if wanted.branching else "- It does not branch.")
+    if wanted.inputs:
+        lines.append(f"- Its inputs are {', '.join(wanted.inputs)}.")
+    if wanted.artifact_type:
+        lines.append(f"- Its artifact is of the type {wanted.artifact_type}.")
+    if lines:
+        parts.append("\n".join(lines))
+    parts.append("Check it with playbook_validate, and correct what that finds, before you show it.")
+    return "\n\n".join(parts)
+
+
+async def convert(call: Call, given: Convert) -> CallToolResult:
+    text = given.content
+    is_json = given.from_ == "json" or (not given.from_ and text.lstrip().startswith("{") and not read(text).valid)
+    if not is_json:
+        workflows.refuse(text, _name_of(text), "convert")
+        definition = to_json(parse(text, _NAMES[_MARKDOWN]))
+    else:
+        definition = to_json(parse(from_json(_decoded(text)), _NAMES[_MARKDOWN]))
+    if given.to == "json":
+        return telling.given(definition)
+    made = from_json(definition)
+    return telling.said(made, {"content": made})
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"This is not JSON: {error}.", fix="Correct it, or leave `from` out.") from None
+
+
+TOOLS: tuple[Offered, ...] = (
+    Offered(
+        "playbook_read",
+        "Read a playbook",
+        "Tells what is in a playbook: its structure, a summary, or its text.",
+        Read,
+        read_book,
+    ),
+    Offered(
+        "playbook_parse",
+        "Parse a playbook",
+        "Gives a playbook as it is read: valid, definition, warnings and errors.",
+        Text,
+        parse_book,
+    ),
+    Offered(
+        "playbook_validate",
+        "Validate a playbook",
+        "Finds the mistakes in a playbook, each with its line, its code and what to do. Nothing is run.",
+        Text,
+        validate,
+    ),
+    Offered(
+        "playbook_summarize",
+        "Summarize a playbook",
+        "Says what a playbook is about: its inputs, steps, questions, tools and results.",
+        Text,
+        summarize,
+    ),
+    Offered(
+        "playbook_write",
+        "Prompt for writing a playbook",
+        "Gives the prompt by which you write a playbook from a description. It writes no file.",
+        Write,
+        write,
+    ),
+    Offered(
+        "playbook_convert",
+        "Convert a playbook",
+        "Turns a Markdown playbook into JSON, and back, without losing anything that a run depends on.",
+        Convert,
+        convert,
+    ),
+    Offered(
+        "playbook_run",
+        "Run a playbook's text",
+        "Runs a playbook from its text, like execute_playbook with `content`.",
+        executing.RunText,
+        executing.run_text,
+        "runner",
+        RUNS,
+    ),
+)

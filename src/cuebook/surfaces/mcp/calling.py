@@ -1,0 +1,117 @@
+"""A tool: its name, what it takes, who may call it, and what it does. Everything that goes wrong is told in words."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import msgspec
+from mcp.server.context import ServerRequestContext
+from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult, Tool, ToolAnnotations
+
+from cuebook.gate.people import Role
+from cuebook.kernel.errors import CuebookError
+from cuebook.surfaces.mcp.host import Caller, Host
+from cuebook.surfaces.mcp.telling import said
+
+log = logging.getLogger("cuebook")
+
+
+class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a tool takes. A call that is not of this shape does nothing."""
+
+
+class Call(NamedTuple):
+    """One call of a tool."""
+
+    host: Host
+    caller: Caller
+    ctx: ServerRequestContext[Any, Any]
+    params: CallToolRequestParams
+
+
+Answer = CallToolResult | InputRequiredResult
+Act = Callable[[Call, Any], Awaitable[Answer]]
+
+
+class Hints(NamedTuple):
+    """What a client may tell its user of a tool. They are as bad as it can get, and no better."""
+
+    reads: bool = False
+    destroys: bool = False
+    repeats: bool = False
+    """Whether calling it twice is the same as calling it once."""
+    outside: bool = False
+    """Whether it reaches out of this machine, as a model or a tool does."""
+
+
+class Offered(NamedTuple):
+    """A tool that is offered."""
+
+    name: str
+    title: str
+    about: str
+    takes: type[Arguments] | dict[str, Any]
+    """A shape, or a JSON Schema where the shape is a playbook's."""
+    act: Act
+    needs: Role = "viewer"
+    hints: Hints = Hints(reads=True, repeats=True)
+    decides: bool = False
+    """Whether it is for those alone who may decide approvals."""
+
+    def is_for(self, caller: Caller) -> bool:
+        return caller.may_decide if self.decides else caller.may(self.needs)
+
+
+LOOKS = Hints(reads=True, repeats=True)
+RUNS = Hints(destroys=True, outside=True)
+"""A playbook may do anything that its policy lets it do."""
+
+
+def listed(tool: Offered) -> Tool:
+    hints = tool.hints
+    return Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.about,
+        input_schema=schema_of(tool.takes),
+        annotations=ToolAnnotations(
+            title=tool.title,
+            read_only_hint=hints.reads,
+            destructive_hint=hints.destroys,
+            idempotent_hint=hints.repeats,
+            open_world_hint=hints.outside,
+        ),
+    )
+
+
+def schema_of(takes: type[Arguments] | dict[str, Any]) -> dict[str, Any]:
+    if isinstance(takes, dict):
+        return takes
+    (_,), parts = msgspec.json.schema_components([takes], ref_template="#/$defs/{name}")
+    schema = dict(parts.pop(takes.__name__))
+    schema.pop("title", None)
+    schema.pop("description", None)
+    return {**schema, **({"$defs": parts} if parts else {})}
+
+
+async def called(tool: Offered, call: Call) -> Answer:
+    """What a tool answers. A mistake of the caller's, or of a playbook's, is an answer too."""
+    arguments = call.params.arguments or {}
+    try:
+        shaped = arguments if isinstance(tool.takes, dict) else msgspec.convert(arguments, tool.takes)
+        return await tool.act(call, shaped)
+    except msgspec.ValidationError as error:
+        return refusal("bad_arguments", f"{tool.name}: {error}.", "Nothing was done. tools/list says what it takes.")
+    except CuebookError as error:
+        return refusal(error.code, error.message, error.fix)
+    except Exception as error:
+        id = secrets.token_hex(4)
+        log.error("The tool %s failed (%s).", tool.name, id, exc_info=error)
+        return refusal("internal", "Something unexpected went wrong.", f"The server's log has it under {id}.")
+
+
+def refusal(code: str, message: str, fix: str = "") -> CallToolResult:
+    return said(f"{message} {fix}".strip(), {"error": {"code": code, "message": message, "fix": fix}}, wrong=True)

@@ -1,0 +1,117 @@
+"""The server below `/mcp` of the web app: streamable HTTP, for whoever has a token. Nothing is imported before the first
+request comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from cuebook.service import Principal, Service
+from cuebook.surfaces.driving import Drivers
+from cuebook.surfaces.library import Library
+from cuebook.surfaces.wiring import Wiring
+
+if TYPE_CHECKING:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+Who = Callable[[Request], Awaitable[Principal | None]]
+LARGEST_BODY = 1_900_000
+"""Bytes of a message; a little less than what the web app lets through, so that it is this that is told."""
+
+
+class Mounted:
+    """Answers what comes to `/mcp`."""
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        service: Service,
+        library: Library,
+        drivers: Drivers,
+        who: Who,
+        closing: asyncio.Event,
+        *,
+        offers_playbooks: bool = False,
+    ) -> None:
+        self._parts = (wiring, service, library, drivers)
+        self._who = who
+        self._closing = closing
+        self._offers_playbooks = offers_playbooks
+        self._manager: StreamableHTTPSessionManager | None = None
+        self._opening = asyncio.Lock()
+        self._serving: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        who = await self._who(request)
+        if who is None:
+            await _refused()(scope, receive, send)
+            return
+        manager = await self._opened()
+        scope.setdefault("state", {})["mcp_who"] = who
+        scope["user"] = _user(who)
+        await manager.handle_request(scope, receive, send)
+
+    async def close(self) -> None:
+        """Ends every session. The event that says so is set by whoever closes."""
+        if self._serving is not None:
+            await asyncio.wait({self._serving})
+
+    async def _opened(self) -> StreamableHTTPSessionManager:
+        async with self._opening:
+            if self._manager is None:
+                from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+                from cuebook.surfaces.mcp.host import Host
+                from cuebook.surfaces.mcp.server import make_server
+
+                host = Host(
+                    *self._parts, _caller_of, offers_playbooks=self._offers_playbooks, closing=self._closing
+                )
+                manager = StreamableHTTPSessionManager(make_server(host), max_request_body_size=LARGEST_BODY)
+                ready = asyncio.Event()
+                self._serving = asyncio.create_task(self._serve(manager, ready))
+                await ready.wait()
+                self._manager = manager
+            return self._manager
+
+    async def _serve(self, manager: StreamableHTTPSessionManager, ready: asyncio.Event) -> None:
+        """The sessions' own task: they may only be ended where they were begun."""
+        async with manager.run():
+            ready.set()
+            await self._closing.wait()
+
+
+def _caller_of(ctx: Any) -> Any:
+    """Who sent a request: the holder of its token, for the assistant and for the person alike."""
+    from cuebook.surfaces.mcp.host import Caller
+
+    request: Request = ctx.request
+    who: Principal = request.scope["state"]["mcp_who"]
+    address = f"{request.url.scheme}://{request.headers.get('host', '')}"
+    return Caller(principal=who, person=who, address=address, decides=True)
+
+
+def _user(who: Principal) -> Any:
+    """Whom a session belongs to: nobody else's token opens it."""
+    from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+    from mcp.server.auth.provider import AccessToken
+
+    return AuthenticatedUser(AccessToken(token="", client_id=f"{who.tenant}/{who.name}", scopes=[]))
+
+
+def _refused() -> Response:
+    told = {
+        "title": "Unauthorized",
+        "status": 401,
+        "code": "bad_token",
+        "detail": "This needs a token.",
+        "fix": "`cuebook users add NAME --role runner` makes one; send it as `Authorization: Bearer ...`.",
+    }
+    return JSONResponse(told, 401, {"WWW-Authenticate": "Bearer"}, "application/problem+json")

@@ -1,0 +1,66 @@
+"""The server over stdio, as an assistant starts it for one person: it ends with that assistant, and loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+from mcp.server.stdio import stdio_server
+
+from cuebook.gate.people import Role
+from cuebook.service import Principal
+from cuebook.surfaces.mcp.host import Caller, Host
+from cuebook.surfaces.mcp.server import make_server
+
+ASSISTANT = "assistant"
+"""On whose behalf tools act over stdio. It is no person: what it started, it does not approve."""
+
+
+def caller_here(address: str, *, decides: bool, approves_here: bool) -> Caller:
+    """Whoever is at the other end of the pipe: the assistant of the person at this machine."""
+    roles: set[Role] = {"runner", "approver"} if decides else {"runner"}
+    return Caller(
+        principal=Principal(ASSISTANT, "local", frozenset(roles)),
+        person=Principal(),
+        address=address,
+        decides=decides,
+        approves_here=approves_here,
+    )
+
+
+async def serve(host: Host) -> int:
+    """Serves until the assistant goes away; what runs then is brought to where it rests. A signal ends it at once."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    await host.drivers.open()
+    serving = asyncio.create_task(_serve(host))
+    stopping = asyncio.create_task(stopped.wait())
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    host.closing.set()
+    if stopped.is_set():
+        await _leave(host)
+    stopping.cancel()
+    await serving
+    await host.drivers.close()
+    return 0
+
+
+async def _serve(host: Host) -> None:
+    server = make_server(host)
+    async with stdio_server() as (reading, writing):
+        await server.run(reading, writing, server.create_initialization_options())
+    await host.drivers.rest()
+
+
+async def _leave(host: Host) -> None:
+    """Runs are let go, so that the next server takes them up at once. A thread still waits for input, which may never
+    come: nothing else ends it.
+    """
+    await host.drivers.close()
+    await host.service.close()
+    sys.stderr.flush()
+    os._exit(0)

@@ -1,0 +1,119 @@
+"""The app: one table of ways, and everything they work with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from cuebook.service import Service
+from cuebook.surfaces.driving import Drivers
+from cuebook.surfaces.library import Library
+from cuebook.surfaces.web import catalog, files, pages, problems, rest, triggers
+from cuebook.surfaces.web.feeds import Feeds
+from cuebook.surfaces.web.guard import Door, Guard, Hosts
+from cuebook.surfaces.web.problems import Problem
+from cuebook.surfaces.web.sessions import Sessions
+from cuebook.surfaces.web.site import Site, Way
+from cuebook.surfaces.wiring import Wiring
+
+WAYS: tuple[Way, ...] = (
+    Way("/", "GET", pages.library, "viewer", "page"),
+    Way("/playbooks/{id}", "GET", pages.playbook, "viewer", "page"),
+    Way("/playbooks/{id}/run", "GET", pages.preflight, "runner", "page"),
+    Way("/runs", "GET", pages.runs, "viewer", "page"),
+    Way("/runs/{id}", "GET", pages.run, "viewer", "page"),
+    Way("/runs/{id}/diff/{other}", "GET", pages.diff, "viewer", "page"),
+    Way("/inbox", "GET", pages.inbox, "viewer", "page"),
+    Way("/settings/connections", "GET", pages.connections, "viewer", "page"),
+    Way("/sign-in", "GET", pages.sign_in, "anyone", "page"),
+    Way("/sign-in", "POST", pages.take_token, "anyone", "form"),
+    Way("/sign-out", "POST", pages.sign_out, "anyone", "form"),
+    Way("/static/{name}", "GET", files.static, "anyone", "static"),
+    Way("/healthz", "GET", files.healthz, "anyone", "json"),
+    Way("/api/openapi.yaml", "GET", files.openapi, "anyone", "static"),
+    Way("/api/playbooks", "GET", catalog.playbooks, "viewer", "json"),
+    Way("/api/playbooks/{id}", "GET", catalog.playbook, "viewer", "json"),
+    Way("/api/playbooks/{id}/token", "POST", triggers.make_token, "admin", "json"),
+    Way("/api/playbooks/{id}/token", "DELETE", triggers.remove_token, "admin", "json"),
+    Way("/api/playbooks/{id}/trigger", "POST", triggers.trigger, "trigger", "json"),
+    Way("/api/models", "GET", catalog.models, "viewer", "json"),
+    Way("/api/runs", "GET", rest.runs, "viewer", "json"),
+    Way("/api/runs", "POST", rest.start_run, "runner", "json"),
+    Way("/api/runs/{id}", "GET", rest.run, "viewer", "json"),
+    Way("/api/runs/{id}/resume", "POST", rest.resume, "runner", "form"),
+    Way("/api/runs/{id}/cancel", "POST", rest.cancel, "viewer", "json"),
+    Way("/api/runs/{id}/retry", "POST", rest.retry, "runner", "json"),
+    Way("/api/runs/{id}/restart", "POST", rest.restart, "runner", "json"),
+    Way("/api/runs/{id}/fork", "POST", rest.fork, "runner", "json"),
+    Way("/api/runs/{id}/events", "GET", rest.events, "viewer", "stream"),
+    Way("/api/runs/{id}/stream", "GET", rest.stream, "viewer", "stream"),
+    Way("/api/runs/{id}/artifact", "GET", rest.artifact, "viewer", "json"),
+    Way("/api/runs/{id}/diff/{other}", "GET", rest.diff, "viewer", "json"),
+    Way("/api/inbox", "GET", rest.inbox, "viewer", "json"),
+    Way("/api/waits/{id}", "GET", rest.wait, "viewer", "json"),
+    Way("/api/waits/{id}/answer", "POST", rest.answer_wait, "runner", "json"),
+    Way("/api/waits/{id}/decide", "POST", rest.decide_wait, "approver", "json"),
+    Way("/api/connections", "GET", catalog.connections, "viewer", "json"),
+    Way("/api/connections/{provider}/key", "PUT", catalog.set_key, "admin", "json"),
+    Way("/api/connections/{provider}/key", "DELETE", catalog.remove_key, "admin", "json"),
+    Way("/playbooks/runtime", "POST", triggers.runtime, "viewer", "json"),
+)
+"""Every way into the app. Tests walk over it, and openapi.yaml is compared with it."""
+
+
+def make_site(
+    wiring: Wiring, service: Service, *, folders: Iterable[Path] = (), serve_token: str = "", at_once: int = 20
+) -> Site:
+    library = Library(folders)
+    return Site(
+        wiring=wiring,
+        service=service,
+        library=library,
+        sessions=Sessions(service, serve_token),
+        drivers=Drivers(service, wiring.reaching.workspace, at_once=at_once),
+        feeds=Feeds(service),
+        runtime=wiring.runtime(service, library.stored),
+    )
+
+
+def make_app(site: Site, hosts: Hosts) -> Starlette:
+    """The app of a site. It drives runs while it is up; the service is closed by whoever opened it."""
+    routes = [Route(way.path, Door(way, site), methods=[way.method]) for way in WAYS]
+
+    @asynccontextmanager
+    async def life(app: Starlette) -> AsyncIterator[None]:
+        await site.drivers.open()
+        try:
+            yield
+        finally:
+            site.closing.set()
+            await site.drivers.close()
+            await site.runtime.close()
+            await site.feeds.close()
+
+    async def unknown(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        if error.status_code == 405:
+            fitting = [one.methods or set() for one in routes if one.path_regex.match(request.url.path)]
+            methods = ", ".join(sorted(set().union(*fitting)))
+            fix = f"Possible: {methods}."
+            problem = Problem(405, "method", f"{request.method} is not possible here.", fix=fix, Allow=methods)
+        else:
+            problem = problems.not_found()
+        is_page = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
+        return problems.page(request, problem) if is_page else problems.problem(problem)
+
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, hosts=hosts)],
+        exception_handlers={HTTPException: unknown},
+        lifespan=life,
+    )

@@ -1,0 +1,116 @@
+"""What requests bring, as values. A body that is not of its shape is refused before anything is done."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+
+from cuebook.kernel.run import Budget
+from cuebook.surfaces.web.problems import Problem
+
+T = TypeVar("T")
+
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Words = Annotated[str, Meta(max_length=100_000)]
+Reason = Annotated[str, Meta(max_length=10_000)]
+IdempotencyKey = Annotated[str, Meta(max_length=200)]
+Values = dict[str, Any]
+
+
+class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class Amounts(_Body, frozen=True):
+    """A budget; what is left out is not limited."""
+
+    money: Annotated[float, Meta(ge=0)] | None = None
+    tokens: Annotated[int, Meta(ge=1)] | None = None
+    seconds: Annotated[float, Meta(ge=0)] | None = None
+    steps: Annotated[int, Meta(ge=1)] | None = None
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.money, self.tokens, self.seconds, self.steps)
+
+
+class Start(_Body, frozen=True):
+    """Starts a run, of a playbook of the library or of a text."""
+
+    playbook: str = ""
+    text: str = ""
+    name: Annotated[str, Meta(max_length=200)] = ""
+    inputs: Values = {}
+    model: Annotated[str, Meta(max_length=200)] = ""
+    breakpoints: list[str | int] | str = ""
+    options: Values = {}
+    budget: Amounts | None = None
+    answers: dict[str, str] = {}
+    unattended: bool = False
+    key: IdempotencyKey = ""
+
+
+class Trigger(_Body, frozen=True):
+    """Starts a run with the playbook's own token."""
+
+    inputs: Values = {}
+    model_id: Annotated[str, Meta(max_length=200)] = ""
+    key: IdempotencyKey = ""
+
+
+class Resume(_Body, frozen=True):
+    variables: Values = {}
+    settings: Values = {}
+
+
+class Cancel(_Body, frozen=True):
+    reason: Reason = ""
+
+
+class Retry(_Body, frozen=True):
+    whole_step: bool = False
+
+
+class Restart(_Body, frozen=True):
+    step: Name
+    visit: Annotated[int, Meta(ge=1)] | None = None
+
+
+class Fork(_Body, frozen=True):
+    step: Name
+    visit: Annotated[int, Meta(ge=1)] | None = None
+    path: str | None = None
+    values: Values = {}
+    settings: Values = {}
+
+
+class Answer(_Body, frozen=True):
+    value: Words
+
+
+class Decide(_Body, frozen=True):
+    decision: Literal["approve", "deny", "repeat", "stop", "done"]
+    reason: Reason = ""
+    outcome: Values | None = None
+    settings: Values = {}
+
+
+class NewKey(_Body, frozen=True):
+    key: Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
+async def body(request: Request, kind: type[T]) -> T:
+    """The request's JSON; nothing at all counts as an empty object."""
+    raw = await request.body() or b"{}"
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        raise Problem(422, "bad_body", f"The request does not fit: {error}.", fix=_FIX) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise Problem(400, "bad_json", f"The request is no JSON: {error}.", fix=_FIX) from None
+
+
+_FIX = "GET /api/openapi.yaml describes what is wanted."

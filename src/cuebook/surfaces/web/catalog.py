@@ -1,0 +1,128 @@
+"""The JSON API: playbooks, models and connections."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cuebook.config.reach import ToolServer
+from cuebook.performers.addresses import is_loopback
+from cuebook.performers.models import Prices
+from cuebook.performers.models.providers import ProviderStatus
+from cuebook.service import Principal
+from cuebook.surfaces.keys import backend
+from cuebook.surfaces.web import bodies
+from cuebook.surfaces.web.answers import answer
+from cuebook.surfaces.web.bodies import body
+from cuebook.surfaces.web.objects import playbook_object
+from cuebook.surfaces.web.site import Site
+
+_SOON = 0.3
+"""Seconds in which something at this machine answers."""
+
+
+async def playbooks(request: Request, site: Site, who: Principal) -> Response:
+    found, broken = site.library.found()
+    told = [{"path": str(one.path), "problem": one.problem} for one in broken]
+    return answer({"playbooks": [playbook_object(one) for one in found], "broken": told})
+
+
+async def playbook(request: Request, site: Site, who: Principal) -> Response:
+    one = site.library.named(request.path_params["id"])
+    return answer({**playbook_object(one), "text": one.text})
+
+
+async def models(request: Request, site: Site, who: Principal) -> Response:
+    return answer(await asyncio.to_thread(usable_models, site))
+
+
+def usable_models(site: Site) -> dict[str, Any]:
+    """The models that can be asked now, the default first; and what each provider lacks."""
+    wiring = site.wiring
+    statuses = _statuses(site)
+    usable = {one.name for one in statuses if one.usable}
+    default, prices = wiring.model, Prices()
+    names = [default] if default.partition("/")[0] in usable else []
+    if "local" in usable:
+        names.append(wiring.providers.default())
+    for provider in sorted(usable - {"local"}):
+        names += [f"{provider}/{model}" for model in prices.names(provider)]
+    told = [{"name": one.name, "usable": one.usable, "reason": one.reason} for one in statuses]
+    return {"default": default, "models": list(dict.fromkeys(names)), "providers": told}
+
+
+async def connections(request: Request, site: Site, who: Principal) -> Response:
+    return answer(await asyncio.to_thread(connected, site))
+
+
+def connected(site: Site) -> dict[str, Any]:
+    """Which providers and tool servers there are, and where a key comes from; never the key itself."""
+    wiring = site.wiring
+    name, keeps = backend()
+    providers = []
+    for one in _statuses(site):
+        config = wiring.provider_configs.get(one.name)
+        key = None if config is None else config.key
+        providers.append(
+            {
+                "name": one.name,
+                "usable": one.usable,
+                "reason": one.reason,
+                "address": None if config is None else config.base_url,
+                "key": key,
+                "key_from": None if key is None else wiring.keys.source(key),
+            }
+        )
+    servers = [_server(server) for server in wiring.config.reach.servers.values()]
+    return {"providers": providers, "servers": servers, "keyring": name, "keeps_keys": keeps}
+
+
+def _statuses(site: Site) -> list[ProviderStatus]:
+    """As the providers say it themselves; one at this machine is of no use unless something answers there."""
+    told = []
+    for one in site.wiring.providers.available():
+        config = site.wiring.provider_configs.get(one.name)
+        silent = _silent(config.base_url) if one.usable and config is not None else ""
+        told.append(msgspec.structs.replace(one, usable=False, reason=silent) if silent else one)
+    return told
+
+
+def _server(server: ToolServer) -> dict[str, Any]:
+    reason = _silent(server.url) if server.url else ""
+    if server.command and shutil.which(server.command[0]) is None:
+        reason = f"There is no command {server.command[0]}."
+    runs = " ".join(server.command) or server.url
+    return {"name": server.name, "runs": runs, "where": server.where, "reachable": not reason, "reason": reason}
+
+
+def _silent(address: str) -> str:
+    """Why nobody answers at an address of this machine; empty for any other, which is not tried."""
+    parts = urlsplit(address)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    if not is_loopback(host):
+        return ""
+    try:
+        socket.create_connection((host, port), timeout=_SOON).close()
+    except OSError:
+        return f"Nothing listens at {host}:{port}."
+    return ""
+
+
+async def set_key(request: Request, site: Site, who: Principal) -> Response:
+    asked = await body(request, bodies.NewKey)
+    name = site.wiring.key_name(request.path_params["provider"])
+    await asyncio.to_thread(site.wiring.keys.set, name, asked.key.strip())
+    return Response(status_code=204)
+
+
+async def remove_key(request: Request, site: Site, who: Principal) -> Response:
+    name = site.wiring.key_name(request.path_params["provider"])
+    await asyncio.to_thread(site.wiring.keys.remove, name)
+    return Response(status_code=204)

@@ -1,0 +1,69 @@
+"""Sends events to a browser or a program that keeps the connection open: `text/event-stream`, written by ourselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from cuebook.surfaces.web.telling import Told
+
+RETRY = 1000
+"""Milliseconds after which a reader whose connection was cut comes back."""
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+_STILL_HERE = b":\n\n"
+
+
+def written(told: Told) -> bytes:
+    """An event as it stands in the stream. JSON has no line breaks, so one line of data is enough."""
+    data = msgspec.json.encode(told.event.data, enc_hook=str)
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (told.id.encode(), told.event.name.encode(), data)
+
+
+class EventStream(Response):
+    """An answer that goes on until there is nothing more to tell, nobody listens, or the server ends."""
+
+    def __init__(self, told: AsyncIterator[Told | None], closing: asyncio.Event) -> None:
+        self._told = told
+        self._closing = closing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.body"})
+            return
+        work = [asyncio.create_task(one) for one in (self._tell(send), _gone(receive), self._closed())]
+        try:
+            done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+        if not work[1].done() or work[1].cancelled():
+            await send({"type": "http.response.body"})
+
+    async def _tell(self, send: Send) -> None:
+        await send(_body(b"retry: %d\n\n" % RETRY))
+        async for told in self._told:
+            await send(_body(_STILL_HERE if told is None else written(told)))
+
+    async def _closed(self) -> None:
+        await self._closing.wait()
+
+
+def _body(data: bytes) -> dict[str, object]:
+    return {"type": "http.response.body", "body": data, "more_body": True}
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,37 @@
+"""What the server sends as it lies: style sheets, scripts, the description of the API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+
+from cuebook.service import Principal
+from cuebook.surfaces.web.problems import not_found
+from cuebook.surfaces.web.site import Site
+
+_HERE = Path(__file__).parent
+_TYPES = {
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+}
+
+
+async def static(request: Request, site: Site, who: Principal) -> Response:
+    name = request.path_params["name"]
+    path = _HERE / "static" / name
+    if Path(name).name != name or path.suffix not in _TYPES or not path.is_file():
+        raise not_found("file")
+    return FileResponse(path, headers={"Cache-Control": "no-cache"}, media_type=_TYPES[path.suffix])
+
+
+async def openapi(request: Request, site: Site, who: Principal) -> Response:
+    return FileResponse(_HERE / "openapi.yaml", media_type="application/yaml")
+
+
+async def healthz(request: Request, site: Site, who: Principal) -> Response:
+    return Response(b'{"status":"ok"}', media_type="application/json")

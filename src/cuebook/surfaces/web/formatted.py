@@ -1,0 +1,199 @@
+"""Texts as HTML that can do nothing: Markdown, code, JSON and diffs.
+
+What a model, a server or a file says is shown, never run: no markup of its own, no pictures, and links say where they lead.
+What Markdown gives is cleaned once more by a list of what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import nh3
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markupsafe import Markup, escape
+from pygments import highlight
+from pygments.formatters.html import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+from pygments.util import ClassNotFound
+
+LONGEST = 300_000
+"""Characters that are still read as Markdown; a longer text is shown as it is."""
+LONGEST_CODE = 60_000
+"""Characters of code that are coloured."""
+_SCHEMES = ("http://", "https://", "mailto:")
+_FORMATTER: HtmlFormatter[str] = HtmlFormatter(nowrap=True, classprefix="hl-")
+_DIFF = re.compile(r"^(diff --git |--- \S.*\n\+\+\+ \S|@@ -\d)", re.MULTILINE)
+
+_TAGS = {
+    *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "blockquote", "pre", "code", "span", "em", "strong", "s"),
+    *("ul", "ol", "li", "a", "table", "thead", "tbody", "tr", "th", "td", "div"),
+}
+_ATTRIBUTES = {
+    "a": {"href", "class", "target"},
+    "span": {"class"},
+    "code": {"class"},
+    "pre": {"class", "tabindex"},
+    "div": {"class", "tabindex"},
+    "ol": {"start"},
+}
+
+
+@lru_cache(maxsize=128)
+def markdown(text: str) -> Markup:
+    """A text as Markdown."""
+    if len(text) > LONGEST:
+        return plain(text)
+    made = _reader().render(text.replace("\r\n", "\n"))
+    cleaned = nh3.clean(
+        made,
+        tags=_TAGS,
+        attributes=_ATTRIBUTES,
+        url_schemes={"http", "https", "mailto"},
+        link_rel="noopener noreferrer nofollow",
+        strip_comments=True,
+    )
+    return Markup(cleaned)
+
+
+def plain(text: str) -> Markup:
+    """A text as it is."""
+    return Markup('<pre class="plain" tabindex="0">{}</pre>').format(escape(text))
+
+
+def output(text: str, *, is_markdown: bool = True) -> Markup:
+    """What a step gave: JSON and diffs as such, anything else as Markdown, or as it is."""
+    value = _json(text)
+    if value is not None and is_markdown and _is_prose(value):
+        lines = [Markup("<dt>{}</dt><dd>{}</dd>").format(name, _told(one)) for name, one in value.items()]
+        return Markup('<dl class="told">{}</dl>').format(Markup("").join(lines))
+    if value is not None:
+        return Markup('<pre class="code" tabindex="0">{}</pre>').format(json_html(value))
+    if looks_like_diff(text):
+        return diff(text)
+    return markdown(text) if is_markdown else plain(text)
+
+
+def _is_prose(value: Any) -> bool:
+    """Whether a value is a few named things with words among them: they are read better below each other."""
+    if not isinstance(value, dict) or not 0 < len(value) <= 12:
+        return False
+    plain_values = all(not isinstance(one, dict | list) for one in value.values())
+    return plain_values and any(isinstance(one, str) and len(one) > 40 for one in value.values())
+
+
+def _told(value: Any) -> Markup:
+    return markdown(value) if isinstance(value, str) else Markup("<p>{}</p>").format(json_html(value))
+
+
+def json_html(value: Any) -> Markup:
+    """A value as coloured JSON."""
+    return code(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode(), "json")
+
+
+def code(text: str, language: str = "") -> Markup:
+    """A text coloured as code of some language, where that is known."""
+    if language and len(text) <= LONGEST_CODE:
+        try:
+            lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+        except ClassNotFound:
+            return escape(text)
+        return Markup(highlight(text, lexer, _FORMATTER))
+    return escape(text)
+
+
+def looks_like_diff(text: str) -> bool:
+    return _DIFF.search(text[:20_000]) is not None
+
+
+def diff(text: str) -> Markup:
+    """A unified diff, each line coloured by what became of it."""
+    lines = text.rstrip("\n").split("\n")
+    made = [Markup('<span class="{}">{}</span>').format(_kind(line), line or " ") for line in lines]
+    return Markup('<pre class="diff" tabindex="0">{}</pre>').format(Markup("\n").join(made))
+
+
+def preview(text: str) -> Markup:
+    """A part of what an approver is shown: as it is, save that a diff is coloured."""
+    return diff(text) if looks_like_diff(text) else plain(text)
+
+
+def _kind(line: str) -> str:
+    if line.startswith(("+++", "---", "diff ", "index ", "new file", "deleted file")):
+        return "diff-file"
+    return {"+": "diff-new", "-": "diff-old", "@": "diff-at"}.get(line[:1], "diff-same")
+
+
+def _json(text: str) -> Any:
+    """The object or list that a text is; None where it is neither."""
+    stripped = text.strip()
+    if not stripped.startswith(("{", "[")) or len(stripped) > LONGEST_CODE:
+        return None
+    try:
+        return msgspec.json.decode(stripped)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return None
+
+
+# --- Markdown ----------------------------------------------------------------------------------------------
+
+
+class _Renderer(RendererHTML):
+    """Links say their host, code is coloured, wide things scroll by themselves."""
+
+    def link_open(self, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
+        href = escape(str(tokens[index].attrGet("href") or ""))
+        return f'<a class="outside" target="_blank" href="{href}">'
+
+    def link_close(self, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
+        opening = _opening(tokens, index)
+        host = _host(str(opening.attrGet("href") or "")) if opening is not None else ""
+        return f'</a><span class="host"> ({escape(host)})</span>' if host else "</a>"
+
+    def fence(self, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
+        token = tokens[index]
+        language = token.info.split()[0] if token.info.split() else ""
+        if language == "diff":
+            return str(diff(token.content)) + "\n"
+        return f'<pre class="code" tabindex="0"><code>{code(token.content, language)}</code></pre>\n'
+
+    def code_block(self, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
+        return f'<pre class="code" tabindex="0"><code>{escape(tokens[index].content)}</code></pre>\n'
+
+    def table_open(self, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
+        return '<div class="wide" tabindex="0"><table>\n'
+
+    def table_close(self, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
+        return "</table></div>\n"
+
+
+class _Reader(MarkdownIt):
+    def validateLink(self, url: str) -> bool:
+        """Addresses of this server itself, and everything that is no address of a page, stay text."""
+        return url.strip().lower().startswith(_SCHEMES)
+
+
+def _opening(tokens: Sequence[Token], index: int) -> Token | None:
+    level = tokens[index].level
+    return next((one for one in reversed(tokens[:index]) if one.type == "link_open" and one.level == level), None)
+
+
+def _host(address: str) -> str:
+    try:
+        parts = urlsplit(address)
+        return parts.path.rpartition("@")[2] if parts.scheme == "mailto" else parts.netloc.rpartition("@")[2]
+    except ValueError:
+        return "?"
+
+
+@lru_cache(maxsize=1)
+def _reader() -> MarkdownIt:
+    made = _Reader("commonmark", {"html": False}, renderer_cls=_Renderer)
+    made.enable(["table", "strikethrough"]).disable("image")
+    return made

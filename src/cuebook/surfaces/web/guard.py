@@ -1,0 +1,201 @@
+"""What every request has to pass before anything answers it.
+
+`Guard` looks at what a browser or a program sends with any request: for which host, from which page, how large. `Door`
+stands before one way: it wants the right content type and somebody who may come this way, and turns errors into words.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cuebook.service import Principal
+from cuebook.surfaces.web import problems
+from cuebook.surfaces.web.problems import Problem
+from cuebook.surfaces.web.site import Site, Way
+
+LARGEST_BODY = 2_000_000
+"""Bytes of a request. A playbook's text has room in it."""
+CHANGES = ("POST", "PUT", "PATCH", "DELETE")
+JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
+HTML = "text/html"
+
+_SAFE_SITES = ("", "none", "same-origin")
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+def csp(nonce: str) -> str:
+    """Only what this server sends runs, and a script only with the nonce of this very page."""
+    return (
+        f"default-src 'none'; script-src 'nonce-{nonce}' 'strict-dynamic'; style-src 'self' 'nonce-{nonce}';"
+        " img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none';"
+        " frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types cuebook"
+    )
+
+
+class Hosts:
+    """The names that this server answers to. One that a page made up for its own address is not among them."""
+
+    def __init__(self, names: Collection[str], *, any_address: bool = False) -> None:
+        """With `any_address`, also any numeric address: it is bound to all that the machine has."""
+        self._names = frozenset(name.lower() for name in names)
+        self._any_address = any_address
+
+    def __contains__(self, host: str) -> bool:
+        if host.lower() in self._names:
+            return True
+        try:
+            return self._any_address and ipaddress.ip_address(urlsplit(f"//{host}").hostname or "") is not None
+        except ValueError:
+            return False
+
+
+class Guard:
+    """Refuses what comes for another host or from another page, and what is too large; adds the headers of safety."""
+
+    def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        nonce = secrets.token_urlsafe(16)
+        scope.setdefault("state", {})["nonce"] = nonce
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                _add_headers(MutableHeaders(scope=message), nonce)
+            await send(message)
+
+        try:
+            self._check(scope)
+            bounded = _Bounded(receive, Headers(scope=scope))
+        except Problem as problem:
+            await problems.problem(problem)(scope, receive, guarded)
+            return
+        await self._app(scope, bounded, guarded)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if len(headers.getlist("host")) != 1 or host not in self._hosts:
+            raise Problem(
+                421, "wrong_host", "This server does not go by that name.", fix="Use the address that it printed."
+            )
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            raise Problem(403, "foreign_origin", "This request comes from another site.")
+        site, method = headers.get("sec-fetch-site", ""), scope["method"]
+        opened = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
+        if site not in _SAFE_SITES and not (opened and headers.get("sec-fetch-dest") == "document"):
+            raise Problem(403, "foreign_origin", "This request comes from another site.")
+
+
+def _add_headers(headers: MutableHeaders, nonce: str) -> None:
+    for name, value in _HEADERS.items():
+        headers[name] = value
+    headers.setdefault("Content-Security-Policy", csp(nonce))
+    headers.setdefault("Cache-Control", "no-store")
+
+
+class _Bounded:
+    """Reads a body up to a limit."""
+
+    def __init__(self, receive: Receive, headers: Headers) -> None:
+        self._receive = receive
+        self._left = LARGEST_BODY
+        told = headers.get("content-length", "0")
+        if not told.isascii() or not told.isdigit() or int(told) > LARGEST_BODY:
+            raise _too_large()
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            raise _too_large()
+        return message
+
+
+def _too_large() -> Problem:
+    return Problem(413, "too_large", f"A request has at most {LARGEST_BODY:,} bytes.")
+
+
+class Door:
+    """Before one way: who may come in, and with what."""
+
+    def __init__(self, way: Way, site: Site) -> None:
+        self._way = way
+        self._site = site
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            response = self._told(request, error)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        who = await self._known(request)
+        if self._way.method in CHANGES:
+            _check_content(request, (JSON, FORM) if self._way.kind == "form" else (JSON,))
+        if who is None:
+            raise Problem(
+                401,
+                "not_signed_in",
+                "Nobody is signed in here.",
+                fix="Open the address that `cuebook serve` printed, or send a token as `Authorization: Bearer ...`.",
+                WWW_Authenticate="Bearer",
+            )
+        if self._way.needs != "anyone" and self._way.needs != "trigger":
+            who.require(self._way.needs, "do that")
+        request.state.who = who
+        return await self._way.handler(request, self._site, who)
+
+    async def _known(self, request: Request) -> Principal | None:
+        match self._way.needs:
+            case "anyone":
+                return await self._site.sessions.who(request) or NOBODY
+            case "trigger":
+                return NOBODY  # the handler looks at the playbook's own token
+            case _:
+                return await self._site.sessions.who(request)
+
+    def _told(self, request: Request, error: Exception) -> Response:
+        accepted = request.headers.get("accept", "")
+        is_page = JSON not in accepted if self._way.kind == "page" else HTML in accepted and self._way.kind == "form"
+        return problems.page(request, error) if is_page else problems.problem(error)
+
+
+NOBODY = Principal("nobody", "", frozenset())
+
+
+def _check_content(request: Request, wanted: tuple[str, ...]) -> None:
+    """A form of another site can send no JSON, so JSON is what a change is asked with."""
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given not in wanted:
+        raise Problem(
+            415,
+            "content_type",
+            f"This wants the content type {' or '.join(wanted)}.",
+            fix="Set the header Content-Type.",
+        )

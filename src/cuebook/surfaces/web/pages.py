@@ -1,0 +1,218 @@
+"""The pages of the web app."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.events import ENDED, PlannedStep
+from cuebook.kernel.run import RunRow
+from cuebook.service import Principal
+from cuebook.surfaces.library import Listed
+from cuebook.surfaces.web import catalog, drawing, estimating, rest
+from cuebook.surfaces.web.guard import NOBODY
+from cuebook.surfaces.web.rendering import page
+from cuebook.surfaces.web.site import Site
+from cuebook.surfaces.web.starting import listed_under
+from cuebook.surfaces.web.views import About, Need, about_of
+from cuebook.surfaces.web.watching import opened
+
+HISTORY = 100
+"""Runs that a page lists, newest first."""
+_OTHERS = 10
+"""Runs that one can be compared with from its page."""
+_STATUSES = ("running", "paused", "awaiting_input", "awaiting_approval", "completed", "failed", "cancelled", "expired")
+
+
+async def _page(request: Request, site: Site, who: Principal, template: str, **values: Any) -> Response:
+    """A page of somebody who is signed in: it also says how much waits for them."""
+    return page(request, template, waiting=len(await site.service.inbox(who)), **values)
+
+
+# --- playbooks ---
+
+
+class Tile(NamedTuple):
+    """A playbook in the library."""
+
+    listed: Listed
+    needs: tuple[Need, ...]
+    last: RunRow | None
+
+    @property
+    def summary(self) -> str:
+        """Its description without the marks of Markdown."""
+        return self.listed.description.replace("`", "").replace("**", "")
+
+    @property
+    def words(self) -> str:
+        """What a search looks in."""
+        one = self.listed
+        needs = " ".join(need.name for need in self.needs)
+        return " ".join(f"{one.title} {one.id} {one.dialect} {one.description} {needs}".lower().split())
+
+
+async def library(request: Request, site: Site, who: Principal) -> Response:
+    q = request.query_params.get("q", "").strip()
+    last: dict[str, RunRow] = {}
+    for row in await site.service.runs(limit=rest.MOST_RUNS, who=who):
+        last.setdefault(row.name, row)
+    listed, broken = site.library.found()
+    tiles = [Tile(one, _needs(one, _about(one)), last.get(one.name)) for one in listed]
+    found = [tile for tile in tiles if all(word in tile.words for word in q.lower().split())]
+    folders = site.library.folders
+    return await _page(request, site, who, "library.html", found=found, q=q, broken=broken, folders=folders)
+
+
+def _about(one: Listed) -> About:
+    try:
+        return about_of(one.dialect, one.document)
+    except CuebookError:
+        return About()
+
+
+def _needs(one: Listed, about: About) -> tuple[Need, ...]:
+    models = tuple(Need("model", name) for name in one.models) or ((Need("model", "any"),) if one.needs_model else ())
+    return (*models, *about.needs)
+
+
+async def playbook(request: Request, site: Site, who: Principal) -> Response:
+    one = site.library.named(request.path_params["id"])
+    about = _about(one)
+    drawn = drawing.picture(about.drawing, f"The steps of {one.title}") if about.drawing.boxes else Markup("")
+    rows = await site.service.runs(name=one.name, limit=HISTORY, who=who)
+    return await _page(
+        request, site, who, "playbook.html", one=one, needs=_needs(one, about), drawing=drawn, rows=rows, text=one.text
+    )
+
+
+async def preflight(request: Request, site: Site, who: Principal) -> Response:
+    one = site.library.named(request.path_params["id"])
+    usable = await asyncio.to_thread(catalog.usable_models, site)
+    names: list[str] = usable["models"]
+    use = estimating.use_of(one, await site.service.runs(name=one.name, limit=HISTORY, who=who))
+    costs = estimating.estimates(site, use, names)
+    default = usable["default"] if usable["default"] in names else next(iter(names), "")
+    return await _page(
+        request,
+        site,
+        who,
+        "preflight.html",
+        one=one,
+        models=[{"name": name, "words": costs[name]} for name in names],
+        default=default,
+        labels=_steps(one),
+        estimate=estimating.estimate(use, costs.get(default, "")),
+    )
+
+
+def _steps(one: Listed) -> list[PlannedStep]:
+    """All steps and sub-steps, each label once."""
+    walk = getattr(one.document, "walk", None)
+    steps = [PlannedStep(step.label, step.title) for step in walk()] if walk is not None else one.steps
+    return list({step.label: step for step in steps}.values())
+
+
+# --- runs ---
+
+
+async def runs(request: Request, site: Site, who: Principal) -> Response:
+    status, playbook = (request.query_params.get(name, "") for name in ("status", "playbook"))
+    listed = site.library.all()
+    name = site.library.named(playbook).name if playbook else None
+    rows = await site.service.runs(name=name, status=[status] if status in _STATUSES else [], limit=HISTORY, who=who)
+    return await _page(
+        request,
+        site,
+        who,
+        "runs.html",
+        rows=rows,
+        titles={one.name: one.title for one in listed},
+        listed=listed,
+        chosen=status,
+        playbook=playbook,
+        statuses=_STATUSES,
+    )
+
+
+async def run(request: Request, site: Site, who: Principal) -> Response:
+    row = await site.service.get(request.path_params["id"], who)
+    seen = await opened(site, row)
+    others = await site.service.runs(name=row.name, limit=_OTHERS + 1, who=who)
+    models = (await asyncio.to_thread(catalog.usable_models, site))["models"] if row.status in ENDED else []
+    return await _page(
+        request,
+        site,
+        who,
+        "run.html",
+        run=seen.run,
+        tails=seen.tails,
+        after=seen.after,
+        panels=Markup(seen.view.panels(seen.run)),
+        listed=listed_under(site, row),
+        others=[one for one in others if one.id != row.id][:_OTHERS],
+        models=models,
+    )
+
+
+async def diff(request: Request, site: Site, who: Principal) -> Response:
+    found = await rest.compared(site, request.path_params["id"], request.path_params["other"], who)
+    told = {name: found[name] for name in ("same", "runs", "steps", "totals")}
+    return await _page(request, site, who, "diff.html", differs=found, **told)
+
+
+async def inbox(request: Request, site: Site, who: Principal) -> Response:
+    waits = await site.service.inbox(who)
+    called = {one.name: one.title for one in site.library.all()}
+    names = {id: (await site.service.get(id, who)).name for id in {wait.run for wait in waits}}
+    titles = {id: called.get(name, name) for id, name in names.items()}
+    return page(request, "inbox.html", waits=waits, titles=titles, waiting=len(waits))
+
+
+# --- settings ---
+
+
+async def connections(request: Request, site: Site, who: Principal) -> Response:
+    return await _page(request, site, who, "connections.html", **await asyncio.to_thread(catalog.connected, site))
+
+
+# --- who is there ---
+
+
+async def sign_in(request: Request, site: Site, who: Principal) -> Response:
+    """The form, or the start link: it is good once."""
+    start = request.query_params.get("start", "")
+    if not start:
+        return page(request, "sign-in.html", words="")
+    ticket = site.sessions.take_start(start)
+    if ticket is None:
+        if who != NOBODY:
+            return RedirectResponse("/", 303)
+        return page(request, "sign-in.html", 401, words="This link was used already.")
+    response: Response = RedirectResponse("/", 303)
+    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        # Whoever comes from another site's page is not sent on with their new cookie; a page of our own does that.
+        response = page(request, "signed-in.html")
+    site.sessions.open(response, ticket, secure=request.url.scheme == "https")
+    return response
+
+
+async def take_token(request: Request, site: Site, who: Principal) -> Response:
+    form = await request.form()
+    ticket = await site.sessions.take_token(str(form.get("token", "")).strip())
+    if ticket is None:
+        return page(request, "sign-in.html", 401, words="Nobody has this token.")
+    response = RedirectResponse("/", 303)
+    site.sessions.open(response, ticket, secure=request.url.scheme == "https")
+    return response
+
+
+async def sign_out(request: Request, site: Site, who: Principal) -> Response:
+    response = RedirectResponse("/sign-in", 303)
+    site.sessions.close(response)
+    return response

@@ -1,0 +1,376 @@
+"""A run as a page shows it, folded from its journal, one entry at a time.
+
+The page is made from the picture after the last entry; a stream is made from what each entry changes in it. So both show
+the same. It knows no HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+from zlib import crc32
+
+import msgspec
+
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import Reply, Resumed
+from cuebook.kernel.events import (
+    ENDED,
+    STATUS_OF_WAIT,
+    ArtifactMade,
+    CancelRequested,
+    Forked,
+    ModelAsked,
+    Noted,
+    Performed,
+    Planned,
+    Rewound,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+    ValueSet,
+    WaitClosed,
+    WaitOpened,
+    Warned,
+)
+from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, same_line
+from cuebook.kernel.run import RunRow, StepRow, Tally, Totals, WaitRow
+from cuebook.surfaces.web.calls import Calls
+from cuebook.views import route_words
+
+Key = tuple[str, str, int]
+_FOR_NOBODY = ("timer", "message")
+
+
+def slug(path: str, label: str, visit: int) -> str:
+    """A step's part in ids and addresses: its label, and more only where that is not enough."""
+    return _plain(label) + (f":{visit}" if visit > 1 else "") + (f"@{crc32(path.encode()):08x}" if path else "")
+
+
+def _plain(text: str) -> str:
+    return quote(text, safe="").replace(".", "%2E").replace("~", "%7E").replace("%", ".")
+
+
+@dataclass(eq=False)
+class Card:
+    """One visit of a step."""
+
+    row: StepRow
+    key: str
+    before: str = ""
+    """The key of the card that it stands after."""
+    output: Text | None = None
+    texts: dict[int, str] = field(default_factory=dict)
+    """What models said in it, by the record of each call; without those under way."""
+    prompts: dict[int, Text] = field(default_factory=dict)
+    """What they were asked."""
+    notes: list[tuple[int, str]] = field(default_factory=list)
+    """Warnings and what a person should know, each with its record."""
+    held: dict[str, tuple[int, Any]] = field(default_factory=dict)
+    """Values that are told when the step is over, each with its record."""
+    waits: dict[str, WaitRow] = field(default_factory=dict)
+    """What it waits for."""
+    seconds: float = 0.0
+    planned: bool = False
+
+    @property
+    def status(self) -> str:
+        """As its row has it; a step that is over and at whose breakpoint the run waits is paused."""
+        if any(wait.kind == "breakpoint" for wait in self.waits.values()):
+            return "paused"
+        return self.row.status
+
+    @property
+    def tail(self) -> str:
+        """What models have said in it so far, but for what is under way."""
+        return "\n\n".join(text for text in self.texts.values() if text)
+
+
+@dataclass
+class Changes:
+    """What one entry changed."""
+
+    new: list[Card] = field(default_factory=list)
+    statuses: list[Card] = field(default_factory=list)
+    again: list[Card] = field(default_factory=list)
+    """Those whose text began again, or that are to be drawn anew."""
+    gone: list[Card] = field(default_factory=list)
+    rendered: Card | None = None
+    parted: Card | None = None
+    """The one in which another text begins after one that is there."""
+    values: list[tuple[str, Any, str]] = field(default_factory=list)
+    """Names, values, and the keys of their steps."""
+    opened: WaitRow | None = None
+    closed: WaitRow | None = None
+    noted: list[Card] = field(default_factory=list)
+    """Those of which something more is to be told, while their status stays."""
+    run: bool = False
+    """Whether something of the run itself changed: it was cancelled, or goes on after its end."""
+    ended: bool = False
+
+
+class Picture:
+    """Everything that is shown of one run."""
+
+    def __init__(self, row: RunRow, title: str = "") -> None:
+        """`row` says which run it is; everything else comes from its entries."""
+        fresh = msgspec.structs.replace(
+            row, status="pending", reason="", step="", model="", totals=Totals(), error=None, updated=row.created
+        )
+        self._tally = Tally(fresh)
+        self.title = title or row.name
+        self.cards: dict[Key, Card] = {}
+        self.order: list[Card] = []
+        self.inputs: dict[str, Any] = {}
+        self.values: dict[str, Any] = {}
+        self.settings: dict[str, Any] = {}
+        self.waits: dict[str, WaitRow] = {}
+        """What waits for a person."""
+        self.artifact: ArtifactMade | None = None
+        self.result: Any = None
+        self.cancelled_by: str | None = None
+        self.finished: float | None = None
+        self.seq = 0
+        self._last: Card | None = None
+        """The card that was begun last."""
+        self._before: dict[int, tuple[Card, str | None]] = {}
+        self._calls = Calls()
+        self._by_person: dict[str, Any] = {}
+        """Values that a person changed, until the program says so too."""
+
+    @property
+    def row(self) -> RunRow:
+        return self._tally.row
+
+    @property
+    def status(self) -> str:
+        """As a page shows it: a run waits as soon as nothing else of it goes on."""
+        if self.row.status in ENDED:
+            return self.row.status
+        busy = any(card.row.status in ("running", "tool_call") for card in self.order)
+        kinds = {wait.kind for wait in self.waits.values()}
+        if kinds and not busy:
+            return next(run for kind, (run, _) in STATUS_OF_WAIT.items() if kind in kinds)
+        return "pending" if self.row.status == "pending" else "running"
+
+    @property
+    def ended(self) -> bool:
+        return self.row.status in ENDED
+
+    @property
+    def loose_waits(self) -> list[WaitRow]:
+        """Those that belong to no card."""
+        held = {wait for card in self.order for wait in card.waits}
+        return [wait for wait in self.waits.values() if wait.id not in held]
+
+    def card_at(self, place: Place) -> Card | None:
+        """The innermost card that holds this place."""
+        path, label, visit = place.path, place.step, place.visit
+        while True:
+            card = self.cards.get((path, label, visit))
+            if card is not None or path == ROOT:
+                return card
+            path, label, visit, _ = parent_key(path)
+
+    def apply(self, entry: Entry) -> Changes:
+        """Takes the next entry in, and says what it changed."""
+        changes = Changes()
+        self.seq = entry.seq
+        self._before = {}
+        self._tally.apply(entry)
+        _, rows, dropped = self._tally.take_changes()
+        for seq, path in dropped:
+            self._drop(seq, path, changes)
+        for row in rows:
+            self._keep(row, changes, planned=isinstance(entry.event, Planned))
+        self._fold(entry, changes)
+        touched = [(card, status) for card, status in self._before.values() if card not in changes.gone]
+        changes.statuses = [card for card, status in touched if status != card.status]
+        return changes
+
+    # --- inside ---
+
+    def _touch(self, card: Card, status: str | None = None) -> None:
+        """Remembers how a card was before this entry."""
+        self._before.setdefault(id(card), (card, status))
+
+    def _keep(self, row: StepRow, changes: Changes, *, planned: bool) -> None:
+        card = self.cards.get(row.key)
+        if card is None:
+            card = self.cards[row.key] = Card(row, slug(*row.key), planned=planned)
+            after = self.order.index(self._last) if self._last is not None and not planned else len(self.order) - 1
+            card.before = self.order[after].key if after >= 0 else ""
+            self.order.insert(after + 1, card)
+            changes.new.append(card)
+            self._touch(card)
+        self._touch(card, card.status)
+        begins = row.status == "running" and card.row.started != row.started
+        card.row = row
+        if begins or (card in changes.new and row.status != "pending"):
+            self._last = card
+
+    def _drop(self, seq: int, path: str, changes: Changes) -> None:
+        """Takes back what a rewind makes void."""
+        changes.run = True
+        self.finished, self.artifact, self.result, self.cancelled_by = None, None, None, None
+        for card in list(self.order):
+            if not same_line(card.row.path, path):
+                continue
+            self._touch(card, card.status)
+            if card.row.seq >= seq and not card.planned:
+                self.order.remove(card)
+                del self.cards[card.row.key]
+                changes.gone.append(card)
+                if self._last is card:
+                    self._last = self.order[-1] if self.order else None
+                continue
+            if card.row.seq >= seq:
+                row = card.row
+                card.row = StepRow(row.path, row.label, row.visit, row.title, position=row.position)
+            if _rewind(card, seq):
+                changes.again.append(card)
+
+    def _fold(self, entry: Entry, changes: Changes) -> None:
+        event, card = entry.event, self.card_at(entry.place)
+        call = self._calls.see(entry)
+        match event:
+            case RunStarted():
+                self.inputs, self.settings = dict(event.inputs), dict(event.settings)
+            case Forked():
+                self.settings |= event.settings
+                self.waits.clear()
+                self._change(event.values, card, changes)
+            case ModelAsked() if card is not None:
+                self._ask(entry, event, card, changes)
+            case Performed(outcome=Resumed(overrides=overrides)):
+                self._change(overrides, card, changes)
+            case Performed(outcome=Reply() as reply) if card is not None and call is not None:
+                card.texts[call] = reply.text[: reply.released]
+            case StepFinished():
+                self._finish(entry, event, changes)
+            case ValueSet():
+                self._hold(entry, event, card, changes)
+            case Warned() if card is not None:
+                card.notes.append((entry.seq, f"Warning: {event.message}"))
+                changes.noted.append(card)
+            case Noted(name="route", data=data) if card is not None:
+                card.notes.append((entry.seq, route_words(data)))
+                changes.noted.append(card)
+            case ArtifactMade():
+                self.artifact = event
+            case WaitOpened() if event.kind not in _FOR_NOBODY:
+                changes.opened = self._open(entry, event, card)
+            case WaitClosed():
+                changes.closed = self._close(event, card)
+            case CancelRequested():
+                self.cancelled_by, changes.run = event.by, True
+            case Rewound():
+                changes.run = True
+            case RunFinished():
+                self._end(entry, event, changes)
+            case _:
+                pass
+
+    def _ask(self, entry: Entry, event: ModelAsked, card: Card, changes: Changes) -> None:
+        if entry.place.attempt > 1:
+            card.texts.clear()
+            changes.again.append(card)
+        elif card.tail:
+            changes.parted = card
+        card.prompts[entry.seq] = event.prompt
+        card.texts[entry.seq] = ""
+        if card.row.finished is not None:  # it is asked for the way on
+            changes.noted.append(card)
+
+    def _finish(self, entry: Entry, event: StepFinished, changes: Changes) -> None:
+        card = self.cards.get((entry.place.path, event.label, entry.place.visit))
+        if card is None:
+            return
+        card.seconds = event.seconds
+        if event.output is not None:
+            card.output, changes.rendered = event.output, card
+        self._release(card, changes)
+
+    def _hold(self, entry: Entry, event: ValueSet, card: Card | None, changes: Changes) -> None:
+        """A step's values are told when it is over, after its status."""
+        by_person = self._by_person.pop(event.name, self)
+        if by_person == event.value:
+            return
+        if card is not None and card.row.finished is None and card.row.started is not None:
+            card.held[event.name] = (entry.seq, event.value)
+        else:
+            self._set(event.name, event.value, card, changes)
+
+    def _release(self, card: Card, changes: Changes) -> None:
+        for name, (_, value) in card.held.items():
+            self._set(name, value, card, changes)
+        card.held.clear()
+
+    def _set(self, name: str, value: Any, card: Card | None, changes: Changes) -> None:
+        kept = self.inputs if name in self.inputs and name not in self.values else self.values
+        kept[name] = value
+        changes.values.append((name, value, card.key if card is not None else ""))
+
+    def _change(self, given: dict[str, Any], card: Card | None, changes: Changes) -> None:
+        for name, value in given.items():
+            self._by_person[name] = value
+            self._set(name, value, card, changes)
+
+    def _open(self, entry: Entry, event: WaitOpened, card: Card | None) -> WaitRow:
+        row = self.row
+        wait = WaitRow(
+            id=event.wait,
+            run=row.id,
+            tenant=row.tenant,
+            owner=row.owner,
+            place=entry.place,
+            kind=event.kind,
+            prompt=event.prompt,
+            purpose=event.purpose,
+            type=event.type,
+            options=event.options,
+            default=event.default,
+            details=event.details,
+            opened=entry.at,
+            expires=event.expires,
+        )
+        self.waits[wait.id] = wait
+        if card is not None:
+            self._touch(card, card.status)
+            card.waits[wait.id] = wait
+        return wait
+
+    def _close(self, event: WaitClosed, card: Card | None) -> WaitRow | None:
+        if card is not None and event.wait in card.waits:
+            self._touch(card, card.status)
+            del card.waits[event.wait]
+        self.settings |= event.answer.get("settings", {})
+        return self.waits.pop(event.wait, None)
+
+    def _end(self, entry: Entry, event: RunFinished, changes: Changes) -> None:
+        self.finished, self.result, changes.ended = entry.at, event.result, True
+        self.waits.clear()
+        for card in self.order:
+            self._touch(card, card.status)
+            card.waits.clear()
+            self._release(card, changes)
+            if card.row.status == "pending":
+                card.row = msgspec.structs.replace(card.row, status="skipped")
+
+    def __iter__(self) -> Iterator[Card]:
+        return iter(self.order)
+
+
+def _rewind(card: Card, seq: int) -> bool:
+    """Takes back what came into a card from a record on; whether something did."""
+    void = card.row.seq == 0 or any(one >= seq for one in card.texts) or card.output is not None
+    card.texts = {one: text for one, text in card.texts.items() if one < seq}
+    card.prompts = {one: text for one, text in card.prompts.items() if one < seq}
+    card.notes = [(one, words) for one, words in card.notes if one < seq]
+    card.held = {name: (one, value) for name, (one, value) in card.held.items() if one < seq}
+    card.waits.clear()
+    if void and (card.row.finished is None or card.row.seq == 0):
+        card.output = None
+    return void

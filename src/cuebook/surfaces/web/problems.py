@@ -1,0 +1,120 @@
+"""Errors as the web tells them: problem details for programs, a page with the same words for people."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cuebook.gate.people import NotAllowed
+from cuebook.kernel.errors import (
+    BadInput,
+    Busy,
+    CuebookError,
+    NotFound,
+    Refused,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    WaitClosed,
+    WaitExpired,
+)
+from cuebook.kernel.rates import TooManyRuns
+from cuebook.requests import InvalidRequest
+
+log = logging.getLogger("cuebook")
+
+CONTENT_TYPE = "application/problem+json"
+_LOCKED_FOR = 1
+"""Seconds after which a store that another process holds may be free again."""
+
+_STATUS: tuple[tuple[type[CuebookError], int], ...] = (
+    (NotFound, 404),
+    (InvalidRequest, 400),
+    (NotAllowed, 403),
+    (TooManyRuns, 429),
+    (WaitExpired, 410),
+    (WaitClosed, 410),
+    (Busy, 409),
+    (Refused, 409),
+    (BadInput, 422),
+    (StoreLocked, 503),
+    (StoreFull, 507),
+    (StoreError, 503),
+)
+"""The first that fits counts."""
+
+
+class Problem(CuebookError):
+    """A request that the web itself refuses, before anything of Cuebook is asked."""
+
+    def __init__(self, status: int, code: str, message: str, *, fix: str = "", **headers: str) -> None:
+        super().__init__(message, fix=fix)
+        self.status = status
+        self.problem_code = code
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+class Details(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Problem details, as RFC 9457 has them, with our code and what to do next."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    fix: str = ""
+    id: str = ""
+    """Of what nobody expected: the log has it under this id."""
+
+
+def details_of(error: Exception) -> tuple[Details, dict[str, str]]:
+    """What is told of an error, and the headers that go with it. The log keeps what nobody expected."""
+    headers: dict[str, str] = {}
+    if isinstance(error, Problem):
+        return _details(error.status, error.problem_code, error.message, error.fix), error.headers
+    if isinstance(error, CuebookError):
+        status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+        if isinstance(error, TooManyRuns):
+            headers["Retry-After"] = str(error.retry_after)
+        elif status == 503:
+            headers["Retry-After"] = str(_LOCKED_FOR)
+        return _details(status, error.code, error.message, error.fix), headers
+    id = secrets.token_hex(4)
+    log.error("Request %s failed.", id, exc_info=error)
+    told = _details(500, "internal", "Something unexpected went wrong.", f"The server's log has it under {id}.")
+    return msgspec.structs.replace(told, id=id), headers
+
+
+def _details(status: int, code: str, message: str, fix: str) -> Details:
+    return Details(f"urn:cuebook:problem:{code}", HTTPStatus(status).phrase, status, message, code, fix)
+
+
+def problem(error: Exception) -> Response:
+    """An error for a program."""
+    details, headers = details_of(error)
+    return Response(msgspec.json.encode(details), details.status, headers, CONTENT_TYPE)
+
+
+def page(request: Request, error: Exception) -> Response:
+    """An error for a person."""
+    from cuebook.surfaces.web.rendering import page as rendered
+
+    details, headers = details_of(error)
+    response = rendered(request, "problem.html", problem=details, status=details.status)
+    response.headers.update(headers)
+    return response
+
+
+def not_found(what: str = "page") -> Problem:
+    return Problem(404, "not_found", f"There is no such {what}.", fix="Check the address.")
+
+
+def body_of(error: Exception) -> dict[str, Any]:
+    """The same as plain values, for an answer that holds more than one."""
+    return dict(msgspec.to_builtins(details_of(error)[0]))

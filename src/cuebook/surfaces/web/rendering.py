@@ -1,0 +1,123 @@
+"""From values to HTML: templates, and what they need to show texts, values, money and times safely."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from cuebook.decisions import outcome_shape
+from cuebook.surfaces.cli import wording
+from cuebook.surfaces.web import bars, formatted
+
+_HERE = Path(__file__).parent
+_TICKED = re.compile(r"`([^`\n]+)`")
+
+
+@cache
+def environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        markdown=formatted.markdown,
+        output=formatted.output,
+        preview=formatted.preview,
+        diff=formatted.diff,
+        money=money,
+        cost=wording.cost_of,
+        duration=duration,
+        moment=moment,
+        shown=shown,
+        counted=counted,
+        words=words,
+        coded=coded,
+        provider=provider,
+        model=model,
+    )
+    made.globals.update(outcome_shape=outcome_shape, bar=bars.bar, shares=bars.shares)
+    return made
+
+
+def part(name: str, *about: Any) -> str:
+    """A piece of a page, by the macro of its name in parts.html."""
+    macro = getattr(environment().get_template("parts.html").module, name)
+    return str(macro(*about))
+
+
+def piece(template: str, **values: Any) -> Markup:
+    """A template that is no page by itself."""
+    return Markup(environment().get_template(template).render(values))
+
+
+def page(request: Request, template: str, status: int = 200, **values: Any) -> Response:
+    state = request.state
+    context = {"nonce": state.nonce, "who": getattr(state, "who", None), "path": request.url.path, **values}
+    return HTMLResponse(environment().get_template(template).render(context), status)
+
+
+# --- filters ---
+
+
+def money(amount: float | None) -> str:
+    """Under a cent six decimals, otherwise four."""
+    return "unknown" if amount is None else wording.money(amount)
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{seconds * 1000:.0f} ms" if seconds < 0.95 else wording.duration(seconds)
+
+
+def moment(at: float | None) -> Markup:
+    """A time of this machine's clock, which a browser may show in its own."""
+    if at is None:
+        return Markup("")
+    written = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+    told = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    return Markup('<time datetime="{}">{}</time>').format(written, told)
+
+
+def shown(value: Any) -> str:
+    """A value as text: a text as it is, anything else as JSON."""
+    return (
+        value
+        if isinstance(value, str)
+        else msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()
+    )
+
+
+def counted(number: int, word: str) -> str:
+    return wording.counted(number, word)
+
+
+def words(status: str) -> str:
+    """A status as people read it."""
+    return status.replace("_", " ")
+
+
+def coded(text: str) -> Markup:
+    """A sentence of ours, in which commands stand between backticks."""
+    return Markup(_TICKED.sub(r"<code>\1</code>", str(escape(text))))
+
+
+def provider(name: str) -> str:
+    return name.partition("/")[0] if "/" in name else ""
+
+
+def model(name: str) -> str:
+    return name.partition("/")[2] or name

@@ -1,0 +1,207 @@
+"""The JSON API: runs, and what they wait for."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from cuebook.kernel.events import ENDED
+from cuebook.kernel.run import RunRow
+from cuebook.service import Principal
+from cuebook.surfaces.cli import comparing, wording
+from cuebook.surfaces.web import bodies
+from cuebook.surfaces.web.answers import answer
+from cuebook.surfaces.web.bodies import body
+from cuebook.surfaces.web.events import EventStream
+from cuebook.surfaces.web.guard import FORM
+from cuebook.surfaces.web.objects import row_object, run_object, wait_object
+from cuebook.surfaces.web.positions import Position
+from cuebook.surfaces.web.problems import Problem
+from cuebook.surfaces.web.site import Site
+from cuebook.surfaces.web.starting import no_artifact, start, typed_changes
+from cuebook.surfaces.web.watching import page_events, plain_events
+from cuebook.views import ARTIFACT_FILES
+
+MOST_RUNS = 1000
+_FIELD = "var_"
+_NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+# --- beginning ---
+
+
+async def start_run(request: Request, site: Site, who: Principal) -> Response:
+    asked = await body(request, bodies.Start)
+    key = request.headers.get("idempotency-key", "")
+    if len(key) > 200:
+        raise Problem(422, "bad_key", "The header Idempotency-Key has more than 200 characters.")
+    row = await start(site, asked, who, key)
+    return answer(row_object(row), 201, Location=f"/api/runs/{row.id}")
+
+
+async def restart(request: Request, site: Site, who: Principal) -> Response:
+    asked = await body(request, bodies.Restart)
+    row = await site.service.restart(request.path_params["id"], asked.step, visit=asked.visit, who=who)
+    return await _begun(site, row)
+
+
+async def fork(request: Request, site: Site, who: Principal) -> Response:
+    asked = await body(request, bodies.Fork)
+    parent = await site.service.get(request.path_params["id"], who)
+    values = await typed_changes(site, parent, asked.values)
+    row = await site.service.fork(
+        parent.id, asked.step, visit=asked.visit, path=asked.path, values=values, settings=asked.settings, who=who
+    )
+    return await _begun(site, row)
+
+
+async def _begun(site: Site, row: RunRow) -> Response:
+    await site.drivers.take(row.id)
+    return answer(row_object(row), 201, Location=f"/api/runs/{row.id}")
+
+
+# --- what people do ---
+
+
+async def resume(request: Request, site: Site, who: Principal) -> Response:
+    """Ends a pause. Values to change come as JSON, or as fields `var_NAME` of a form."""
+    row = await site.service.get(request.path_params["id"], who)
+    is_form = request.headers.get("content-type", "").startswith(FORM)
+    asked = await (_fields(request) if is_form else body(request, bodies.Resume))
+    changes = await typed_changes(site, row, asked.variables)
+    row = await site.service.resume(row.id, who, overrides=changes, settings=asked.settings)
+    if is_form and "text/html" in request.headers.get("accept", ""):
+        await site.drivers.take(row.id)
+        return RedirectResponse(f"/runs/{row.id}", 303)
+    return await _goes_on(site, row)
+
+
+async def _fields(request: Request) -> bodies.Resume:
+    form = await request.form()
+    given = {name[len(_FIELD) :]: str(value) for name, value in form.items() if name.startswith(_FIELD)}
+    return bodies.Resume(variables=given)
+
+
+async def cancel(request: Request, site: Site, who: Principal) -> Response:
+    asked = await body(request, bodies.Cancel)
+    return await _goes_on(site, await site.service.cancel(request.path_params["id"], asked.reason, who))
+
+
+async def retry(request: Request, site: Site, who: Principal) -> Response:
+    asked = await body(request, bodies.Retry)
+    row = await site.service.retry(request.path_params["id"], whole_step=asked.whole_step, who=who)
+    return await _goes_on(site, row)
+
+
+async def _goes_on(site: Site, row: RunRow) -> Response:
+    await site.drivers.take(row.id)
+    return answer(row_object(await site.service.store.run(row.id)), 202)
+
+
+async def answer_wait(request: Request, site: Site, who: Principal) -> Response:
+    asked = await body(request, bodies.Answer)
+    wait = await site.service.waiting(request.path_params["id"], who)
+    done = await site.service.answer(wait.id, asked.value, who)
+    await site.drivers.take(done.run)
+    return answer(wait_object(done))
+
+
+async def decide_wait(request: Request, site: Site, who: Principal) -> Response:
+    asked = await body(request, bodies.Decide)
+    wait = await site.service.waiting(request.path_params["id"], who)
+    done = await site.service.decide(
+        wait.id, asked.decision, who, reason=asked.reason, outcome=asked.outcome, settings=asked.settings
+    )
+    await site.drivers.take(done.run)
+    return answer(wait_object(done))
+
+
+# --- looking ---
+
+
+async def runs(request: Request, site: Site, who: Principal) -> Response:
+    query = request.query_params
+    name = site.library.named(query["playbook"]).name if query.get("playbook") else None
+    status = [one for one in query.get("status", "").split(",") if one]
+    rows = await site.service.runs(name=name, status=status, limit=_limit(query.get("limit", "100")), who=who)
+    return answer({"runs": [row_object(row) for row in rows]})
+
+
+def _limit(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MOST_RUNS:
+        raise Problem(422, "bad_limit", f"`limit` is a number from 1 to {MOST_RUNS}.")
+    return int(text)
+
+
+async def run(request: Request, site: Site, who: Principal) -> Response:
+    return answer(run_object(await site.service.view(request.path_params["id"], who)))
+
+
+async def artifact(request: Request, site: Site, who: Principal) -> Response:
+    """The result as a file; what it is called and its type follow from the artifact's type."""
+    view = await site.service.view(request.path_params["id"], who)
+    output = wording.final_output(view)
+    if output is None:
+        raise no_artifact(view.run.id)
+    kind = view.artifact.type if view.artifact is not None else ""
+    suffix, content_type = ARTIFACT_FILES.get(kind, (".txt", "text/plain"))
+    stem = _NO_FILE_NAME.sub("-", view.run.name.rpartition("/")[2].partition(".")[0]).strip("-") or "artifact"
+    named = quote(f"{stem}-{view.run.id}{suffix}")
+    headers = {
+        "Content-Disposition": f'attachment; filename="{named}"',
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+    }
+    return Response(str(output).encode("utf-8", "replace"), 200, headers, f"{content_type}; charset=utf-8")
+
+
+async def diff(request: Request, site: Site, who: Principal) -> Response:
+    return answer(await compared(site, request.path_params["id"], request.path_params["other"], who))
+
+
+async def compared(site: Site, first: str, second: str, who: Principal) -> dict[str, Any]:
+    """Two runs side by side, step by step."""
+    sides = []
+    for name in (first, second):
+        view = await site.service.view(name, who)
+        sides.append(comparing.Side(view, await site.service.store.playbook(view.run.playbook)))
+    return comparing.compare(sides[0], sides[1], lines=500)
+
+
+async def inbox(request: Request, site: Site, who: Principal) -> Response:
+    return answer({"waits": [wait_object(wait) for wait in await site.service.inbox(who)]})
+
+
+async def wait(request: Request, site: Site, who: Principal) -> Response:
+    return answer(wait_object(await site.service.waiting(request.path_params["id"], who)))
+
+
+# --- streams ---
+
+
+def _after(request: Request) -> Position:
+    return Position.read(request.headers.get("last-event-id") or request.query_params.get("after", ""))
+
+
+async def stream(request: Request, site: Site, who: Principal) -> Response:
+    """The events of a run's live page, from where the reader is. 204 says that nothing more will come."""
+    row, after = await site.service.get(request.path_params["id"], who), _after(request)
+    if row.status in ENDED and not [told async for told in page_events(site, row, after, follow=False)]:
+        return Response(status_code=204)
+    return EventStream(page_events(site, row, after), site.closing)
+
+
+async def events(request: Request, site: Site, who: Principal) -> Response:
+    """The plain events: as a stream for who asks for one, otherwise those there are."""
+    row, after = await site.service.get(request.path_params["id"], who), _after(request)
+    streams = "text/event-stream" in request.headers.get("accept", "")
+    if streams and row.status not in ENDED:
+        return EventStream(plain_events(site, row, after), site.closing)
+    told = [told async for told in plain_events(site, row, after, follow=False) if told is not None]
+    if not streams:
+        listed = [{"id": one.id, **one.event.data} for one in told]
+        return answer({"events": listed, "after": told[-1].id if told else str(after), "status": row.status})
+    return EventStream(plain_events(site, row, after), site.closing) if told else Response(status_code=204)

@@ -1,0 +1,159 @@
+"""Serves the app: one process, one event loop, one store. It ends at once when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import signal
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from cuebook.kernel.errors import BadInput
+from cuebook.surfaces.web.app import make_app
+from cuebook.surfaces.web.guard import Hosts
+from cuebook.surfaces.web.site import Site
+
+_PATIENCE = 2
+"""Seconds that requests under way have when the server ends."""
+SHORTEST_TOKEN = 20
+
+
+def is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_reach(host: str, token: str) -> None:
+    """Whoever serves others than this machine says with which token they come."""
+    if token and len(token) < SHORTEST_TOKEN:
+        raise BadInput(
+            f"The server's token has fewer than {SHORTEST_TOKEN} characters.",
+            fix="Make one with `python3 -c 'import secrets; print(secrets.token_urlsafe(32))'`.",
+        )
+    if not is_loopback(host) and not token:
+        raise BadInput(
+            f"--host {host} is reached from other machines, and no token is set.",
+            fix="Set CUEBOOK_SERVE_TOKEN or give --token-file, or serve on 127.0.0.1.",
+        )
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens there. `BadInput` if it cannot."""
+    plain = host.strip("[]")
+    family = socket.AF_INET6 if ":" in plain else socket.AF_INET
+    # Said to be TCP, so that the event loop sends what it is given at once; otherwise it waits up to 40 ms for more.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((plain, port))
+        made.listen(512)
+    except (OSError, OverflowError) as error:
+        made.close()
+        why = getattr(error, "strerror", None) or str(error)
+        raise BadInput(
+            f"Nothing can be served on {host}:{port}: {why}.", fix="Choose another with --port; 0 takes any free one."
+        ) from None
+    return made
+
+
+def hosts_for(host: str, port: int, more: Iterable[str] = ()) -> Hosts:
+    """The names that this server goes by."""
+    plain = host.strip("[]")
+    everywhere = plain in ("0.0.0.0", "::")
+    names = {"127.0.0.1", "localhost", "[::1]"} if is_loopback(plain) or everywhere else set()
+    names |= {f"[{plain}]" if ":" in plain else plain, *more}
+    if everywhere:
+        names |= {socket.gethostname()}
+    given = {name if _has_port(name) else f"{name}:{port}" for name in names}
+    return Hosts(given | (set(more) | names if port in (80, 443) else set(more)), any_address=everywhere)
+
+
+def _has_port(name: str) -> bool:
+    return name.rpartition("]")[2].rpartition(":")[1] == ":"
+
+
+class Server(uvicorn.Server):
+    """Tells streams to end before it waits for what is under way."""
+
+    def __init__(self, config: uvicorn.Config, site: Site, on_ready: Callable[[], Any]) -> None:
+        super().__init__(config)
+        self._site = site
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._site.closing.set()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # whoever serves hears them
+
+    def stop(self) -> None:
+        """The first time politely, then at once."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def make_server(
+    site: Site, host: str, port: int, names: Iterable[str] = (), on_ready: Callable[[str], Any] = lambda address: None
+) -> Server:
+    """A server for this site. `on_ready` is told the address to open."""
+    config = uvicorn.Config(
+        make_app(site, hosts_for(host, port, names)),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_PATIENCE,
+        lifespan="on",
+        ws="none",
+    )
+    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+    return Server(config, site, lambda: on_ready(start_link(site, shown, port)))
+
+
+async def serve(
+    site: Site,
+    listening: socket.socket,
+    host: str,
+    *,
+    names: Iterable[str] = (),
+    on_ready: Callable[[str], Any] = lambda address: None,
+) -> int:
+    """Serves until a signal comes; gives the exit code."""
+    server = make_server(site, host, listening.getsockname()[1], names, on_ready)
+    heard = _hear_signals(server)
+    await server.serve(sockets=[listening])
+    if not server.started:
+        raise BadInput("The server could not be started; its log says why.")
+    return 130 if signal.SIGINT in heard else 0
+
+
+def start_link(site: Site, host: str, port: int) -> str:
+    return f"http://{host}:{port}/sign-in?start={site.sessions.new_start()}"
+
+
+def _hear_signals(server: Server) -> list[int]:
+    """The signals that came."""
+    heard: list[int] = []
+
+    def hear(number: int) -> None:
+        heard.append(number)
+        server.stop()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, hear, number)
+    return heard

@@ -1,0 +1,148 @@
+"""Who is asking: the start link that is good once, the cookie it is exchanged for, and bearer tokens.
+
+A cookie is signed with the store's key, so that it outlives a restart of the server; it names a person and holds nothing
+that they could not know. What the person may do is looked up with every request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
+
+import msgspec
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+
+from cuebook.service import Principal, Service
+
+LIVES = 7 * 24 * 3600
+"""Seconds that a cookie is good for."""
+_LOCAL = ""
+"""Stands for the person at this machine, who is no user and may do everything."""
+
+
+class Ticket(msgspec.Struct, frozen=True, array_like=True):
+    """What a cookie says."""
+
+    user: str
+    tenant: str
+    proof: str
+    """The beginning of the digest of the token that it was given for: a new token ends old sessions."""
+    until: int
+
+
+class Sessions:
+    """Gives and reads the proofs of who is asking."""
+
+    def __init__(self, service: Service, serve_token: str = "", clock: Callable[[], float] = time.time) -> None:
+        self._service = service
+        self._sign = service.tokens.signer()
+        self._clock = clock
+        self._serve_token = serve_token
+        self._start = ""
+        self.cookie = f"cuebook-{self._sign('cookie name')[:8]}"
+        """Cookies of one machine are shared by all its ports: that of another store has another name."""
+
+    # --- getting in ---
+
+    def new_start(self) -> str:
+        """What the start link holds: 256 bits, good once. The one before it is good no more."""
+        self._start = secrets.token_urlsafe(32)
+        return self._start
+
+    def take_start(self, given: str) -> Ticket | None:
+        """The local person's ticket for the start link's token. Nobody gets another for it."""
+        if not self._start or not _same(given, self._start):
+            return None
+        self._start = ""
+        return self._ticket(_LOCAL, "local", "")
+
+    async def take_token(self, given: str) -> Ticket | None:
+        """The ticket of whoever has this token."""
+        who = await self.holder(given)
+        if who is None:
+            return None
+        if self._serves(given):
+            return self._ticket(_LOCAL, who.tenant, _proof(_digest(given)))
+        return self._ticket(who.name, who.tenant, _proof(_digest(given)))
+
+    def open(self, response: Response, ticket: Ticket, *, secure: bool) -> None:
+        value = self._sealed(ticket)
+        response.set_cookie(self.cookie, value, max_age=LIVES, httponly=True, samesite="strict", secure=secure)
+
+    def close(self, response: Response) -> None:
+        response.delete_cookie(self.cookie, httponly=True, samesite="strict")
+
+    # --- being known ---
+
+    async def who(self, connection: HTTPConnection) -> Principal | None:
+        """Whoever asks, by bearer token or cookie."""
+        bearer = bearer_of(connection)
+        if bearer:
+            return await self.holder(bearer)
+        return await self._of_cookie(connection.cookies.get(self.cookie, ""))
+
+    async def holder(self, token: str) -> Principal | None:
+        """Whose token this is: the server's own, or that of a user of any tenant."""
+        if self._serves(token):
+            return Principal()
+        for tenant in await self._service.store.tenants("user"):
+            found = await self._service.principal_with(token, tenant)
+            if found is not None:
+                return found
+        return None
+
+    async def _of_cookie(self, value: str) -> Principal | None:
+        ticket = self._read(value)
+        if ticket is None or ticket.until < self._clock():
+            return None
+        if ticket.user == _LOCAL:
+            by_token = bool(ticket.proof)
+            known = self._serve_token and _same(ticket.proof, _proof(_digest(self._serve_token)))
+            return None if by_token and not known else Principal()
+        user = (await self._service.store.kept(ticket.tenant, "user")).get(ticket.user)
+        if user is None or not _same(_proof(str(user["token"])), ticket.proof):
+            return None
+        return Principal(ticket.user, ticket.tenant, frozenset(user["roles"]))
+
+    # --- inside ---
+
+    def _serves(self, token: str) -> bool:
+        return bool(self._serve_token) and _same(token, self._serve_token)
+
+    def _ticket(self, user: str, tenant: str, proof: str) -> Ticket:
+        return Ticket(user, tenant, proof, int(self._clock()) + LIVES)
+
+    def _sealed(self, ticket: Ticket) -> str:
+        body = urlsafe_b64encode(msgspec.json.encode(ticket)).decode().rstrip("=")
+        return f"{body}.{self._sign(f'session {body}')}"
+
+    def _read(self, value: str) -> Ticket | None:
+        body, dot, seal = value.partition(".")
+        if not dot or not _same(seal, self._sign(f"session {body}")):
+            return None
+        try:
+            return msgspec.json.decode(urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=Ticket)
+        except (ValueError, msgspec.DecodeError):
+            return None
+
+
+def bearer_of(connection: HTTPConnection) -> str:
+    scheme, _, token = connection.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _same(given: str, kept: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), kept.encode())
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _proof(digest: str) -> str:
+    return digest[:16]

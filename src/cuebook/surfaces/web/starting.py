@@ -1,0 +1,55 @@
+"""Starts runs for the web: of a playbook of the library, or of a text that came with the request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cuebook.kernel.errors import BadInput, NotFound
+from cuebook.kernel.run import RunRow
+from cuebook.service import Principal
+from cuebook.surfaces import starting
+from cuebook.surfaces.loading import Playbook
+from cuebook.surfaces.starting import Wanted, playbook_of, start_run
+from cuebook.surfaces.web.bodies import Start
+from cuebook.surfaces.web.site import Site
+
+
+async def start(site: Site, asked: Start, who: Principal, key: str = "") -> RunRow:
+    """A new run, which is taken up at once; under a key that was used, the run it was used for."""
+    wanted = Wanted(
+        inputs=asked.inputs,
+        model=asked.model,
+        breakpoints=asked.breakpoints,
+        answers=asked.answers,
+        unattended=asked.unattended,
+        options=asked.options,
+        budget=None if asked.budget is None else asked.budget.budget,
+    )
+    row = await start_run(site.wiring, site.service, _playbook(site, asked), wanted, who, key=key or asked.key)
+    await site.drivers.take(row.id)
+    return row
+
+
+def _playbook(site: Site, asked: Start) -> Playbook:
+    if bool(asked.playbook) == bool(asked.text):
+        raise BadInput("Either `playbook` or `text` is wanted.", fix="Give the id of one, or the text of one.")
+    if asked.text:
+        return Playbook.from_text(asked.text, Path(asked.name).name)
+    return playbook_of(site.library.named(asked.playbook))
+
+
+async def typed_changes(site: Site, row: RunRow, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that a person changes in a run, as its playbook declares them."""
+    return await starting.typed_changes(site.service, row, given)
+
+
+def listed_under(site: Site, row: RunRow) -> str:
+    """The id of the playbook that a run is of, where the library has it still; empty otherwise."""
+    found = site.library.called(row.name)
+    return "" if found is None else found.id
+
+
+def no_artifact(run: str) -> NotFound:
+    return NotFound(f"Run {run} has given no output yet.", fix="Wait until a step is completed.")

@@ -1,0 +1,50 @@
+// Every page: forms, times, copying, and filters that need no reload.
+
+import { showTimes } from "./dom.js";
+import { listen } from "./forms.js";
+import { countWaits } from "./badge.js";
+
+listen();
+setInterval(countWaits, 20000);
+document.addEventListener("visibilitychange", countWaits);
+document.addEventListener("cuebook:done", countWaits);
+showTimes(document);
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const card = button.closest("article");
+  const source = card.querySelector(".raw") ?? card.querySelector(".tail");
+  const words = (await copied(source?.textContent ?? "")) ? "Copied" : "Not copied";
+  const before = button.textContent;
+  button.textContent = words;
+  setTimeout(() => (button.textContent = before), 1500);
+});
+
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+document.addEventListener("input", (event) => {
+  const list = document.getElementById(event.target.dataset?.filter ?? "");
+  if (!list) return;
+  const words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
+  let shown = 0;
+  for (const one of list.children) {
+    one.hidden = !words.every((word) => one.dataset.words.includes(word));
+    shown += one.hidden ? 0 : 1;
+  }
+  document.getElementById(`${list.id}-none`).hidden = shown > 0;
+});
+
+document.addEventListener("change", (event) => {
+  if (event.target.closest("form[data-submit-on-change]")) event.target.form.requestSubmit();
+  if ("estimate" in event.target.dataset) {
+    document.getElementById("estimate").textContent = event.target.selectedOptions[0].dataset.cost;
+  }
+});

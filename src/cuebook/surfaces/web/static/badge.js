@@ -1,0 +1,24 @@
+// How much waits for a person, beside the inbox in the list of pages.
+
+export async function countWaits() {
+  const link = document.querySelector('.top nav a[href="/inbox"]');
+  if (!link || document.hidden) return;
+  try {
+    const response = await fetch("/api/inbox", { headers: { Accept: "application/json" } });
+    if (response.ok) show(link, (await response.json()).waits.length);
+  } catch {
+    // the server is away; the next count will tell
+  }
+}
+
+function show(link, count) {
+  let badge = link.querySelector(".badge");
+  if (!count) return badge?.remove();
+  if (!badge) {
+    badge = document.createElement("span");
+    badge.className = "badge";
+    link.append(badge);
+  }
+  badge.textContent = count;
+  badge.setAttribute("aria-label", count === 1 ? "1 thing waiting" : `${count} things waiting`);
+}

@@ -1,0 +1,85 @@
+// What a page is made of: HTML of this server becomes elements in one place, and nowhere else.
+
+const policy = globalThis.trustedTypes
+  ? trustedTypes.createPolicy("cuebook", { createHTML: (html) => html })
+  : { createHTML: (html) => html };
+
+// The parts that some HTML holds, outermost ones only.
+export function partsOf(html) {
+  const template = document.createElement("template");
+  template.innerHTML = policy.createHTML(html);
+  return [...template.content.querySelectorAll("[data-part]")].filter(
+    (one) => !one.parentElement?.closest("[data-part]"),
+  );
+}
+
+// Puts a part where it belongs: in place of the one with its id, or into the container it names.
+export function place(part) {
+  const there = document.getElementById(part.id);
+  if (part.hasAttribute("data-gone")) {
+    there?.remove();
+    return;
+  }
+  if (there) {
+    const kept = stateOf(there);
+    there.replaceWith(part);
+    restore(part, kept);
+  } else {
+    const into = document.getElementById(part.dataset.into ?? "");
+    if (!into) return;
+    const after = part.dataset.after;
+    const before = after === undefined ? null : document.getElementById(after);
+    if (after === undefined) into.append(part);
+    else if (before && before.parentElement === into) before.after(part);
+    else into.prepend(part);
+  }
+  showTimes(part);
+}
+
+// What a person has opened, ticked, typed or stands on, by the ids of the elements.
+function stateOf(part) {
+  const within = (selector) => [...part.querySelectorAll(selector), ...(part.matches(selector) ? [part] : [])];
+  return {
+    open: new Map(within("details[id]").map((one) => [one.id, one.open])),
+    checked: new Map(within("input[type=checkbox][id]").map((one) => [one.id, one.checked])),
+    typed: new Map(
+      within("input[id]:not([type=checkbox]), textarea[id], select[id]").map((one) => [one.id, one.value]),
+    ),
+    focus: part.contains(document.activeElement) ? document.activeElement : null,
+  };
+}
+
+function restore(part, kept) {
+  const find = (id) => (part.id === id ? part : part.querySelector(`[id="${CSS.escape(id)}"]`));
+  for (const [id, open] of kept.open) {
+    const one = find(id);
+    if (one) one.open = open;
+  }
+  for (const [id, checked] of kept.checked) {
+    const one = find(id);
+    if (one) one.checked = checked;
+  }
+  for (const [id, value] of kept.typed) {
+    const one = find(id);
+    if (one) one.value = value;
+  }
+  if (!kept.focus) return;
+  const again = (kept.focus.id && find(kept.focus.id)) || part.closest("article") || document.getElementById("main");
+  again.focus({ preventScroll: true });
+}
+
+// Times in the clock of whoever looks.
+const format = { month: "short", day: "numeric", hour: "numeric", minute: "2-digit" };
+const clock = new Intl.DateTimeFormat(undefined, format);
+const calendar = new Intl.DateTimeFormat(undefined, { year: "numeric", ...format });
+const year = new Date().getFullYear();
+
+export function showTimes(root) {
+  for (const one of root.querySelectorAll("time[datetime]")) {
+    const at = new Date(one.dateTime);
+    if (!Number.isNaN(at.getTime())) {
+      one.title = one.dateTime;
+      one.textContent = (at.getFullYear() === year ? clock : calendar).format(at);
+    }
+  }
+}

@@ -1,0 +1,128 @@
+// Forms that change something: what they hold is sent as JSON, and what the server refuses is said beside them.
+
+export function listen() {
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (!form.dataset.api) return;
+    event.preventDefault();
+    send(form, event.submitter);
+  });
+  document.addEventListener("keydown", (event) => {
+    // Enter in the reason of a decision must not decide: the first button is not more meant than the second.
+    if (event.key === "Enter" && event.target.matches(".approval input")) event.preventDefault();
+  });
+  document.addEventListener("toggle", enableWithin, true);
+  document.addEventListener("input", (event) => {
+    const form = event.target.closest("form[data-once]");
+    if (form) delete form.dataset.key; // something else is asked for now
+  });
+}
+
+// Fields within something closed take no part in a form that is sent without a script.
+function enableWithin(event) {
+  if (!(event.target instanceof HTMLDetailsElement)) return;
+  for (const field of event.target.querySelectorAll("[data-changed]")) field.disabled = !event.target.open;
+}
+
+async function send(form, submitter) {
+  if (form.hasAttribute("aria-busy")) return;
+  tell(form, "");
+  let body;
+  try {
+    body = JSON.stringify(contents(form, submitter));
+  } catch (error) {
+    return tell(form, error.message);
+  }
+  form.setAttribute("aria-busy", "true");
+  try {
+    const response = await fetch(form.dataset.api, {
+      method: form.dataset.method ?? "POST",
+      headers: { "Content-Type": "application/json", Accept: "application/json", ...once(form) },
+      body,
+    });
+    const answer = response.status === 204 ? {} : await response.json().catch(() => ({}));
+    if (!response.ok) tell(form, [answer.detail ?? response.statusText, answer.fix].filter(Boolean).join(" "));
+    else done(form, answer);
+  } catch {
+    tell(form, "The server cannot be reached. Is it still running?");
+  } finally {
+    form.removeAttribute("aria-busy");
+  }
+}
+
+// Whoever clicks twice starts one run.
+function once(form) {
+  if (!form.hasAttribute("data-once")) return {};
+  form.dataset.key ??= [...crypto.getRandomValues(new Uint8Array(16))].map((one) => one.toString(16)).join("-");
+  return { "Idempotency-Key": form.dataset.key };
+}
+
+function contents(form, submitter) {
+  const made = {};
+  const meant = submitter?.value;
+  for (const field of form.elements) {
+    const { group, name, list, budget } = field.dataset;
+    if (list) {
+      if (field.checked) (made[list] ??= []).push(field.value);
+    } else if (budget) {
+      made.settings = { budget: { ...JSON.parse(field.dataset.others), [budget]: Number(field.value) } };
+    } else if ("choice" in field.dataset) {
+      const chosen = field.selectedOptions[0].dataset;
+      Object.assign(made, { step: chosen.step, visit: Number(chosen.visit), path: chosen.path });
+    } else if (group) {
+      if (isMeant(field)) (made[group] ??= {})[name] = valueOf(field);
+    } else if (field.name && field.type !== "submit" && (!field.dataset.for || field.dataset.for === meant)) {
+      if (field.value !== "" || !("json" in field.dataset)) made[field.name] = valueOf(field);
+    }
+  }
+  if (submitter?.name) made[submitter.name] = submitter.value;
+  return made;
+}
+
+function isMeant(field) {
+  if (field.disabled) return false;
+  return "changed" in field.dataset ? field.value !== initial(field) : field.value !== "";
+}
+
+function initial(field) {
+  return field.defaultValue;
+}
+
+function valueOf(field) {
+  if ("number" in field.dataset) return Number(field.value);
+  if (!("json" in field.dataset)) return field.value;
+  try {
+    return JSON.parse(field.value);
+  } catch (error) {
+    throw new Error(`This is no JSON: ${error.message}`);
+  }
+}
+
+function tell(form, words) {
+  const place = form.querySelector(".problem") ?? problemBelow(form);
+  place.hidden = !words;
+  place.textContent = words;
+}
+
+function problemBelow(form) {
+  const made = document.createElement("p");
+  made.className = "problem";
+  made.setAttribute("role", "alert");
+  form.append(made);
+  return made;
+}
+
+function done(form, answer) {
+  document.dispatchEvent(new Event("cuebook:done"));
+  if (form.dataset.show) {
+    const place = form.querySelector("output");
+    place.hidden = false;
+    place.textContent = answer[form.dataset.show];
+  } else if (form.dataset.go) {
+    const to = form.dataset.go.replace("{run}", encodeURIComponent(answer.run));
+    if (to === location.pathname) location.reload();
+    else location.assign(to);
+  } else if ("reload" in form.dataset || !document.body.dataset.run) {
+    location.reload();
+  }
+}

@@ -1,0 +1,138 @@
+// A run's page while the run goes on: its events come over one stream, each changes a few elements, and seeing one twice
+// changes nothing.
+
+import { countWaits } from "./badge.js";
+import { partsOf, place } from "./dom.js";
+
+const { run } = document.body.dataset;
+let after = document.body.dataset.after;
+let source = null;
+let failures = 0;
+
+const put = (html) => partsOf(html).forEach(place);
+
+const takes = {
+  "step-update": ({ html }) => put(html),
+  "step-rendered": ({ html }) => put(html),
+  "step-content": ({ step, content }) => append(step, content),
+  "variable-update": ({ name, value }) => show(name, value),
+  "step-paused": ({ message }) => announce("paused", message),
+  elicitation: ({ prompt }) => announce("asks", prompt),
+  approval: ({ prompt }) => announce("asks", prompt),
+  status: ({ html }) => {
+    put(html);
+    say(`The run is ${document.getElementById("run-status").dataset.status}.`);
+    close();
+  },
+};
+
+function open() {
+  source = new EventSource(`/api/runs/${encodeURIComponent(run)}/stream?after=${encodeURIComponent(after)}`);
+  source.onopen = () => {
+    failures = 0;
+    lost(false);
+  };
+  source.onerror = () => {
+    lost(true);
+    if (source.readyState !== EventSource.CLOSED) return; // the browser tries again by itself
+    source.close();
+    again();
+  };
+  for (const [name, take] of Object.entries(takes)) {
+    source.addEventListener(name, (event) => {
+      const follows = atEnd();
+      after = event.lastEventId;
+      take(JSON.parse(event.data));
+      if (follows) scrollTo({ top: document.documentElement.scrollHeight });
+    });
+  }
+}
+
+function close() {
+  source.close();
+  lost(false);
+}
+
+// The server said no, or nothing more: looks which, and tries again in a while.
+async function again() {
+  failures += 1;
+  try {
+    const response = await fetch(`/api/runs/${encodeURIComponent(run)}`, { headers: { Accept: "application/json" } });
+    if (response.status === 401) return location.reload();
+    if (response.ok && ["completed", "failed", "cancelled", "expired"].includes((await response.json()).status)) {
+      return location.reload();
+    }
+  } catch {
+    // it is not there; it may come back
+  }
+  setTimeout(open, Math.min(1000 * 2 ** failures, 15000));
+}
+
+function lost(is) {
+  document.getElementById("connection").hidden = !is;
+}
+
+// A step's text as it streams.
+function append(step, content) {
+  const text = document.getElementById(`text-${step}`);
+  if (!text || text.querySelector(".rendered")) return; // what comes after a step's output is about the way on
+  let tail = text.querySelector(".tail");
+  if (!tail) {
+    tail = document.createElement("pre");
+    tail.className = "tail";
+    text.replaceChildren(tail);
+  }
+  if (tail.lastChild instanceof Text) tail.lastChild.appendData(content);
+  else tail.append(content);
+}
+
+function show(name, value) {
+  const id = `var-${name}`;
+  let line = document.getElementById(id);
+  if (!line) {
+    line = document.createElement("li");
+    line.id = id;
+    line.dataset.part = "";
+    line.dataset.into = "variables";
+    const label = document.createElement("b");
+    label.textContent = name;
+    const pre = document.createElement("pre");
+    pre.tabIndex = 0;
+    line.append(label, pre);
+    document.getElementById("variables").append(line);
+  }
+  line.querySelector("pre").textContent = typeof value === "string" ? value : JSON.stringify(value, null, 2);
+  line.removeAttribute("class");
+  void line.offsetWidth; // begins the animation anew
+  line.className = "pulse";
+  setTimeout(() => line.removeAttribute("class"), 1600);
+}
+
+const title = document.title;
+
+// For those who hear a page.
+const heard = document.createElement("p");
+heard.className = "unseen";
+heard.setAttribute("aria-live", "assertive");
+document.body.append(heard);
+
+function say(words) {
+  heard.textContent = words;
+  setTimeout(() => (heard.textContent = ""), 5000);
+}
+
+// A tab in the background says that somebody is wanted.
+function announce(what, words) {
+  countWaits();
+  say(words);
+  if (document.hidden) document.title = `(${what}) ${title}`;
+}
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) document.title = title;
+});
+
+function atEnd() {
+  return innerHeight + scrollY >= document.documentElement.scrollHeight - 40 && scrollY > 0;
+}
+
+if (!document.getElementById("run-status").hasAttribute("data-ended")) open();

@@ -1,0 +1,81 @@
+"""Opens a run for who looks at it: as a page at this moment, or as a stream from a position on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from cuebook.dialects import registry
+from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.run import RunRow
+from cuebook.surfaces.web.calls import Calls
+from cuebook.surfaces.web.picture import Picture
+from cuebook.surfaces.web.plain import Plain
+from cuebook.surfaces.web.positions import NOTHING, Position
+from cuebook.surfaces.web.projection import Projection
+from cuebook.surfaces.web.site import Site
+from cuebook.surfaces.web.telling import Reading, Teller, Told
+from cuebook.surfaces.web.views import DialectView, view_of
+
+
+class Opened(NamedTuple):
+    """A run's page at one moment."""
+
+    run: Picture
+    view: DialectView
+    tails: dict[str, str]
+    """The texts under way, by the key of their step."""
+    after: str
+    """Where its stream goes on."""
+
+
+async def opened(site: Site, row: RunRow) -> Opened:
+    """Everything that there is to see of a run now."""
+    projection = await projection_of(site, row)
+    calls = Calls()
+    with site.feeds.watch(row.id) as feed:
+        async for entry in feed.after(0):
+            projection.skip(entry)
+            calls.see(entry)
+        picture = projection.picture
+        tails: dict[str, str] = {}
+        position = Position(picture.seq + 1, 0, {})
+        texts = dict(position.texts)
+        for seq, asked in calls.open.items():
+            flow, card = feed.flow(seq), picture.card_at(asked.place)
+            if flow is None or card is None or not flow.text:
+                continue
+            begun = "\n\n" if card.tail and card.key not in tails else ""
+            tails[card.key] = tails.get(card.key, begun) + flow.text
+            texts[seq] = NOTHING.plus(flow.text)
+    return Opened(picture, projection.view, tails, str(position._replace(texts=texts)))
+
+
+async def projection_of(site: Site, row: RunRow) -> Projection:
+    text = await site.service.store.playbook(row.playbook)
+    return Projection(Picture(row, _title(row, text)), view_of(row.dialect, text, row.name))
+
+
+async def page_events(site: Site, row: RunRow, after: Position, *, follow: bool = True) -> AsyncIterator[Told | None]:
+    """The events of a run's page after a position."""
+    async for told in _told(site, row, await projection_of(site, row), after, follow):
+        yield told
+
+
+async def plain_events(site: Site, row: RunRow, after: Position, *, follow: bool = True) -> AsyncIterator[Told | None]:
+    """The same as plain ones."""
+    async for told in _told(site, row, Plain(), after, follow):
+        yield told
+
+
+async def _told(site: Site, row: RunRow, teller: Teller, after: Position, follow: bool) -> AsyncIterator[Told | None]:
+    with site.feeds.watch(row.id) as feed:
+        async for told in Reading(feed, teller, after).told(follow=follow):
+            yield told
+
+
+def _title(row: RunRow, text: str) -> str:
+    try:
+        return str(registry.named(row.dialect).parse(text, row.name).title)
+    except CuebookError:
+        return row.name

@@ -1,0 +1,211 @@
+"""A run in a real browser: started, paused, answered, cancelled, and run again in other ways."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from playwright.async_api import expect
+
+from cuebook.performers.models.port import ModelError, Tokens
+from cuebook.performers.models.scripted import Says, ScriptedModel
+from tests.surfaces.web.browser.conftest import Sit
+from tests.surfaces.web.browser.seat import expect_status, head, text
+from tests.surfaces.web.house import Dripping, House
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+TEA = """\
+# Tea
+
+Makes tea.
+
+## INPUTS
+
+- `kind` (string: green): Which tea
+- `guest` (string): Who drinks it
+
+## STEP 1: Choose
+
+Choose a {{kind}} tea for {{guest}}.
+
+@output(chosen)
+
+## STEP 2: Brew
+
+Brew {{chosen}} for {{guest}}.
+
+## ARTIFACTS
+
+type: markdown
+"""
+ASKS = """\
+# Asks
+
+## STEP 1: Name
+
+@elicit(input, "Which name?")
+@output(name)
+
+## STEP 2: Size
+
+@elicit(select, "Which size?", "small", "large")
+@output(size)
+
+## STEP 3: Sure
+
+@elicit(confirm, "Really?")
+@output(sure)
+
+## STEP 4: Say
+
+Say {{name}}, {{size}}, {{sure}}.
+"""
+
+
+async def test_a_breakpoint_shows_the_metadata_and_takes_other_values(house: House, sit: Sit) -> None:
+    model = ScriptedModel([Says("Some *sencha*.", tokens=Tokens(30, 5, cached=10), cost=0.0123), "Brewed."])
+    house.book("tea.md", TEA)
+    await house.model(model).serve()
+    page = await (await sit()).page("/playbooks/tea/run")
+    run = page.get_by_role("button", name="Run Playbook")
+    await run.click()  # the required input is missing: nothing is sent
+    assert page.url.endswith("/run")
+    await page.get_by_label("guest").fill("Ada")
+    await page.get_by_label("1 Choose").check()
+    await run.click()
+    await page.wait_for_url(re.compile("/runs/"))
+    await expect_status(page, "paused")
+    await expect(text(page, "1").locator("em")).to_have_text("sencha")
+    meta = head(page, "1").locator(".meta")
+    await expect(meta).to_be_hidden()
+    await head(page, "1").get_by_label("Meta").check()
+    await expect(meta).to_be_visible()
+    await expect(meta).to_contain_text("30 / 5")
+    await expect(meta).to_contain_text("$0.0123")
+    await meta.get_by_text("Input preview").click()
+    await expect(meta.get_by_text("Choose a green tea for Ada.")).to_be_visible()
+    await head(page, "1").get_by_label("Raw").check()
+    await expect(text(page, "1").locator(".raw")).to_be_visible()
+    await expect(text(page, "1").locator(".raw")).to_have_text("Some *sencha*.")
+    await page.get_by_text("Change variables before it goes on").click()
+    await page.locator('textarea[data-name="chosen"]').fill("Darjeeling")
+    await page.get_by_role("button", name="Resume").click()
+    await expect_status(page, "completed")
+    assert "Brew Darjeeling for Ada." in model.requests[1].messages[-1].text
+    await expect(page.locator("#var-chosen pre")).to_have_text("Darjeeling")
+    await expect(head(page, "1").get_by_label("Meta")).to_be_checked()  # what was opened stays open
+    await expect(page.locator("#summary")).to_contain_text("2 of 2")
+
+
+async def test_each_kind_of_question_is_answered_on_the_page(house: House, sit: Sit) -> None:
+    model = ScriptedModel(["Said."])
+    await house.model(model).serve()
+    run = await house.begin(playbook=house.book("asks.md", ASKS))
+    page = await (await sit()).page(f"/runs/{run}")
+    await page.get_by_label("Which name?").fill("Ada")
+    await page.get_by_role("button", name="Answer").click()
+    await page.get_by_label("Which size?").select_option("large")
+    await page.get_by_role("button", name="Answer").click()
+    await expect(page.get_by_role("group", name="Really?")).to_be_visible()
+    await page.get_by_role("button", name="Yes").click()
+    await expect_status(page, "completed")
+    assert "Say Ada, large, yes." in model.requests[0].messages[-1].text
+    await expect(page.locator("form.wait")).to_have_count(0)
+    await expect(page.locator("#variables li b")).to_have_text(["name", "size", "sure"])
+
+
+async def test_the_inbox_has_what_waits_and_takes_the_answer(house: House, sit: Sit) -> None:
+    await house.model(ScriptedModel(["Said."])).serve()
+    run = await house.begin(playbook=house.book("asks.md", ASKS))
+    await house.waiting(run)
+    page = await (await sit()).page("/")
+    await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Inbox").click()
+    await page.get_by_label("Which name?").fill("Grace")
+    await page.get_by_role("button", name="Answer").click()
+    await expect(page.get_by_label("Which size?")).to_be_visible()
+    await page.get_by_role("link", name="Asks").click()
+    await expect(page.locator("#var-name pre")).to_have_text("Grace")
+
+
+async def test_a_run_is_cancelled_in_the_middle_of_its_text(house: House, sit: Sit) -> None:
+    never = asyncio.Event()
+    model = ScriptedModel([Says("Half of it, and more.", chunk=4, wait_for=never, pause_at=8)])
+    house.book("tea.md", TEA)
+    await house.model(model).serve()
+    run = await house.begin(playbook="tea", inputs={"guest": "Ada"})
+    page = await (await sit()).page(f"/runs/{run}")
+    await expect(text(page, "1").locator(".tail")).to_have_text("Half of ")
+    await expect_status(page, "running")
+    await page.get_by_role("button", name="Cancel").click()
+    await expect_status(page, "cancelled")
+    await expect(page.locator("#summary")).to_contain_text("cancelled")
+    assert model.stopped == 1
+    assert (await house.get(f"/api/runs/{run}"))["status"] == "cancelled"
+
+
+async def test_a_failed_run_is_retried_where_it_stopped(house: House, sit: Sit) -> None:
+    house.book("tea.md", TEA)
+    await house.model(ScriptedModel(["Sencha.", ModelError("bad_request", "No water."), "Brewed."])).serve()
+    run = await house.begin(playbook="tea", inputs={"guest": "Ada"})
+    page = await (await sit()).page(f"/runs/{run}")
+    await expect_status(page, "failed")
+    await expect(page.locator("#summary")).to_contain_text("No water.")
+    await page.get_by_role("button", name="Retry where it stopped").click()
+    await expect_status(page, "completed")
+    await expect(text(page, "2")).to_contain_text("Brewed.")
+    assert page.url.endswith(run)
+
+
+async def test_a_run_is_restarted_forked_and_compared(house: House, sit: Sit) -> None:
+    says = ["Sencha.", "Brewed.", "Brewed again.", "Gyokuro.", "Brewed for Grace."]
+    house.book("tea.md", TEA)
+    model = ScriptedModel(says)
+    await house.model(model).serve()
+    run = await house.begin(playbook="tea", inputs={"guest": "Ada"})
+    page = await (await sit()).page(f"/runs/{run}")
+    await expect_status(page, "completed")
+    await head(page, "2").get_by_role("button", name="Restart from here").click()
+    await page.wait_for_url(lambda url: not url.endswith(run))
+    await expect_status(page, "completed")
+    await expect(text(page, "1")).to_contain_text("Sencha.")
+    await expect(text(page, "2")).to_contain_text("Brewed again.")
+    assert len(model.requests) == 3
+    restarted = page.url
+    await page.locator("#fork > summary").click()
+    await page.locator('#fork textarea[data-name="guest"]').fill("Grace")
+    await page.get_by_role("button", name="Fork").click()
+    await page.wait_for_url(lambda url: url != restarted)
+    await expect_status(page, "completed")
+    await expect(page.locator("#var-guest pre")).to_have_text("Grace")
+    await expect(text(page, "2")).to_contain_text("Brewed for Grace.")
+    await page.get_by_role("link", name="what differs").click()
+    await expect(page.get_by_role("heading", name="Two runs, side by side")).to_be_visible()
+    guest = page.get_by_role("row").filter(has_text="guest")
+    await expect(guest.locator("pre")).to_have_text(["Ada", "Grace"])
+    await expect(page.locator(".card").filter(has_text="Choose")).to_contain_text("Gyokuro.")
+
+
+async def test_two_tabs_answer_at_once_and_one_is_told(house: House, sit: Sit) -> None:
+    await house.model(Dripping(ScriptedModel(["Said."]))).serve()
+    run = await house.begin(playbook=house.book("asks.md", ASKS))
+    await house.waiting(run)
+    seat = await sit()
+    pages = [await seat.page("/inbox"), await seat.page("/inbox")]
+    for page, name in zip(pages, ("Ada", "Grace"), strict=True):
+        await page.get_by_label("Which name?").fill(name)
+    # Both send before either sees what came of it.
+    sends = "document.querySelector('form.wait').requestSubmit()"
+    await asyncio.gather(*(page.evaluate(sends) for page in pages))
+    await expect(pages[0].locator(".problem:visible").or_(pages[0].get_by_label("Which size?"))).to_be_visible()
+    await expect(pages[1].locator(".problem:visible").or_(pages[1].get_by_label("Which size?"))).to_be_visible()
+    refused = [page for page in pages if await page.locator(".problem:visible").count()]
+    assert len(refused) == 1
+    await expect(refused[0].locator(".problem:visible")).to_contain_text(re.compile("answered", re.IGNORECASE))
+    told = await house.get(f"/api/runs/{run}")
+    assert told["waits"][0]["prompt"] == "Which size?"
+    won = "Grace" if refused[0] is pages[0] else "Ada"
+    await expect(pages[0].context.pages[0].locator("body")).to_be_visible()
+    live = await seat.page(f"/runs/{run}")
+    await expect(live.locator("#var-name pre")).to_have_text(won)

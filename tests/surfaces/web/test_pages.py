@@ -1,0 +1,313 @@
+"""The pages, as somebody without JavaScript reads them, over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from cuebook.performers.models.port import ModelError, Request, Tokens
+from cuebook.performers.models.scripted import Line, Says, ScriptedModel
+from tests.office import GATED
+from tests.surfaces.web.house import House
+from tests.surfaces.web.markup import TRICKS, Markup
+
+TEA = """\
+# Tea
+
+Makes `tea`.
+
+## INPUTS
+
+- `kind` (string: green): Which tea
+- `leaf` (enum: whole, broken): How it is cut
+- `cups` (number: 2): How many
+- `milk` (boolean): Whether with milk
+- `guest` (string): Who drinks it
+
+## STEP 1: Choose
+
+Choose a {{kind}} tea for {{guest}}.
+
+@output(chosen)
+
+## STEP 2: Brew
+
+Brew {{chosen}} for {{cups}}.
+
+## ARTIFACTS
+
+type: markdown
+"""
+ASKS = """\
+# Asks
+
+## STEP 1: Say
+
+@elicit(input, "What <b>is</b> it?")
+
+## STEP 2: Pick
+
+@elicit(select, "Which?", "a", "b")
+
+## STEP 3: Sure
+
+@elicit(confirm, "Really?")
+"""
+
+
+async def page(house: House, path: str, status: int = 200) -> Markup:
+    response = await house.client.get(path, headers={"Accept": "text/html"})
+    assert response.status_code == status, response.text
+    made = Markup(response.text)
+    assert made.dangers() == []
+    return made
+
+
+def fields(made: Markup) -> dict[str, dict[str, str | None]]:
+    """The fields of a form for values, by their names."""
+    return {
+        str(attributes["data-name"]): {"tag": tag, **attributes}
+        for tag, attributes in made.elements
+        if "data-name" in attributes
+    }
+
+
+async def asked(house: House, run: str, type_: str) -> dict[str, Any]:
+    """The question of this type, once it is asked."""
+    async with asyncio.timeout(30):
+        while True:
+            for wait in (await house.get(f"/api/runs/{run}"))["waits"]:
+                if wait["type"] == type_:
+                    return dict(wait)
+            await asyncio.sleep(0.02)
+
+
+async def drink(house: House, **more: Any) -> str:
+    house.book("tea.md", TEA)
+    if not house.link:
+        says: list[Line] = [
+            Says("Some *sencha*.", tokens=Tokens(30, 5, cached=10, reasoning=2), cost=0.0123),
+            "Brewed.",
+        ]
+        await house.model(ScriptedModel(says, cycle=True)).serve()
+    run = await house.begin(playbook="tea", inputs={"guest": "Ada", "milk": True, "leaf": "whole"}, **more)
+    await house.until(run, "completed", "paused", "failed")
+    return run
+
+
+async def test_the_library_lists_playbooks_and_what_each_needs(house: House) -> None:
+    house.book("tea.md", TEA)
+    house.book("gated.yml", GATED)
+    house.book("bad.yml", "name: B\nsteps: []\n")
+    await house.model(ScriptedModel([])).serve()
+    words = (await page(house, "/")).words
+    for one in ("Tea", "Makes tea.", "model any", "Gated", "command echo", "approves a step", "not run yet"):
+        assert one in words, one
+    assert "1 file cannot be run as written" in words
+    found = (await page(house, "/?q=GATED")).words
+    assert "Gated" in found
+    assert "Makes tea." not in found
+    assert "No playbook fits" in (await page(house, "/?q=coffee")).words
+
+
+async def test_pages_without_anything_to_show_say_so(house: House) -> None:
+    await house.model(ScriptedModel([])).serve()
+    for path, words in (
+        ("/", "There are no playbooks here yet"),
+        ("/runs", "Nothing has been run yet"),
+        ("/inbox", "Nothing waits for you"),
+        ("/settings/connections", "No tool server is configured"),
+    ):
+        assert words in (await page(house, path)).words
+
+
+async def test_pages_that_are_not_there_say_so(house: House) -> None:
+    await house.model(ScriptedModel([])).serve()
+    for path in ("/nowhere", "/playbooks/none", "/playbooks/none/run", "/runs/none", "/runs/a/diff/b"):
+        made = await page(house, path, 404)
+        assert "404" in made.words
+    assert "There is no playbook 'none'" in (await page(house, "/playbooks/none", 404)).words
+
+
+async def test_preflight_has_a_field_for_each_input_by_its_type(house: House) -> None:
+    house.book("tea.md", TEA)
+    await house.model(ScriptedModel([])).serve()
+    made = await page(house, "/playbooks/tea/run")
+    inputs = fields(made)
+    assert inputs["leaf"]["tag"] == "select"
+    assert (inputs["cups"]["type"], inputs["cups"]["placeholder"]) == ("number", "2")
+    assert "required" not in inputs["cups"]
+    assert inputs["milk"]["tag"] == "select"
+    assert "required" in inputs["guest"]
+    boxes = [attributes["value"] for _, attributes in made.elements if attributes.get("data-list") == "breakpoints"]
+    assert boxes == ["1", "2"]
+    models = [a["value"] for tag, a in made.elements if tag == "option" and "data-cost" in a]
+    assert "test/one" in models
+    assert not any(str(name).startswith(("openai/", "anthropic/")) for name in models)
+    assert "Estimate" in made.words
+
+
+async def test_the_estimate_follows_what_runs_have_used(house: House) -> None:
+    await drink(house)
+    assert "as its last completed run used" in (await page(house, "/playbooks/tea/run")).words
+
+
+async def test_a_single_step_has_no_breakpoints(house: House) -> None:
+    house.book("one.md", "# One\n\n## STEP 1: Only\n\nSay it.\n")
+    await house.model(ScriptedModel([])).serve()
+    assert "Pause after" not in (await page(house, "/playbooks/one/run")).words
+
+
+async def test_a_run_is_read_without_javascript(house: House) -> None:
+    run = await drink(house)
+    made = await page(house, f"/runs/{run}")
+    assert made.by_id("run-status")["data-status"] == "completed"
+    assert "data-ended" in made.by_id("run-status")
+    for one in ("Some sencha.", "Brewed.", "2 of 2", "Download markdown", "Where the time and the money went"):
+        assert one in made.words, one
+    for name, value in (
+        ("Provider", "test"),
+        ("Model", "one"),
+        ("Finish reason", "stop"),
+        ("Tokens (in/out)", "30 / 5"),
+        ("Cached tokens", "10"),
+        ("Reasoning tokens", "2"),
+        ("Cost estimate", "$0.0123"),
+    ):
+        assert f"{name}{value}" in made.words, name
+    assert "Input preview" in made.words
+    assert "Choose a green tea for Ada." in made.words
+    assert made.has("var-chosen")
+    assert made.has("fork")
+
+
+async def test_the_page_of_a_playbook_has_its_history(house: House) -> None:
+    run = await drink(house)
+    words = (await page(house, "/playbooks/tea")).words
+    for one in ("Choose", "Which tea", "default: green", run, "completed", "test/one", "2 of 2"):
+        assert one in words, one
+    listed = (await page(house, "/runs?status=completed&playbook=tea")).words
+    assert run in listed
+    assert "No run fits" in (await page(house, "/runs?status=failed")).words
+
+
+async def test_a_failed_run_says_why_and_is_offered_again(house: House) -> None:
+    house.book("tea.md", TEA)
+    await house.model(ScriptedModel([ModelError("bad_request", "The kettle is `broken`.")])).serve()
+    run = await drink(house)
+    made = await page(house, f"/runs/{run}")
+    assert "The kettle is" in made.words
+    assert "Retry where it stopped" in made.words
+    assert made.by_id("head-2")["data-status"] == "skipped"
+    assert "The kettle is" in (await page(house, "/runs")).words
+
+
+async def test_a_pause_is_a_banner_with_what_can_be_changed(house: House) -> None:
+    run = await drink(house, breakpoints="1")
+    made = await page(house, f"/runs/{run}")
+    assert made.by_id("head-1")["data-status"] == "paused"
+    assert "Resume" in made.words
+    assert {"kind", "guest", "chosen"} <= set(fields(made))
+    assert "Paused after step 1" in (await page(house, "/inbox")).words
+    [form] = [a for _, a in made.elements if a.get("data-kind") == "breakpoint"]
+    # Without JavaScript the form itself ends the pause.
+    response = await house.client.post(
+        str(form["action"]),
+        content="",
+        headers={"Content-Type": "application/x-www-form-urlencoded", "Accept": "text/html"},
+    )
+    assert (response.status_code, response.headers["location"]) == (303, f"/runs/{run}")
+    await house.until(run, "completed")
+
+
+async def test_each_kind_of_question_has_its_form(house: House) -> None:
+    await house.model(ScriptedModel([])).serve()
+    run = await house.begin(playbook=house.book("asks.md", ASKS))
+    for type_, answer, words in (
+        ("input", "it", "What <b>is</b> it?"),
+        ("select", "b", "Which?"),
+        ("confirm", "yes", "Really?"),
+    ):
+        wait = await asked(house, run, type_)
+        made = await page(house, f"/runs/{run}")
+        form = made.by_id(f"wait-{wait['wait']}")
+        assert (form["data-kind"], form["data-type"]) == ("question", type_)
+        assert words in made.words
+        assert f"wait-{wait['wait']}" in [a.get("id") for _, a in (await page(house, "/inbox")).elements]
+        await house.post(f"/api/waits/{wait['wait']}/answer", 200, value=answer)
+    await house.until(run, "completed")
+
+
+async def test_an_approval_shows_what_it_is_about(house: House) -> None:
+    await house.model(ScriptedModel([])).serve()
+    run = await house.begin(playbook=house.book("gated.yml", GATED))
+    wait = await house.waiting(run)
+    made = await page(house, f"/runs/{run}")
+    assert made.by_id(f"wait-{wait['wait']}")["data-kind"] == "approval"
+    for one in ("tee made.txt", '[{"file":"a"},{"file":"b"}]', "the step asks for approval", "Approve", "Deny"):
+        assert one in made.words, one
+    await house.post(f"/api/waits/{wait['wait']}/decide", 200, decision="approve", reason="fine")
+    await house.until(run, "completed")
+    assert "approved by" in (await page(house, f"/runs/{run}")).words
+
+
+async def test_two_runs_are_compared(house: House) -> None:
+    first = await drink(house)
+    second = str((await house.post(f"/api/runs/{first}/fork", 201, step="1", values={"guest": "Grace"}))["run"])
+    await house.until(second, "completed")
+    made = await page(house, f"/runs/{first}/diff/{second}")
+    for one in (first, second, "guest", "Ada", "Grace", "the same"):
+        assert one in made.words, one
+    assert first in (await page(house, f"/runs/{second}")).words
+
+
+async def test_connections_name_keys_and_never_show_them(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-this-is-never-shown")
+    await house.model(ScriptedModel([])).serve()
+    made = await page(house, "/settings/connections")
+    assert "from the environment variable OPENAI_API_KEY" in made.words
+    assert "sk-this" not in made.words + repr(made.elements)
+
+
+async def test_what_comes_from_outside_runs_nothing_on_any_page(house: House) -> None:
+    """Everything that a playbook, a person or a model can say, in every place where it is shown."""
+    trick = "\n\n".join(TRICKS)
+
+    def says(request: Request) -> str:
+        return trick
+
+    bad = json.dumps(TRICKS[1] + TRICKS[0])
+    graph = {
+        "id": "sly-graph",
+        "name": TRICKS[0],
+        "description": trick,
+        "entry": "a",
+        "nodes": {name: {"name": TRICKS[1], "instruction": trick} for name in ("a", "b")},
+        "edges": [{"from": "a", "to": "b", "max_iterations": 2}],
+    }
+    house.book(
+        "sly.md",
+        f'# {TRICKS[0]}\n\n{TRICKS[1]}\n\n## INPUTS\n\n- `x` (text): {TRICKS[2]}\n\n## STEP 1: {TRICKS[0]}\n\nSay {{{{x}}}}.\n\n@output(said)\n\n## STEP 2: Ask\n\n@elicit(select, {bad}, {bad}, "b")\n',
+    )
+    house.book("graph.json", json.dumps(graph))
+    await house.model(ScriptedModel(says)).serve()
+    run = await house.begin(playbook="sly", inputs={"x": trick}, breakpoints="1")
+    await house.waiting(run)
+    await page(house, f"/runs/{run}")
+    await house.post(f"/api/runs/{run}/resume", 202, variables={"x": TRICKS[3]})
+    wait = (await house.until(run, "awaiting_input"))["waits"][0]
+    for path in ("/", "/inbox", "/runs", f"/runs/{run}", "/playbooks/sly", "/playbooks/sly/run"):
+        await page(house, path)
+    await house.post(f"/api/waits/{wait['wait']}/answer", 200, value="b")
+    await house.until(run, "completed")
+    other = await house.begin(playbook="sly", inputs={"x": TRICKS[1]})
+    await page(house, f"/runs/{run}/diff/{other}")
+    graphed = await house.begin(playbook="sly-graph")
+    await house.until(graphed, "completed", "failed")
+    await page(house, f"/runs/{graphed}")
+    for one in (run, graphed):
+        for event in await house.all_events(one):
+            assert Markup(str(event.data.get("html", ""))).dangers() == [], event

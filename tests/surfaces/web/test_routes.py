@@ -1,0 +1,177 @@
+"""Every way into the app, walked over: nobody comes in without a token, for another host, from another site, or with a
+body that a form of another site could send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+import pytest_asyncio
+
+from cuebook.gate.people import ROLES
+from cuebook.performers.models.scripted import ScriptedModel
+from cuebook.surfaces.web.app import WAYS
+from cuebook.surfaces.web.guard import CHANGES, LARGEST_BODY
+from cuebook.surfaces.web.site import Way
+from tests.surfaces.web.house import House
+
+BOOK = "# T\n\n## STEP 1: A\n\nDo A.\n"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """One house for all ways: none of these requests changes anything."""
+    with pytest.MonkeyPatch.context() as patch:
+        made = House(tmp_path_factory.mktemp("house"), patch)
+        made.book("t.md", BOOK)
+        await made.model(ScriptedModel(["A."], cycle=True)).serve()
+        yield made
+        await made.stop()
+
+
+def address_of(way: Way) -> str:
+    named = {"{id}": "t", "{other}": "t", "{provider}": "openai", "{name}": "app.css"}
+    path = way.path
+    for mark, value in named.items():
+        path = path.replace(mark, value)
+    return path
+
+
+def way_id(way: Way) -> str:
+    return f"{way.method} {way.path}"
+
+
+async def asked(
+    house: House, way: Way, headers: dict[str, str] | None = None, *, token: bool = True
+) -> httpx2.Response:
+    given = {"Content-Type": "application/json", **(headers or {})}
+    client = house.client if token else house.guest
+    content = b"{}" if way.method in CHANGES else None
+    return await client.request(way.method, address_of(way), headers=given, content=content)
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way.needs != "anyone"], ids=way_id)
+async def test_without_a_token_nobody_comes_in(served: House, way: Way) -> None:
+    response = await asked(served, way, token=False)
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"] == "Bearer"
+    wrong = await asked(served, way, {"Authorization": "Bearer wrong"}, token=False)
+    assert wrong.status_code == 401
+
+
+@pytest.mark.parametrize("way", WAYS, ids=way_id)
+async def test_another_host_is_refused(served: House, way: Way) -> None:
+    port = served.client.base_url.port
+    for host in (
+        "evil.example",
+        "127.0.0.1",
+        "127.0.0.1:1",
+        f"localhost.evil.example:{port}",
+        f"@127.0.0.1:{port}",
+        "",
+    ):
+        assert (await asked(served, way, {"Host": host})).status_code in (400, 421)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=way_id)
+async def test_another_origin_is_refused(served: House, way: Way) -> None:
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:1", "http://localhost:3000", ""):
+        response = await asked(served, way, {"Origin": origin})
+        assert (response.status_code, response.json()["code"]) == (403, "foreign_origin")
+
+
+@pytest.mark.parametrize("way", WAYS, ids=way_id)
+async def test_what_another_sites_page_fetches_is_refused(served: House, way: Way) -> None:
+    for site in ("cross-site", "same-site"):
+        for mode, dest in (("no-cors", "script"), ("cors", "empty"), ("navigate", "iframe")):
+            headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest}
+            assert (await asked(served, way, headers)).status_code == 403
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way.method in CHANGES], ids=way_id)
+async def test_a_change_wants_json(served: House, way: Way) -> None:
+    refused = ["text/plain", "multipart/form-data; boundary=x", "", "application/jsonx"]
+    refused += [] if way.kind == "form" else ["application/x-www-form-urlencoded"]
+    for content_type in refused:
+        response = await asked(served, way, {"Content-Type": content_type})
+        assert (response.status_code, content_type) == (415, content_type)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=way_id)
+async def test_every_answer_has_the_headers_of_safety(served: House, way: Way) -> None:
+    if way.kind == "stream" and way.path.endswith("stream"):
+        return  # there is no run to stream; the guard adds them to every answer alike
+    headers = (await asked(served, way)).headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cache-control"] == (
+        "no-cache" if way.path == "/static/{name}" and headers.get("etag") else "no-store"
+    )
+
+
+async def test_a_link_of_another_site_may_lead_to_a_page(served: House) -> None:
+    headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    response = await asked(served, WAYS[0], headers, token=False)
+    assert response.status_code == 401
+    assert "text/html" in response.headers["content-type"]
+
+
+async def test_a_body_that_is_too_large_is_refused(served: House) -> None:
+    for content in (b" " * (LARGEST_BODY + 1), None):
+
+        async def endless() -> AsyncIterator[bytes]:
+            for _ in range(LARGEST_BODY // 100_000 + 2):
+                yield b" " * 100_000
+
+        response = await served.client.post(
+            "/api/runs", content=content or endless(), headers={"Content-Type": "application/json"}
+        )
+        assert (response.status_code, response.json()["code"]) == (413, "too_large")
+
+
+async def test_nonces_are_not_repeated(served: House) -> None:
+    policies = {(await served.client.get("/healthz")).headers["content-security-policy"] for _ in range(3)}
+    assert len(policies) == 3
+
+
+async def test_what_is_not_there_is_told_as_a_problem(served: House) -> None:
+    missing = await served.client.get("/api/nothing")
+    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+    assert missing.headers["content-type"] == "application/problem+json"
+    wrong = await served.client.post("/api/models", json={})
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, HEAD")
+    page = await served.client.get("/nothing", headers={"Accept": "text/html"})
+    assert page.status_code == 404
+    assert page.headers["content-type"].startswith("text/html")
+
+
+ROLE_OF = {way_id(way): way for way in WAYS if way.needs in ROLES and way.needs != "viewer"}
+
+
+@pytest.mark.parametrize("name", ROLE_OF)
+async def test_a_role_that_is_missing_is_refused(served: House, name: str) -> None:
+    way = ROLE_OF[name]
+    others = [role for role in ROLES if role not in (way.needs, "admin")]
+    _, token = await served.service.add_user(f"not-{way.needs}", others)
+    response = await asked(served, way, {"Authorization": f"Bearer {token}"})
+    assert response.status_code == 403
+
+
+async def test_static_files_stay_in_their_folder(served: House) -> None:
+    for name in ("..%2fapp.py", "%2e%2e%2fapp.py", "..%5capp.py", "app.py", "%00.css", "nothing.css"):
+        assert (await served.client.get(f"/static/{name}")).status_code == 404
+
+
+async def test_the_folder_of_static_files_is_flat() -> None:
+    from cuebook.surfaces.web import files
+
+    assert all(path.is_file() for path in (Path(files.__file__).parent / "static").iterdir())

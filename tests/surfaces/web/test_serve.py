@@ -1,0 +1,226 @@
+"""`cuebook serve` as a process of its own: its words, its end, and what a kill leaves."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.surfaces.desk import Desk, finished
+from tests.surfaces.model_server import ModelServer
+from tests.surfaces.web.house import Sse
+from tests.surfaces.web.reading import Reader
+
+TWO = '# Two\n\n## STEP 1: A\n\nDo A.\n\n@output(a)\n\n## STEP 2: B\n\n@elicit(input, "What?")\n\nDo B.\n'
+
+
+class Serving:
+    """A served desk, and a browser that is signed in."""
+
+    def __init__(self, desk: Desk, *args: str) -> None:
+        self.process = desk.begin("serve", "--port", "0", *args)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        found = re.search(r"http://\S+", line)
+        assert found is not None, (line, self.process.stderr and self.process.stderr.read())
+        self.link = found[0]
+        self.client = httpx2.Client(base_url=self.link.partition("/sign-in")[0], timeout=30, trust_env=False)
+        assert self.client.get(self.link).status_code == 303
+
+    def until(self, run: str, *statuses: str) -> dict[str, Any]:
+        end = time.monotonic() + 40
+        told: dict[str, Any] = {}
+        while time.monotonic() < end:
+            told = self.client.get(f"/api/runs/{run}").json()
+            if told["status"] in statuses:
+                return told
+            time.sleep(0.05)
+        raise AssertionError(told)
+
+    def read(self, run: str, after: str = "", until: str = "") -> list[Sse]:
+        """The stream from a position on, to its end or to an event of this name."""
+        events: list[Sse] = []
+        fields: dict[str, str] = {}
+        with self.client.stream("GET", f"/api/runs/{run}/stream", headers={"Last-Event-ID": after}) as response:
+            for line in response.iter_lines():
+                if line:
+                    name, _, value = line.partition(": ")
+                    fields[name] = value
+                elif "data" in fields:
+                    events.append(Sse(fields["id"], fields["event"], json.loads(fields["data"])))
+                    fields = {}
+                    if events[-1].event == until:
+                        break
+        return events
+
+    def end(self, how: int = signal.SIGINT) -> tuple[int, str]:
+        self.client.close()
+        self.process.send_signal(how)
+        ran = finished(self.process)
+        return ran.code, ran.err
+
+
+@pytest.fixture
+def servings(desk: Desk) -> Iterator[list[Serving]]:
+    made: list[Serving] = []
+    yield made
+    for one in made:
+        one.client.close()
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.communicate()
+
+
+def test_a_run_survives_the_death_of_its_server(desk: Desk, server: ModelServer, servings: list[Serving]) -> None:
+    desk.write("two.md", TWO)
+    server.replies = ["First.", "First.", "Second."]
+    server.hold_at = 1
+    servings.append(first := Serving(desk))
+    cookies = dict(first.client.cookies)
+    run = first.client.post("/api/runs", json={"playbook": "two"}).json()["run"]
+    assert server.holding.wait(20)
+    begun = first.read(run, until="step-content")
+    first.process.send_signal(signal.SIGKILL)
+    first.process.communicate()
+    server.release()
+    servings.append(second := Serving(desk))
+    told = second.until(run, "awaiting_input")
+    assert told["outputs"] == {"1": "First."}
+    with httpx2.Client(base_url=second.client.base_url, cookies=cookies, trust_env=False) as browser:
+        assert browser.get("/api/runs").status_code == 200  # the old cookie is good with the new server
+    wait = told["waits"][0]["wait"]
+    assert second.client.post(f"/api/waits/{wait}/answer", json={"value": "x"}).status_code == 200
+    assert second.until(run, "completed")["outputs"]["2"] == "Second."
+    events = second.client.get(f"/api/runs/{run}/events").json()["events"]
+    asked = [event for event in events if event["event"] == "ModelAsked"]
+    assert len(asked) == 3  # the call that was lost, and nothing else, was made again
+    # Whoever read along comes back to the new server with half a text that is void, and ends with the whole one.
+    assert Reader(begun).tails["1"]
+    for number, event in enumerate(begun):
+        reader = Reader(begun[: number + 1] + second.read(run, event.id))
+        assert reader.streamed == [("1", "First."), ("2", "Second.")]
+
+
+def test_ctrl_c_ends_it_at_once_with_streams_open(desk: Desk, server: ModelServer, servings: list[Serving]) -> None:
+    desk.write("two.md", TWO)
+    server.hold_at = 1
+    servings.append(serving := Serving(desk))
+    run = serving.client.post("/api/runs", json={"playbook": "two"}).json()["run"]
+    assert server.holding.wait(20)
+    ended: list[str] = []
+
+    def read() -> None:
+        cookies = dict(serving.client.cookies)
+        with (
+            httpx2.Client(base_url=serving.client.base_url, cookies=cookies, trust_env=False) as own,
+            own.stream("GET", f"/api/runs/{run}/stream", timeout=30) as response,
+        ):
+            ended.append("".join(response.iter_text()))
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    time.sleep(1)
+    code, err = serving.end()
+    for reader in readers:
+        reader.join(10)
+    assert code == 130
+    assert "Traceback" not in err
+    assert "ended" in err
+    assert len(ended) == 3
+    server.release()
+
+
+def test_a_run_of_the_command_line_is_shown_while_it_goes_on(
+    desk: Desk, server: ModelServer, servings: list[Serving]
+) -> None:
+    desk.write("two.md", TWO)
+    server.hold_at = 1
+    servings.append(serving := Serving(desk))
+    process = desk.begin("run", "two.md", "--answer", "2=x")
+    assert server.holding.wait(20)
+    (row,) = serving.client.get("/api/runs").json()["runs"]
+    assert row["status"] == "running"
+    seen: list[str] = []
+
+    def read() -> None:
+        with serving.client.stream("GET", f"/api/runs/{row['run']}/stream", timeout=60) as response:
+            seen.extend(line for line in response.iter_lines() if line.startswith("event:"))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    server.release()
+    assert finished(process).code == 0
+    reader.join(20)
+    assert seen[-1] == "event: status"
+    assert seen.count("event: step-rendered") == 2
+
+
+def test_another_machine_needs_a_token(desk: Desk) -> None:
+    refused = desk.call("serve", "--host", "0.0.0.0", "--port", "0")
+    assert refused.code == 2
+    assert "CUEBOOK_SERVE_TOKEN" in refused.err
+    (desk.work / "short").write_text("abc\n")
+    assert "fewer than" in desk.call("serve", "--host", "0.0.0.0", "--port", "0", "--token-file", "short").err
+
+
+def test_with_a_token_others_come_in_and_are_limited(desk: Desk, servings: list[Serving]) -> None:
+    desk.environ["CUEBOOK_SERVE_TOKEN"] = "a-token-that-is-long-enough"
+    desk.write("two.md", TWO)
+    servings.append(serving := Serving(desk, "--host", "0.0.0.0"))
+    headers = {"Authorization": "Bearer a-token-that-is-long-enough"}
+    with httpx2.Client(base_url=serving.client.base_url, headers=headers, trust_env=False) as other:
+        assert other.get("/api/runs").status_code == 200
+        codes = [other.post("/api/runs", json={"playbook": "two"}).status_code for _ in range(21)]
+    assert codes == [201] * 20 + [429]
+
+
+def test_a_port_that_is_taken_is_told(desk: Desk, servings: list[Serving]) -> None:
+    servings.append(serving := Serving(desk))
+    port = str(serving.client.base_url.port)
+    ran = desk.call("serve", "--port", port)
+    assert ran.code == 2
+    assert f"127.0.0.1:{port}" in ran.err
+    assert "--port" in ran.err
+
+
+def test_a_folder_that_is_not_there_is_told(desk: Desk) -> None:
+    ran = desk.call("serve", "--folder", "nothing")
+    assert (ran.code, "nothing is no folder" in ran.err) == (2, True)
+
+
+def test_folders_come_from_the_configuration(desk: Desk, servings: list[Serving]) -> None:
+    for name in ("one", "two"):
+        (desk.work / name).mkdir()
+        desk.write(f"{name}/{name}.md", TWO.replace("Two", name.title()))
+    with desk.config.open("a") as file:
+        file.write(f'\n[serve]\nfolders = ["{desk.work}/one"]\n')
+    servings.append(serving := Serving(desk))
+    assert [one["id"] for one in serving.client.get("/api/playbooks").json()["playbooks"]] == ["one"]
+
+
+def test_a_token_for_a_playbook_is_made_on_the_command_line(desk: Desk, servings: list[Serving]) -> None:
+    desk.write("two.md", TWO)
+    ran = desk.call("serve", "token", "two")
+    assert ran.code == 0
+    token = re.search(r"now: (\S+)", ran.out)
+    assert token is not None
+    servings.append(serving := Serving(desk))
+    with httpx2.Client(base_url=serving.client.base_url, trust_env=False) as other:
+        headers = {"Authorization": f"Bearer {token[1]}"}
+        assert other.post("/api/playbooks/two/trigger", json={}, headers=headers).status_code == 202
+    assert desk.call("serve", "token", "nothing").code == 2
+
+
+def test_the_server_ends_by_a_signal(desk: Desk, servings: list[Serving]) -> None:
+    servings.append(serving := Serving(desk))
+    code, err = serving.end(signal.SIGTERM)
+    assert code == 0
+    assert "Traceback" not in err

@@ -1,0 +1,135 @@
+"""Signing in: a link that is good once, a cookie that outlives the server and not the user, and tokens."""
+
+from __future__ import annotations
+
+from http.cookies import SimpleCookie
+
+import httpx2
+import pytest
+
+from cuebook.performers.models.scripted import ScriptedModel
+from cuebook.surfaces.web.serving import hosts_for, is_loopback
+from tests.surfaces.web.house import TOKEN, House
+
+
+async def served(house: House) -> House:
+    return await house.model(ScriptedModel([])).serve()
+
+
+def cookie_of(response: httpx2.Response) -> tuple[dict[str, str], SimpleCookie]:
+    parsed = SimpleCookie(response.headers["set-cookie"])
+    return {name: one.value for name, one in parsed.items()}, parsed
+
+
+async def test_the_start_link_is_good_once(house: House) -> None:
+    await served(house)
+    assert len(house.link.partition("start=")[2]) >= 43  # 256 bits
+    first = await house.guest.get(house.link)
+    assert (first.status_code, first.headers["location"]) == (303, "/")
+    values, parsed = cookie_of(first)
+    (one,) = parsed.values()
+    assert one["httponly"]
+    assert one["samesite"].lower() == "strict"
+    assert one["path"] == "/"
+    house.guest.cookies.clear()
+    second = await house.guest.get(house.link)
+    assert second.status_code == 401
+    assert "set-cookie" not in second.headers
+    assert (
+        await house.guest.get("/api/runs", headers={"Cookie": "; ".join(f"{k}={v}" for k, v in values.items())})
+    ).status_code == 200
+    assert (await house.guest.get("/api/runs")).status_code == 401
+
+
+async def test_a_link_that_is_followed_from_another_page_signs_in_too(house: House) -> None:
+    """A browser does not send a new strict cookie along with what another site's page began."""
+    await served(house)
+    headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    response = await house.guest.get(house.link, headers=headers)
+    assert response.status_code == 200
+    assert "set-cookie" in response.headers
+    assert "refresh" in response.text
+
+
+async def test_a_cookie_outlives_a_restart_of_the_server(house: House) -> None:
+    await served(house)
+    values, _ = cookie_of(await house.guest.get(house.link))
+    await house.stop()
+    await served(house)
+    cookie = "; ".join(f"{name}={value}" for name, value in values.items())
+    assert (await house.guest.get("/api/runs", headers={"Cookie": cookie})).status_code == 200
+
+
+async def test_a_cookie_that_was_changed_is_none(house: House) -> None:
+    await served(house)
+    values, _ = cookie_of(await house.guest.get(house.link))
+    house.guest.cookies.clear()
+    ((name, value),) = values.items()
+    body, _, seal = value.partition(".")
+    flipped = ("A" if seal[0] != "A" else "B") + seal[1:]
+    for wrong in ("", "x", ".", f"{body}.", f"{body}.{flipped}", f"{body}x.{seal}", f".{seal}", f"{body}.{seal}é"):
+        assert (await house.guest.get("/api/runs", headers={b"Cookie": f"{name}={wrong}".encode()})).status_code == 401
+
+
+async def test_a_cookie_ends(house: House) -> None:
+    await served(house)
+    values, _ = cookie_of(await house.guest.get(house.link))
+    cookie = {"Cookie": "; ".join(f"{name}={value}" for name, value in values.items())}
+    now = house.site.sessions._clock()
+    house.site.sessions._clock = lambda: now + 6.9 * 24 * 3600
+    assert (await house.guest.get("/api/runs", headers=cookie)).status_code == 200
+    house.site.sessions._clock = lambda: now + 7.1 * 24 * 3600
+    assert (await house.guest.get("/api/runs", headers=cookie)).status_code == 401
+
+
+async def test_a_user_signs_in_with_a_token_and_has_their_roles(house: House) -> None:
+    await served(house)
+    _, token = await house.service.add_user("eve", ["viewer"])
+    signed_in = await house.guest.post("/sign-in", data={"token": token})
+    assert signed_in.status_code == 303
+    assert (await house.guest.get("/api/runs")).status_code == 200
+    refused = await house.guest.post("/api/runs", json={"playbook": "x"})
+    assert (refused.status_code, refused.json()["code"]) == (403, "not_allowed")
+    await house.service.add_user("eve", ["viewer", "runner"])  # and with that, another token
+    assert (await house.guest.get("/api/runs")).status_code == 401
+    _, token = await house.service.add_user("eve", ["viewer"])
+    await house.guest.post("/sign-in", data={"token": token})
+    assert (await house.guest.get("/api/runs")).status_code == 200
+    await house.service.remove_user("eve")
+    assert (await house.guest.get("/api/runs")).status_code == 401
+
+
+async def test_the_servers_token_signs_in_until_it_is_another(house: House) -> None:
+    await served(house)
+    assert (await house.guest.post("/sign-in", data={"token": "wrong"})).status_code == 401
+    assert (await house.guest.post("/sign-in", data={"token": TOKEN})).status_code == 303
+    assert (await house.guest.get("/api/runs")).status_code == 200
+    house.site.sessions._serve_token = "another-token-of-the-server"
+    assert (await house.guest.get("/api/runs")).status_code == 401
+
+
+async def test_signing_out_ends_it_in_this_browser(house: House) -> None:
+    await served(house)
+    await house.guest.get(house.link)
+    assert (await house.guest.get("/api/runs")).status_code == 200
+    assert (await house.guest.post("/sign-out", json={})).status_code == 303
+    assert (await house.guest.get("/api/runs")).status_code == 401
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.1.2.3", "[::1]"])
+def test_what_is_this_machine(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "example.com", ""])
+def test_what_is_reached_from_elsewhere(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def test_the_names_that_a_server_goes_by() -> None:
+    local = hosts_for("127.0.0.1", 8765)
+    assert all(name in local for name in ("127.0.0.1:8765", "localhost:8765", "[::1]:8765", "LOCALHOST:8765"))
+    assert not any(name in local for name in ("127.0.0.1", "example.com:8765", "10.0.0.1:8765", "", ":8765"))
+    wide = hosts_for("0.0.0.0", 80, ["cue.example.com"])
+    assert all(name in wide for name in ("cue.example.com", "cue.example.com:80", "10.0.0.1:80", "10.0.0.1"))
+    assert "evil.example" not in wide
