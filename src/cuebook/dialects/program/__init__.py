@@ -1,0 +1,1 @@
+"""The program dialect: natural-language programs whose control flow is verified."""
