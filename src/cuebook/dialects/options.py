@@ -16,11 +16,11 @@ from cuebook.kernel.events import Warned
 
 
 class Option(msgspec.Struct, frozen=True):
-    """Something that can be chosen: a switch, a number, or one of a few words."""
+    """Something that can be chosen: a switch, a number, one of a few words, or any text."""
 
     name: str
     help: str
-    type: Literal["switch", "number", "choice"] = "switch"
+    type: Literal["switch", "number", "choice", "text"] = "switch"
     choices: tuple[str, ...] = ()
 
 
@@ -54,10 +54,13 @@ def _fits(option: Option, value: Any) -> bool:
             return isinstance(value, int) and not isinstance(value, bool) and value > 0
         case "choice":
             return value in option.choices
+        case "text":
+            return isinstance(value, str) and bool(value.strip())
 
 
 def _wanted(option: Option) -> str:
     wanted = {"switch": "true or false", "number": "a whole number above 0", "choice": ", ".join(option.choices)}
+    wanted["text"] = "a text"
     return f"It is one of: {wanted[option.type]}." if option.type == "choice" else f"It is {wanted[option.type]}."
 
 

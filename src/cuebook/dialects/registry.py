@@ -9,6 +9,7 @@ import msgspec
 
 from cuebook.dialects.options import Option
 from cuebook.kernel.effects import Program, QuestionType
+from cuebook.kernel.engine import WatchFunction
 from cuebook.kernel.errors import BadInput, told
 from cuebook.kernel.events import PlannedStep, TextChunk, TextReset
 from cuebook.kernel.journal import Entry
@@ -189,6 +190,16 @@ class Typed(Protocol):
         """A value that a person gives the result of a step; `BadInput` where it is not of its type."""
 
 
+@runtime_checkable
+class Importing(Protocol):
+    """A dialect whose playbooks may take in the texts of other files."""
+
+    def whole(self, text: str, name: str, read: Callable[[str], str]) -> str:
+        """The text with what it imports, as a run keeps it. `read` gives a file by its path from the playbook's folder.
+        `InvalidPlaybook` names the files that cannot be read, and whatever else is wrong by the file it stands in.
+        """
+
+
 # --- which dialects there are -------------------------------------------------------------------------
 
 LARGEST = 20_000_000
@@ -203,8 +214,9 @@ def text_of(data: bytes) -> str:
 def dialects() -> tuple[Dialect, ...]:
     from cuebook.dialects.graph import GRAPH
     from cuebook.dialects.markdown import MARKDOWN
+    from cuebook.dialects.program import PROGRAM
 
-    return (GRAPH, MARKDOWN)
+    return (GRAPH, PROGRAM, MARKDOWN)
 
 
 def named(name: str) -> Dialect:
@@ -214,6 +226,14 @@ def named(name: str) -> Dialect:
     raise BadInput(f"There is no dialect named '{name}'.", fix="Upgrade Cuebook.")
 
 
+def whole(text: str, name: str, read: Callable[[str], str]) -> str:
+    """A playbook's text with what it imports; the text itself in a dialect without imports."""
+    for dialect in dialects():
+        if isinstance(dialect, Importing) and dialect.recognises(text, name):
+            return dialect.whole(text, name, read)
+    return text
+
+
 def detect(text: str, name: str) -> Dialect:
     for dialect in dialects():
         if dialect.recognises(text, name):
@@ -221,5 +241,19 @@ def detect(text: str, name: str) -> Dialect:
     raise BadInput(
         f"{name}: this is no playbook that Cuebook knows.",
         fix="A Markdown playbook ends in .md and has a '# Title' and '## STEP 1: ...' headings; a workflow graph ends in"
-        " .yml, .yaml or .json and has id, name, entry, nodes and edges.",
+        " .yml, .yaml or .json and has id, name, entry, nodes and edges; a program ends in .pbasm and has '# Agent' and"
+        " '## Playbook' headings.",
     )
+
+
+# --- what reads replies as they stream -----------------------------------------------------------------
+
+
+def _program_watch(**arguments: Any) -> WatchFunction:
+    from cuebook.dialects.program.watch import ReplyWatch
+
+    return ReplyWatch.of(**arguments)
+
+
+WATCHES: Mapping[str, Callable[..., WatchFunction]] = {"program": _program_watch}
+"""By the name under which a dialect asks for one; loaded when a model is asked, since most runs are of other dialects."""

@@ -201,9 +201,21 @@ class CallNode(Acting, frozen=True):
 
 
 class RunPython(Effect, frozen=True):
+    """A function that reaches the world by calls only. It is run from its beginning each time: up to the first call that
+    `replies` does not answer yet (`Called`), or to its end (`Returned`).
+    """
+
     function: str
     arguments: dict[str, Any] = {}
+    """`args` and `named`."""
     replies: tuple[Any, ...] = ()
+    """The calls it has made, in order, each with its `value` or its `error`. Another call in its place is a failure."""
+    source: str = ""
+    """The text that defines the function."""
+    names: tuple[str, ...] = ()
+    """What it can call besides the functions of the text: `Name`, or `Agent.Name`."""
+    moment: float = 0.0
+    """The time that its clock shows."""
 
     @property
     def subject(self) -> str:
@@ -248,6 +260,8 @@ class Send(Acting, frozen=True):
 
 QuestionType = Literal["input", "confirm", "select"]
 
+NEVER = float("inf")
+
 
 class AskHuman(Effect, frozen=True):
     question: str
@@ -255,7 +269,7 @@ class AskHuman(Effect, frozen=True):
     options: tuple[str, ...] = ()
     default: str | None = None
     expires_after: float | None = None
-    """Seconds; none means never."""
+    """Seconds; none means what the run is set to, and `NEVER` that it stays open."""
     label: str = ""
     """What an answer that was given beforehand is found by, besides the labels of the steps it is asked in."""
 
@@ -452,6 +466,24 @@ class Drawn(Outcome, frozen=True):
     """In [0, 1)."""
 
 
+class PythonCall(msgspec.Struct, frozen=True):
+    name: str
+    args: tuple[Any, ...] = ()
+    named: dict[str, Any] = {}
+
+
+class Called(Outcome, frozen=True):
+    """A Python function stands still until these calls are answered."""
+
+    calls: tuple[PythonCall, ...]
+
+
+class Returned(Outcome, frozen=True):
+    """A Python function came to its end."""
+
+    value: Any = None
+
+
 class Failed(Outcome, frozen=True):
     code: str
     message: str
@@ -495,6 +527,8 @@ AnyOutcome: TypeAlias = (
     | Message
     | Moment
     | Drawn
+    | Called
+    | Returned
     | Failed
 )
 

@@ -26,6 +26,7 @@ from cuebook.kernel.events import WAITING, PlannedStep, Warned
 from cuebook.kernel.journal import Entry, without_void
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Budget, WaitRow
+from cuebook.performers.beside import reader
 from cuebook.performers.models.port import Model
 from cuebook.performers.python import python_tool as tool
 from cuebook.performers.tools import Tool
@@ -76,6 +77,16 @@ _SUFFIXES = {
 }
 
 
+_UNNAMED = {"graph": "workflow.yml", "program": "program.pbasm"}
+"""What a text without a name is called, if it is in this dialect and not Markdown."""
+
+
+def _name_for(text: str) -> str:
+    return next(
+        (name for dialect, name in _UNNAMED.items() if registry.named(dialect).recognises(text, "")), "playbook.md"
+    )
+
+
 # --- what there is to see -----------------------------------------------------------------------------------
 
 
@@ -93,7 +104,7 @@ class Playbook:
     @classmethod
     def from_text(cls, text: str, name: str = "", *, path: Path | None = None) -> Playbook:
         """Parses a text. `InvalidPlaybook` names every problem and its line."""
-        name = name or ("workflow.yml" if registry.named("graph").recognises(text, "") else "playbook.md")
+        name = name or _name_for(text)
         dialect = registry.detect(text, name)
         return cls(text, name, dialect.parse(text, str(path or name)), dialect, path)
 
@@ -311,7 +322,7 @@ def load(path: str | os.PathLike[str]) -> Playbook:
     except (OSError, ValueError) as error:  # a path may hold what no path can
         why = getattr(error, "strerror", None) or str(error)
         raise BadInput(f"{place} cannot be read: {why}.", fix="Check the path.") from None
-    return Playbook.from_text(text, place.name, path=place)
+    return Playbook.from_text(registry.whole(text, str(place), reader(place)), place.name, path=place)
 
 
 async def aload(path: str | os.PathLike[str]) -> Playbook:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from cuebook.config import Config, Provider
+from cuebook.dialects import registry
 from cuebook.kernel.engine import Programs
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Store
@@ -104,6 +105,7 @@ class Wiring:
             redactor=self.reaching.redactor,
             today=self.reaching.today,
             learn=self.reaching.learn,
+            watches=registry.WATCHES,
             on_close=self.reaching.tools.close,
             key_file=key_file,
             rate=self.config.get("rate_limit"),

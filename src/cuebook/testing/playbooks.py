@@ -21,6 +21,7 @@ from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.events import Performed, RunStarted, StepStarted, WaitOpened, Warned
 from cuebook.kernel.journal import Entry, without_void
 from cuebook.kernel.run import RunRow, Settings, WaitRow
+from cuebook.performers.beside import reader
 from cuebook.performers.models import DEFAULT
 from cuebook.performers.models.port import Model
 from cuebook.performers.models.recorded import RecordedModel
@@ -151,6 +152,7 @@ def _read_playbook(path: Path) -> tuple[str, str, list[str] | None]:
     except (OSError, UnicodeDecodeError) as error:
         return "", f"{path} cannot be read: {error}", None
     try:
+        text = registry.whole(text, str(path), reader(path))
         document = registry.detect(text, path.name).parse(text, str(path))
     except BadInput as error:
         return text, str(error), None
@@ -176,7 +178,7 @@ async def run(file: CaseFile, case: Case, real: Real | None = None) -> Ran:
 
 async def _outcome(file: CaseFile, case: Case, real: Real | None) -> Outcome:
     stage = Stage(case, file.playbook.parent, _recording(case, real))
-    service = Service(MemoryStore(), stage.performers())
+    service = Service(MemoryStore(), stage.performers(), watches=registry.WATCHES)
     try:
         try:
             row = await service.start(file.text, file.playbook.name, case.inputs, _settings(case))

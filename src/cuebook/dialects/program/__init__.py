@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cuebook.dialects.program.dialect import PROGRAM
     from cuebook.dialects.program.linting import lint
     from cuebook.dialects.program.listing import Listing, Position
     from cuebook.dialects.program.reply import Reply, ReplyError, ReplyReader, parse_reply
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from cuebook.dialects.program.verify import Verifier, verify_reply
 
 __all__ = [
+    "PROGRAM",
     "Listing",
     "Position",
     "Reply",
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "dialect": ("PROGRAM",),
     "linting": ("lint",),
     "listing": ("Listing", "Position"),
     "reply": ("Reply", "ReplyError", "ReplyReader", "parse_reply"),

@@ -23,6 +23,11 @@ class Param(msgspec.Struct, frozen=True):
     default: Any = None
     has_default: bool = False
 
+    @property
+    def wanted(self) -> str:
+        """The type of what is given for it: that of its default, where it declares none."""
+        return self.type or ("" if self.default is None else type(self.default).__name__)
+
 
 class ListingLine(msgspec.Struct, frozen=True):
     """One step of a compiled playbook."""
@@ -64,6 +69,8 @@ class Playbook(msgspec.Struct, frozen=True, dict=True):
     notes: tuple[Note, ...] = ()
     source: str = ""
     """The text of the Python block that defines it."""
+    open: bool = False
+    """Whether it takes arguments besides its parameters."""
     uncompiled: tuple[str, ...] = ()
     """The steps of a source that was not compiled, as they were written."""
     line: int = 0
@@ -71,6 +78,11 @@ class Playbook(msgspec.Struct, frozen=True, dict=True):
     @property
     def public(self) -> bool:
         return self.metadata.get("public") is True
+
+    @property
+    def begins(self) -> bool:
+        """Whether it runs when the program starts."""
+        return any(trigger.kind == "BGN" for trigger in self.triggers)
 
 
 class Remote(msgspec.Struct, frozen=True):
@@ -109,10 +121,37 @@ class ProgramText(msgspec.Struct, frozen=True, dict=True):
     def title(self) -> str:
         return str(self.frontmatter.get("title") or self.name)
 
-    @property
+    @cached_property
+    def beginning(self) -> tuple[tuple[Agent, Playbook], ...]:
+        """What runs when the program starts, in the order in which it stands there."""
+        return tuple(
+            (agent, playbook)
+            for agent in self.agents.values()
+            for playbook in agent.playbooks.values()
+            if playbook.begins
+        )
+
+    @cached_property
+    def params(self) -> tuple[Param, ...]:
+        """What the playbooks take that run when the program starts: the inputs of a run, each name once."""
+        found: dict[str, Param] = {}
+        for _, playbook in self.beginning:
+            for param in playbook.params:
+                found.setdefault(param.name, param)
+        return tuple(found.values())
+
+    @cached_property
     def inputs(self) -> tuple[Input, ...]:
-        return ()
+        return tuple(_input(param) for param in self.params)
 
     @cached_property
     def plan(self) -> tuple[PlannedStep, ...]:
         return ()
+
+
+_INPUT_TYPES = {"int": "number", "float": "number", "bool": "boolean"}
+
+
+def _input(param: Param) -> Input:
+    default = None if param.default is None else str(param.default)
+    return Input(param.name, _INPUT_TYPES.get(param.wanted, "string"), not param.has_default, default)

@@ -85,7 +85,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 def signature_of(playbook: Playbook) -> Signature:
-    return Signature(playbook.params)
+    return Signature(playbook.params, playbook.open)
 
 
 class Verdict(msgspec.Struct, frozen=True):

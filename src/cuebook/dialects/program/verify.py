@@ -116,6 +116,8 @@ class Verifier:
             case What():
                 self._say("WHAT", "W", item.text or "Something unexpected happened.", item)
                 self._act(item)
+            case Prose() if not self._path.moved:  # words before the first step execute no line
+                self._actions.append(item)
             case Prose():
                 self._act(item)
             case Yield():

@@ -20,8 +20,13 @@ from cuebook.dialects.markdown.model import Book, DeclaredInput, Output, Step
 from cuebook.dialects.markdown.parse import SIZE_LIMIT, Parsed, parse, read
 from cuebook.dialects.markdown.sections import outline
 from cuebook.dialects.markdown.tools import tool_name
+from cuebook.dialects.program import PROGRAM
+from cuebook.dialects.program.check import CODES as PROGRAM_CODES
+from cuebook.dialects.program.check import check as check_program
+from cuebook.dialects.program.detect import SUFFIXES as PROGRAMS
 from cuebook.dialects.registry import InvalidPlaybook, Problem
 from cuebook.kernel.errors import BadInput, told
+from cuebook.performers.beside import reader
 from cuebook.surfaces.cli import completion, live, options, workflows
 from cuebook.surfaces.cli.foreseeing import condition_words
 from cuebook.surfaces.cli.options import Given, NotText, command, read_playbook, read_text, value_of
@@ -149,8 +154,8 @@ def validate_command(given: Given) -> int:
     """Find the mistakes in playbooks.
 
     FILES are playbooks, - for stdin, or folders, in which all *.playbook.md are looked for, every other *.md that has a
-    step, and all *.yml and *.yaml that are workflow graphs. Each finding is a line: where, how bad, what, what to do, and its code, which stays the same from release
-    to release. Nothing is run.
+    step, all *.yml and *.yaml that are workflow graphs, and all programs, which are *.pbasm and *.pb. Each finding is a
+    line: where, how bad, what, what to do, and its code, which stays the same from release to release. Nothing is run.
 
     Exit codes: 0 nothing is wrong, 2 there is an error (with --strict, also a warning).
     """
@@ -181,7 +186,7 @@ def _playbooks(given: Sequence[str]) -> list[str]:
             continue
         inside = [str(file) for file in _files(path) if _is_playbook(file)]
         if not inside:
-            words = f"There is no playbook in {path}: no *{SUFFIX}, no other *.md that has a step, and no workflow."
+            words = f"There is no playbook in {path}: no *{SUFFIX}, no other *.md that has a step, no workflow and no program."
             raise BadInput(words, fix="Name the files, or another folder.")
         found |= dict.fromkeys(inside)
     return list(found)
@@ -205,11 +210,15 @@ def _is_playbook(file: Path) -> bool:
     """Markdown and YAML have many other uses."""
     if file.name.endswith(".md"):
         return file.name.endswith(SUFFIX) or _has_steps(file)
+    if file.suffix.lower() in PROGRAMS:
+        return file.is_file()
     fitting = file.suffix.lower() in workflows.SUFFIXES and file.is_file()
     return fitting and GRAPH.recognises(_beginning(file), file.name)
 
 
 def checked(text: str, name: str) -> list[Finding]:
+    if PROGRAM.recognises(text, name):
+        return check_program(text, name, read=reader(name))
     return workflows.findings(text, name) if workflows.is_workflow(text, name) else check(text, name)
 
 
@@ -271,7 +280,9 @@ def _report(found: dict[str, list[Finding]], decisive: set[str]) -> dict[str, An
 
 def _sarif(found: dict[str, list[Finding]]) -> dict[str, Any]:
     """One log with one run: readers of SARIF refuse several runs of the same tool."""
-    logs = [log_of(findings, _uri(path), {**CODES, **workflows.CODES}) for path, findings in found.items()]
+    logs = [
+        log_of(findings, _uri(path), {**CODES, **workflows.CODES, **PROGRAM_CODES}) for path, findings in found.items()
+    ]
     runs = [log["runs"][0] for log in logs]
     rules = {rule["id"]: rule for run in runs for rule in run["tool"]["driver"]["rules"]}
     ids = sorted(rules)

@@ -93,6 +93,10 @@ def _choice(option: Option) -> click.Option:
             return click.Option(spelled, type=click.IntRange(1), metavar="N", help=option.help)
         case "choice":
             return click.Option(spelled, type=click.Choice(option.choices), help=option.help)
+        case "text":
+            return click.Option(spelled, metavar="TEXT", help=option.help)
+        case "text":
+            return click.Option(spelled, metavar="TEXT", help=option.help)
 
 
 def chosen(given: Given) -> dict[str, Any]:

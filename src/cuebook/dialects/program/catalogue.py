@@ -1,0 +1,146 @@
+"""What a program holds, by what it is asked for while it runs: playbooks by the name of a call, triggers by id, listings.
+
+Everything is made once. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects.program.evaluate import NotComputable, condition_of, evaluate
+from cuebook.dialects.program.expressions import Expression, refs_of
+from cuebook.dialects.program.listing import Listing
+from cuebook.dialects.program.model import Agent, Param, Playbook, ProgramText
+from cuebook.dialects.program.prompts import DISPATCH, MESSAGES
+from cuebook.dialects.program.scope import BUILT_IN
+from cuebook.dialects.program.verdicts import KnownTrigger, Signature, signature_of
+
+_VARIABLE = re.compile(r"\$(\w+)")
+
+_DISPATCHER = Playbook(MESSAGES, "react", (Param("message", "str"),), description=DISPATCH)
+
+
+class Callee(msgspec.Struct, frozen=True):
+    """What a call leads to."""
+
+    agent: Agent
+    playbook: Playbook
+
+
+class AgentView:
+    """What one agent can call, and what its triggers watch."""
+
+    def __init__(self, program: ProgramText, agent: Agent, served: Mapping[str, Iterable[str]]) -> None:
+        self.agent = agent
+        self.callees = _callees(program, agent)
+        self.remote = {f"{name}.{tool}" for name, tools in served.items() for tool in tools}
+        """Tools of agents that live elsewhere."""
+        self.named = sorted({*agent.playbooks, *(name for name in self.callees if not _own(name, agent)), *self.remote})
+        """Everything that it can call, each by one name."""
+        self.signatures: dict[str, Signature] = {
+            **{name: signature_of(one.playbook) for name, one in self.callees.items()},
+            **dict.fromkeys(sorted(self.remote), Signature(open=True)),
+        }
+        self.triggers: dict[str, KnownTrigger] = {}
+        self.conditions: dict[str, Expression] = {}
+        self.watchers: dict[str, list[str]] = {}
+        """By variable: the computable triggers that look at it."""
+        self.semantic: dict[str, str] = {}
+        """By id: the conditions that only a model can judge."""
+        for playbook in agent.playbooks.values():
+            for trigger in playbook.triggers:
+                self._add(f"{playbook.name}:{trigger.id}", KnownTrigger(trigger.kind, trigger.text))
+        self.events = [id for id, one in self.triggers.items() if one.kind == "EVT"]
+
+    def _add(self, id: str, trigger: KnownTrigger) -> None:
+        self.triggers[id] = trigger
+        if trigger.kind != "CND":
+            return
+        condition = condition_of(trigger.text)
+        if condition is None:
+            self.semantic[id] = trigger.text
+            return
+        self.conditions[id] = condition
+        for name in dict.fromkeys(refs_of(condition)):
+            self.watchers.setdefault(name, []).append(id)
+
+    @cached_property
+    def watched(self) -> frozenset[str]:
+        """Variables that a semantic trigger speaks of: whenever one is set, a model has to look."""
+        return frozenset(name for text in self.semantic.values() for name in _VARIABLE.findall(text))
+
+    def holds(self, id: str, variables: Mapping[str, Any]) -> bool:
+        try:
+            return bool(evaluate(self.conditions[id], variables))
+        except NotComputable:
+            return False
+
+    def knows(self, name: str) -> bool:
+        return name in self.signatures or name.rpartition(".")[2] in BUILT_IN or name == "SaveArtifact"
+
+
+class Catalogue:
+    def __init__(self, program: ProgramText) -> None:
+        self.program = program
+        self.served: dict[str, tuple[str, ...]] = {}
+        """By agent that lives elsewhere: the tools it has."""
+        self._views: dict[str, AgentView] = {}
+        self._listings: dict[tuple[str, str], Listing] = {}
+        agents = [agent for agent in program.agents.values() if agent.kind == "ai"]
+        self.ids = {agent.name: f"agent {1000 + number}" for number, agent in enumerate(agents)}
+        self.agents = {agent.name: agent for agent in agents}
+
+    def view(self, agent: str) -> AgentView:
+        if agent not in self._views:
+            self._views[agent] = AgentView(self.program, self.program.agents[agent], self.served)
+        return self._views[agent]
+
+    def playbook(self, agent: str, name: str) -> Playbook:
+        found = self.program.agents[agent].playbooks.get(name)
+        return _DISPATCHER if found is None and name == MESSAGES else self.program.agents[agent].playbooks[name]
+
+    def listing(self, agent: str, name: str) -> Listing:
+        key = (agent, name)
+        if key not in self._listings:
+            self._listings[key] = Listing.of(self.playbook(agent, name))
+        return self._listings[key]
+
+    def addressed(self, target: str) -> str:
+        """The agent that a message is for: by its name, or as in `agent 1001`; empty for a person."""
+        words = target.strip()
+        for name, id in self.ids.items():
+            if words in (name, id) or words.lower() == id:
+                return name
+        return ""
+
+    def waits_for_messages(self) -> str:
+        """The first agent that a message can set something off in; empty if there is none."""
+        for name in self.agents:
+            view = self.view(name)
+            if view.events or view.semantic:
+                return name
+        return ""
+
+
+def _own(name: str, agent: Agent) -> bool:
+    return name in agent.playbooks or name.startswith(f"{agent.name}.") or "." not in name
+
+
+def _callees(program: ProgramText, agent: Agent) -> dict[str, Callee]:
+    """By the names that this agent can use: its own, and the public ones of others."""
+    found: dict[str, Callee] = {}
+    for other in program.agents.values():
+        if other.name == agent.name or other.remote is not None:
+            continue
+        for playbook in other.playbooks.values():
+            if playbook.public:
+                found[f"{other.name}.{playbook.name}"] = Callee(other, playbook)
+                found.setdefault(playbook.name, Callee(other, playbook))
+    for playbook in agent.playbooks.values():
+        found[playbook.name] = found[f"{agent.name}.{playbook.name}"] = Callee(agent, playbook)
+    return found

@@ -1,0 +1,267 @@
+"""What can be executed without a model: jumps, literals and arithmetic, conditions on variables, explicit calls, returns.
+
+Given where a frame stands, it says what the next line does, or that only a model can tell. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from cuebook.dialects.program.evaluate import DoesNotCoerce, NotComputable, coerced, condition_of, evaluate, type_name
+from cuebook.dialects.program.expressions import (
+    CallOf,
+    Expression,
+    ExpressionError,
+    Literal,
+    Ref,
+    Words,
+    call_of,
+    expression_of,
+    refs_of,
+)
+from cuebook.dialects.program.frames import is_error
+from cuebook.dialects.program.items import Call, Target
+from cuebook.dialects.program.listing import END, Listing, Position, call_named
+from cuebook.dialects.program.model import ListingLine
+
+_SET = re.compile(
+    r"(?:set\s++)?\$(?P<name>[^\W\d]\w*+)\s*+(?::\s*+(?P<type>[\w.]++(?:\[[\w, ]*+\])?))?\s*+=(?!=)\s*+", re.I
+)
+_TAIL = re.compile(r"\s*;\s*(?:do not yield|no yield needed|yld\b[^;\"']*)\s*\Z", re.IGNORECASE)
+_UNTIL = re.compile(r"until\b\s*", re.IGNORECASE)
+_OTHERWISE = re.compile(r"(?:else|otherwise)\s*,?\s*(?=if|when)|el(?=if\b)", re.IGNORECASE)
+_EACH = re.compile(r"for\s++each\s++\$(?P<item>\w++)(?::\w++)?\s++in\s++\$(?P<list>\w++)\s*+[.:]?+\Z", re.IGNORECASE)
+_SPEAKING = frozenset({"Say", "SendMessage"})
+
+
+# --- what a line does ---------------------------------------------------------------------------------------
+
+
+class Goes(msgspec.Struct, frozen=True):
+    """To another node, and nothing else."""
+
+    node: int
+
+
+class Sets(msgspec.Struct, frozen=True):
+    name: str
+    value: Any
+    type: str
+    node: int
+
+
+class Iterates(msgspec.Struct, frozen=True):
+    """A `For each`: its next item, or its end."""
+
+    name: str
+    value: Any
+    index: int | None
+    """None when no item is left."""
+    node: int
+
+
+class Queues(msgspec.Struct, frozen=True):
+    call: Call
+    target: str
+    type: str
+    yields: Target | None
+    node: int
+
+
+class Yields(msgspec.Struct, frozen=True):
+    target: Target
+    node: int
+
+
+class Returns(msgspec.Struct, frozen=True):
+    value: Any
+
+
+Done: TypeAlias = Goes | Sets | Iterates | Queues | Yields | Returns
+
+
+# --- where it goes on ---------------------------------------------------------------------------------------
+
+
+def following(listing: Listing, position: Position) -> int | None:
+    """The node that comes after a position, or `END`; None if that depends on what a model makes of it."""
+    if not listing.lines:
+        return None
+    if not position.line:
+        return 0
+    indexes = listing.by_number.get(position.line, [])
+    if len(indexes) != 1:
+        return None
+    index = indexes[0]
+    if position.status == "arrived":
+        return None if listing.in_chain(index) else index
+    found = listing.yields[index]
+    ways = listing.successors(index)
+    if len(ways) != 1 or (found is not None and found.repeats):
+        return None
+    return ways[0]
+
+
+# --- deciding -----------------------------------------------------------------------------------------------
+
+
+class Decider:
+    """Decides lines of one playbook."""
+
+    def __init__(
+        self, listing: Listing, types: Callable[[str], str], *, known: Callable[[str], bool], watched: Collection[str]
+    ) -> None:
+        """`known` says whether there is a playbook of a name; `watched` are the variables of triggers that only a model
+        can judge, so that it must be asked whenever one of them is set.
+        """
+        self._listing, self._types, self._known, self._watched = listing, types, known, watched
+
+    def decide(self, node: int, variables: Mapping[str, Any], loops: Mapping[str, int], came: str) -> Done | None:
+        """What the line at a node does; None if a model has to say. `came` is the line from which it is reached."""
+        line = self._listing.line_at(node)
+        match line.code:
+            case "JMP":
+                return Goes(self._listing.successors(node)[0])
+            case "CND":
+                return self._condition(node, line, variables, loops, came)
+            case "EXE":
+                return self._set(node, line, variables)
+            case "QUE":
+                return self._call(node, line, variables)
+            case "RET":
+                return self._return(line, variables)
+            case "YLD":
+                return self._yield(node)
+        return None
+
+    def _condition(
+        self, node: int, line: ListingLine, variables: Mapping[str, Any], loops: Mapping[str, int], came: str
+    ) -> Done | None:
+        ways = self._listing.successors(node)
+        if len(ways) == 1:
+            return Goes(ways[0])
+        each = _EACH.match(line.text.strip())
+        if each is not None:
+            return self._each(line, each, ways, variables, loops, came)
+        until = _UNTIL.match(line.text.strip())
+        text = line.text.strip()
+        condition = condition_of(text[until.end() :] if until else _OTHERWISE.sub("", text, count=1))
+        holds = None if condition is None else self._value(condition, variables)
+        if holds is None:
+            return None
+        return Goes(ways[0] if bool(holds.value) != bool(until) else ways[1])
+
+    def _each(
+        self,
+        line: ListingLine,
+        each: re.Match[str],
+        ways: tuple[int, ...],
+        variables: Mapping[str, Any],
+        loops: Mapping[str, int],
+        came: str,
+    ) -> Done | None:
+        items = variables.get(each["list"])
+        inside = came == line.number or came.startswith(f"{line.number}.")
+        if not isinstance(items, list) or (inside and line.number not in loops) or each["item"] in self._watched:
+            return None
+        index = loops[line.number] + 1 if inside else 0
+        if index >= len(items):
+            return Iterates(each["item"], None, None, ways[1])
+        return Iterates(each["item"], items[index], index, ways[0])
+
+    def _set(self, node: int, line: ListingLine, variables: Mapping[str, Any]) -> Done | None:
+        text = _TAIL.sub("", line.text.strip())
+        found = _SET.match(text)
+        ways = self._listing.successors(node)
+        if found is None or self._listing.yields[node] is not None or len(ways) != 1 or found["name"] in self._watched:
+            return None
+        value = self._read(text, found.end(), variables)
+        type = found["type"] or self._types(found["name"])
+        fitted = None if value is None else _fitted(value.value, type)
+        return None if fitted is None else Sets(found["name"], fitted.value, found["type"] or "", ways[0])
+
+    def _call(self, node: int, line: ListingLine, variables: Mapping[str, Any]) -> Done | None:
+        text = _TAIL.sub("", line.text.strip())
+        found = _SET.match(text)
+        inline, ways = self._listing.yields[node], self._listing.successors(node)
+        if not call_named(line) or len(ways) != 1 or (inline is not None and (inline.repeats or inline.target is None)):
+            return None
+        try:
+            call = call_of(text, found.end() if found else 0)
+        except ExpressionError:
+            return None
+        target = found["name"] if found else ""
+        if not self._explicit(call, variables) or target in self._watched:
+            return None
+        type = found["type"] or "" if found else ""
+        item = Call(call.name, call.args, call.named)
+        return Queues(item, target, type, inline.target if inline else None, ways[0])
+
+    def _explicit(self, call: CallOf, variables: Mapping[str, Any]) -> bool:
+        """Whether every argument has a value. What is to be said is an instruction, unless a variable holds it."""
+        speaks = call.name.rpartition(".")[2] in _SPEAKING
+        values = [*call.args, *(value for _, value in call.named)]
+        if speaks:
+            *targets, message = values or [Words("")]
+            to_user = all(isinstance(one, (Words, Literal)) for one in targets)
+            return to_user and isinstance(message, Ref) and self._value(message, variables) is not None
+        if not self._known(call.name):
+            return True  # it comes to an error, and no model could do better
+        return all(self._value(value, variables) is not None for value in values)
+
+    def _return(self, line: ListingLine, variables: Mapping[str, Any]) -> Done | None:
+        text = line.text.strip()
+        if not text:
+            return Returns(None) if returns_nothing(self._listing.returns) else None
+        value = self._read(text, 0, variables)
+        fitted = None if value is None else _fitted(value.value, self._listing.returns)
+        return None if fitted is None else Returns(fitted.value)
+
+    def _yield(self, node: int) -> Done | None:
+        found, ways = self._listing.yields[node % len(self._listing.lines)], self._listing.successors(node)
+        if found is None or found.repeats or found.target is None or found.target in ("meeting", "agent"):
+            return None
+        return Yields(found.target, ways[0] if ways else END)
+
+    # --- values ---
+
+    def _read(self, text: str, at: int, variables: Mapping[str, Any]) -> Literal | None:
+        try:
+            return self._value(expression_of(text, at), variables)
+        except ExpressionError:
+            return None
+
+    def _value(self, expression: Expression, variables: Mapping[str, Any]) -> Literal | None:
+        """What it comes to; None for words, for an unknown variable, for an error, and for a call."""
+        if _has_words(expression) or any(is_error(variables.get(name)) for name in refs_of(expression)):
+            return None
+        try:
+            return Literal(evaluate(expression, variables))
+        except NotComputable:
+            return None
+
+
+def returns_nothing(returns: str) -> bool:
+    return returns.strip().lower() in ("", "any", "void") or type_name(returns) == "null"
+
+
+def _fitted(value: Any, type: str) -> Literal | None:
+    try:
+        return Literal(coerced(value, type).value)
+    except DoesNotCoerce:
+        return None
+
+
+def _has_words(value: Any) -> bool:
+    """Whether text without quotes is a part of it: that is an instruction."""
+    if isinstance(value, Words):
+        return True
+    if isinstance(value, tuple):
+        return any(_has_words(one) for one in value)
+    if isinstance(value, msgspec.Struct) and not isinstance(value, Literal):
+        return any(_has_words(getattr(value, field)) for field in value.__struct_fields__)
+    return False

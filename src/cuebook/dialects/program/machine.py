@@ -1,0 +1,348 @@
+"""The machine that executes a program: a stack of frames, the agents' memory, and the loop that goes on with the top frame.
+
+Everything it knows is plain and is kept by checkpoints, so that a run goes on from any of them at the same cost. How a model
+is asked is in `turns`, how calls run is in `running`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects.program.catalogue import AgentView, Callee, Catalogue
+from cuebook.dialects.program.context import History
+from cuebook.dialects.program.evaluate import DoesNotCoerce, coerced
+from cuebook.dialects.program.filling import calls_in, rendered
+from cuebook.dialects.program.frames import AgentState, Error, Frame, QueuedCall, Saved, Variables
+from cuebook.dialects.program.model import Playbook
+from cuebook.dialects.program.prompts import CONTRACT, frame_text, program_text, shown
+from cuebook.kernel.context import EMPTY, Context, Text, digest_of
+from cuebook.kernel.effects import Breakpoint, Checkpoint, EffectFailed, Failed, Program, Resumed
+from cuebook.kernel.events import Noted, StepFinished, StepStarted, ValueSet, Warned
+
+MOST_FRAMES = 64
+MOST_LINES = 20_000
+"""Lines that are executed before something comes in from outside."""
+MOST_TURNS = 2_000
+"""Replies of a model before something comes in from outside."""
+CHECKPOINT_EVERY = 32
+"""Lines and replies between two checkpoints. A checkpoint costs the same however long the program has run."""
+_MOST_LOGGED = 40
+
+
+class Machine:
+    """A run of a program, or a call that runs beside others."""
+
+    def __init__(self, catalogue: Catalogue, options: Mapping[str, Any]) -> None:
+        self.catalogue, self.program = catalogue, catalogue.program
+        self.options = options
+        self.agents: dict[str, AgentState] = {name: AgentState() for name in self.program.agents}
+        self.stack: list[Frame] = []
+        self.todo: list[QueuedCall] = []
+        """What is to be called when the stack is empty: each by its full name."""
+        self.frames = 0
+        self.exited = False
+        self.came: Any = None
+        """What the last frame at the bottom of the stack came to: a value, or an `Error`."""
+        self.summary = ""
+        self.lines = 0
+        self.turns = 0
+        self.model_calls = 0
+        self.without_model = 0
+        self.base: Context | None = None
+        """In a call that runs beside others: what its caller has seen."""
+        self._histories: dict[int, History] = {}
+        self._since = 0
+
+    # --- looking ---
+
+    @property
+    def top(self) -> Frame:
+        return self.stack[-1]
+
+    @property
+    def beside(self) -> bool:
+        return self.base is not None
+
+    def view(self, frame: Frame) -> AgentView:
+        return self.catalogue.view(frame.agent)
+
+    def playbook(self, frame: Frame) -> Playbook:
+        return self.catalogue.playbook(frame.agent, frame.playbook)
+
+    def memory(self, frame: Frame) -> AgentState:
+        return self.agents[frame.agent]
+
+    def variables(self, frame: Frame) -> Variables:
+        return Variables(frame, self.agents[frame.agent])
+
+    def type_of(self, frame: Frame, name: str) -> str:
+        return self.memory(frame).types.get(name) or self.catalogue.listing(frame.agent, frame.playbook).declared.get(
+            name, ""
+        )
+
+    # --- the life of a frame ---
+
+    def push(self, callee: Callee, arguments: dict[str, Any], extra: list[Any] | None = None) -> Program[None]:
+        """Begins a call. What its description calls is run first."""
+        playbook = callee.playbook
+        if len(self.stack) >= MOST_FRAMES:
+            error = Error(
+                "too_deep", f"{playbook.name} is called {MOST_FRAMES} levels deep.", "See why it calls itself."
+            )
+            yield from self.give_back(error, "")
+            return
+        self.frames += 1
+        frame = Frame(self.frames, callee.agent.name, playbook.name, playbook.kind, arguments, extra=extra or [])
+        given = {name: value for name, value in arguments.items() if not name.startswith("_")}
+        yield Noted("called", {"agent": frame.agent, "playbook": frame.playbook, "arguments": given})
+        self.stack.append(frame)
+        for text, call in calls_in(playbook.description, self.view(frame).knows):
+            frame.running.append(QueuedCall(f"#{len(frame.running) + 1}", call, text))
+        if playbook.kind != "listing":
+            yield from self.open_step(frame, playbook.name, playbook.description.split("\n", 1)[0])
+
+    def finish(self, frame: Frame, came: Any, summary: str = "") -> Program[None]:
+        """Ends a frame with its value, or with an `Error`."""
+        yield from self.close_step(frame, came)
+        told: dict[str, Any] = {"playbook": frame.playbook, "agent": frame.agent}
+        told |= {"error": came.value} if isinstance(came, Error) else {"value": came}
+        yield Noted("returned", told | ({"summary": summary} if summary else {}))
+        self.stack.pop()
+        self._histories.pop(frame.id, None)
+        yield from self.give_back(came, summary)
+
+    def give_back(self, came: Any, summary: str) -> Program[None]:
+        """Hands what a call came to to whoever made it: the frame on top now, or the run."""
+        if not self.stack:
+            self.came, self.summary = came, summary
+            return
+        caller = self.top
+        yield from self.give(caller, caller.running.pop(0), came, summary)
+
+    def give(
+        self, frame: Frame, queued: QueuedCall, came: Any, summary: str = "", *, quiet: bool = False
+    ) -> Program[None]:
+        """A frame receives the result of a call it made."""
+        failed = isinstance(came, Error)
+        value = came.value if failed else came
+        frame.news()
+        if queued.target.startswith("{"):
+            frame.slots[queued.target] = f"({came.message})" if failed else value
+            return
+        if frame.kind == "python":
+            call = [queued.name, [one.value for one in queued.call.args], {k: v.value for k, v in queued.call.named}]  # type: ignore[union-attr]
+            frame.replies.append(
+                {"call": call, **({"error": came.message, "code": came.code} if failed else {"value": value})}
+            )
+            return
+        frame.result = value
+        if queued.target:
+            yield from self._assign(frame, queued, value, failed)
+        if failed:
+            frame.heard = True
+        if not quiet or failed:
+            self.remember(frame, "user", _told(queued, came, summary))
+
+    def _assign(self, frame: Frame, queued: QueuedCall, value: Any, failed: bool) -> Program[None]:
+        type = queued.type or self.type_of(frame, queued.target)
+        if not failed:
+            try:
+                value = coerced(value, type).value
+            except DoesNotCoerce:
+                words = (
+                    f"What {queued.name} returned is no {type}, which ${queued.target} must be: it is kept as it is."
+                )
+                yield Warned("type", words)
+        yield from self.set(frame, queued.target, value, queued.type)
+        frame.heard |= queued.target in self.view(frame).watched
+
+    # --- variables and triggers ---
+
+    def set(self, frame: Frame, name: str, value: Any, type: str = "", *, fire: bool = True) -> Program[None]:
+        """Sets a variable; a trigger whose condition holds from now on is due."""
+        memory, variables = self.memory(frame), self.variables(frame)
+        if type:
+            memory.types.setdefault(name, type)
+        variables.set(name, value)
+        yield ValueSet(name, value)
+        view = self.view(frame)
+        for id in view.watchers.get(name, ()):
+            holds = view.holds(id, variables)
+            if fire and holds and not memory.held.get(id) and id not in memory.due:
+                memory.due.append(id)
+            memory.held[id] = holds
+
+    def save(self, frame: Frame, name: str, summary: str, content: Any) -> Program[None]:
+        """Keeps an artifact. Its frame has seen the content; others load it."""
+        text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
+        self.memory(frame).artifacts[name] = Saved(summary, digest_of(text))
+        if name not in frame.loaded:
+            frame.loaded.append(name)
+        yield from self.set(frame, name, content)
+
+    def override(self, frame: Frame, changed: Mapping[str, Any]) -> None:
+        """Values that a person changed."""
+        for name, value in changed.items():
+            self.variables(frame).set(name.removeprefix("$"), value)
+
+    # --- steps ---
+
+    def open_step(self, frame: Frame, label: str, title: str = "") -> Program[None]:
+        yield from self.close_step(frame)
+        frame.open = label
+        changed = yield StepStarted(label, title)
+        if changed:
+            self.override(frame, changed)
+
+    def open_line(self, frame: Frame, number: str) -> Program[None]:
+        listing = self.catalogue.listing(frame.agent, frame.playbook)
+        line = listing.lines[listing.by_number[number][0]]
+        frame.log = [*frame.log[1 - _MOST_LOGGED :], number]
+        yield from self.open_step(frame, f"{frame.playbook}:{number}", f"{line.code} {line.text}".rstrip())
+
+    def close_step(self, frame: Frame, came: Any = None) -> Program[None]:
+        if not frame.open:
+            return
+        label, frame.open = frame.open, ""
+        if isinstance(came, Error):
+            yield StepFinished(label, "failed", came.message)
+            return
+        yield StepFinished(label)
+        passed: Resumed = yield Breakpoint(label)
+        if passed.overrides:
+            self.override(frame, passed.overrides)
+
+    def exit(self) -> Program[None]:
+        """Ends the program: every frame is left where it stands."""
+        self.exited = True
+        for frame in reversed(self.stack):
+            if frame.open:
+                yield StepFinished(frame.open)
+        self.stack.clear()
+        self.todo.clear()
+
+    # --- what a model has seen ---
+
+    def history(self, frame: Frame) -> History:
+        """Made when it is first needed: many frames never ask a model."""
+        if frame.id not in self._histories:
+            below = self._below(frame)
+            playbook = self.playbook(frame)
+            header = frame_text(playbook, self.description(frame), frame.arguments)
+            if below is not None and below[1] != frame.agent:
+                header = f"{program_text(self.program, self.program.agents[frame.agent])}\n\n{header}"
+            base = self._beginning(frame) if below is None else below[0]
+            self._histories[frame.id] = History(base, header)
+        return self._histories[frame.id]
+
+    def _below(self, frame: Frame) -> tuple[Context, str] | None:
+        """The context of the nearest frame below that has one, and its agent."""
+        for other in reversed(self.stack[: self.stack.index(frame)]):
+            if other.id in self._histories:
+                return self._histories[other.id].context, other.agent
+        return None if self.base is None else (self.base, frame.agent)
+
+    def _beginning(self, frame: Frame) -> Context:
+        agent = self.program.agents[frame.agent]
+        return EMPTY.add("system", CONTRACT).add("system", program_text(self.program, agent))
+
+    def description(self, frame: Frame) -> str:
+        return rendered(self.playbook(frame).description, self.variables(frame), frame.slots)
+
+    def remember(self, frame: Frame, role: Any, text: str) -> None:
+        if frame.kind in ("listing", "react"):
+            self.history(frame).add(role, text)
+
+    # --- bounds ---
+
+    def count_line(self) -> None:
+        self.lines += 1
+        self._since += 1
+        most = self.options.get("max_steps") or MOST_LINES
+        if self.lines > most:
+            words = f"{most} lines were executed, and nothing came in from outside."
+            raise EffectFailed(
+                Failed("livelock", words, "See why the program does not come to an end, or raise max_steps.")
+            )
+
+    def count_turn(self) -> None:
+        self.turns += 1
+        self.model_calls += 1
+        self._since += 1
+        most = self.options.get("max_turns") or MOST_TURNS
+        if self.turns > most:
+            words = f"A model was asked {most} times, and nothing came in from outside."
+            raise EffectFailed(
+                Failed("livelock", words, "See why the program does not come to an end, or raise max_turns.")
+            )
+
+    def heard(self) -> None:
+        """Something came in from outside: what was counted begins anew."""
+        self.lines = self.turns = 0
+
+    # --- checkpoints ---
+
+    def checkpoint(self, *, least: int | None = None) -> Program[None]:
+        if self._since >= (least or CHECKPOINT_EVERY):
+            self._since = 0
+            yield self.kept()
+
+    def kept(self) -> Checkpoint:
+        """Everything that a new beginning needs. Long texts are kept by reference."""
+        histories = {str(frame.id): self._histories[frame.id] for frame in self.stack if frame.id in self._histories}
+        state = {
+            "frames": self.frames,
+            "stack": msgspec.to_builtins(self.stack),
+            "todo": msgspec.to_builtins(self.todo),
+            "agents": msgspec.to_builtins(self.agents),
+            "served": {name: list(tools) for name, tools in self.catalogue.served.items()},
+            "counts": [self.lines, self.turns, self.model_calls, self.without_model],
+            "came": msgspec.to_builtins(self.came),
+            "failed": isinstance(self.came, Error),
+            "histories": {id: history.kept() for id, history in histories.items()},
+        }
+        return Checkpoint(state, (Text(""), *(text for history in histories.values() for text in history.texts())))
+
+    def restore(self, state: Mapping[str, Any], texts: tuple[Text, ...]) -> None:
+        self.frames = state["frames"]
+        self.stack = msgspec.convert(state["stack"], list[Frame])
+        self.todo = msgspec.convert(state["todo"], list[QueuedCall])
+        self.agents = msgspec.convert(state["agents"], dict[str, AgentState])
+        self.catalogue.served = {name: tuple(tools) for name, tools in state["served"].items()}
+        self.lines, self.turns, self.model_calls, self.without_model = state["counts"]
+        self.came = msgspec.convert(state["came"], Error) if state["failed"] else state["came"]
+        left = iter(texts[1:])
+        for frame in self.stack:
+            kept = state["histories"].get(str(frame.id))
+            if kept is not None:
+                below = self._below(frame)
+                base = self._beginning(frame) if below is None else below[0]
+                self._histories[frame.id] = History.restored(base, kept, left)
+
+    # --- beside others ---
+
+    def branched(self, caller: Frame) -> Machine:
+        """A machine for one call that runs beside others: it begins with what is known now."""
+        made = Machine(self.catalogue, self.options)
+        made.agents = {name: msgspec.convert(msgspec.to_builtins(one), AgentState) for name, one in self.agents.items()}
+        made.base = self.history(caller).context if caller.kind in ("listing", "react") else self.base or EMPTY
+        made.frames = self.frames
+        return made
+
+
+def _told(queued: QueuedCall, came: Any, summary: str) -> str:
+    """What a caller's model is shown of a call that has run."""
+    args = ", ".join(
+        [
+            *(shown(getattr(one, "value", "...")) for one in queued.call.args),
+            *(f"{name}={shown(getattr(one, 'value', '...'))}" for name, one in queued.call.named),
+        ]
+    )
+    target = f"${queued.target} = " if queued.target else ""
+    if isinstance(came, Error):
+        return f"{target}{queued.name}({args}) failed: {came.message}"
+    result = f"{target}{queued.name}({args}) -> {shown(came)}"
+    return f"{result}\n{summary}" if summary else result
