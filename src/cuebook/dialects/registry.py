@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from cuebook.dialects.options import Option
 from cuebook.kernel.effects import Program, QuestionType
-from cuebook.kernel.engine import WatchFunction
 from cuebook.kernel.errors import BadInput, told
 from cuebook.kernel.events import PlannedStep, TextChunk, TextReset
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow, Settings, WaitRow
+
+if TYPE_CHECKING:
+    from cuebook.kernel.engine import WatchFunction
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -115,6 +115,8 @@ class AskModel(Effect, frozen=True):
     tools: tuple[ToolSpec, ...] = ()
     stop: tuple[str, ...] = ()
     watch: Watch | None = None
+    grammar: str = ""
+    """A grammar (GBNF) of the replies that make sense, for models that can be held to one; others do not see it."""
     lenient: bool = False
     """Whether a reply that does not follow the schema comes as it is, because the program checks it itself."""
 

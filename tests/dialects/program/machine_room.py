@@ -16,14 +16,11 @@ from cuebook.kernel.ports import Performer, Store
 from cuebook.kernel.run import RunRow, Settings
 from cuebook.performers.http import HttpPerformer
 from cuebook.performers.messages import MessagePerformer
-from cuebook.performers.python import python_tool
 from cuebook.performers.python_playbooks import PythonPerformer
 from cuebook.performers.sources import SourcePerformer
-from cuebook.performers.tools import Tool, Toolbox
+from cuebook.performers.tools import Toolbox
 from cuebook.service import Service
 from cuebook.testing import Line, MemoryStore, ScriptedModel, model_performer
-
-__all__ = ["Played", "Room", "python_tool"]
 
 
 class Played:
@@ -65,20 +62,22 @@ class Played:
 class Room:
     """Runs programs. `says` are a model's replies, `answers` what the user says."""
 
-    def __init__(self, folder: Path | None = None, store: Store | None = None, tools: Iterable[Tool] = ()) -> None:
+    def __init__(self, folder: Path | None = None, store: Store | None = None, box: Toolbox | None = None) -> None:
         self.store = store or MemoryStore()
         self.folder = folder
-        self.tools = list(tools)
+        self.box = box or Toolbox()
 
     def service(self, model: ScriptedModel) -> Service:
         made: dict[type[Effect], Performer] = {
             AskModel: model_performer(model),
             Send: MessagePerformer(),
             RunPython: PythonPerformer(choose("auto")),
-            CallTool: Toolbox(self.tools),
+            CallTool: self.box,
         }
         if self.folder is not None:
-            made[ReadSource] = SourcePerformer([self.folder], http=HttpPerformer())
+            made[ReadSource] = SourcePerformer(
+                [self.folder], http=HttpPerformer(), tools=self.box.specs, brought=self.box
+            )
         return Service(self.store, made, watches=WATCHES)
 
     async def play(

@@ -6,7 +6,7 @@ Everything is made once. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -35,17 +35,12 @@ class Callee(msgspec.Struct, frozen=True):
 class AgentView:
     """What one agent can call, and what its triggers watch."""
 
-    def __init__(self, program: ProgramText, agent: Agent, served: Mapping[str, Iterable[str]]) -> None:
+    def __init__(self, program: ProgramText, agent: Agent) -> None:
         self.agent = agent
         self.callees = _callees(program, agent)
-        self.remote = {f"{name}.{tool}" for name, tools in served.items() for tool in tools}
-        """Tools of agents that live elsewhere."""
-        self.named = sorted({*agent.playbooks, *(name for name in self.callees if not _own(name, agent)), *self.remote})
+        self.named = sorted({*agent.playbooks, *(name for name in self.callees if not _own(name, agent))})
         """Everything that it can call, each by one name."""
-        self.signatures: dict[str, Signature] = {
-            **{name: signature_of(one.playbook) for name, one in self.callees.items()},
-            **dict.fromkeys(sorted(self.remote), Signature(open=True)),
-        }
+        self.signatures: dict[str, Signature] = {name: signature_of(one.playbook) for name, one in self.callees.items()}
         self.triggers: dict[str, KnownTrigger] = {}
         self.conditions: dict[str, Expression] = {}
         self.watchers: dict[str, list[str]] = {}
@@ -87,17 +82,26 @@ class AgentView:
 class Catalogue:
     def __init__(self, program: ProgramText) -> None:
         self.program = program
-        self.served: dict[str, tuple[str, ...]] = {}
-        """By agent that lives elsewhere: the tools it has."""
+        self.served: dict[str, list[Playbook]] = {}
+        """By agent that lives elsewhere: what it can do."""
+        self.grammars: dict[Hashable, str] = {}
+        """Those that were made, by what they depend on."""
         self._views: dict[str, AgentView] = {}
         self._listings: dict[tuple[str, str], Listing] = {}
         agents = [agent for agent in program.agents.values() if agent.kind == "ai"]
         self.ids = {agent.name: f"agent {1000 + number}" for number, agent in enumerate(agents)}
         self.agents = {agent.name: agent for agent in agents}
 
+    def learn(self, name: str, tools: list[Playbook]) -> None:
+        """What an agent that lives elsewhere can do."""
+        self.served[name] = tools
+        agent = msgspec.structs.replace(self.program.agents[name], playbooks={tool.name: tool for tool in tools})
+        self.program = msgspec.structs.replace(self.program, agents={**self.program.agents, name: agent})
+        self._views.clear()
+
     def view(self, agent: str) -> AgentView:
         if agent not in self._views:
-            self._views[agent] = AgentView(self.program, self.program.agents[agent], self.served)
+            self._views[agent] = AgentView(self.program, self.program.agents[agent])
         return self._views[agent]
 
     def playbook(self, agent: str, name: str) -> Playbook:
@@ -135,12 +139,21 @@ def _callees(program: ProgramText, agent: Agent) -> dict[str, Callee]:
     """By the names that this agent can use: its own, and the public ones of others."""
     found: dict[str, Callee] = {}
     for other in program.agents.values():
-        if other.name == agent.name or other.remote is not None:
-            continue
-        for playbook in other.playbooks.values():
+        for playbook in other.playbooks.values() if other.name != agent.name else ():
             if playbook.public:
                 found[f"{other.name}.{playbook.name}"] = Callee(other, playbook)
                 found.setdefault(playbook.name, Callee(other, playbook))
     for playbook in agent.playbooks.values():
         found[playbook.name] = found[f"{agent.name}.{playbook.name}"] = Callee(agent, playbook)
     return found
+
+
+def tool_of(spec: Mapping[str, Any], agent: str) -> Playbook:
+    """A tool of an agent that lives elsewhere, as something that can be called."""
+    schema = spec.get("parameters") or {}
+    known, needed = schema.get("properties") or {}, schema.get("required") or ()
+    params = tuple(Param(name, has_default=name not in needed) for name in known)
+    name = str(spec["name"]).removeprefix(f"{agent}.")
+    return Playbook(
+        name, "python", params, description=str(spec.get("description", "")), metadata={"public": True}, open=not known
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
@@ -25,7 +26,7 @@ from cuebook.dialects.program.expressions import (
 )
 from cuebook.dialects.program.frames import is_error
 from cuebook.dialects.program.items import Call, Target
-from cuebook.dialects.program.listing import END, Listing, Position, call_named
+from cuebook.dialects.program.listing import END, Listing, Position, call_named, yield_of
 from cuebook.dialects.program.model import ListingLine
 
 _SET = re.compile(
@@ -36,6 +37,33 @@ _UNTIL = re.compile(r"until\b\s*", re.IGNORECASE)
 _OTHERWISE = re.compile(r"(?:else|otherwise)\s*,?\s*(?=if|when)|el(?=if\b)", re.IGNORECASE)
 _EACH = re.compile(r"for\s++each\s++\$(?P<item>\w++)(?::\w++)?\s++in\s++\$(?P<list>\w++)\s*+[.:]?+\Z", re.IGNORECASE)
 _SPEAKING = frozenset({"Say", "SendMessage"})
+
+
+_KEPT = 2_000
+"""Texts of lines that are read once; what they say does not change."""
+
+
+@lru_cache(_KEPT)
+def _expression(text: str, at: int) -> Expression | None:
+    try:
+        return expression_of(text, at)
+    except ExpressionError:
+        return None
+
+
+@lru_cache(_KEPT)
+def _called(text: str, at: int) -> CallOf | None:
+    try:
+        return call_of(text, at)
+    except ExpressionError:
+        return None
+
+
+@lru_cache(_KEPT)
+def _comparison(text: str) -> tuple[Expression | None, bool]:
+    """The condition of a CND line, and whether it is one that ends a loop."""
+    until = _UNTIL.match(text)
+    return condition_of(text[until.end() :] if until else _OTHERWISE.sub("", text, count=1)), until is not None
 
 
 # --- what a line does ---------------------------------------------------------------------------------------
@@ -147,13 +175,11 @@ class Decider:
         each = _EACH.match(line.text.strip())
         if each is not None:
             return self._each(line, each, ways, variables, loops, came)
-        until = _UNTIL.match(line.text.strip())
-        text = line.text.strip()
-        condition = condition_of(text[until.end() :] if until else _OTHERWISE.sub("", text, count=1))
+        condition, until = _comparison(line.text.strip())
         holds = None if condition is None else self._value(condition, variables)
         if holds is None:
             return None
-        return Goes(ways[0] if bool(holds.value) != bool(until) else ways[1])
+        return Goes(ways[0] if bool(holds.value) != until else ways[1])
 
     def _each(
         self,
@@ -190,12 +216,9 @@ class Decider:
         inline, ways = self._listing.yields[node], self._listing.successors(node)
         if not call_named(line) or len(ways) != 1 or (inline is not None and (inline.repeats or inline.target is None)):
             return None
-        try:
-            call = call_of(text, found.end() if found else 0)
-        except ExpressionError:
-            return None
+        call = _called(text, found.end() if found else 0)
         target = found["name"] if found else ""
-        if not self._explicit(call, variables) or target in self._watched:
+        if call is None or not self._explicit(call, variables) or target in self._watched:
             return None
         type = found["type"] or "" if found else ""
         item = Call(call.name, call.args, call.named)
@@ -230,10 +253,8 @@ class Decider:
     # --- values ---
 
     def _read(self, text: str, at: int, variables: Mapping[str, Any]) -> Literal | None:
-        try:
-            return self._value(expression_of(text, at), variables)
-        except ExpressionError:
-            return None
+        expression = _expression(text, at)
+        return None if expression is None else self._value(expression, variables)
 
     def _value(self, expression: Expression, variables: Mapping[str, Any]) -> Literal | None:
         """What it comes to; None for words, for an unknown variable, for an error, and for a call."""
@@ -243,6 +264,28 @@ class Decider:
             return Literal(evaluate(expression, variables))
         except NotComputable:
             return None
+
+
+def needs_model(line: ListingLine) -> bool:
+    """Whether only a model can execute a line, whatever the variables are, as far as its words tell."""
+    text = _TAIL.sub("", line.text.strip())
+    found = _SET.match(text)
+    match line.code:
+        case "JMP":
+            return False
+        case "YLD":
+            target = yield_of(line)
+            return target is None or target.repeats or target.target in (None, "meeting", "agent")
+        case "EXE":
+            expression = _expression(text, found.end()) if found else None
+            return expression is None or _has_words(expression)
+        case "QUE":
+            call = _called(text, found.end() if found else 0) if call_named(line) else None
+            return call is None or call.name.rpartition(".")[2] in _SPEAKING or _has_words((call.args, call.named))
+        case "RET":
+            expression = _expression(text, 0) if text else Literal(None)
+            return expression is None or _has_words(expression)
+    return True
 
 
 def returns_nothing(returns: str) -> bool:

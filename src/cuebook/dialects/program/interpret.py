@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.program.catalogue import Callee, Catalogue
+from cuebook.dialects.program.catalogue import Callee, Catalogue, tool_of
 from cuebook.dialects.program.deciding import (
     Decider,
     Done,
@@ -31,7 +31,7 @@ from cuebook.dialects.program.frames import Error, Frame, QueuedCall
 from cuebook.dialects.program.items import Call
 from cuebook.dialects.program.listing import END, Position
 from cuebook.dialects.program.machine import Machine
-from cuebook.dialects.program.model import ProgramText
+from cuebook.dialects.program.model import ListingLine, ProgramText
 from cuebook.dialects.program.prompts import MESSAGES
 from cuebook.dialects.program.running import attempt, listen, prepared, run_calls, values_of
 from cuebook.dialects.program.scope import BUILT_IN
@@ -77,7 +77,7 @@ def interpret(
 
 def _look_around(machine: Machine) -> Program[None]:
     """Asks agents that live elsewhere what they can do. One that does not answer is an error when it is called."""
-    for agent in machine.program.agents.values():
+    for agent in tuple(machine.program.agents.values()):
         if agent.remote is None:
             continue
         server = ServerSpec(agent.name, agent.remote.command, agent.remote.url)
@@ -85,8 +85,8 @@ def _look_around(machine: Machine) -> Program[None]:
         if isinstance(found, Failed):
             yield Warned("agent", f"The agent {agent.name} cannot be reached: {found.message}")
             continue
-        names = [tool["name"] for tool in msgspec.json.decode(str(found.content))]
-        machine.catalogue.served[agent.name] = tuple(name.removeprefix(f"{agent.name}.") for name in names)
+        tools = msgspec.json.decode(str(found.content))
+        machine.catalogue.learn(agent.name, [tool_of(tool, agent.name) for tool in tools])
 
 
 def _first_calls(machine: Machine, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> list[QueuedCall]:
@@ -314,21 +314,24 @@ def _advance(machine: Machine, frame: Frame) -> Program[None]:
         frame.summary = auto_summary(frame)
         flush(frame, "return")
         return
-    done = None
-    if node is not None and node != END:
-        if frame.queue and listing.line_at(node).code == "RET":  # a return lets the calls run first
-            frame.node = node
-            flush(frame, "")
-            return
-        decider = Decider(listing, lambda name: machine.type_of(frame, name), known=view.knows, watched=view.watched)
-        done = decider.decide(node, machine.variables(frame), frame.loops, frame.position.line)
-    if done is None or node is None:
-        if frame.node is not None and frame.node != END:
-            frame.position = Position(listing.line_at(frame.node).number)
+    if node is None or node == END:
         frame.node = None
         yield from ask(machine, frame)
         return
-    yield from _do(machine, frame, listing.line_at(node).number, node, done)
+    line = listing.line_at(node)
+    if frame.queue and line.code == "RET":  # a return lets the calls run first
+        frame.node = node
+        flush(frame, "")
+        return
+    came = frame.position.line
+    yield from machine.arrive(frame, line.number)
+    decider = Decider(listing, lambda name: machine.type_of(frame, name), known=view.knows, watched=view.watched)
+    done = decider.decide(node, machine.variables(frame), frame.loops, came)
+    if done is None:
+        frame.node = None
+        yield from ask(machine, frame)
+    else:
+        yield from _do(machine, frame, line, done)
 
 
 def _fire(machine: Machine, frame: Frame, id: str) -> None:
@@ -340,17 +343,16 @@ def _fire(machine: Machine, frame: Frame, id: str) -> None:
     frame.running.append(QueuedCall(id, Call(name, (), named)))
 
 
-def _do(machine: Machine, frame: Frame, number: str, node: int, done: Done) -> Program[None]:
+def _do(machine: Machine, frame: Frame, line: ListingLine, done: Done) -> Program[None]:
     """A line that needs no model takes effect."""
     machine.count_line()
     machine.without_model += 1
-    yield from machine.open_line(frame, number)
+    number = line.number
     frame.position = Position(number, "done")
     match done:
         case Goes(following):
             frame.node = following
-            listing = machine.catalogue.listing(frame.agent, frame.playbook)
-            if listing.line_at(node).code == "JMP":
+            if line.code == "JMP":
                 yield from _guard(machine, frame, number)
         case Sets(name, value, type, following):
             frame.node = following

@@ -16,7 +16,8 @@ from cuebook.dialects.program.context import History
 from cuebook.dialects.program.evaluate import DoesNotCoerce, coerced
 from cuebook.dialects.program.filling import calls_in, rendered
 from cuebook.dialects.program.frames import AgentState, Error, Frame, QueuedCall, Saved, Variables
-from cuebook.dialects.program.model import Playbook
+from cuebook.dialects.program.listing import Position
+from cuebook.dialects.program.model import Playbook, ProgramText
 from cuebook.dialects.program.prompts import CONTRACT, frame_text, program_text, shown
 from cuebook.kernel.context import EMPTY, Context, Text, digest_of
 from cuebook.kernel.effects import Breakpoint, Checkpoint, EffectFailed, Failed, Program, Resumed
@@ -36,7 +37,7 @@ class Machine:
     """A run of a program, or a call that runs beside others."""
 
     def __init__(self, catalogue: Catalogue, options: Mapping[str, Any]) -> None:
-        self.catalogue, self.program = catalogue, catalogue.program
+        self.catalogue = catalogue
         self.options = options
         self.agents: dict[str, AgentState] = {name: AgentState() for name in self.program.agents}
         self.stack: list[Frame] = []
@@ -57,6 +58,10 @@ class Machine:
         self._since = 0
 
     # --- looking ---
+
+    @property
+    def program(self) -> ProgramText:
+        return self.catalogue.program
 
     @property
     def top(self) -> Frame:
@@ -203,6 +208,13 @@ class Machine:
         frame.log = [*frame.log[1 - _MOST_LOGGED :], number]
         yield from self.open_step(frame, f"{frame.playbook}:{number}", f"{line.code} {line.text}".rstrip())
 
+    def arrive(self, frame: Frame, number: str) -> Program[None]:
+        """Goes to a line that is still to be executed, unless it stands there already."""
+        here = Position(number)
+        if frame.position != here or frame.open != f"{frame.playbook}:{number}":
+            yield from self.open_line(frame, number)
+        frame.position = here
+
     def close_step(self, frame: Frame, came: Any = None) -> Program[None]:
         if not frame.open:
             return
@@ -298,7 +310,7 @@ class Machine:
             "stack": msgspec.to_builtins(self.stack),
             "todo": msgspec.to_builtins(self.todo),
             "agents": msgspec.to_builtins(self.agents),
-            "served": {name: list(tools) for name, tools in self.catalogue.served.items()},
+            "served": msgspec.to_builtins(self.catalogue.served),
             "counts": [self.lines, self.turns, self.model_calls, self.without_model],
             "came": msgspec.to_builtins(self.came),
             "failed": isinstance(self.came, Error),
@@ -311,7 +323,8 @@ class Machine:
         self.stack = msgspec.convert(state["stack"], list[Frame])
         self.todo = msgspec.convert(state["todo"], list[QueuedCall])
         self.agents = msgspec.convert(state["agents"], dict[str, AgentState])
-        self.catalogue.served = {name: tuple(tools) for name, tools in state["served"].items()}
+        for name, tools in msgspec.convert(state["served"], dict[str, list[Playbook]]).items():
+            self.catalogue.learn(name, tools)
         self.lines, self.turns, self.model_calls, self.without_model = state["counts"]
         self.came = msgspec.convert(state["came"], Error) if state["failed"] else state["came"]
         left = iter(texts[1:])

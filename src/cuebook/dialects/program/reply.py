@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -167,14 +169,34 @@ class ReplyReader:
         self._ended |= isinstance(item, (Yield, Defect))
 
 
-def parse_reply(text: str) -> Reply:
-    """The reply as values; `ReplyError`, with its place, for what cannot be read."""
+_read: OrderedDict[str, tuple[tuple[ReplyItem, ...], int | None]] = OrderedDict()
+_MOST_READ = 16
+
+
+def remember(text: str, items: Iterable[ReplyItem], after: int | None) -> None:
+    """Keeps what a text was read as: whoever read it while it streamed need not be followed by another."""
+    _read[text] = (tuple(items), after)
+    if len(_read) > _MOST_READ:
+        _read.popitem(last=False)
+
+
+def items_of(text: str) -> tuple[tuple[ReplyItem, ...], int | None]:
+    """What a text is read as, and where something stands behind its yield."""
+    known = _read.get(text)
+    if known is not None:
+        return known
     reader = ReplyReader()
     items = reader.feed(text) + reader.finish()
+    return tuple(items), reader.after
+
+
+def parse_reply(text: str) -> Reply:
+    """The reply as values; `ReplyError`, with its place, for what cannot be read."""
+    items, after = items_of(text)
     last = items[-1] if items else None
     if isinstance(last, Defect):
         raise error_of(last, text)
-    return Reply(tuple(items), reader.after)
+    return Reply(items, after)
 
 
 def error_of(defect: Defect, text: str) -> ReplyError:

@@ -148,13 +148,13 @@ def _prepared(machine: Machine, frame: Frame, queued: QueuedCall) -> Prepared | 
         return Error("bad_arguments", f"An argument of {queued.name} has no value: {why}.")
     callee = view.callees.get(queued.name)
     if callee is not None:
-        return prepared(callee, args, named)
-    agent, _, tool = queued.name.partition(".")
-    remote = machine.program.agents[agent].remote if agent in machine.program.agents else None
-    if remote is not None and tool:
-        if args:
-            return Error("bad_arguments", f"{queued.name} takes its arguments by name.")
-        return CallTool(queued.name, named, server=ServerSpec(agent, remote.command, remote.url))
+        ready = prepared(callee, args, named)
+        remote = callee.agent.remote
+        if remote is None or isinstance(ready, Error):
+            return ready
+        given = {name: value for name, value in ready[1].items() if value is not None or name in named}
+        server = ServerSpec(callee.agent.name, remote.command, remote.url)
+        return CallTool(f"{callee.agent.name}.{callee.playbook.name}", given, server=server)
     words = f"There is no playbook '{queued.name}'."
     return Error("unknown_playbook", f"{words} {meant(queued.name, view.named)}".rstrip())
 
@@ -187,11 +187,13 @@ def _run_beside(machine: Machine, frame: Frame, group: list[QueuedCall], run: Ru
     """Each call has a machine of its own that begins with what is known now; what they changed is taken in their order."""
     branches: list[Effect | Branch] = []
     known: dict[int, Error] = {}
+    tools: set[int] = set()
     for number, queued in enumerate(group):
         ready = _prepared(machine, frame, queued)
         if isinstance(ready, Error):
             known[number] = ready
         elif isinstance(ready, CallTool):
+            tools.add(number)
             branches.append(ready)
         else:
             branches.append(_branch(machine, frame, ready, run))
@@ -200,8 +202,8 @@ def _run_beside(machine: Machine, frame: Frame, group: list[QueuedCall], run: Ru
     exits = False
     for number, queued in enumerate(group):
         outcome = known.get(number) or next(outcomes)
-        if isinstance(outcome, Failed) and outcome.code in FINAL:
-            raise EffectFailed(outcome)
+        if isinstance(outcome, Failed) and (outcome.code in FINAL or number not in tools):
+            raise EffectFailed(outcome)  # a playbook that fails gives an error; this is a failure of the run itself
         summary = ""
         if isinstance(outcome, dict) and outcome.get("branch"):
             _join(machine, outcome)

@@ -58,6 +58,8 @@ class Triggering:
             self._fire(trigger)
             return None
         id = f"{trigger.playbook}:{trigger.id}"
+        if id not in self._known:  # with the name of the agent itself before it
+            id = f"{trigger.playbook.rpartition('.')[2]}:{trigger.id}"
         known = self._known.get(id)
         if known is None or known.kind == "BGN":
             return Remark("T2", "R", f"There is no trigger '{id}' here. {meant(id, sorted(self._known))}")

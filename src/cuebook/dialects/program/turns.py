@@ -14,6 +14,7 @@ from cuebook.dialects.program import prompts
 from cuebook.dialects.program.evaluate import NotComputable, evaluate
 from cuebook.dialects.program.expressions import Expression, Ref
 from cuebook.dialects.program.frames import Error, Frame, QueuedCall, settled
+from cuebook.dialects.program.grammar import grammar_of
 from cuebook.dialects.program.items import Artifact, Assign, Call, Return, SaveArtifact, Step, Trigger, Var, What, Yield
 from cuebook.dialects.program.listing import Listing
 from cuebook.dialects.program.machine import Machine
@@ -26,6 +27,7 @@ from cuebook.dialects.program.watch import NAME, watch_arguments
 from cuebook.kernel.effects import AskModel, Program, Reply, Watch
 from cuebook.kernel.events import Noted, Warned
 
+MOST_GRAMMARS = 256
 SAYS = frozenset({"Say", "SendMessage"})
 
 
@@ -33,9 +35,7 @@ def ask(machine: Machine, frame: Frame) -> Program[None]:
     """Asks a model to go on with a frame."""
     listing = machine.catalogue.listing(frame.agent, frame.playbook)
     if listing.lines and frame.position.status == "arrived":
-        number = frame.position.line or listing.lines[0].number
-        if frame.open != f"{frame.playbook}:{number}":
-            yield from machine.open_line(frame, number)
+        yield from machine.arrive(frame, frame.position.line or listing.lines[0].number)
     machine.count_turn()
     frame.changes += 1
     position = frame.pending()
@@ -45,6 +45,7 @@ def ask(machine: Machine, frame: Frame) -> Program[None]:
         machine.history(frame).context,
         model_of(machine, frame),
         watch=Watch(NAME, watch_arguments(listing, position if position.line else None, state)),
+        grammar=_grammar(machine, frame, listing),
     )
     text = reply.text
     verdicts = verify_reply(listing, position if position.line else None, state, text)
@@ -58,6 +59,20 @@ def ask(machine: Machine, frame: Frame) -> Program[None]:
     _stop(frame, verdicts)
     if any(isinstance(one, CheckTriggers) for one in verdicts.actions) and frame.after in ("", "user"):
         yield from _check_triggers(machine, frame)
+
+
+def _grammar(machine: Machine, frame: Frame, listing: Listing) -> str:
+    """What a model that runs here is held to. It depends on so little that it is seldom made anew."""
+    known = frozenset(machine.variables(frame))
+    position = frame.position
+    key = (frame.agent, frame.playbook, position.line, position.status, frame.heard, known)
+    kept = machine.catalogue.grammars
+    if key not in kept:
+        if len(kept) >= MOST_GRAMMARS:
+            kept.clear()
+        signatures = machine.view(frame).signatures
+        kept[key] = grammar_of(listing, position if position.line else None, known, signatures, heard=frame.heard) or ""
+    return kept[key]
 
 
 def model_of(machine: Machine, frame: Frame) -> str | None:

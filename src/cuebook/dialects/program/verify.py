@@ -38,7 +38,7 @@ from cuebook.dialects.program.items import (
 )
 from cuebook.dialects.program.listing import Listing, Position
 from cuebook.dialects.program.model import Playbook
-from cuebook.dialects.program.reply import Reply, ReplyReader
+from cuebook.dialects.program.reply import Reply, items_of
 from cuebook.dialects.program.scope import SUMMARY, Remark, Scope
 from cuebook.dialects.program.triggering import Triggering
 from cuebook.dialects.program.verdicts import (
@@ -458,6 +458,5 @@ def verify_reply(
 def _read(reply: Reply | str) -> tuple[Sequence[ReplyItem], int | None, int]:
     if isinstance(reply, Reply):
         return reply.items, reply.after, reply.items[-1].end if reply.items else 0
-    reader = ReplyReader()
-    items = reader.feed(reply) + reader.finish()
-    return items, reader.after, len(reply)
+    items, after = items_of(reply)
+    return items, after, len(reply)

@@ -6,6 +6,8 @@ once everything up to its end is verified.
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -13,7 +15,7 @@ import msgspec
 from cuebook.dialects.program.items import ReplyItem
 from cuebook.dialects.program.listing import Listing, Position
 from cuebook.dialects.program.model import ListingLine, Note, Param, Trigger
-from cuebook.dialects.program.reply import ReplyReader
+from cuebook.dialects.program.reply import ReplyReader, remember
 from cuebook.dialects.program.verdicts import State
 from cuebook.dialects.program.verify import Verifier
 from cuebook.kernel.engine import Seen
@@ -54,12 +56,37 @@ def watch_arguments(listing: Listing, position: Position | None, state: State) -
     return plain
 
 
+_listings: OrderedDict[bytes, Listing] = OrderedDict()
+_MOST_LISTINGS = 64
+
+
+def _listing(given: _Given) -> Listing:
+    """The listing of a watch. Those used last are kept: a playbook is executed in many turns."""
+    key = msgspec.json.encode(msgspec.structs.replace(given, position=None, state=State()))
+    found = _listings.pop(key, None) or Listing(
+        given.name,
+        given.lines,
+        params=given.params,
+        returns=given.returns,
+        triggers=given.triggers,
+        notes=given.notes,
+        description=given.description,
+        react=given.react,
+    )
+    _listings[key] = found
+    if len(_listings) > _MOST_LISTINGS:
+        _listings.popitem(last=False)
+    return found
+
+
 class ReplyWatch:
     """One reply. It stops when something is refused, or when what follows can have no effect."""
 
     def __init__(self, verifier: Verifier) -> None:
         self._verifier = verifier
         self._reader = ReplyReader()
+        self._fed: list[str] = []
+        self._items: list[ReplyItem] = []
         self._held: list[str] = []
         """Text that is not yet released."""
         self._released = 0
@@ -69,34 +96,33 @@ class ReplyWatch:
     def of(cls, **arguments: Any) -> ReplyWatch:
         """The watch that `watch_arguments` named."""
         given = msgspec.convert(arguments, _Given, strict=False)
-        listing = Listing(
-            given.name,
-            given.lines,
-            params=given.params,
-            returns=given.returns,
-            triggers=given.triggers,
-            notes=given.notes,
-            description=given.description,
-            react=given.react,
-        )
-        return cls(Verifier(listing, given.position, given.state))
+        return cls(Verifier(_listing(given), given.position, given.state))
 
     def feed(self, text: str) -> Seen:
         if self._stopped:
             return Seen("", stop=True)
+        self._fed.append(text)
         self._held.append(text)
         verified = self._verified(self._reader.feed(text))
         self._stopped = self._verifier.ended
+        if self._stopped:
+            self._remember(self._reader.finish())
         return Seen(self._release(verified), stop=self._stopped)
 
     def finish(self) -> str:
         if self._stopped:
             return ""
-        verified = self._verified(self._reader.finish())
+        last = self._reader.finish()
+        verified = self._verified(last)
+        self._remember()
         return self._release(verified if self._verifier.rejected else None)
+
+    def _remember(self, more: Iterable[ReplyItem] = ()) -> None:
+        remember("".join(self._fed), [*self._items, *more], self._reader.after)
 
     def _verified(self, items: list[ReplyItem]) -> int:
         """Where in the reply the last item ends that was not refused."""
+        self._items += items
         end = self._released
         for item in items:
             self._verifier.see(item)
