@@ -8,7 +8,7 @@ BIN := .venv/bin
 heading = @printf '\n==> %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check chaos fuzz bench lock build clean python environment dev
+.PHONY: help demo pipeline test check chaos fuzz bench lock build clean python environment dev
 
 help: ## Show this list
 	@echo 'Cuebook: make COMMAND [PYTHON=python3.12] [ARGS="..."]'
@@ -18,6 +18,9 @@ demo: environment ## Install what is needed and run an example playbook with the
 	$(heading) 'cuebook run $(EXAMPLE) $(ARGS)'
 	@$(BIN)/cuebook run --live $(EXAMPLE) $(ARGS)
 	@printf '\nThe command is %s: put it on your path with ". .venv/bin/activate", then try "cuebook --help".\n' $(BIN)/cuebook
+
+pipeline: environment ## Run a release on a scratch git repository: tests, notes, your approval, tag, webhook
+	@$(MAKE) --no-print-directory -C examples/release release CUEBOOK=$(CURDIR)/$(BIN)/cuebook $(ARGS)
 
 test: check ## Everything CI runs: the checks below, then the tests (ARGS go to pytest)
 	$(heading) 'Tests (pytest)'

@@ -2,12 +2,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from cuebook.kernel.ports import Store
 from cuebook.stores.memory import MemoryStore
 from cuebook.stores.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from tests.office import Office
 
 
 @pytest.fixture(params=["sqlite", "memory"])
@@ -21,5 +25,15 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 @pytest.fixture
 async def file_store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     made = SqliteStore(tmp_path / "store.db")
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Office]:
+    """A runtime with everything that is real, in which commands need no approval of the policy."""
+    from tests.office import Office
+
+    made = Office(tmp_path, monkeypatch).open()
     yield made
     await made.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import Generator
@@ -233,6 +234,52 @@ def test_a_pause_is_ended_with_other_values() -> None:
     assert (paused.status, paused.waits[0].kind) == ("paused", "breakpoint")
     assert paused.resume({"tea": "Assam"}).ok
     assert model.requests[-1].messages[-1].text == "Brew one of Assam."
+
+
+SORT = """\
+id: sort
+name: Sort
+entry: read
+inputs:
+  tone: {type: string, enum: [kind, plain]}
+nodes:
+  read:
+    name: Read
+    instruction: Read it.
+    output: {type: object, properties: {count: {type: number}}}
+  answer: {name: Answer, instruction: Answer it.}
+edges: [{from: read, to: answer}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"tone": "rude"}, 'tone must be one of "kind", "plain", not "rude"'),
+        ({"read.count": "many"}, "does not fit the output that node read declares"),
+        ({"read.count": float("nan")}, "is no value that JSON can hold"),
+        ({"reed.count": 2}, "There is no value named 'reed.count'. There are: tone, read."),
+        ({"answer": {"summary": "x"}}, "The node 'answer' has no result at this point"),
+    ],
+)
+def test_values_of_a_workflow_that_do_not_fit_leave_it_paused(change: dict[str, Any], why: str) -> None:
+    model = ScriptedModel(['{"count": 1}', "Done"])
+    paused = cuebook.run(SORT, {"tone": "kind"}, model=model, store=MemoryStore(), breakpoints=["read"])
+    with pytest.raises(cuebook.BadInput, match=re.escape(why)):
+        paused.resume(change)
+    assert paused.resume({"tone": "plain", "read.count": 2}).values["read"] == {"count": 2}
+
+
+def test_values_of_a_playbook_that_do_not_fit_leave_it_paused() -> None:
+    model = ScriptedModel(["Sencha", "Done"])
+    paused = cuebook.run(
+        "tea.playbook.md", GREEN, model=model, store=MemoryStore(), breakpoints=[1], answers={"2": "one"}
+    )
+    with pytest.raises(cuebook.BadInput, match=r"has no value named 'teas'\. It has: kind, tea, cups\."):
+        paused.resume({"teas": "Assam"})
+    with pytest.raises(cuebook.BadInput, match="kind"):
+        paused.resume({"kind": "purple"})
+    assert paused.resume({"tea": "Assam"}).ok
 
 
 def test_a_spent_budget_pauses_until_it_is_raised() -> None:

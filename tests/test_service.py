@@ -314,7 +314,7 @@ async def test_an_outcome_must_have_the_form_that_its_effect_gives(
 ) -> None:
     service, _ = await doubt(store, tmp_path, RunCommand(("make",)))
     (wait,) = await service.inbox()
-    with pytest.raises(BadInput):
+    with pytest.raises(BadInput, match=r"--outcome '\{\"exit_code\": 0, \"stdout\": "):
         await service.decide(wait.id, "done", outcome=outcome)
     await service.decide(wait.id, "done", outcome={"exit_code": 0, "stdout": "made"})
     assert (await service.drive("run")).status == "completed"

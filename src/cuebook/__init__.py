@@ -17,6 +17,7 @@ __all__ = [
     "Problem",
     "Programs",
     "Result",
+    "Runtime",
     "Step",
     "Wait",
     "__version__",
@@ -35,7 +36,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'cuebook' has no attribute '{name}'")
     import importlib
 
-    place = "cuebook.surfaces.programs" if name == "Programs" else "cuebook.surfaces.python"
+    places = {"Programs": "cuebook.surfaces.programs", "Runtime": "cuebook.surfaces.runtimes"}
+    place = places.get(name, "cuebook.surfaces.python")
     found: object = getattr(importlib.import_module(place), name)
     globals()[name] = found
     return found

@@ -20,6 +20,7 @@ from cuebook.surfaces.python import (
     run,
     tool,
 )
+from cuebook.surfaces.runtimes import Runtime
 
 __version__: str
 
@@ -34,6 +35,7 @@ __all__ = [
     "Problem",
     "Programs",
     "Result",
+    "Runtime",
     "Step",
     "Wait",
     "__version__",

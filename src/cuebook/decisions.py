@@ -1,16 +1,24 @@
-"""What people ask of a run that waits, checked before anything is written: decisions, settings, outcomes. Pure."""
+"""What people ask of a run that waits, checked before anything is written: decisions, values, settings, outcomes.
+
+Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
+from cuebook.dialects import registry
 from cuebook.gate.people import NotAllowed, Principal
 from cuebook.kernel.errors import BadInput
-from cuebook.kernel.journal import outcome_from
-from cuebook.kernel.run import Budget, Settings, WaitRow
+from cuebook.kernel.events import ValueSet
+from cuebook.kernel.journal import Entry, outcome_from
+from cuebook.kernel.replay import Recorded
+from cuebook.kernel.run import Budget, RunRow, Settings, StepRow, WaitRow
+
+Decision = Literal["approve", "deny", "repeat", "stop", "done"]
 
 ABOUT = {
     "question": "a question",
@@ -35,13 +43,18 @@ def approval(row: WaitRow, decision: str, reason: str, who: Principal) -> dict[s
     return {"decision": decision, "digest": row.details.get("digest", ""), "reason": reason}
 
 
+def decided(row: WaitRow) -> str:
+    """What was decided about a wait, in the word of whoever did; empty while nobody has."""
+    return str(row.answer.get("decision", "")) if row.by else ""
+
+
 def how_to(row: WaitRow) -> str:
     return {
         "approval": f"`cuebook decide {row.run} approve|deny` decides it.",
         "question": f"`cuebook answer {row.run} VALUE` answers it.",
         "breakpoint": f"`cuebook resume {row.run}` goes on.",
         "budget": f"`cuebook resume {row.run}` with a larger budget goes on.",
-        "in_doubt": f"`cuebook decide {row.run} repeat|stop|done` decides it.",
+        "in_doubt": f"`cuebook decide {row.run} repeat|stop` decides it; `cuebook inbox {row.run}` says more.",
     }.get(row.kind, "")
 
 
@@ -60,6 +73,54 @@ def checked_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     return dict(edits)
 
 
+def checked_values(
+    row: RunRow, playbook: str, entries: Sequence[Entry], given: Mapping[str, Any], before: int = 0
+) -> dict[str, Any]:
+    """Values that change what a run has by now, or had before a record. Those of inputs must fit what the playbook
+    declares, as they had to at the start. `playbook` is the text that the run was started with.
+    """
+    dialect = registry.named(row.dialect)
+    document = dialect.parse(playbook, row.name)
+    inputs = Recorded(entries, 0).inputs
+    if isinstance(dialect, registry.Changing) and isinstance(dialect, registry.Tracing):
+        so_far = [entry for entry in entries if not before or entry.seq < before]
+        dialect.check_changes(document, inputs, dialect.values(document, so_far), given)
+        return dict(given)
+    declared = [one.name for one in document.inputs]
+    named = [entry.event.name for entry in entries if isinstance(entry.event, ValueSet)]
+    places = dialect.places(document, playbook) if isinstance(dialect, registry.Filling) else frozenset()
+    known = dict.fromkeys((*declared, *named, *inputs, *sorted(places)))
+    for name in given:
+        if name not in known:
+            raise BadInput(f"{row.name} has no value named '{name}'.", fix=f"It has: {', '.join(known) or 'none'}.")
+    accepted = dialect.accept(document, {**inputs, **{name: given[name] for name in given if name in declared}})
+    return {name: accepted[name] if name in declared else value for name, value in given.items()}
+
+
+def meant_visit(run: str, steps: Sequence[StepRow], step: str, visit: int | None, path: str | None) -> StepRow:
+    """The visit that a new run is to begin at: the last one of a step, unless it is said which.
+
+    One that is not on the run's own line is found in the branch it is in; where it is in several, the branch is named as
+    well.
+    """
+    reached = [one for one in steps if one.seq]
+    found = [one for one in visits_of(reached, step) if path in (None, one.path) and visit in (None, one.visit)]
+    if not found:
+        names = ", ".join(dict.fromkeys(one.name for one in reached)) or "none"
+        name = step if visit is None else f"{step}#{visit}"
+        raise BadInput(f"Run {run} has not reached step {name}.", fix=f"Steps it has reached: {names}.")
+    places = dict.fromkeys(f"{one.path}{one.label}" for one in found)
+    if len(places) > 1:
+        fix = f"Say which one is meant: {', '.join(places)}."
+        raise BadInput(f"Step {step} of run {run} was reached in {len(places)} branches.", fix=fix)
+    return found[-1]
+
+
+def visits_of(steps: Sequence[StepRow], name: str) -> list[StepRow]:
+    """The visits of a step that are called so: by branch and label, or by the label alone."""
+    return [one for one in steps if f"{one.path}{one.label}" == name] or [one for one in steps if one.label == name]
+
+
 def raised(wait: WaitRow, settings: dict[str, Any]) -> dict[str, Any]:
     if wait.details.get("code") == "unknown_price":
         return {"unknown_cost": True, **settings}
@@ -72,17 +133,26 @@ def checked_outcome(row: WaitRow, outcome: Mapping[str, Any] | None) -> dict[str
     """The outcome of an effect that a person knows happened, in the form its kind gives."""
     given = dict(outcome) if outcome is not None else row.details.get("late")
     if given is None:
-        raise BadInput("'done' needs the outcome.", fix="Give it as JSON: what the effect gave back.")
+        raise BadInput("'done' needs the outcome: what the effect gave back.", fix=_as_in(row))
     wanted = _OUTCOME_OF.get(row.details.get("effect", {}).get("is", ""), "Done")
     given = {"is": wanted, **given}
     if given["is"] not in (wanted, "Failed"):
-        raise BadInput(f"This effect gives a {wanted}, not a {given['is']}.")
+        raise BadInput(f"This effect gives a {wanted}, not a {given['is']}.", fix=_as_in(row))
     try:
         made = outcome_from(given)
     except msgspec.ValidationError as error:
-        raise BadInput(f"This is no outcome of the effect: {error}.") from None
+        raise BadInput(f"This is no outcome of the effect: {error}.", fix=_as_in(row)) from None
     _only_fields({name: value for name, value in given.items() if name != "is"}, type(made), "field of this outcome")
     return given
+
+
+def outcome_shape(row: WaitRow) -> str:
+    """What the outcome of an effect in doubt looks like, as JSON to be filled in."""
+    return _SHAPES.get(row.details.get("effect", {}).get("is", ""), '{"value": null}')
+
+
+def _as_in(row: WaitRow) -> str:
+    return f"Give it as JSON, as in `--outcome '{outcome_shape(row)}'`."
 
 
 def _only_fields(given: Mapping[str, Any], wanted: type[msgspec.Struct], what: str) -> None:
@@ -93,4 +163,9 @@ def _only_fields(given: Mapping[str, Any], wanted: type[msgspec.Struct], what: s
             raise BadInput(f"There is no {what} '{name}'.", fix=f"There are: {', '.join(known)}.")
 
 
+_SHAPES = {
+    "RunCommand": '{"exit_code": 0, "stdout": "what it wrote"}',
+    "SendHttp": '{"status": 200, "body": "what was answered"}',
+    "CallTool": '{"value": "what it gave"}',
+}
 _OUTCOME_OF = {"CallTool": "ToolResult", "RunCommand": "CommandResult", "SendHttp": "HttpResponse"}

@@ -7,34 +7,41 @@ someone's behalf: by their roles, and within their tenant.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
-import os
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from cuebook.administration import Administration, Today, no_policy
-from cuebook.decisions import ABOUT, approval, checked_outcome, checked_settings, how_to, raised
+from cuebook.beginnings import check_postconditions, id_for, new_id, options_of, programs_of
+from cuebook.decisions import (
+    ABOUT,
+    Decision,
+    approval,
+    checked_outcome,
+    checked_settings,
+    checked_values,
+    how_to,
+    meant_visit,
+    raised,
+)
 from cuebook.dialects import registry
-from cuebook.dialects.options import COMMON, STRICT, chosen, heeding
-from cuebook.dialects.registry import Dialect, InvalidPlaybook, Problem
-from cuebook.gate.people import Principal
+from cuebook.exports import Audited, Export, audited_from, export_of
+from cuebook.gate.people import Principal, check_may_cancel
 from cuebook.gate.policy import Policy
+from cuebook.gate.tokens import Tokens
 from cuebook.kernel.context import digest_of
-from cuebook.kernel.effects import Effect, Program, Reply
+from cuebook.kernel.effects import Effect, Reply
 from cuebook.kernel.engine import Engine, Observer, Programs, WatchFunction
-from cuebook.kernel.errors import BadInput, Busy, NotFound, Refused
+from cuebook.kernel.errors import BadInput, Busy, Conflict, NotFound, Refused, RunExists
 from cuebook.kernel.events import (
     ENDED,
     WAITING,
     ModelAsked,
     Performed,
     RunFinished,
+    RunStarted,
     Suspended,
     TextChunk,
     TextReset,
@@ -44,13 +51,16 @@ from cuebook.kernel.ports import Gate, Performer, Redactor, Store
 from cuebook.kernel.questions import fitting
 from cuebook.kernel.rates import Rate
 from cuebook.kernel.rehearsal import Rehearsal
+from cuebook.kernel.replay import Recorded
 from cuebook.kernel.run import RunRow, Settings, Signal, WaitRow
+from cuebook.stores.rules import no_run, no_wait
 from cuebook.views import RunView, Shown, view_of, with_results
 
 PYTHON = "python"
 """The dialect of runs whose program was handed in as Python: only whoever has it can drive them."""
 
-ID_LETTERS = "abcdefghjkmnpqrstvwxyz23456789"
+SHORTEST_NAME = 5
+"""Characters of a wait's id that may stand for it."""
 
 
 __all__ = ["Principal", "RunView", "Service"]
@@ -78,10 +88,10 @@ class Service(Administration):
         """With `programs`, what is started are programs of one's own; runs of playbooks go on as they are."""
         self._own_programs = programs is not None
         self.engine = Engine(
-            store, _programs(programs), performers, gate=gate, redactor=redactor, watches=watches, **engine
+            store, programs_of(programs), performers, gate=gate, redactor=redactor, watches=watches, **engine
         )
         super().__init__(store, today, self.engine.clock)
-        self._key_file = key_file
+        self.tokens = Tokens(key_file)
         self._rate = rate
         self._learn_handles = learn
         self._on_close = on_close
@@ -99,13 +109,17 @@ class Service(Administration):
         inputs: Mapping[str, Any],
         settings: Settings,
         who: Principal = Principal(),
+        *,
+        key: str = "",
     ) -> RunRow:
-        """Creates a run of a playbook's text; `drive` takes it from there. Bad input creates nothing."""
+        """Creates a run of a playbook's text; `drive` takes it from there. Bad input creates nothing.
+
+        Whoever comes twice with the same `key` gets the run that the first time created.
+        """
         who.require("runner", "start runs")
         await self._learn(who.tenant)
         self._check_secrets(text, name, inputs)
-        await self._check_rate(who)
-        self._make_key()
+        self.tokens.make_key()
         if self._own_programs:
             document, accepted = None, dict(inputs)
             row = self._row(PYTHON, 1, digest_of(text), name, who)
@@ -113,11 +127,22 @@ class Service(Administration):
             dialect = registry.detect(text, name)
             document = dialect.parse(text, name)
             accepted = dialect.accept(document, inputs)
-            settings = msgspec.structs.replace(settings, options=_options(dialect, document, name, settings))
+            settings = msgspec.structs.replace(settings, options=options_of(dialect, document, name, settings))
             row = self._row(dialect.name, dialect.interpreter, digest_of(text), name, who)
         row.model = settings.model
-        policy = None if self.engine.gate is None else (await self._policy_of(document, name, who)).snapshot()
-        await self.engine.start(row, text, accepted, settings, policy)
+        policy = await self._policy_of(document, name, who)
+        if not self._own_programs:
+            check_postconditions(registry.named(row.dialect), document, name, policy)
+        if key:
+            row.id = id_for(who, key)
+        try:
+            if key and (known := await self._known(row.id)) is not None:
+                return await self._same(known, row, accepted, settings)
+            await self._check_rate(who)
+            snapshot = None if self.engine.gate is None else policy.snapshot()
+            await self.engine.start(row, text, accepted, settings, snapshot)
+        except RunExists:  # another process was faster
+            return await self._same(await self.store.run(row.id), row, accepted, settings)
         return row
 
     async def restart(self, run: str, step: str, *, visit: int | None = None, who: Principal = Principal()) -> RunRow:
@@ -130,27 +155,29 @@ class Service(Administration):
         step: str,
         *,
         visit: int | None = None,
-        path: str = "",
+        path: str | None = None,
         values: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
         who: Principal = Principal(),
     ) -> RunRow:
-        """A restart with edits: values and settings that hold from this step on."""
+        """A restart with edits: values and settings that hold from this step on.
+
+        `path` is that of the branch that the step is in; without one, it is found wherever it is.
+        """
         who.require("runner", "start runs")
         parent = await self.get(run, who)
         await self._learn(who.tenant)
         self._check_secrets("", "", {**dict(values or {}), **dict(settings or {})})
-        known = [s for s in await self.store.steps(parent.id) if s.label == step and s.path == path and s.seq]
-        if visit is not None:
-            known = [s for s in known if s.visit == visit]
-        if not known:
-            reached = ", ".join(s.name for s in await self.store.steps(parent.id) if s.seq) or "none"
-            name = step if visit is None else f"{step}#{visit}"
-            raise BadInput(f"Run {parent.id} has not reached step {name}.", fix=f"Steps it has reached: {reached}.")
+        begin = meant_visit(parent.id, await self.store.steps(parent.id), step, visit, path)
+        changed = await self._changed(parent, values, begin.seq)
+        if _has_dialect(parent):
+            dialect = registry.named(parent.dialect)
+            document = dialect.parse(await self.store.playbook(parent.playbook), parent.name)
+            check_postconditions(dialect, document, parent.name, await self.policy(who))
         await self._check_rate(who)
         row = self._row(parent.dialect, parent.interpreter, parent.playbook, parent.name, who)
         row.parent = parent.id
-        await self.engine.fork(row, known[-1], dict(values or {}), checked_settings(settings))
+        await self.engine.fork(row, begin, changed, checked_settings(settings))
         return row
 
     # --- driving ---
@@ -205,41 +232,49 @@ class Service(Administration):
         *,
         overrides: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
+        wait: WaitRow | None = None,
     ) -> RunRow:
-        """Ends a pause (a breakpoint or a spent budget), with values and settings to change."""
+        """Ends a pause (a breakpoint or a spent budget), with values and settings to change: this one, or all."""
         who.require("runner", "resume runs")
         row = await self.get(run, who)
-        pauses = [wait for wait in await self.store.waits(run=row.id) if wait.kind in ("breakpoint", "budget")]
+        waits = await self.store.waits(run=row.id) if wait is None else [wait]
+        pauses = [wait for wait in waits if wait.kind in ("breakpoint", "budget")]
         checked = checked_settings(settings)
         changes = [raised(wait, checked) if wait.kind == "budget" else checked for wait in pauses]
+        values = await self._changed(row, overrides)
         for wait, changed in zip(pauses, changes, strict=True):
-            await self._complete(wait, {"overrides": dict(overrides or {}), "settings": changed}, who)
+            await self._complete(wait, {"overrides": values, "settings": changed}, who)
         if not pauses and (row.status in WAITING or row.status in ENDED) and row.reason != "non_determinism":
-            raise Refused(f"Run {row.id} is {row.status}: there is no pause to end.", fix=self._next(row))
+            doubted = next((wait for wait in waits if wait.kind == "in_doubt"), None)
+            status = "in doubt" if doubted is not None else row.status.replace("_", " ")
+            fix = how_to(doubted) if doubted is not None else self._next(row)
+            raise Refused(f"Run {row.id} is {status}: there is no pause to end.", fix=fix)
         return row
 
     async def decide(
         self,
         wait: str,
-        decision: Literal["approve", "deny", "repeat", "stop", "done"],
+        decision: Decision,
         who: Principal = Principal(),
         *,
         reason: str = "",
         outcome: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
         token: str | None = None,
     ) -> WaitRow:
         """Decides what needs someone with the role for it, once: an approval, or an effect that is in doubt.
 
-        `done` needs the effect's outcome.
+        `done` needs the effect's outcome. The settings hold from here on.
         """
         row = await self._wait(wait, token, who)
         if token is None:
             who.require("approver", "decide this")
+        changed = {"settings": checked_settings(settings)} if settings else {}
         if row.kind == "approval":
-            return await self._complete(row, approval(row, decision, reason, who), who)
+            return await self._complete(row, {**approval(row, decision, reason, who), **changed}, who)
         if row.kind != "in_doubt":
             raise BadInput(f"{row.id} is not to be decided: it is about {ABOUT[row.kind]}.", fix=how_to(row))
-        answer: dict[str, Any] = {"decision": decision, "reason": reason}
+        answer: dict[str, Any] = {"decision": decision, "reason": reason, **changed}
         if decision == "done":
             answer["outcome"] = checked_outcome(row, outcome)
         elif decision not in ("repeat", "stop"):
@@ -247,9 +282,10 @@ class Service(Administration):
         return await self._complete(row, answer, who)
 
     async def cancel(self, run: str, reason: str = "", who: Principal = Principal()) -> RunRow:
-        """Asks a run to stop and undo; a second time, at once."""
-        who.require("runner", "cancel runs")
+        """Asks a run to stop and undo; a second time, at once. The policy says who may."""
         row = await self.get(run, who)
+        for policy in await self._held_to(row):
+            check_may_cancel(who, policy.cancel, row.owner)
         await self._signal(Signal(row.id, "cancel", {"reason": reason}, who.name))
         return row
 
@@ -269,7 +305,7 @@ class Service(Administration):
 
     def token(self, wait: str) -> str:
         """What lets someone without an account decide this wait: only this one, and only once."""
-        return hmac.new(self._key(), wait.encode(), hashlib.sha256).hexdigest()
+        return self.tokens.of(wait)
 
     # --- looking ---
 
@@ -305,10 +341,48 @@ class Service(Administration):
         view = view_of(row, await self.store.steps(row.id), await self.store.waits(run=row.id), entries)
         return with_results(view, await self.store.playbook(row.playbook), entries)
 
+    async def settings(self, run: str, who: Principal = Principal()) -> tuple[Settings, Settings]:
+        """What a run was started with, and what it has by now."""
+        entries = [entry async for entry in self.engine.entries((await self.get(run, who)).id)]
+        return Recorded(entries[:1], 0).settings, Recorded(without_void(entries), 0).settings
+
     async def inbox(self, who: Principal = Principal()) -> list[WaitRow]:
         """Everything that waits for a person."""
         who.require("viewer", "look at runs")
         return [wait for wait in await self.store.waits(tenant=who.tenant) if wait.kind not in ("timer", "message")]
+
+    async def waiting(self, name: str, who: Principal = Principal()) -> WaitRow:
+        """A wait by its resume token, by its id, or, while it is open, by the beginning of its id."""
+        who.require("viewer", "look at runs")
+        wait = self.tokens.wait_of(name)
+        try:
+            row = await self.store.wait(wait)
+        except NotFound:
+            alike = [one for one in await self.inbox(who) if "." not in name and one.id.startswith(wait)]
+            if len(wait) < SHORTEST_NAME or not alike:
+                raise
+            if len(alike) > 1:
+                raise BadInput(f"'{wait}' fits {len(alike)} waits.", fix="Give more of the id.") from None
+            row = alike[0]
+        if row.tenant != who.tenant:
+            raise no_wait(wait)
+        return row
+
+    async def audit(self, run: str, who: Principal = Principal()) -> Audited:
+        """The evidence of everything that was done, with what a check of the chain found."""
+        row = await self.get(run, who)
+        verdict = await self.engine.verify(row.id)
+        records = [record async for record in self.store.records(row.id)]
+        return audited_from(row.id, row.name, row.owner, records, verdict, self.engine.codec)
+
+    async def export(self, run: str, who: Principal = Principal()) -> Export:
+        """A run as one file that can be verified without the store."""
+        row = await self.get(run, who)
+        verdict = await self.engine.verify(row.id)
+        if verdict.broken_at is not None:
+            raise Refused(f"Run {row.id} is broken at record {verdict.broken_at}: {verdict.problem}.")
+        records = [record async for record in self.store.records(row.id)]
+        return export_of(row.name, row.owner, records, self.store.text, await self.store.playbook(row.playbook))
 
     async def verify(self, run: str, who: Principal = Principal()) -> Verdict:
         return await self.engine.verify((await self.get(run, who)).id)
@@ -409,7 +483,7 @@ class Service(Administration):
     def _row(self, dialect: str, interpreter: int, playbook: str, name: str, who: Principal) -> RunRow:
         now = self.engine.clock()
         return RunRow(
-            id="".join(secrets.choice(ID_LETTERS) for _ in range(10)),
+            id=new_id(),
             tenant=who.tenant,
             owner=who.name,
             dialect=dialect,
@@ -425,6 +499,39 @@ class Service(Administration):
         today = await self.policy(who)
         own = getattr(document, "policy", None)
         return today if own is None else today.with_playbook(own, name)
+
+    async def _held_to(self, row: RunRow) -> list[Policy]:
+        """The policy that the run began with, where it has one, and today's."""
+        today = await self._today(row.tenant)
+        async for entry in self.engine.entries(row.id):
+            if isinstance(entry.event, RunStarted) and entry.event.policy is not None:
+                return [Policy.from_snapshot(str(entry.event.policy)), today]
+            break
+        return [today]
+
+    async def _known(self, run: str) -> RunRow | None:
+        try:
+            return await self.store.run(run)
+        except NotFound:
+            return None
+
+    async def _same(self, known: RunRow, row: RunRow, inputs: Mapping[str, Any], settings: Settings) -> RunRow:
+        """The run that was started under a key, if the same is asked for again: of what playbook, with what, and where."""
+        given = self.engine.redactor.value((dict(inputs), msgspec.to_builtins(settings.options)))
+        async for entry in self.engine.entries(known.id):
+            event = entry.event
+            same = isinstance(event, RunStarted) and (event.inputs, event.settings.get("options", {})) == given
+            if same and known.playbook == row.playbook:
+                return known
+            break
+        raise Conflict(f"Under this key another run was started: {known.id}.", fix="Take another key.")
+
+    async def _changed(self, row: RunRow, given: Mapping[str, Any] | None, before: int = 0) -> dict[str, Any]:
+        """The values that a person changes, checked by what the run's playbook says; a program of one's own says nothing."""
+        if not given or not _has_dialect(row):
+            return dict(given or {})
+        entries = without_void([entry async for entry in self.engine.entries(row.id)])
+        return checked_values(row, await self.store.playbook(row.playbook), entries, given, before)
 
     async def _check_rate(self, who: Principal) -> None:
         if self._rate is not None:
@@ -449,11 +556,11 @@ class Service(Administration):
             )
 
     async def _wait(self, wait: str, token: str | None, who: Principal) -> WaitRow:
-        if token is not None and not hmac.compare_digest(token.encode(), self.token(wait).encode()):
-            raise Refused("This token does not belong to this question.")
+        if token is not None and not self.tokens.fits(token, wait):
+            raise Refused("This token belongs to something else.")
         row = await self.store.wait(wait)
         if token is None and row.tenant != who.tenant:
-            raise NotFound(f"There is no wait {wait}.")
+            raise no_wait(wait)
         return row
 
     async def _complete(self, row: WaitRow, answer: dict[str, Any], who: Principal) -> WaitRow:
@@ -468,23 +575,6 @@ class Service(Administration):
         await self.store.signal(self.engine.redactor.value(signal))
         await self.engine.hear(signal.run)
 
-    def _key(self) -> bytes:
-        """This machine's key for tokens."""
-        if self._key_file is None:
-            raise Refused("Tokens need a key file.", fix="Give the service a key_file.")
-        self._make_key()
-        return self._key_file.read_bytes()
-
-    def _make_key(self) -> None:
-        """Before anything runs beside it: whoever made it first would know it."""
-        if self._key_file is not None and not self._key_file.exists():
-            made = self._key_file.with_name(f"{self._key_file.name}.{secrets.token_hex(4)}")
-            with os.fdopen(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-                file.write(secrets.token_bytes(32))
-            with suppress(FileExistsError):  # another process was faster: its key counts
-                os.link(made, self._key_file)
-            made.unlink()
-
     def _next(self, row: RunRow) -> str:
         return {
             "failed": f"`cuebook retry {row.id}` goes on where it failed.",
@@ -495,31 +585,12 @@ class Service(Administration):
         }.get(row.status, "")
 
 
-def _programs(own: Programs | None) -> Programs:
-    dialects = {dialect.name for dialect in registry.dialects()}
-
-    def program_of(
-        row: RunRow, text: str, inputs: dict[str, Any], options: dict[str, Any]
-    ) -> Callable[[Any], Program[Any]]:
-        if own is not None and row.dialect not in dialects:
-            return own(row, text, inputs, options)
-        dialect = registry.named(row.dialect)
-        start = dialect.start(dialect.parse(text, row.name), inputs, row.interpreter, options)
-        return heeding(start, options)
-
-    return program_of
-
-
-def _options(dialect: Dialect, document: Any, name: str, settings: Settings) -> dict[str, Any]:
-    """The options of a new run. A strict one is refused if there is something to warn of already."""
-    options = chosen(settings.options, (*COMMON, *dialect.options))
-    warnings: Sequence[Problem] = getattr(document, "warnings", ())
-    if options.get(STRICT.name) and warnings:
-        raise InvalidPlaybook(name, warnings)
-    return options
+def _has_dialect(row: RunRow) -> bool:
+    """Whether it is a run of a playbook, and of no program of one's own."""
+    return row.dialect in [dialect.name for dialect in registry.dialects()]
 
 
 def _of_tenant(row: RunRow, who: Principal) -> RunRow:
     if row.tenant != who.tenant:
-        raise NotFound(f"There is no run {row.id}.")
+        raise no_run(row.id)
     return row

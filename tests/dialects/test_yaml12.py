@@ -98,6 +98,8 @@ def test_nothing_is_null(text: str) -> None:
         ("a: 1\nb: *x\n", 2, "nothing is called '&x'"),
         ("a: b: c\n", 1, "this is not YAML: mapping values are not allowed here"),
         ("a: [1\n", 2, "this is not YAML"),
+        ("a:\n\tb: 1\n", 2, "a tab stands where YAML takes only spaces. Write spaces instead of the tab."),
+        ("a:\n  - x\n \t- y\n", 3, "a tab stands where YAML takes only spaces."),
         ("a: 1\nb: \x01\n", 2, "this is not YAML: special characters are not allowed"),
         ("a: 1\nb: \ud800\n", 2, "this is not valid text"),
         ('a: 1\nb: "\\ud800"\n', 2, "half of a character is missing"),

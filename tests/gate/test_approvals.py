@@ -10,7 +10,7 @@ import pytest
 
 from cuebook.gate import approvals
 from cuebook.gate.people import NotAllowed
-from cuebook.kernel.effects import AskModel, EffectFailed, Program, RunCommand
+from cuebook.kernel.effects import AskModel, EffectFailed, Program, RunCommand, SendHttp
 from cuebook.kernel.errors import AlreadyAnswered, BadInput, NotFound, Refused, WaitExpired
 from cuebook.kernel.events import Performing, WaitClosed
 from cuebook.kernel.ports import Admitted
@@ -534,3 +534,8 @@ async def test_a_run_of_a_python_program_is_left_to_that_program(yard: Yard) -> 
         await elsewhere.drive(row.id)
     assert (await yard.service.drive(row.id)).status == "completed"
     assert (yard.workspace / "made.txt").exists()
+
+
+async def test_a_question_about_an_address_does_not_add_to_it(yard: Yard) -> None:
+    row = await yard.run(SendHttp("POST", "https://example.com/hook"))
+    assert (await yard.wait(row.id)).prompt == "POST https://example.com/hook"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuebook.gate.policy import Decision, Ruling, decide, names_host
-from cuebook.gate.policy.patterns import fits, fits_path
+from cuebook.gate.policy.patterns import fits, fits_path, may_fit
 from cuebook.kernel.ports import Action
 from tests.gate.policies import layer, policy, ruled
 
@@ -306,3 +306,36 @@ def test_a_host_is_not_named_by_who_may_not_allow_or_where_it_is_denied() -> Non
 )
 def test_files_are_permitted_by_their_path_in_the_workspace(rules: Any, target: str, expected: Decision) -> None:
     assert ruled(Action("file", target), {"files": rules}) == expected
+
+
+# --- texts of which a part is unknown ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "pieces", "may"),
+    [
+        ("git push*", ["git ", ""], True),
+        ("git push*", ["git pu", ""], True),
+        ("git push*", ["git log ", ""], False),
+        ("git push", ["", "push"], True),
+        ("git push", ["", "pull"], False),
+        ("*x", ["a", "b"], False),
+        ("a?c", ["a", "c"], True),
+        ("ac", ["a", "c"], True),
+        ("a", ["a", "c"], False),
+        ("", ["", ""], True),
+        ("*", ["a*b"], True),
+        ("a?b", ["a*b"], True),
+        ("a", ["b"], False),
+    ],
+)
+def test_a_pattern_may_fit_what_is_partly_known(pattern: str, pieces: list[str], may: bool) -> None:
+    assert may_fit(pattern, pieces) is may
+
+
+@given(
+    st.text("ab*?", max_size=6), st.lists(st.text("ab", max_size=3), min_size=1, max_size=3), st.text("ab", max_size=3)
+)
+def test_what_fits_once_it_is_known_may_have_fitted_before(pattern: str, pieces: list[str], between: str) -> None:
+    if fits(pattern, between.join(pieces)):
+        assert may_fit(pattern, pieces)

@@ -23,7 +23,7 @@ from cuebook.performers.commands import CommandPerformer
 from cuebook.performers.http import HttpPerformer
 from cuebook.performers.mcp import McpServer
 from cuebook.performers.sources import SourcePerformer
-from cuebook.performers.tools import Tool, Toolbox
+from cuebook.performers.tools import Tool, Toolbox, ToolServer
 from cuebook.service import Principal, Service
 from cuebook.stores.sqlite import SqliteStore
 
@@ -59,6 +59,7 @@ class Yard:
         environ: Mapping[str, str] | None = None,
         names: Mapping[str, str] | None = None,
         tools: Iterable[Tool] = (),
+        servers: Mapping[str, ToolServer] | None = None,
         model: Any = None,
         store: Store | None = None,
         ceilings: Ceilings = CEILINGS,
@@ -78,8 +79,10 @@ class Yard:
         self.sandbox = choose()
         self.commands = CommandPerformer(self.sandbox, self.workspace)
         self.http = HttpPerformer(private=lambda host, port: names_host([Policy(self.layers)], host, port))
-        self.tools = Toolbox([*agent_tools(self.workspace, commands=self.commands, http=self.http), *tools])
-        self.sources = SourcePerformer(http=self.http, roots=[self.workspace], prompts=[self.workspace / "prompts"])
+        self.tools = Toolbox([*agent_tools(self.workspace, commands=self.commands, http=self.http), *tools], servers)
+        self.sources = SourcePerformer(
+            http=self.http, roots=[self.workspace], prompts=[self.workspace / "prompts"], tools=self.tools.specs
+        )
         performers: dict[type[Effect], Any] = {
             RunCommand: self.commands,
             SendHttp: self.http,

@@ -1,4 +1,4 @@
-"""A budget is checked before a model is asked, against the most that the call may use."""
+"""A budget is checked before a model is asked, against the most that the call may use, and before anything is done."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cuebook.kernel.effects import All, AnyOutcome, AskModel, CallTool, Program, ToolResult
+from cuebook.kernel.effects import All, AnyOutcome, AskModel, CallTool, Failed, Program, ToolResult
 from cuebook.kernel.engine import Engine
 from cuebook.kernel.ports import Call, Estimate, Store
 from cuebook.kernel.run import Budget, RunRow, Settings
-from tests.support import PROGRAMS, EchoModel, begin, engine_on
+from tests.support import PROGRAMS, EchoModel, append, begin, engine_on, lines
 
 
 class Priced(EchoModel):
@@ -99,4 +99,74 @@ async def test_the_time_of_the_drive_under_way_counts(store: Store, tmp_path: Pa
     engine = engine_on(store, tmp_path, nap=Nap())
     row = await engine.drive(await begin(engine, "napping", settings=Settings(budget=Budget(seconds=0.01))))
     assert row.reason == "budget"
+    await engine.close()
+
+
+@pytest.mark.parametrize("budget", [Budget(seconds=0.0), Budget(steps=0)])
+async def test_nothing_is_done_once_time_or_steps_are_used_up(budget: Budget, store: Store, tmp_path: Path) -> None:
+    """Also where no model is asked: a tool waits for a larger budget, and is called once it is there."""
+    engine = engine_on(store, tmp_path)
+    PROGRAMS["one tool"] = lambda inputs: lambda state: one_tool()
+    row = await engine.drive(await begin(engine, "one tool", settings=Settings(budget=budget)))
+    assert (row.status, row.reason) == ("paused", "budget")
+    assert lines(tmp_path) == []
+    (wait,) = await store.waits(run=row.id)
+    larger = {"settings": {"budget": {"seconds": 1000, "steps": 10}}}
+    await store.complete_wait(wait.id, larger, "me", engine.clock())
+    assert (await engine.drive(row.id)).status == "completed"
+    assert lines(tmp_path) == ["once"]
+    await engine.close()
+
+
+def one_tool() -> Program[Any]:
+    return (yield append("once")).value
+
+
+async def test_what_is_done_has_no_more_time_than_the_run_has_left(store: Store, tmp_path: Path) -> None:
+    given: list[float] = []
+
+    class Timed:
+        async def perform(self, effect: CallTool, call: Call) -> AnyOutcome:
+            given.append(call.limits.seconds)
+            await asyncio.sleep(min(call.limits.seconds, 0.2))
+            return Failed("timeout", "It took too long.")
+
+    engine = engine_on(store, tmp_path, append=Timed())
+    PROGRAMS["one tool"] = lambda inputs: lambda state: one_tool()
+    row = await engine.drive(await begin(engine, "one tool", settings=Settings(budget=Budget(seconds=0.1))))
+    assert row.error is not None
+    assert row.error.code == "budget_spent"
+    assert "the run's budget of 0.1 s" in row.error.message
+    assert 0.0 < given[0] <= 0.1
+    for name, seconds in (("other", 500.0), ("ended by itself", 5.0)):
+        row = await engine.drive(await begin(engine, "one tool", name, Settings(budget=Budget(seconds=seconds))))
+        assert row.error is not None
+        assert (row.error.code, row.error.message) == ("timeout", "It took too long.")
+    await engine.close()
+
+
+async def test_what_may_be_repeated_waits_for_more_time_as_often_as_it_is_over(store: Store, tmp_path: Path) -> None:
+    given: list[float] = []
+
+    class Timed:
+        async def perform(self, effect: CallTool, call: Call) -> AnyOutcome:
+            given.append(call.limits.seconds)
+            if call.limits.seconds > 1:
+                return ToolResult("done")
+            await asyncio.sleep(call.limits.seconds)
+            return Failed("timeout", "It took too long.")
+
+    def start(state: Any) -> Program[Any]:
+        return (yield CallTool("append", idempotent=True)).value
+
+    PROGRAMS["repeatable"] = lambda inputs: start
+    engine = engine_on(store, tmp_path, append=Timed())
+    row = await engine.drive(await begin(engine, "repeatable", settings=Settings(budget=Budget(seconds=0.1))))
+    for seconds in (0.2, 0.3, 1000):
+        assert (row.status, row.reason) == ("paused", "budget")
+        (wait,) = [one for one in await store.waits(run=row.id) if one.state == "open"]
+        await store.complete_wait(wait.id, {"settings": {"budget": {"seconds": seconds}}}, "me", engine.clock())
+        row = await engine.drive(row.id)
+    assert row.status == "completed"
+    assert len(given) == 4
     await engine.close()

@@ -56,7 +56,7 @@ class Stage:
 
 def test_without_calls_it_ends_at_once() -> None:
     stage = Stage(Reply(Text("Nothing.")))
-    assert stage.play() == Talk([Reply(Text("Nothing."))])
+    assert stage.play().replies == [Reply(Text("Nothing."))]
     assert stage.asked == [AskModel("What is new?")]
 
 
@@ -144,3 +144,32 @@ def test_a_call_that_succeeds_or_differs_may_be_made_again(arguments: dict[str, 
     calls = [ToolCall(str(turn), "search", arguments or {"q": str(turn)}) for turn in range(6)]
     stage = Stage(*map(wants, calls), Reply(Text("Done.")), results={"web.search": result})
     assert stage.play().reply.text == "Done."
+
+
+def test_a_call_that_comes_again_under_its_id_counts_once_and_is_not_made_again() -> None:
+    call = ToolCall("1", "send", {"to": "b"})
+    stage = Stage(wants(call), wants(call), Reply(Text("Done.")), max_calls=1)
+    assert stage.play().reply.text == "Done."
+    assert len(stage.called) == 1
+    assert [said for role, said in stage.shown() if role == "tool"] == ["found", "found"]
+
+
+def test_another_call_under_a_known_id_counts() -> None:
+    calls = [ToolCall("1", "send", {"to": "b"}), ToolCall("1", "send", {"to": "c"})]
+    for replies in ([wants(calls[0]), wants(calls[1])], [wants(calls[0], calls[0])]):
+        stage = Stage(*replies, max_calls=1)
+        with pytest.raises(EffectFailed, match="more than 1 tool calls"):
+            stage.play()
+        assert len(stage.called) < 2
+
+
+def test_every_call_is_heard_also_those_after_one_that_ends_it() -> None:
+    heard: list[str] = []
+
+    def hearing(call: ToolCall, outcome: Any) -> Failed | None:
+        heard.append(call.id)
+        return Failed("enough", "Enough.") if call.id == "1" else None
+
+    with pytest.raises(EffectFailed, match="Enough"):
+        Stage(wants(ToolCall("1", "send"), ToolCall("2", "send")), heard=hearing).play()
+    assert heard == ["1", "2"]

@@ -168,7 +168,8 @@ class Keys:
         return ToolResult("fine")
 
 
-async def test_an_effects_key_is_the_same_over_all_attempts_but_not_after_a_retry(store: Store) -> None:
+@pytest.mark.parametrize("whole_step", [False, True])
+async def test_an_effects_key_stays_until_its_whole_step_is_done_anew(store: Store, whole_step: bool) -> None:
     def start(state: Any) -> Program[Any]:
         if state is None:
             yield CallTool("first", idempotent=True)
@@ -181,14 +182,17 @@ async def test_an_effects_key_is_the_same_over_all_attempts_but_not_after_a_retr
     engine = Engine(store, lambda row, text, inputs, options: PROGRAMS[row.name](inputs), {CallTool: tool})
     assert (await engine.drive(await begin(engine, "keyed"))).status == "failed"
     tool.fail, tool.hold = False, True
-    await store.signal(Signal("run", "retry", {}, "me"))
+    await store.signal(Signal("run", "retry", {"whole_step": whole_step}, "me"))
     driving = asyncio.create_task(engine.drive("run"))
     await tool.entered.wait()
     driving.cancel()
     await asyncio.gather(driving, return_exceptions=True)
     tool.hold = False
     assert (await engine.drive("run")).status == "completed"
-    assert len(set(tool.seen["first"])) == 2, "what is retried is a new request"
+    assert len(tool.seen["first"]) == 2
+    assert len(set(tool.seen["first"])) == 1 + whole_step, (
+        "what failed may have happened: it is tried as the same request"
+    )
     assert len(tool.seen["second"]) == 2
     assert len(set(tool.seen["second"])) == 1, "what is repeated after a crash is the same request"
     await engine.close()

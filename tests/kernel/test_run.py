@@ -109,8 +109,24 @@ def test_a_call_without_outcome_or_price_costs_nobody_knows_what() -> None:
     assert Fold().tell(StepStarted("1"), ASKED).tally.row.totals.unknown_costs == 1
     assert Fold().tell(ASKED, ASKED, reply()).tally.row.totals.unknown_costs == 1, "the first attempt was lost"
     assert Fold().tell(ASKED, reply(None)).tally.row.totals.unknown_costs == 1
+    again = Fold().tell(StepStarted("1"), ASKED).tell(ASKED, reply(), place=Place("", "1", 1, attempt=2))
+    assert again.tally.row.totals.unknown_costs == 1
     refused = Performed(Failed("bad_key", "No."), "AskModel")
     assert Fold().tell(ASKED, refused).tally.row.totals.unknown_costs == 0, "it never began"
+
+
+def test_the_lost_attempts_of_a_call_that_is_free_were_free_as_well() -> None:
+    third = Place("", "1", 1, attempt=3)
+    began = Fold().tell(StepStarted("1"), ASKED).tell(ASKED, place=Place("", "1", 1, attempt=2))
+    # Another process takes it up from the rows.
+    later = Fold()
+    later.tally = Tally(began.tally.row, list(began.steps.values()))
+    later.tell(ASKED, reply(0.0), place=third)
+    for totals in (later.tally.row.totals, later.steps["", "1", 1].totals):
+        assert (totals.calls, totals.cost, totals.unknown_costs) == (1, 0.0, 0)
+    paid = Fold().tell(StepStarted("1"), ModelAsked("test/paid", "", Text("?"), "AskModel"))
+    paid.tell(ASKED, reply(0.0), place=Place("", "1", 1, attempt=2))
+    assert paid.tally.row.totals.unknown_costs == 1, "another model was asked then"
 
 
 def test_what_is_in_doubt_stays_so_when_the_run_ends() -> None:

@@ -183,8 +183,8 @@ BETTERSTACK = [
         "betterstack_get_source",
         {"id": 95},
         "GET",
-        "/api/v2/sources/95",
-        answer={"data": _SOURCE},
+        "/api/v1/sources/95",
+        answer=_SOURCE,
         value={"id": "95", "attributes": {"name": "Nginx", "table_name": "nginx"}},
     ),
     Case(

@@ -518,3 +518,45 @@ async def test_cuebooks_own_folder_in_the_workspace_is_kept_from_commands(tmp_pa
         assert (workspace / "file").read_text() == "mine\n"
     else:
         assert isinstance(outcome, Failed)
+
+
+async def test_bytes_that_are_no_text_are_replaced_and_that_is_said(confining: CommandPerformer) -> None:
+    outcome = await result(confining, shell(r"printf 'a\377b'; printf '\377' >&2"))
+    assert (str(outcome.stdout), outcome.replaced) == ("a\ufffdb", True)
+    assert not (await result(confining, shell(r"printf 'a\357\277\275b'; printf '\377' >&2"))).replaced
+    cut = await result(confining, shell("printf 'aü'"), call(Limits(output=2)))
+    assert (str(cut.stdout), cut.truncated, cut.replaced) == ("a", True, False)
+
+
+# --- how much a program can be given ---
+
+
+@pytest.mark.parametrize(
+    ("effect", "says"),
+    [
+        (RunCommand(("true", "x" * 131_072)), "The argument 1 of the command has 131,072 bytes"),
+        (RunCommand(("true", "ü" * 65_536)), "The argument 1 of the command has 131,072 bytes"),
+        (RunCommand(("true",), env={"LONG": "x" * 131_067}), "The variable LONG has 131,072 bytes"),
+        (RunCommand(("true", *["x" * 100_000] * 40)), "The arguments and variables of the command have 4,000,"),
+    ],
+)
+async def test_more_than_a_program_can_be_given_is_refused_with_a_way_out(
+    performer: CommandPerformer, effect: RunCommand, says: str
+) -> None:
+    failure = await refused(performer, effect)
+    assert failure.code == "too_long"
+    assert failure.message.startswith(says)
+    assert "stdin" in failure.fix
+
+
+async def test_as_much_as_a_program_can_be_given_is_given(performer: CommandPerformer) -> None:
+    effect = shell("echo ${#1} ${#LONG}", "x" * 131_071, *["y" * 100_000] * 10, env={"LONG": "x" * 131_066})
+    assert str((await result(performer, effect)).stdout) == "131071 131066\n"
+
+
+async def test_a_secret_that_is_too_long_for_a_variable_is_refused_and_not_quoted(confining: CommandPerformer) -> None:
+    effect = RunCommand(("true",), secrets=(SecretUse("env.T", "env:T"),))
+    outcome = await confining.perform(effect, call(secrets={"env.T": SECRET * 10_000}))
+    assert isinstance(outcome, Failed)
+    assert outcome.code == "too_long"
+    assert SECRET not in str(outcome)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from cuebook.gate.redaction import SecretRedactor
 from cuebook.kernel.confinement import Limits
-from cuebook.kernel.effects import ToolResult
+from cuebook.kernel.effects import Failed, ToolResult
 from cuebook.kernel.ports import Action
 from cuebook.performers.skills import BUILT_IN, Skills
 from cuebook.performers.skills.filling import names_in, settings_in
@@ -26,7 +27,7 @@ CASES = [*GITHUB, *LINEAR, *SENTRY, *DATADOG, *BETTERSTACK, *SLACK, *NOTIFICATIO
 def toolbox(server: Server, without: tuple[str, ...] = ()) -> Toolbox:
     told = environ(server.url("").removesuffix("/"), without)
     skills = Skills(told)
-    return Toolbox(skills.tools(LOOPBACK, lambda handle: told[handle.removeprefix("env:")]))
+    return Toolbox(skills.tools(LOOPBACK, lambda handle: told[handle.removeprefix("env:")], pauses=(0, 0)))
 
 
 def said(given: Any, status: int = 200) -> Handler:
@@ -147,11 +148,28 @@ async def test_what_looks_like_a_part_of_the_address_is_sent_as_what_it_is():
         assert server.requests[0].target == "/api/0/organizations/acme/issues/4%2F2%3Fx%3D1%23y%20%252e%252e/"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"query": "cart"}, "cart is:issue"),
+        ({"query": "cart", "repo": "acme/shop", "kind": "pull-request"}, "cart repo:acme/shop is:pull-request"),
+        ({"query": "cart is:pr", "repo": "acme/shop"}, "cart is:pr repo:acme/shop"),
+        ({"query": "Type:Issue cart"}, "Type:Issue cart"),
+        ({"query": "cart -is:pr"}, "cart -is:pr is:issue"),
+        ({"query": "this:issue"}, "this:issue is:issue"),
+    ],
+)
+async def test_a_search_on_github_is_for_one_kind_unless_the_query_says_which(arguments: dict[str, Any], words: str):
+    async with Server(said({"total_count": 0, "items": []})) as server:
+        await Desk().value(toolbox(server), "github_search_issues", arguments)
+        assert parse_qs(urlsplit(server.requests[0].target).query)["q"] == [words]
+
+
 async def test_slack_uses_the_webhook_where_there_is_no_token_or_no_channel():
     sent = {"text": "Down", "blocks": [{"type": "divider"}]}
-    for without, arguments in ((("SLACK_BOT_TOKEN",), {**sent, "channel": "#x"}), ((), sent)):
+    for without in (("SLACK_BOT_TOKEN",), ()):
         async with Server(said("ok")) as server:
-            assert await Desk().value(toolbox(server, without), "slack_send_message", arguments) == "ok"
+            assert await Desk().value(toolbox(server, without), "slack_send_message", sent) == "ok"
             seen = server.requests[0]
             assert seen.target == "/services/T00/B00/slack-secret-part"
             assert "authorization" not in seen.headers
@@ -159,6 +177,18 @@ async def test_slack_uses_the_webhook_where_there_is_no_token_or_no_channel():
     async with Server() as server:
         failed = await Desk().failure(toolbox(server, ("SLACK_WEBHOOK_URL",)), "slack_send_message", {"text": "Down"})
         assert (failed.code, "channel" in failed.fix) == ("bad_arguments", True)
+        assert server.connections == 0
+
+
+async def test_a_channel_is_neither_offered_nor_dropped_where_only_a_webhook_can_send():
+    async with Server(said("ok")) as server:
+        box = toolbox(server, ("SLACK_BOT_TOKEN",))
+        specs = await box.specs("slack_*")
+        assert not isinstance(specs, Failed)
+        (spec,) = specs
+        assert set(spec.parameters["properties"]) == {"text", "blocks"}
+        failed = await Desk().failure(box, "slack_send_message", {"text": "Down", "channel": "#alerts"})
+        assert (failed.code, "channel" in failed.message) == ("bad_arguments", True)
         assert server.connections == 0
 
 
@@ -276,6 +306,28 @@ async def test_reading_may_be_repeated_and_writing_is_in_doubt_when_the_service_
         desk = Desk(limits=Limits(seconds=0.5))
         lost = await desk.failure(toolbox(server), "github_create_issue", {"repo": "a/b", "title": "x"})
         assert (lost.code, lost.retryable, lost.details["sent"]) == ("timeout", False, True)
+
+
+async def test_reading_is_tried_again_where_the_service_only_cannot_for_now():
+    read, down = {"repo": "a/b", "number": 1}, said({"message": "Server Error"}, 500)
+    async with Server(down, said({"message": "slow down"}, 429), said({"number": 1})) as server:
+        assert await Desk().value(toolbox(server), "github_get_issue", read) == {"number": 1}
+        assert len(server.requests) == 3
+    async with Server(down) as server:
+        failed = await Desk().failure(toolbox(server), "github_get_issue", read)
+        assert (failed.retryable, len(server.requests)) == (True, 3)
+        assert failed.fix == "GitHub does not work for now: try again later, or go on without it."
+    async with Server(down) as server:
+        failed = await Desk().failure(toolbox(server), "github_create_issue", {"repo": "a/b", "title": "x"})
+        assert (failed.retryable, len(server.requests)) == (False, 1)
+        assert failed.fix == "It may have been done all the same: look before it is done again."
+
+
+async def test_a_service_that_asks_for_a_long_pause_is_not_waited_for():
+    busy = answer('{"message": "slow down"}', 429, [("Retry-After", "3600")])
+    async with Server(busy) as server:
+        await Desk().failure(toolbox(server), "github_get_issue", {"repo": "a/b", "number": 1})
+        assert len(server.requests) == 1
 
 
 async def test_a_token_does_not_follow_a_redirect_to_another_place():

@@ -247,8 +247,18 @@ async def test_a_url_may_be_longer_than_a_response_that_is_kept() -> None:
 @pytest.mark.parametrize(("status", "retryable"), [(204, False), (404, False), (401, False), (429, True), (503, True)])
 async def test_only_a_good_answer_is_a_source(status: int, retryable: bool) -> None:
     async with Server(answer(b"", status)) as server:
-        failed = await failure(performer(), server.url())
+        failed = await failure(performer(pauses=()), server.url())
     assert (failed.code, failed.retryable, failed.details) == ("http_status", retryable, {"status": status})
+
+
+async def test_a_server_that_failed_is_asked_again_and_then_no_more() -> None:
+    async with Server(answer(b"", 503), answer(b"", 500), answer("late")) as server:
+        assert await text(performer(pauses=(0, 0)), server.url()) == "late"
+        assert len(server.requests) == 3
+    for status, times in ((502, 3), (404, 1), (429, 1)):
+        async with Server(answer(b"", status)) as server:
+            failed = await failure(performer(pauses=(0, 0)), server.url())
+            assert (failed.details, len(server.requests)) == ({"status": status}, times)
 
 
 @pytest.mark.parametrize(

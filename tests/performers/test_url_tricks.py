@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from cuebook.gate.policy import Layer, Policy, bundle_from, names_host
 from cuebook.kernel.effects import Failed, SecretUse, SendHttp
 from cuebook.kernel.ports import Description
 from cuebook.kernel.run import Settings
@@ -546,3 +548,16 @@ async def test_a_person_is_shown_the_url_that_is_sent() -> None:
         "query": "?q=%C3%A4",
     }
     assert isinstance(parse_url(effect.url), Url)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:8080/x", "http://[::1]:8080/", "https://localhost/", "http://10.0.0.1/x"]
+)
+async def test_the_rule_that_a_refusal_proposes_permits_the_address(url: str) -> None:
+    refused = await HttpPerformer().describe(SendHttp("GET", url), Settings())
+    assert isinstance(refused, Failed)
+    found = re.search(r'allow = \["(.*)"\]', refused.fix)
+    assert found is not None
+    meant = parse_url(url)
+    policy = Policy((Layer("user", "policy.toml", bundle_from({"egress": {"allow": [found[1]]}}), may_allow=True),))
+    assert names_host([policy], meant.host, meant.port)

@@ -93,7 +93,7 @@ GITHUB = [
         "github_search_issues",
         {"query": "checkout & cart? is:open"},
         "GET",
-        "/api/v3/search/issues?q=checkout%20%26%20cart%3F%20is%3Aopen&per_page=20",
+        "/api/v3/search/issues?q=checkout%20%26%20cart%3F%20is%3Aopen%20is%3Aissue&per_page=20",
         answer={"total_count": 1, "incomplete_results": False, "items": [_ISSUE]},
         value={"total_count": 1, "items": [_ISSUE_KEPT]},
     ),

@@ -396,7 +396,7 @@ async def test_each_refusal_of_an_answer_says_why(closed: bool, store: Store) ->
         "expired": WaitExpired, "answered": AlreadyAnswered, "cancelled": WaitClosed,
     }  # fmt: skip
     for wait, refusal in refusals.items():
-        with pytest.raises(refusal):
+        with pytest.raises(refusal, match=f"The wait {wait} "):
             await store.complete_wait(wait, {}, "me", 11.0)
 
 

@@ -51,6 +51,7 @@ def test_a_workflow_of_the_guide_runs_to_its_end(bare_desk: Desk, text: str) -> 
     ran = bare_desk.call("run", "mail.yml", "--max-tokens", "60", "--json")
     assert (ran.code, ran.object["status"]) == (0, "completed"), ran.err
     assert "its model takes no tools" in ran.err
+    assert "failed:" not in ran.err, "what is done again without tools has not failed"
 
 
 def test_the_workflow_to_begin_with_runs_to_its_end(bare_desk: Desk) -> None:

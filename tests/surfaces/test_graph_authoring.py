@@ -109,6 +109,99 @@ def test_explaining_tells_nodes_skills_and_bounds(bare_desk: Desk) -> None:
     assert not bare_desk.store.exists()
 
 
+# --- what a workflow names and does not hold ---
+
+
+@pytest.mark.parametrize(
+    ("change", "at", "says"),
+    [
+        (("entry:", "model: claude-haiku-4-5\nentry:"), "model", "`claude-haiku-4-5` is not the name of a model"),
+        (
+            ("    name: Read", "    name: Read\n    model: nobody/x"),
+            "nodes.read.model",
+            "There is no provider `nobody`",
+        ),
+    ],
+)
+def test_a_model_that_nobody_knows_is_told_before_anything_is_paid_for(
+    desk: Desk, server: ModelServer, change: tuple[str, str], at: str, says: str
+) -> None:
+    desk.write("sort.yml", SORT.replace(*change, 1))
+    (found,) = desk.call("validate", "sort.yml", "--json").object["files"][0]["findings"]
+    assert (found["code"], found["severity"]) == ("UNKNOWN_MODEL", "warning")
+    assert found["message"].startswith(f"{at}: {says}")
+    assert f"The run would not begin: {at}: {says}" in " ".join(
+        desk.call("explain", "sort.yml", "--json").object["notes"]
+    )
+    refused = desk.call("run", "sort.yml", "--message", "Hi")
+    assert refused.code == 2
+    assert refused.err.startswith(f"cuebook: {at}: {says}")
+    assert server.requests == []
+    assert not desk.store.exists()
+
+
+def test_a_key_that_is_missing_is_no_mistake_of_the_workflow_and_is_told_before_it_runs(desk: Desk) -> None:
+    desk.write("sort.yml", SORT.replace("entry:", "judge_model: nobody/x\nmodel: openai/gpt-5\nentry:", 1))
+    assert desk.call("validate", "sort.yml").out == "1 playbook: nothing found\n", "nothing asks the judge"
+    refused = desk.call("run", "sort.yml", "--message", "Hi")
+    assert refused.code == 2
+    assert "OPENAI_API_KEY is not set" in refused.err
+
+
+def test_a_skill_whose_file_is_broken_is_told_with_the_file_and_the_line(desk: Desk, server: ModelServer) -> None:
+    file = desk.work / ".claude" / "skills" / "style" / "SKILL.md"
+    file.parent.mkdir(parents=True)
+    file.write_text("---\nname: style\n  kind: x\n---\nBe kind.\n")
+    desk.write("sort.yml", SORT.replace("    name: Read", "    name: Read\n    skills: [style]", 1))
+    says = ".claude/skills/style/SKILL.md:3: this is not YAML"
+    (found,) = desk.call("validate", "sort.yml", "--json").object["files"][0]["findings"]
+    assert (found["code"], found["severity"]) == ("BROKEN_SKILL", "warning")
+    assert says in found["message"]
+    assert desk.call("explain", "sort.yml", "--json").object["skills"]["style"].startswith(f"cannot be read: {says}")
+    server.replies = ['{"kind": "praise"}', '{"choice": "thank", "reason": "It says so."}', "Thanks."]
+    ran = desk.call("run", "sort.yml", "--message", "Hi")
+    assert ran.code == 0, ran.err
+    assert f"the skill 'style' cannot be read, so the node goes on without it: {says}" in ran.err
+
+
+def test_a_source_that_is_not_there_is_told_by_its_field(bare_desk: Desk) -> None:
+    written = SORT.replace("Answer it.", "./answer.md", 1).replace("nodes:", "context: [Hello, ../up.md]\nnodes:", 1)
+    bare_desk.write("sort.yml", written)
+    ran = bare_desk.call("validate", "sort.yml")
+    assert ran.code == 2
+    outside, missing = ran.out.splitlines()[:2]
+    assert outside.startswith("sort.yml:9: error: context[1]: ")
+    assert outside.endswith("[SOURCE_FILE_OUTSIDE_ROOT]")
+    assert missing == (
+        "sort.yml:18: error: nodes.answer.instruction: There is no file './answer.md' beside the workflow."
+        " Check the path. [SOURCE_FILE_NOT_FOUND]"
+    )
+    failed = bare_desk.call("run", "sort.yml", "--message", "Hi", "--dry-run")
+    assert "SOURCE_FILE_NOT_FOUND: nodes.answer.instruction (line 18): There is no file './answer.md'" in failed.err
+    assert "SOURCE_FILE_OUTSIDE_ROOT: context[1] (line 9): " in failed.err
+    assert ".;" not in failed.err
+    bare_desk.write("answer.md", "Answer it.")
+    bare_desk.write("sort.yml", written.replace(", ../up.md", ""))
+    assert bare_desk.call("validate", "sort.yml").code == 0
+
+
+def test_what_an_offline_run_would_fetch_is_told_with_its_code(bare_desk: Desk) -> None:
+    bare_desk.write("sort.yml", SORT.replace("nodes:", "rules: ['https://rules.example/a?key=1']\nnodes:", 1))
+    ran = bare_desk.call("run", "sort.yml", "--message", "Hi", "--dry-run", "--offline")
+    assert "SOURCE_OFFLINE_REQUIRES_FETCH: the run is offline" in ran.err
+    assert "rules[0] (line 9): https://rules.example/a" in ran.err
+
+
+def test_a_skill_that_lacks_a_setting_is_explained_in_words(bare_desk: Desk) -> None:
+    file = bare_desk.work / ".claude" / "skills" / "github" / "SKILL.md"
+    file.parent.mkdir(parents=True)
+    file.write_text("---\nname: github\n---\nBe kind.\n")
+    bare_desk.write("sort.yml", SORT.replace("    name: Read", "    name: Read\n    skills: [github]", 1))
+    assert bare_desk.call("explain", "sort.yml", "--json").object["skills"] == {
+        "github": "configured, but without some of its tools: GITHUB_TOKEN is not set"
+    }
+
+
 def test_a_bounded_loop_bounds_the_visits(bare_desk: Desk) -> None:
     made = bare_desk.call("explain", EXAMPLES / "draft-and-review.yml", "--json").object
     assert made["bound"]["visits"] == 9
@@ -154,6 +247,72 @@ def test_a_markdown_playbook_can_be_drafted_too(desk: Desk, server: ModelServer)
     assert (desk.work / "brew.playbook.md").read_text() == text
 
 
+# --- approvals ---
+
+APPROVED = """\
+id: send
+name: Send
+entry: write
+nodes:
+  write: {name: Write, instruction: Write it.}
+  send: {name: Send, instruction: Send it.}
+edges:
+  - {from: write, to: send}
+x_cuebook:
+  nodes:
+    send: {approval: May it be sent?}
+"""
+
+
+def test_an_approval_is_told_of_before_anything_runs(bare_desk: Desk) -> None:
+    bare_desk.write("send.yml", APPROVED)
+    assert [one["approval"] for one in bare_desk.call("explain", "send.yml", "--json").object["nodes"]] == [
+        None,
+        "May it be sent?",
+    ]
+    assert "send Send: needs an approval first; asks" in bare_desk.call("explain", "send.yml").out
+    shown = bare_desk.call("run", "send.yml", "--dry-run")
+    assert shown.out.count("--- approval\nMay it be sent?") == 1
+    assert bare_desk.call("run", "send.yml", "--dry-run", "--json").object[1]["approval"] == "May it be sent?"
+
+
+def test_a_node_waits_until_somebody_decides(desk: Desk, server: ModelServer) -> None:
+    """Who may, and until when, is the policy's to say; no answer can be given beforehand."""
+    desk.write("send.yml", APPROVED)
+    policy = desk.home / "config" / "cuebook" / "policy.toml"
+    policy.parent.mkdir(parents=True, exist_ok=True)
+    policy.write_text('[approvals]\nexpires_after = "60s"\n')
+    refused = desk.call("run", "send.yml", "--answer", "send=yes")
+    assert refused.code == 2
+    assert server.requests == []
+    ran = desk.call("run", "send.yml", "--json")
+    assert (ran.code, ran.object["status"]) == (3, "awaiting_approval")
+    asked = len(server.requests)
+    (waiting,) = desk.call("inbox", "--json").object
+    assert (waiting["kind"], waiting["prompt"]) == ("approval", "May it be sent?")
+    assert 0 < waiting["expires"] - ran.object["updated"] <= 61
+    ran = desk.call("decide", ran.object["run"], "approve", "--json")
+    assert (ran.code, ran.object["status"], len(server.requests)) == (0, "completed", asked + 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "passes"),
+    [
+        ("{send: approve}", "path: [write, send], approvals: [send]", True),
+        ("{send: deny}", "status: cancelled, error: denied it, approvals: [send]", True),
+        ("{}", "status: awaiting_approval", True),
+        ("{}", "path: [write, send]", False),
+        ("{send: deny}", "path: [write, send]", False),
+    ],
+)
+def test_a_test_decides_an_approval(bare_desk: Desk, answer: str, expected: str, passes: bool) -> None:
+    bare_desk.write("send.yml", APPROVED)
+    case = f"- name: one\n  replies: {{write: Hi., send: Sent.}}\n  approvals: {answer}\n  expect: {{{expected}}}\n"
+    bare_desk.write("send.test.yaml", case)
+    ran = bare_desk.call("test", "send.yml", "--json")
+    assert (ran.code, ran.object["passed"]) == ((0, 1) if passes else (1, 0)), ran.out
+
+
 # --- tests of workflows ---
 
 CASES = """\
@@ -190,6 +349,14 @@ def test_a_workflow_has_tests_beside_it(bare_desk: Desk) -> None:
     ran = bare_desk.call("test", "sort.yml", "--json")
     assert ran.code == 0, json.dumps(ran.object["cases"], indent=1)
     assert ran.object["passed"] == 3
+
+
+@pytest.mark.usefixtures("sort")
+def test_a_test_that_does_not_say_the_way_is_told_to_say_it(bare_desk: Desk) -> None:
+    bare_desk.write("sort.test.yaml", CASES.replace("  routes: {read: answer}\n", ""))
+    ran = bare_desk.call("test", "sort.yml")
+    assert ran.code == 1
+    assert "The test does not say which way the run goes from step read. Add one under 'routes'" in ran.out + ran.err
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,15 @@ def test_a_node_that_fails_halts_the_run_if_wished(desk: Desk, server: ModelServ
 
 
 @pytest.mark.usefixtures("sort")
+@pytest.mark.parametrize("view", [(), ("--live", "--no-color")])
+def test_why_a_node_failed_is_told_once(desk: Desk, server: ModelServer, view: tuple[str, ...]) -> None:
+    server.replies = [400, choice("thank"), "Thanks."]
+    ran = desk.call("run", "sort.yml", "--message", "Hi", *view)
+    told = " ".join((ran.out + ran.err).partition("goes on to thank")[0].split())
+    assert told.count("refused by the test") == 1
+
+
+@pytest.mark.usefixtures("sort")
 def test_a_breakpoint_pauses_at_a_node_and_a_changed_result_counts(desk: Desk, server: ModelServer) -> None:
     server.replies = ['{"kind": "question"}', choice("thank", "It is praise."), "Thanks."]
     paused = desk.call("run", "sort.yml", "--message", "Hi", "--break", "read", "--json")
@@ -291,6 +300,29 @@ def test_a_changed_result_must_fit_what_its_node_declares(desk: Desk, server: Mo
         assert refused.code == 2, refused.err
         assert "does not fit the output that node read declares" in refused.err
     assert desk.call("resume", run, "--set", 'read={"kind": "praise"}').code == 0
+
+
+@pytest.mark.usefixtures("sort")
+def test_a_value_that_nothing_is_named_by_is_not_taken(desk: Desk, server: ModelServer) -> None:
+    server.replies = ['{"kind": "question"}', choice("thank", "It is praise."), "Thanks."]
+    run = run_of(desk.call("run", "sort.yml", "--message", "Hi", "--break", "read", "--json"))
+    there = "There are: message, urgency, polite, tags, read.\n"
+    for wrong in ("raed.kind=praise", "nonode=1", "input=1", "input.mesage=1"):
+        refused = desk.call("resume", run, "--set", wrong)
+        assert refused.code == 2, refused.err
+        assert refused.err == f"cuebook: There is no value named '{wrong.partition('=')[0]}'. {there}"
+    early = desk.call("resume", run, "--set", "thank.summary=Hello")
+    assert early.code == 2
+    assert (
+        early.err
+        == f"cuebook: The node 'thank' has no result at this point, so thank.summary cannot be changed. {there}"
+    )
+    assert desk.call("resume", run, "--set", "input.tone=kind", "--set", "urgency=2").code == 0
+    assert 'The input tone was changed by a person: "kind"' in server.requests[-1]["messages"][0]["content"]
+    for wrong in ("thnk.summary=Hello", "thank.summary=Hello", "read.kind=5x", "urgency=much"):
+        forked = desk.call("fork", run, "read", "--set", wrong)
+        assert forked.code == 2, f"{wrong}: what comes after the step is not there yet"
+    assert len(desk.call("runs", "--json").object) == 1
 
 
 @pytest.mark.usefixtures("sort")

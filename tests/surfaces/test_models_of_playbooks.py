@@ -25,7 +25,7 @@ def test_prompts_go_to_a_server_of_the_project_only_where_its_user_says_so(desk:
         (desk.work / "cuebook.toml").write_text(f'[providers.theirs]\nbase_url = "{theirs.url}"\n')
         desk.write("w.yml", FLOW)
         refused = desk.call("run", "w.yml")
-        assert (refused.code, len(theirs.requests)) == (1, 0)
+        assert (refused.code, len(theirs.requests)) == (2, 0)
         assert "every prompt would go there" in refused.err
         assert desk.call("run", "w.yml", "--model", "theirs/m").code == 0
         assert len(theirs.requests) == 1

@@ -198,7 +198,9 @@ def test_files_above_count_too_and_are_trusted_one_by_one(bare_desk: Desk) -> No
     below = bare_desk.write("cuebook.policy.yml", 'commands:\n  allow: ["git *", "rm *"]\n')
     trusted = bare_desk.call("policy", "trust")
     assert f"{below} is trusted as shown" in trusted.out
-    assert f"{above} counts too, and is trusted on its own: cuebook policy trust {above}\n" in trusted.out
+    assert (
+        f"{above} is there too, and counts once it is trusted by itself: cuebook policy trust {above}\n" in trusted.out
+    )
     assert bare_desk.call("policy", "test", "command", "git", "log").code == 0
     assert bare_desk.call("policy", "test", "command", "rm", "x").code == 5
     shown = bare_desk.call("policy", "show").out

@@ -225,7 +225,7 @@ async def test_a_server_that_a_playbook_brings_gets_the_variables_it_names_as_se
         await service.close()
     assert [wait.prompt for wait in asked] == [
         "Start the tool server 'db'? The playbook brings it along.",
-        "Call db.seen?",
+        "Call db.seen",
     ]
     assert asked[0].details["preview"]["environment"] == "DB_TOKEN=[secret env:DB_TOKEN]"
     assert "db.add" in [tool["name"] for tool in json.loads(listed["content"])]
@@ -285,7 +285,7 @@ async def test_a_skill_that_is_only_a_server_is_wired_for_its_node_and_no_other(
     bench = Bench(place, calls("calc_add", a=1, b=2), "It is three.", "Filed.")
     service, run = await bench.run(WORKFLOW)
     try:
-        assert bench.asked == ["Start the tool server 'calc'? The playbook brings it along.", "Call calc.add?"]
+        assert bench.asked == ["Start the tool server 'calc'? The playbook brings it along.", "Call calc.add"]
         assert {"calc_add", "calc_say"} <= bench.offered(0)
         assert '{"result":3}' in str(bench.model.requests[1])
         assert bench.offered(2) == set()

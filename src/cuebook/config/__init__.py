@@ -262,6 +262,7 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "sandbox": _sandbox,
     "workspace": _path,
     "prompts": _path,
+    "playbooks": _path,
     "pass_env": _names,
     "limits.seconds": _amount,
     "limits.max_seconds": _amount,
@@ -334,8 +335,9 @@ def load(
     around = projects.parent if projects is not None else folder
     if values["workspace"].value is None:
         values["workspace"] = Value(around, DEFAULT)
-    if values["prompts"].value is None and _lies_in(around / "prompts", around):
-        values["prompts"] = Value(around / "prompts", DEFAULT)
+    for name in ("prompts", "playbooks"):
+        if values[name].value is None and _lies_in(around / name, around):
+            values[name] = Value(around / name, DEFAULT)
     for part in ("seconds", "output"):
         _check_most(values, f"limits.{part}", f"limits.max_{part}")
     found = Reach(tables.servers, tables.functions, tables.search, tables.skills)

@@ -10,13 +10,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from cuebook.kernel.effects import All, AskHuman, Branch, EffectFailed, Failed, Program, Reply
+from cuebook.dialects.listening import listening
+from cuebook.kernel.effects import All, AskHuman, Branch, Failed, Program, Reply
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import Warned
 
 
 class Option(msgspec.Struct, frozen=True):
-    """Something that can be chosen: a switch, a number, one of a few words, or any text."""
+    """Something that can be chosen: a switch, a number, one of a few words, or a text."""
 
     name: str
     help: str
@@ -28,6 +29,9 @@ STRICT = Option("strict", "A warning fails the run.")
 STOP_ON_NO = Option("stop_on_no", "A confirmation that is answered with no stops the run.")
 
 COMMON = (STRICT, STOP_ON_NO)
+
+_LONGEST = 4_096
+"""Characters of an option that is a text."""
 
 
 def chosen(options: Mapping[str, Any], known: Sequence[Option]) -> dict[str, Any]:
@@ -55,13 +59,17 @@ def _fits(option: Option, value: Any) -> bool:
         case "choice":
             return value in option.choices
         case "text":
-            return isinstance(value, str) and bool(value.strip())
+            return isinstance(value, str) and 0 < len(value) <= _LONGEST and value.isprintable()
 
 
 def _wanted(option: Option) -> str:
-    wanted = {"switch": "true or false", "number": "a whole number above 0", "choice": ", ".join(option.choices)}
-    wanted["text"] = "a text"
-    return f"It is one of: {wanted[option.type]}." if option.type == "choice" else f"It is {wanted[option.type]}."
+    wanted = {
+        "switch": "true or false",
+        "number": "a whole number above 0",
+        "choice": f"one of: {', '.join(option.choices)}",
+        "text": "a text in one line",
+    }
+    return f"It is {wanted[option.type]}."
 
 
 def heeding(start: Callable[[Any], Program[Any]], options: Mapping[str, Any]) -> Callable[[Any], Program[Any]]:
@@ -72,25 +80,11 @@ def heeding(start: Callable[[Any], Program[Any]], options: Mapping[str, Any]) ->
 
 
 def _heed(program: Program[Any], options: Mapping[str, Any]) -> Program[Any]:
-    send: Any = None
-    throw: BaseException | None = None
-    while True:
-        try:
-            asked = program.send(send) if throw is None else program.throw(throw)
-        except StopIteration as stop:
-            return stop.value
-        send = throw = None
-        try:
-            send = yield _everywhere(asked, options) if isinstance(asked, All) else asked
-        except GeneratorExit:
-            program.close()
-            raise
-        except BaseException as error:
-            throw = error
-            continue
-        failed = _stops(asked, send, options)
-        if failed is not None:
-            throw = EffectFailed(failed)
+    return listening(
+        program,
+        lambda asked: _everywhere(asked, options) if isinstance(asked, All) else asked,
+        lambda asked, outcome: _stops(asked, outcome, options),
+    )
 
 
 def _everywhere(asked: All, options: Mapping[str, Any]) -> All:

@@ -189,7 +189,68 @@ class Typed(Protocol):
         """An input's value, from the text that somebody wrote; the text itself where it says nothing of that type."""
 
     def changed(self, document: Any, results: Mapping[str, Any], name: str, text: str) -> Any:
-        """A value that a person gives the result of a step; `BadInput` where it is not of its type."""
+        """A value that a person gives an input or the result of a step, from the text that was written."""
+
+
+class Named(Protocol):
+    """A model that a playbook names."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def at(self) -> str:
+        """Where it does so."""
+
+
+@runtime_checkable
+class NamingModels(Protocol):
+    """A dialect whose playbooks may name models besides that of the run."""
+
+    def models(self, document: Any) -> Iterable[Named]:
+        """Those that a run may ask."""
+
+
+@runtime_checkable
+class Filling(Protocol):
+    """A dialect whose texts have places for values."""
+
+    def places(self, document: Any, text: str) -> frozenset[str]:
+        """The names of values that a playbook's steps give or have places for, declared or not."""
+
+
+@runtime_checkable
+class Changing(Protocol):
+    """A dialect that names the results of steps, and knows what a person may change in them."""
+
+    def check_changes(
+        self, document: Any, inputs: Mapping[str, Any], results: Mapping[str, Any], changes: Mapping[str, Any]
+    ) -> None:
+        """`BadInput` for a change of something that is not there, or by a value that does not fit."""
+
+
+@runtime_checkable
+class Verifying(Protocol):
+    """A dialect whose steps can say what must hold once they are done."""
+
+    def unverified(self, document: Any) -> tuple[Problem, ...]:
+        """The steps that may change something and do not say how to tell that it worked."""
+
+
+@runtime_checkable
+class GivingData(Protocol):
+    """A dialect whose steps can give data. The steps of others give text."""
+
+    def gives_data(self, document: Any, label: str) -> bool:
+        """Whether what this step gives is data where it looks like it."""
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """A dialect that does not run every document with every choice."""
+
+    def unfit(self, document: Any, options: Mapping[str, Any]) -> tuple[Problem, ...]:
+        """What keeps the document from being run so; `BadInput` for a choice that no document could be run with."""
 
 
 @runtime_checkable
@@ -213,12 +274,23 @@ def text_of(data: bytes) -> str:
     return data.decode(errors="strict" if len(data) <= LARGEST else "replace")
 
 
+UNKNOWN = Problem(
+    "this is no playbook that Cuebook knows.",
+    fix="A Markdown playbook ends in .md and has a '# Title' and '## STEP 1: ...' headings; a workflow graph ends in"
+    " .yml, .yaml or .json and has id, name, entry, nodes and edges; a pipeline ends likewise and has a name and a list"
+    " of steps, each with an id and a command; a program ends in .pbasm and has '# Agent' and '## Playbook' headings.",
+    code="UNKNOWN_PLAYBOOK",
+)
+"""What is said of a text that is written in no dialect."""
+
+
 def dialects() -> tuple[Dialect, ...]:
     from cuebook.dialects.graph import GRAPH
     from cuebook.dialects.markdown import MARKDOWN
+    from cuebook.dialects.pipeline import PIPELINE
     from cuebook.dialects.program import PROGRAM
 
-    return (GRAPH, PROGRAM, MARKDOWN)
+    return (GRAPH, PIPELINE, PROGRAM, MARKDOWN)
 
 
 def named(name: str) -> Dialect:
@@ -240,12 +312,7 @@ def detect(text: str, name: str) -> Dialect:
     for dialect in dialects():
         if dialect.recognises(text, name):
             return dialect
-    raise BadInput(
-        f"{name}: this is no playbook that Cuebook knows.",
-        fix="A Markdown playbook ends in .md and has a '# Title' and '## STEP 1: ...' headings; a workflow graph ends in"
-        " .yml, .yaml or .json and has id, name, entry, nodes and edges; a program ends in .pbasm and has '# Agent' and"
-        " '## Playbook' headings.",
-    )
+    raise BadInput(f"{name}: {UNKNOWN.message}", fix=UNKNOWN.fix)
 
 
 # --- what reads replies as they stream -----------------------------------------------------------------

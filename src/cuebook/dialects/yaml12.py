@@ -63,6 +63,10 @@ def read_yaml(text: str, limits: Limits = ORDINARY) -> Value:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else text.count("\n") + 1
         said = " ".join(str(error.problem or error.context).split())
+        if "'\\t'" in said:
+            raise Malformed(
+                line, "a tab stands where YAML takes only spaces", "Write spaces instead of the tab."
+            ) from None
         raise Malformed(line, f"this is not YAML: {said}", _how_to_quote(said)) from None
     except YAMLError as error:
         place = getattr(error, "position", 0)  # of a character that may not stand in YAML
@@ -244,3 +248,20 @@ class _Json:
 
     def _wrong(self, message: str) -> Malformed:
         return Malformed(self._line, f"this is not JSON: {message}")
+
+
+# --- either -------------------------------------------------------------------------------------------------
+
+
+def read_either(text: str, is_json: bool, most: int, fix: str) -> Value:
+    """The value of a text in YAML, or in JSON where it must be. One of more than `most` characters is refused."""
+    if len(text) > most:
+        raise Malformed(1, f"the text has more than {most:,} characters", fix)
+    if is_json:
+        return read_json(text)
+    if text.lstrip("\ufeff \t\r\n").startswith("{"):
+        try:
+            return read_json(text)  # far quicker, and nearly all that begins like this
+        except Malformed:
+            pass
+    return read_yaml(text)

@@ -6,6 +6,7 @@ what a person has approved, and comes to one ruling. It performs nothing.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import sha256
@@ -24,6 +25,7 @@ from cuebook.gate.policy import (
     decide_all,
     suggested,
 )
+from cuebook.gate.policy.decide import untrusted_naming
 from cuebook.gate.policy.reach import denies_network, restricts_reading
 from cuebook.gate.secrets import Vault
 from cuebook.kernel.confinement import Limits
@@ -33,10 +35,12 @@ from cuebook.kernel.effects import (
     AskModel,
     Effect,
     Failed,
+    RunCommand,
     RunPlaybook,
     RunPython,
     SecretUse,
     Send,
+    SendHttp,
 )
 from cuebook.kernel.ports import Action, Admitted, Case, Describer, Description, Needed, Redactor, Trust
 from cuebook.kernel.run import RunRow, Settings
@@ -87,16 +91,13 @@ class Gate:
     async def examine(self, effect: Effect, case: Case) -> Admitted | Needed | Failed:
         if isinstance(effect, INWARD):
             return Admitted(_nothing_more, dict)
-        description = await self._described(effect, case.settings)
-        if isinstance(description, Failed):
-            return description
-        wanted = _wanted(effect)
-        if isinstance(effect, Acting) and effect.preview:
-            shown = {**description.preview, **effect.preview}
-            description = msgspec.structs.replace(description, preview=shown)
-        policies = await self._policies(effect, case)
+        policies = await self._policies(effect, case)  # first: today's also says which addresses can be described
         if isinstance(policies, Failed):
             return policies
+        description = await self._described(effect, case.settings)
+        if isinstance(description, Failed):
+            return _with_untrusted(description, effect, policies)
+        wanted = _wanted(effect)
         uses = await self._uses(effect, case.run.tenant)
         secret = tuple(Action("secret", use.handle) for use in uses)
         elsewhere = case.settings.workspace and self._workspace and case.settings.workspace != self._workspace
@@ -124,19 +125,23 @@ class Gate:
             return needed
         digest = approvals.digest(effect, description, limits)
         approved = digest in case.granted
-        asks = ruling.decision == "ask" or bool(wanted[0]) or _reads_what_is_kept(ruling, policies)
-        if asks and not approved:
-            return self._approval(description, ruling, digest, wanted, case, policies)
+        why = _why(wanted[0], effect, ruling, policies)
+        if (ruling.decision == "ask" or why) and not approved:
+            return self._approval(description, ruling, digest, wanted, why, case, policies)
         return Admitted(
             permits=_Permits(description, policies, overrides, self._clock, approved),
             secrets=lambda: self._vault.resolve_uses(uses),
             limits=limits,
             ruling=_recorded(ruling, digest if approved else ""),
-            still=(lambda: self._still(effect, case, limits, digest)) if description.bound else None,
+            # What nobody was shown cannot have changed since; what it comes to is found out anew as it is performed.
+            still=(lambda: self._still(effect, case, limits, digest)) if approved and description.bound else None,
         )
 
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
         await self._remember(run.tenant, trust, by)
+
+    def shown(self, words: str, parts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+        return approvals.one_line(self._masked(words)), approvals.preview(self._masked(dict(parts)))
 
     async def _still(self, effect: Effect, case: Case, limits: Limits, digest: str) -> Failed | None:
         description = await self._described(effect, case.settings)
@@ -159,6 +164,13 @@ class Gate:
     # --- inside ---
 
     async def _described(self, effect: Effect, settings: Settings) -> Description | Failed:
+        """What the effect would come to, with what its program wants shown besides."""
+        description = await self._told(effect, settings)
+        if isinstance(description, Failed) or not isinstance(effect, Acting) or not effect.preview:
+            return description
+        return msgspec.structs.replace(description, preview={**description.preview, **effect.preview})
+
+    async def _told(self, effect: Effect, settings: Settings) -> Description | Failed:
         if isinstance(effect, AskModel):
             model = effect.model or settings.model
             return Description((Action("model", model, reads_only=True),), f"Ask {model}")
@@ -247,6 +259,7 @@ class Gate:
         ruling: Ruling,
         digest: str,
         wanted: tuple[str, str],
+        why: str,
         case: Case,
         policies: Sequence[Policy],
     ) -> Needed:
@@ -258,13 +271,13 @@ class Gate:
             "summary": summary,
             "preview": approvals.preview(self._masked(description.preview)),
             "requester": case.run.owner,
-            "rules": [_said(reason) for reason in asks] or [_why(words)],
+            "rules": [*(_said(reason) for reason in asks), *([why] if why else [])],
             "purpose": purpose,
             "bound": _short(description.bound),
             "suggestions": [[reason.action.domain, pattern] for reason in asks for pattern in suggested(reason.action)],
             **terms.details,
         }
-        prompt = f"{summary}?"
+        prompt = summary  # without a question mark, which would pass for a part of a command or an address
         if words:
             prompt = approvals.one_line(self._masked(words)) + (f" ({summary})" if summary else "")
         return Needed(prompt, digest, details, terms.seconds, terms.on_expiry)
@@ -345,8 +358,17 @@ def _wanted(effect: Effect) -> tuple[str, str]:
     return effect.approval, effect.purpose if isinstance(effect, AskApproval) else "step"
 
 
-def _why(wanted: str) -> str:
-    return "the step asks for approval" if wanted else "it could read files that the policy keeps from being read"
+def _why(wanted: str, effect: Effect, ruling: Ruling, policies: Sequence[Policy]) -> str:
+    """Why a person is asked, where no rule says so; empty where there is no reason."""
+    if isinstance(effect, AskApproval) and effect.purpose == "takeover":
+        return "the step was done, and nothing tells whether it worked"
+    if wanted:
+        return "the step asks for approval"
+    if isinstance(effect, RunCommand) and effect.from_outside and any(one.asks_from_outside for one in policies):
+        return "what it does depends on what a model, a server or a tool has said"
+    if ruling.decision == "allow" and _reads_what_is_kept(ruling, policies):
+        return "it could read files that the policy keeps from being read"
+    return ""
 
 
 def _short(bound: Mapping[str, Any]) -> dict[str, str]:
@@ -358,6 +380,17 @@ def _short(bound: Mapping[str, Any]) -> dict[str, str]:
             made = sha256(msgspec.json.encode(one, enc_hook=str)).hexdigest()[:16]
             flat[f"{name} {part}".strip()[:120]] = made
     return dict(list(flat.items())[:50])
+
+
+def _with_untrusted(failed: Failed, effect: Effect, policies: Sequence[Policy]) -> Failed:
+    """A refusal of an address, with the file that would permit it if it were trusted."""
+    if failed.code != "refused_address" or not isinstance(effect, SendHttp):
+        return failed
+    where = untrusted_naming(policies, f"{effect.method} {effect.url}")
+    if not where:
+        return failed
+    fix = f"{where} allows it, and is not trusted: look at it, then `cuebook policy trust {shlex.quote(where)}` and run anew."
+    return msgspec.structs.replace(failed, fix=fix)
 
 
 def _nothing_more(action: Action) -> Failed | None:

@@ -49,6 +49,20 @@ class Principal(msgspec.Struct, frozen=True):
             )
 
 
+def check_may_cancel(who: Principal, rule: str, owner: str) -> None:
+    """Whether somebody may cancel a run of this owner, under what the policy says about that."""
+    what = "cancel runs"
+    if rule == "approver":
+        who.require("approver", f"{what} here")
+        return
+    who.require("runner", what)
+    if rule == "owner" and who.name != owner and not who.may("admin"):
+        raise NotAllowed(
+            f"{who.name} may not cancel this run: {owner} started it, and the policy leaves it to them.",
+            fix=f"Ask {owner}, or an admin.",
+        )
+
+
 class User(msgspec.Struct, frozen=True):
     """A person who was given roles. The token is kept as its digest only."""
 

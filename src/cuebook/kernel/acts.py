@@ -7,14 +7,16 @@ outcome is durable.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
 
+from cuebook.kernel import doubts
 from cuebook.kernel.admission import CANCELLED, CutShort, admit, interruptibly
-from cuebook.kernel.budgets import over_budget
+from cuebook.kernel.budgets import NO_BUDGET, Over, cut_by_budget, out_of_time, over_budget, spent, within_budget
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
     NEVER,
@@ -51,10 +53,9 @@ from cuebook.kernel.events import (
     TextReset,
     Warned,
 )
-from cuebook.kernel.journal import Key, Place, outcome_from, plain
-from cuebook.kernel.ports import Admitted, Call
+from cuebook.kernel.journal import Key, Place, plain
+from cuebook.kernel.ports import Admitted, Call, Estimate
 from cuebook.kernel.questions import beforehand
-from cuebook.kernel.run import Signal
 
 if TYPE_CHECKING:
     from cuebook.kernel.driver import Driver, Line
@@ -167,16 +168,13 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
     admitted = await admit(driver, line, key, effect)
     if isinstance(admitted, Failed):
         return await driver.record(key, effect.fingerprint, admitted)
-    asked = 0
-    estimate = driver.engine.estimate(effect, driver.settings)
-    while (why := over_budget(driver, effect, estimate)) is not None:
-        asked += 1
-        closed = await driver.waits.wait(
-            line, key, "budget", why.message, purpose=f"budget:{asked}", details={"code": why.code}
-        )
-        if closed.how != "answered":
-            return await driver.record(key, effect.fingerprint, Failed("cancelled", "Cancelled."))
-        estimate = driver.engine.estimate(effect, driver.settings)
+
+    def estimate() -> Estimate | None:
+        return driver.engine.estimate(effect, driver.settings)
+
+    if not await _afforded(driver, line, key, lambda: over_budget(driver, effect, estimate()), count(1)):
+        return await driver.record(key, effect.fingerprint, CANCELLED)
+    expected = estimate()
     attempt = driver.recorded.asked.get(key, 0) + 1
     try:
         effect.prompt.encode()
@@ -189,8 +187,8 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
     stream = _Stream(driver, key, seq, effect)
     if attempt > 1:
         stream.reset()
-    if estimate is not None:
-        driver.under_way[key] = estimate
+    if expected is not None:
+        driver.under_way[key] = expected
     try:
         outcome = await _perform(driver, line, key, effect, attempt, stream, admitted)
     finally:
@@ -198,6 +196,18 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
     if isinstance(outcome, Reply):
         outcome = stream.close(outcome)
     return await driver.record(key, effect.fingerprint, outcome, attempt)
+
+
+async def _afforded(
+    driver: Driver, line: Line, key: Key, over: Callable[[], Over | None], asked: Iterator[int]
+) -> bool:
+    """Waits for a larger budget as often as it is used up. False: the run is cancelled meanwhile."""
+    while (why := over()) is not None:
+        purpose, details = f"budget:{next(asked)}", {"code": why.code}
+        closed = await driver.waits.wait(line, key, "budget", why.message, purpose=purpose, details=details)
+        if closed.how != "answered":
+            return False
+    return True
 
 
 class _Stream:
@@ -251,13 +261,43 @@ class _Stream:
 async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) -> Acted:
     attempt = driver.recorded.intents.get(key, 0)
     if attempt and not effect.repeatable:
-        decision = await _settle_doubt(driver, line, key, effect, attempt)
+        decision = await doubts.settle(driver, line, key, effect, attempt)
         if decision is not None:
             return await driver.record(key, effect.fingerprint, decision, attempt)
     attempt += 1
     admitted = await admit(driver, line, key, effect)
     if isinstance(admitted, Failed):
         return await driver.record(key, effect.fingerprint, admitted, attempt)
+    allowed = admitted.limits.seconds
+    asked = count(1)
+    while True:
+        if isinstance(effect, Acting) and driver.settings.budget != NO_BUDGET:
+            if not await _afforded(driver, line, key, lambda: out_of_time(driver), asked):
+                return await driver.record(key, effect.fingerprint, CANCELLED, attempt)
+            limits = msgspec.structs.replace(admitted.limits, seconds=allowed)
+            admitted = msgspec.structs.replace(admitted, limits=within_budget(driver, limits))
+        outcome = await _begun(driver, line, key, effect, attempt, admitted)
+        if not isinstance(outcome, Failed) or not cut_by_budget(driver, admitted.limits, allowed, outcome):
+            break
+        if not effect.repeatable:
+            outcome = spent(driver, outcome)
+            break
+        attempt += 1  # nothing was changed by it, so it is done anew once there is time
+    if isinstance(outcome, Failed) and isinstance(effect, Acting) and effect.approval:
+        # Its program is told: what came of it came after a person's yes.
+        outcome = msgspec.structs.replace(outcome, details={**outcome.details, "approved": True})
+    try:
+        recorded = await driver.record(key, effect.fingerprint, outcome, attempt)
+    except Fenced:
+        if effect.changes and not (isinstance(outcome, Failed) and outcome.code == "cancelled"):
+            await doubts.send_late(driver, key, outcome)
+        raise
+    driver.acting.pop(key, None)
+    return recorded
+
+
+async def _begun(driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, admitted: Admitted) -> AnyOutcome:
+    """Performs what was admitted, once its intent is on record where it may change something."""
     seq = driver.scribe.seq
     if effect.changes:
         intent = Performing(effect, effect.fingerprint, admitted.ruling)  # type: ignore[arg-type]
@@ -265,47 +305,7 @@ async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) ->
         driver.acting[key] = (effect, attempt)
     elif isinstance(effect, Acting) and effect.witnessed:
         seq = driver.scribe.note(Performing(effect, effect.fingerprint, admitted.ruling), Place(*key, attempt))  # type: ignore[arg-type]
-    outcome = await _perform(driver, line, key, effect, attempt, _Stream(driver, key, seq, effect), admitted)
-    try:
-        recorded = await driver.record(key, effect.fingerprint, outcome, attempt)
-    except Fenced:
-        if effect.changes and not (isinstance(outcome, Failed) and outcome.code == "cancelled"):
-            await _send_late(driver, key, outcome)
-        raise
-    driver.acting.pop(key, None)
-    return recorded
-
-
-async def _settle_doubt(driver: Driver, line: Line, key: Key, effect: Effect, attempt: int) -> AnyOutcome | None:
-    """A person says what became of an effect that was begun and never answered. None: perform it again."""
-    details = {"effect": msgspec.to_builtins(effect), "attempt": attempt}
-    late = driver.waits.late_outcome(key)
-    if late is not None:
-        details["late"] = late
-    closed = await driver.waits.wait(
-        line,
-        key,
-        "in_doubt",
-        f"Nobody knows whether '{effect.fingerprint}' happened: the process ended while it was under way.",
-        purpose=f"in_doubt:{attempt}",
-        options=("repeat", "stop", "done"),
-        details=details,
-    )
-    doubt = {"in_doubt": True}
-    if closed.how != "answered":
-        return Failed("cancelled", "Cancelled.", details=doubt)
-    match closed.answer.get("decision"):
-        case "repeat":
-            return None
-        case "done":
-            return outcome_from(closed.answer["outcome"])
-        case _:
-            return Failed("in_doubt", f"Stopped: nobody knows whether '{effect.fingerprint}' happened.", details=doubt)
-
-
-async def _send_late(driver: Driver, key: Key, outcome: AnyOutcome) -> None:
-    payload = {"key": list(key), "outcome": msgspec.to_builtins(outcome, enc_hook=str)}
-    await driver.engine.store.signal(Signal(driver.run_id, "late", payload, driver.engine.driver))
+    return await _perform(driver, line, key, effect, attempt, _Stream(driver, key, seq, effect), admitted)
 
 
 # --- performing ---------------------------------------------------------------------------------------
@@ -322,9 +322,10 @@ async def _perform(
         words = f"Step {key[1]}: {message}" if key[1] else message
         driver.scribe.note(Warned(code, words), Place(*key, attempt))
 
+    which = (effect.attempt_at if isinstance(effect, Acting) else "") or key[3]
     call = Call(
         run=driver.run_id,
-        key=f"{driver.run_id}/{key[0]}{quote(key[1], safe='')}#{key[2]}.{key[3]}~{driver.recorded.rewinds}",
+        key=f"{driver.run_id}/{key[0]}{quote(key[1], safe='')}#{key[2]}.{which}~{driver.recorded.rewinds}",
         attempt=attempt,
         settings=driver.settings,
         emit=stream.emit,

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cuebook.kernel.effects import Effect, Failed
+from cuebook.kernel.effects import AskApproval, Effect, Failed
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.events import WaitClosed
 from cuebook.kernel.journal import Key
@@ -37,7 +37,7 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
     """Whether the effect may be performed; waits for a person as often as something new needs approval."""
     gate = driver.engine.gate
     if gate is None:
-        return UNGUARDED
+        return await _asked_for(driver, line, key, effect) if isinstance(effect, AskApproval) else UNGUARDED
     granted: frozenset[str] = frozenset()
     asked = 0
     held = False
@@ -79,6 +79,17 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
         if outcome is not None:
             return outcome
         held = True
+
+
+async def _asked_for(driver: Driver, line: Line, key: Key, effect: AskApproval) -> Admitted | Failed:
+    """Without a gate no policy says who approves and until when, but what asks for a person still waits for one."""
+    details = {"preview": effect.preview, "purpose": effect.purpose, "requester": driver.row.owner}
+    closed = await driver.waits.wait(
+        line, key, "approval", effect.approval, purpose="approval:1", options=(APPROVE, DENY), details=details
+    )
+    if closed.how != "answered":
+        return CANCELLED
+    return UNGUARDED if closed.answer.get("decision") == APPROVE else _denied(closed)
 
 
 def _changed(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:

@@ -6,11 +6,12 @@ A sub-program: use it with `yield from`. It knows nothing of how tools or models
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from cuebook.kernel.context import ToolCall
+from cuebook.kernel.context import EMPTY, Context, ToolCall
 from cuebook.kernel.effects import All, AskModel, Branch, CallTool, EffectFailed, Failed, Program, Reply, ToolResult
 
 _ENDING = frozenset({"in_doubt", "expired"})
@@ -23,11 +24,27 @@ SAME_FAILURES = 3
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
+_MADE = "It was made before."
+
+CallOutcome = ToolResult | Failed | str
+"""What came of a call. A text is a call that made no sense."""
+
+Heard = Callable[[ToolCall, CallOutcome], Failed | None]
+"""Looks at what came of a call: why the conversation ends with it, or None."""
+
+
+def _goes_on(call: ToolCall, outcome: CallOutcome) -> Failed | None:
+    """Only where a person has stopped the run, or nobody came."""
+    return outcome if isinstance(outcome, Failed) and outcome.code in _ENDING else None
+
+
 class Talk(msgspec.Struct):
     """A conversation so far. Whoever hands one in has it also when the conversation fails."""
 
     replies: list[Reply] = []
     calls: list[tuple[ToolCall, ToolResult]] = []
+    context: Context = EMPTY
+    """Everything that was said before the last reply."""
 
     @property
     def reply(self) -> Reply:
@@ -41,27 +58,41 @@ def converse(
     max_turns: int = 20,
     max_calls: int | None = None,
     talk: Talk | None = None,
+    heard: Heard = _goes_on,
 ) -> Program[Talk]:
     """Asks until the model calls no more tools.
 
     `tools` maps the name a model sees to the call it stands for; the model's arguments are put in. A tool's
     failure goes back to the model as that call's result; it does not end the conversation, unless the same call fails
-    the same way again and again.
+    the same way again and again, or `heard` says that it does. `heard` is told of every call, whichever ends it.
+
+    With `max_calls`, a call counts once, also when the model sends it again under the same id: it is not made again
+    then, and the model is told what came of it.
     """
     talk = talk if talk is not None else Talk()
+    made: dict[str, tuple[ToolCall, CallOutcome]] = {}
+    count = 0
     failures: Counter[tuple[str, bytes, str]] = Counter()
     for _ in range(max_turns):
         reply: Reply = yield ask
         talk.replies.append(reply)
+        context = talk.context = ask.context.add("user", ask.prompt) if ask.prompt else ask.context
         if not reply.calls:
             return talk
-        if max_calls is not None and len(talk.calls) + len(reply.calls) > max_calls:
+        before = [_before(made, call) if max_calls is not None else None for call in reply.calls]
+        count += before.count(None)
+        if max_calls is not None and count > max_calls:
             raise EffectFailed(Failed("too_many_calls", f"The model asked for more than {max_calls} tool calls."))
-        context = ask.context.add("user", ask.prompt) if ask.prompt else ask.context
         context = context.add("assistant", reply.content, calls=reply.calls)
         # One branch for each call, also for one that makes no sense: a reader of the journal finds them by number.
-        outcomes = yield All(tuple(_branch(tools, call) for call in reply.calls))
-        for call, outcome in zip(reply.calls, outcomes, strict=True):
+        calls = zip(reply.calls, before, strict=True)
+        given = yield All(tuple(_branch(tools, call) if known is None else _refusal(_MADE) for call, known in calls))
+        outcomes = [known or outcome for known, outcome in zip(before, given, strict=True)]
+        endings = [heard(*one) or _goes_on(*one) for one in zip(reply.calls, outcomes, strict=True)]
+        for call, outcome, ended in zip(reply.calls, outcomes, endings, strict=True):
+            if ended is not None:
+                raise EffectFailed(ended)
+            made[call.id] = (call, outcome)
             result = _result(outcome)
             talk.calls.append((call, result))
             context = context.add("tool", _shown(result), call_id=call.id)
@@ -91,6 +122,12 @@ def _branch(tools: dict[str, CallTool], call: ToolCall) -> CallTool | Branch:
     return msgspec.structs.replace(tools[call.name], arguments=call.arguments)
 
 
+def _before(made: dict[str, tuple[ToolCall, CallOutcome]], call: ToolCall) -> CallOutcome | None:
+    """What came of this very call in an earlier turn."""
+    known, outcome = made.get(call.id, (None, None))
+    return outcome if known == call else None
+
+
 def _refusal(words: str) -> Branch:
     def start(state: Any) -> Program[str]:
         return words
@@ -99,9 +136,7 @@ def _refusal(words: str) -> Branch:
     return Branch(start)
 
 
-def _result(outcome: ToolResult | Failed | str) -> ToolResult:
-    if isinstance(outcome, Failed) and outcome.code in _ENDING:
-        raise EffectFailed(outcome)
+def _result(outcome: CallOutcome) -> ToolResult:
     return outcome if isinstance(outcome, ToolResult) else ToolResult(str(outcome), is_error=True)
 
 

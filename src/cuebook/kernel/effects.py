@@ -62,6 +62,10 @@ class SecretUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """The text around it, as in `Bearer {}`."""
 
 
+OUTPUT_OF = "output of "
+"""What the name of a preview's part begins with that shows what an earlier step gave."""
+
+
 class Acting(Effect, frozen=True, kw_only=True):
     """An effect that changes the world unless it says that it only reads."""
 
@@ -72,6 +76,8 @@ class Acting(Effect, frozen=True, kw_only=True):
     """What a person is asked before it is performed, whatever the policy says; empty: the policy decides."""
     preview: dict[str, str] = {}
     """What whoever approves it is shown besides what it does, such as the output of earlier steps, by name."""
+    attempt_at: str = ""
+    """What it is an attempt at, where a step makes several at one thing: they share their idempotency key."""
     witnessed: bool = False
     """Whether the journal keeps it, with the ruling that let it through, also where it only reads."""
 
@@ -119,6 +125,8 @@ class AskModel(Effect, frozen=True):
     """A grammar (GBNF) of the replies that make sense, for models that can be held to one; others do not see it."""
     lenient: bool = False
     """Whether a reply that does not follow the schema comes as it is, because the program checks it itself."""
+    timeout: float | None = None
+    """Seconds for the whole reply, attempts included; otherwise as the provider is configured."""
 
     @property
     def subject(self) -> str:
@@ -146,6 +154,9 @@ class CallTool(Acting, frozen=True):
     arguments: dict[str, Any] = {}
     server: ServerSpec | None = None
     """Where the tool is found, if the playbook brings that along; the tool is named `SERVER.TOOL` all the same."""
+    timeout: float | None = None
+    max_output: int | None = None
+    """Bytes that are kept of the result."""
 
     @property
     def subject(self) -> str:
@@ -163,6 +174,8 @@ class RunCommand(Acting, frozen=True):
     """Bytes that are kept of stdout, and of stderr."""
     network: bool = False
     """Whether it needs the network, which a command otherwise has not. A policy knows this as the tool `network`."""
+    from_outside: bool = False
+    """Whether what it does depends on a text that a model, a server or a tool has given."""
 
     @property
     def subject(self) -> str:
@@ -407,6 +420,8 @@ class CommandResult(Outcome, frozen=True):
     stderr: Text = Text("")
     truncated: bool = False
     """Whether stdout was cut."""
+    replaced: bool = False
+    """Whether bytes of stdout that are no UTF-8 were replaced."""
     stderr_truncated: bool = False
     signal: str = ""
     """The signal that ended it, as in `SIGSEGV`; the exit code is negative then."""
@@ -422,6 +437,8 @@ class HttpResponse(Outcome, frozen=True):
     url: str = ""
     """Where the answer came from, after redirects."""
     truncated: bool = False
+    replaced: bool = False
+    """Whether bytes of the body that are no text were replaced."""
 
 
 class Source(Outcome, frozen=True):

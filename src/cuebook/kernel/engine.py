@@ -15,11 +15,12 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from cuebook.kernel.belonging import belongs, keeps_up, worse
 from cuebook.kernel.context import Text, digest_of
 from cuebook.kernel.driver import Driver
 from cuebook.kernel.effects import AskModel, Effect, Program
 from cuebook.kernel.errors import Busy, CuebookError, NotFound, StoreError
-from cuebook.kernel.events import AnyEvent, Forked, RunStarted, TextChunk, TextReset
+from cuebook.kernel.events import Forked, RunStarted, TextChunk, TextReset
 from cuebook.kernel.journal import (
     GENESIS,
     PURGED,
@@ -150,10 +151,10 @@ class Engine:
         await self._create(row, text, event, step.seq, chain, steps)
 
     async def _create(
-        self, row: RunRow, text: str, event: AnyEvent, seq: int, previous: bytes, steps: list[StepRow]
+        self, row: RunRow, text: str, event: RunStarted | Forked, seq: int, previous: bytes, steps: list[StepRow]
     ) -> None:
         texts: dict[str, str] = {}
-        event = self.redactor.value(event)
+        event = msgspec.structs.replace(self.redactor.value(event), **_identity(row))
         body = self.codec.encode(event, texts)
         record = seal(row.id, seq, self.clock(), row.epoch, Place(), type(event).__name__, body, previous)
         entry = self.codec.entry(record)
@@ -288,21 +289,24 @@ class Engine:
                 yield self.codec.entry(record)
 
     async def verify(self, run: str) -> Verdict:
-        """Checks the chain, and that the playbook and the long texts it refers to are what they were."""
+        """Checks the chain, that it is whole and this run's, and that the texts it refers to are what they were."""
+        row, steps = await self.store.run(run), await self.store.steps(run)
         records = [record async for record in self.store.records(run)]
-        verdict = verify(records)
+        verdict = belongs(records, verify(records), _identity(row))
+        verdict = keeps_up(records, verdict, row, steps)
         if verdict.broken_at is not None:
             return verdict
         for record in records:
-            problem = await self._changed(record)
+            problem = await self._changed(record, row)
             if problem:
-                return Verdict(verdict.records, verdict.head, record.seq, problem)
+                return worse(verdict, record.seq, problem)
         return verdict
 
-    async def _changed(self, record: Record) -> str:
+    async def _changed(self, record: Record, row: RunRow) -> str:
         if record.kind == "RunStarted" and not record.body.startswith(PURGED):
             event = self.codec.decode(record.body)
-            if isinstance(event, RunStarted) and digest_of(await self.store.playbook(event.playbook)) != event.playbook:
+            assert isinstance(event, RunStarted)
+            if event.playbook != row.playbook or digest_of(await self.store.playbook(row.playbook)) != row.playbook:
                 return "the playbook it started from was changed"
         for digest in texts_of(record):
             with suppress(NotFound):  # a text that was purged is gone, not changed
@@ -332,3 +336,8 @@ class Engine:
             return None
         performer: object = self.performers.get(AskModel)
         return performer.estimate(effect, settings) if isinstance(performer, Estimator) else None
+
+
+def _identity(row: RunRow) -> dict[str, str]:
+    """Which run it is, and on whose behalf: what its first record says and the row must not say otherwise."""
+    return {"run": row.id, "tenant": row.tenant, "owner": row.owner, "name": row.name}

@@ -50,20 +50,20 @@ class Refused(CuebookError):
 
 
 class AlreadyAnswered(Refused):
-    """This question has been answered already."""
+    """This was decided already."""
 
     code = "already_answered"
 
 
 class WaitExpired(Refused):
-    """This question has expired."""
+    """The time to decide this is over."""
 
     code = "wait_expired"
     exit_code = 5
 
 
 class WaitClosed(Refused):
-    """This question is closed: its run was cancelled."""
+    """Nothing waits for this any more: its run was cancelled."""
 
     code = "wait_closed"
 
@@ -72,6 +72,12 @@ class Busy(Refused):
     """Another process is driving this run."""
 
     code = "busy"
+
+
+class Conflict(Refused):
+    """It was decided otherwise, or asked for otherwise, before."""
+
+    code = "conflict"
 
 
 class Fenced(CuebookError):
@@ -90,6 +96,12 @@ class StoreError(CuebookError):
     """The store could not be read or written."""
 
     code = "store"
+
+
+class RunExists(StoreError):
+    """There is a run of this id already."""
+
+    code = "run_exists"
 
 
 class StoreFull(StoreError):

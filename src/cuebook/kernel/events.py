@@ -71,9 +71,11 @@ class Event(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, omi
     """Something that happened."""
 
 
-class PlannedStep(msgspec.Struct, frozen=True):
+class PlannedStep(msgspec.Struct, frozen=True, omit_defaults=True):
     label: str
     title: str = ""
+    branched: bool = False
+    """It belongs to a branch, and is listed from when that comes to it."""
 
 
 # --- yielded by programs ----------------------------------------------------------------------------
@@ -136,7 +138,17 @@ class Noted(Event, frozen=True):
 # --- written by the engine --------------------------------------------------------------------------
 
 
-class RunStarted(Event, frozen=True):
+class Beginning(Event, frozen=True, kw_only=True):
+    """Which run begins, and on whose behalf: so that no journal can be passed off as another's. Old ones do not say."""
+
+    run: str = ""
+    tenant: str = ""
+    owner: str = ""
+    name: str = ""
+    """The playbook's."""
+
+
+class RunStarted(Beginning, frozen=True):
     """The first record of a run."""
 
     inputs: dict[str, Any]
@@ -149,7 +161,7 @@ class RunStarted(Event, frozen=True):
     """The policy as it was then: the run is held to it and to today's, whichever is stricter."""
 
 
-class Forked(Event, frozen=True):
+class Forked(Beginning, frozen=True):
     """The first record of a fork: everything before it is the parent's."""
 
     parent: str
@@ -241,6 +253,8 @@ class Rewound(Event, frozen=True):
     seq: int
     path: str
     by: str = ""
+    same: bool = False
+    """Whether it goes on with the very effect that failed, which may have happened all the same: its key stays."""
 
 
 class Suspended(Event, frozen=True):

@@ -190,6 +190,10 @@ def _link(previous: bytes, head: bytes, body: bytes) -> bytes:
     return sha256(previous + head + digest).digest()
 
 
+def time_of(record: Record) -> float:
+    return _decode_head(record.head)[1]
+
+
 def purged(record: Record) -> Record:
     """The record without what it held: its digest stays, and the chain with it."""
     return msgspec.structs.replace(record, body=PURGED + sha256(record.body).digest())

@@ -180,6 +180,9 @@ class Gate(Protocol):
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
         """Remembers that a person has approved what an effect stands on."""
 
+    def shown(self, words: str, parts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+        """Words and a preview as a person may be shown them: bounded, and every character seen as itself."""
+
 
 class Redactor(Protocol):
     """Masks secrets. What holds none comes back as it is, the same object."""

@@ -111,7 +111,7 @@ class Recorded:
         self._inherited = inherited
         self._from_checkpoints = checkpoints
         entries = list(entries)
-        self.rewinds = sum(isinstance(entry.event, Rewound) for entry in entries)
+        self.rewinds = sum(isinstance(entry.event, Rewound) and not entry.event.same for entry in entries)
         for entry in entries:
             self._set(entry.event)
         for entry in without_void(entries):

@@ -23,13 +23,17 @@ def rewinds(entries: list[Entry], whole_step: bool, by: str = "", inherited: int
     """
     live = without_void(entries)
     points: dict[str, int] = {}
+    effects = set()
+    """Where it goes on with an effect, and not with the step around it."""
     for failure in _failures(live):
         begin = _step_begin(live, failure.place) if whole_step else _begin(live, failure)
         points[failure.place.path] = min(begin, points.get(failure.place.path, begin))
+        if not whole_step and failure.place.index >= 0:
+            effects.add(begin)
     if not points:
         last = next((e.place for e in reversed(live) if isinstance(e.event, StepStarted)), Place())
         points[last.path] = _step_begin(live, last)
-    return [Rewound(max(seq, inherited + 1, 2), path, by) for path, seq in points.items()]
+    return [Rewound(max(seq, inherited + 1, 2), path, by, seq in effects) for path, seq in points.items()]
 
 
 def _failures(live: list[Entry]) -> list[Entry]:
@@ -56,15 +60,16 @@ def _failures(live: list[Entry]) -> list[Entry]:
 def _visit(live: list[Entry], failed: Failed) -> Entry | None:
     """The beginning of the visit that a failure names, where a program says which one was at fault.
 
-    Where the visit had `finished`, what it did stays done: the first question after it is asked again.
+    Where the visit had `finished`, what it did stays done: the first question after it is asked again, and where the way
+    on was found as well (`routed`), nothing is.
     """
     named = (failed.details.get("step"), failed.details.get("visit"))
     of_visit = [entry for entry in live if (entry.place.step, entry.place.visit) == named]
     if failed.details.get("finished"):
         ends = [number for number, entry in enumerate(of_visit) if isinstance(entry.event, StepFinished)]
         after = of_visit[ends[-1] + 1 :] if ends else []
-        asked = (entry for entry in after if isinstance(entry.event, ModelAsked | Performed))
-        return next(asked, after[-1] if after else None)
+        asked = [entry for entry in after if isinstance(entry.event, ModelAsked | Performed)]
+        return asked[0] if asked and not failed.details.get("routed") else after[-1] if after else None
     return next((entry for entry in of_visit if isinstance(entry.event, StepStarted)), None)
 
 
@@ -92,6 +97,8 @@ def _failed(entry: Entry) -> str:
 def _begin(live: list[Entry], failure: Entry) -> int:
     """The first record of the failed effect. One that is in doubt keeps its intent: the doubt remains."""
     event = failure.event
+    if failure.place.index < 0:  # no effect, but a record that a program left
+        return failure.seq
     in_doubt = (
         isinstance(event, Performed) and isinstance(event.outcome, Failed) and event.outcome.details.get("in_doubt")
     )

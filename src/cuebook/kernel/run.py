@@ -146,6 +146,8 @@ class StepRow(msgspec.Struct, gc=False):
     """Among the steps that were planned."""
     cut: bool = False
     """It ended with its run or branch, not by itself: a retry may take it up again."""
+    failed_at: int = 0
+    """The record that says it failed: a retry that takes that back takes the step up again."""
     started: float | None = None
     finished: float | None = None
     model: str = ""
@@ -217,8 +219,8 @@ class Tally:
         self.row = row
         self.open: dict[tuple[str, str, int], StepRow] = {}
         self.planned: dict[tuple[str, str, int], StepRow] = {}
-        self._calls: set[Place] = set()
-        """Model calls that have begun and not ended."""
+        self._calls: dict[Place, int] = {}
+        """Model calls that have begun and not ended, and how often the same model was asked the same and lost before."""
         self.cut: list[StepRow] = []
         self._dropped: list[tuple[int, str]] = []
         self._done: list[tuple[int, str]] = []
@@ -263,12 +265,15 @@ class Tally:
         self._touch(entry)
         visits: Counter[str] = Counter()
         for position, planned in enumerate(event.steps):
+            if planned.branched:
+                continue
             visits[planned.label] += 1
             visit = visits[planned.label]
             step = StepRow(entry.place.path, planned.label, visit, planned.title, position=position)
             self._remember(step)
             self._steps_changed[step.key] = step
-        self.row.totals.steps = max(self.row.totals.steps, len(self.planned))
+        branched = sum(step.branched for step in event.steps)
+        self.row.totals.steps = max(self.row.totals.steps, len(self.planned) + branched)
 
     def _step_started(self, entry: Entry, event: StepStarted) -> None:
         self._touch(entry)
@@ -289,6 +294,9 @@ class Tally:
         if event.status == "completed":
             self.row.totals.steps_done += 1
             self._done.append((step.seq, step.path))
+        elif event.status == "failed":
+            step.failed_at = entry.seq
+            self.cut.append(step)
         self._steps_changed[step.key] = step
 
     def _step_skipped(self, entry: Entry, event: StepSkipped) -> None:
@@ -319,8 +327,9 @@ class Tally:
     def _asked(self, entry: Entry, event: ModelAsked) -> None:
         self._touch(entry)
         self.row.totals.unknown_costs += 1  # until its outcome says what it cost
-        self._calls.add(entry.place)
         step = self.step_at(entry.place)
+        again = step is not None and step.model == event.model
+        self._calls[entry.place] = max(0, entry.place.attempt - 1) if again else 0
         if step is not None:
             step.totals.unknown_costs += 1
             step.model = event.model
@@ -353,10 +362,11 @@ class Tally:
         """Replaces the unknown cost of a model call by what its outcome says; one that was refused cost nothing."""
         if entry.place not in self._calls:
             return
-        self._calls.remove(entry.place)
+        lost = self._calls.pop(entry.place)
+        free = usage is not None and usage.cost == 0  # and so were the attempts that were lost
         step = self.step_at(entry.place)
         for totals in (self.row.totals, *([step.totals] if step else [])):
-            totals.unknown_costs -= 1
+            totals.unknown_costs -= 1 + min(lost if free else 0, totals.unknown_costs - 1)
             if usage is not None:
                 totals.add(usage)
         if step is not None:
@@ -387,11 +397,14 @@ class Tally:
         self._done = kept
         taken_up, self.cut = self.cut, []
         for step in [*self.open.values(), *taken_up]:
-            if step.seq >= event.seq and same_line(step.path, event.path):
+            beside = not same_line(step.path, event.path)
+            if step.seq >= event.seq and not beside:
                 self.open.pop(step.key, None)
-            elif step.cut:
+            elif step.failed_at and (beside or step.failed_at < event.seq):
+                self.cut.append(step)  # it failed before that, and stays so
+            elif step.cut or step.failed_at:
                 step.status = "running" if step.seq else "pending"
-                step.cut, step.reason, step.finished = False, "", None
+                step.cut, step.failed_at, step.reason, step.finished = False, 0, "", None
                 self._remember(step)
                 self._steps_changed[step.key] = step
 
@@ -442,7 +455,7 @@ class Tally:
         self._row_changed = True
 
     def _remember(self, step: StepRow) -> None:
-        if step.cut:
+        if step.cut or step.failed_at:
             self.cut.append(step)
         elif step.status == "pending":
             self.planned[step.key] = step

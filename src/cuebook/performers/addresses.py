@@ -331,7 +331,8 @@ def check_addresses(url: Url, found: list[str], private: Private) -> list[str]:
 def _refuse_address(url: Url, why: str) -> NoReturn:
     raise RefusedAddress(
         f"{url.origin} was not contacted: {why}.",
-        fix=f"If it is meant, allow it with an egress rule that names {url.host} itself.",
+        fix=f'If it is meant, name it in full, with its port, in your policy.toml: [egress] allow = ["{url.origin}/*"].'
+        " `cuebook policy show` tells where that file is.",
     )
 
 

@@ -27,6 +27,7 @@ from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers import private
+from cuebook.performers.argument_sizes import check_size
 from cuebook.performers.contents import digest_aside
 from cuebook.performers.paths import OutsideRoot, inside
 from cuebook.performers.processes import Running
@@ -38,6 +39,8 @@ DEFAULT_PATH = os.pathsep.join(
     )
 )
 KEY = "CUEBOOK_IDEMPOTENCY_KEY"
+ARGUMENT = "CUEBOOK_ARG_"
+"""What the variables begin with that tell a command the arguments of its run: no program reads them by itself."""
 
 _LONG = 20_000
 """Characters of a command above which looking for files in it takes so long that nobody else should wait for it."""
@@ -118,7 +121,8 @@ class CommandPerformer:
         network, sandboxed = effect.network or self._network(), self._sandbox.name != "none"
         line = shlex.join(effect.argv)
         # A variable can make a harmless command run another: as if it were typed, so no rule about the bare one fits.
-        typed = shlex.join(("env", *(f"{name}={value}" for name, value in effect.env.items()), *effect.argv))
+        telling = {name: value for name, value in effect.env.items() if not name.startswith(ARGUMENT)}
+        typed = shlex.join(("env", *(f"{name}={value}" for name, value in telling.items()), *effect.argv))
         environment = {**effect.env, **{_name(use): _shown(use) for use in effect.secrets if use.at != "stdin"}}
         long = sum(map(len, effect.argv)) > _LONG
         named = await asyncio.to_thread(found.files, effect.argv) if long else found.files(effect.argv)
@@ -127,7 +131,7 @@ class CommandPerformer:
             # What can reach the network can change what is there, so it is not held to reading.
             actions=(
                 Action(
-                    "command", typed if effect.env else line, reads_only=effect.reads_only and sandboxed and not network
+                    "command", typed if telling else line, reads_only=effect.reads_only and sandboxed and not network
                 ),
                 *((Action("tool", "network"),) if effect.network else ()),
             ),
@@ -164,17 +168,23 @@ class CommandPerformer:
     def _found(self, effect: RunCommand) -> _Found:
         """Reads the effect. Raises `BadInput` for what must not or cannot be run."""
         _check(effect)
+        workspace = os.path.realpath(self._workspace)
+        in_itself = not effect.cwd and os.path.isdir(workspace)
+        cwd = workspace if in_itself else self._folder(effect.cwd)
+        path = self._program(effect.argv[0], workspace, cwd)
+        return _Found(workspace, cwd, path, os.path.realpath(path))
+
+    def _folder(self, given: str) -> str:
+        """The real path of a folder below the workspace."""
         try:
-            cwd = str(inside(self._workspace, effect.cwd or "."))
+            cwd = str(inside(self._workspace, given or "."))
         except OutsideRoot as refused:
             raise OutsideWorkspace(refused.message, fix="Give a folder below the workspace.") from None
         except BadInput as refused:
             raise BadCommand(refused.message, fix=refused.fix) from None
         if not os.path.isdir(cwd):
-            raise BadCommand(f"There is no folder {effect.cwd!a} in the workspace.", fix="Make it first.")
-        workspace = os.path.realpath(self._workspace)
-        path = self._program(effect.argv[0], workspace, cwd)
-        return _Found(workspace, cwd, path, os.path.realpath(path))
+            raise BadCommand(f"There is no folder {given!a} in the workspace.", fix="Make it first.")
+        return cwd
 
     def _program(self, name: str, workspace: str, cwd: str) -> str:
         if not name.startswith("/") and "/" in name:
@@ -214,6 +224,7 @@ class CommandPerformer:
         )
         started = time.monotonic()
         try:
+            check_size(confinement.argv, env)
             process = await self._sandbox.spawn(confinement)
         except CuebookError as error:
             return Failed(error.code, error.message, error.fix)
@@ -259,6 +270,7 @@ class CommandPerformer:
             stdout=Text(running.stdout.text()),
             stderr=Text(running.stderr.text()),
             truncated=running.stdout.truncated,
+            replaced=running.stdout.replaced,
             stderr_truncated=running.stderr.truncated,
             signal=_signal(code),
             seconds=seconds,
@@ -368,6 +380,7 @@ def _check(effect: RunCommand) -> None:
         effect.stdin.encode()
     except UnicodeEncodeError:
         raise BadCommand("The command holds a character that no program can be given.", fix="Remove it.") from None
+    check_size(effect.argv, effect.env)
     for name in effect.env:
         # Some shells take others for functions, and rules about commands could not tell them from a program.
         if not _VARIABLE.fullmatch(name):
@@ -441,6 +454,7 @@ def _failed(code: str, message: str, fix: str, running: Running) -> Failed:
         "stdout": running.stdout.text(),
         "stderr": running.stderr.text(),
         "truncated": running.stdout.truncated,
+        "replaced": running.stdout.replaced,
         "stderr_truncated": running.stderr.truncated,
     }
     return Failed(code, message, fix, details=details)

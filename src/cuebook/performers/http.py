@@ -21,6 +21,7 @@ from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.addresses import Private, Url, check_host, is_loopback, parse_url, resolve_url
+from cuebook.performers.decoding import decoded, is_text
 from cuebook.performers.exchange import Ended, Incoming, Outgoing, Progress, Resolver, exchange, look_up
 
 MOST_REDIRECTS = 5
@@ -70,9 +71,17 @@ class Fetched(msgspec.Struct, frozen=True):
 
     def text(self, errors: str = "replace") -> str:
         """The body as text. A character that was cut in two by the limit is left out; `UnicodeDecodeError` if strict."""
-        charset = _charset(self.incoming.headers.get("content-type", ""))
-        decoder = codecs.getincrementaldecoder(charset)(errors)
-        return decoder.decode(self.incoming.body, final=not self.incoming.truncated).removeprefix("\ufeff")
+        body, cut = self.incoming.body, self.incoming.truncated
+        return decoded(body, self._charset, cut=cut, errors=errors).removeprefix("\ufeff")
+
+    @property
+    def replaced(self) -> bool:
+        """Whether bytes that are no characters are replaced in the text."""
+        return not is_text(self.incoming.body, self._charset, cut=self.incoming.truncated)
+
+    @property
+    def _charset(self) -> str:
+        return _charset(self.incoming.headers.get("content-type", ""))
 
 
 def no_private(host: str, port: int) -> bool:
@@ -117,8 +126,8 @@ class HttpPerformer:
         if isinstance(fetched, Failed):
             return fetched
         incoming = fetched.incoming
-        body = Text(fetched.text())
-        return HttpResponse(incoming.status, incoming.headers, body, str(fetched.url), incoming.truncated)
+        body, cut = Text(fetched.text()), incoming.truncated
+        return HttpResponse(incoming.status, incoming.headers, body, str(fetched.url), cut, fetched.replaced)
 
     async def fetch(self, effect: SendHttp, call: Call, limit: int) -> Fetched | Failed:
         """The response with at most `limit` bytes of its body, within the call's time."""

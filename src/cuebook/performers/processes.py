@@ -6,10 +6,10 @@ It knows descriptors and `Confined`, and nothing of what the process is for.
 from __future__ import annotations
 
 import asyncio
-import codecs
 import os
 
 from cuebook.kernel.confinement import Confined
+from cuebook.performers.decoding import decoded, is_text
 
 _CHUNK = 1 << 16
 
@@ -60,8 +60,12 @@ class Keeping:
 
     def text(self) -> str:
         """What was kept. A character that the limit has cut in two is left out."""
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        return decoder.decode(bytes(self._kept), final=not self.truncated)
+        return decoded(bytes(self._kept), cut=self.truncated)
+
+    @property
+    def replaced(self) -> bool:
+        """Whether bytes that are no UTF-8 are replaced in the text."""
+        return not is_text(bytes(self._kept), cut=self.truncated)
 
     def close(self) -> None:
         if self._open:

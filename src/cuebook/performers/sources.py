@@ -23,10 +23,12 @@ from cuebook.kernel.effects import Failed, ReadSource, SendHttp, ServerSpec, Sou
 from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
-from cuebook.performers.http import HttpPerformer
+from cuebook.performers.http import Fetched, HttpPerformer
 from cuebook.performers.paths import name_inside, parts_of, read_named_inside
 
 MAX_BYTES = 2_000_000
+PAUSES = (0.25, 1.0)
+"""Seconds before a server that has failed is asked again for a text."""
 
 PROMPT_SUFFIXES = (".md", ".txt")
 
@@ -80,6 +82,7 @@ class SourcePerformer:
         served: ServedPrompts | None = None,
         unfit: Callable[[Path], Failed | None] = lambda folder: None,
         max_bytes: int = MAX_BYTES,
+        pauses: Sequence[float] = PAUSES,
     ) -> None:
         """`unfit` says why the folder that a playbook came from is none to read files in."""
         self._roots = tuple(roots)
@@ -91,6 +94,7 @@ class SourcePerformer:
         self._served = served
         self._unfit = unfit
         self._max_bytes = max_bytes
+        self._pauses = tuple(pauses)
 
     async def describe(self, effect: ReadSource, settings: Settings) -> Description | Failed:
         scheme, rest = _split(effect.source)
@@ -229,7 +233,7 @@ class SourcePerformer:
         return _source(data, what)
 
     async def _read_url(self, url: str, call: Call) -> Source | Failed:
-        fetched = await self._http.fetch(_get(url), call, self._max_bytes)
+        fetched = await self._fetched(url, call)
         if isinstance(fetched, Failed):
             return fetched
         incoming, where = fetched.incoming, fetched.url.place
@@ -251,6 +255,16 @@ class SourcePerformer:
         except UnicodeDecodeError:
             return _not_text(where)
         return Source(content, sha256(incoming.body).hexdigest())
+
+    async def _fetched(self, url: str, call: Call) -> Fetched | Failed:
+        """What a server answers. One that says that it failed itself is asked again."""
+        fetched = await self._http.fetch(_get(url), call, self._max_bytes)
+        for pause in self._pauses:
+            if isinstance(fetched, Failed) or fetched.incoming.status < 500:
+                break
+            await asyncio.sleep(pause)
+            fetched = await self._http.fetch(_get(url), call, self._max_bytes)
+        return fetched
 
     async def _list_tools(self, pattern: str) -> Source | Failed:
         if self._tools is None:

@@ -22,6 +22,7 @@ from cuebook.stores.rules import (
     no_run,
     no_wait,
     refusal,
+    run_exists,
     unfinished,
 )
 
@@ -56,7 +57,7 @@ class MemoryStore:
 
     async def create(self, row: RunRow, text: str, batch: Batch) -> None:
         if row.id in self._runs:
-            raise StoreError(f"There is a run {row.id} already.")
+            raise run_exists(row.id)
         if row.parent:
             self._run(row.parent)
         self._playbooks.setdefault(row.playbook, text)

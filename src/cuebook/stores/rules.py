@@ -10,6 +10,7 @@ from cuebook.kernel.errors import (
     Fenced,
     NotFound,
     Refused,
+    RunExists,
     StoreDamaged,
     StoreError,
     WaitClosed,
@@ -24,8 +25,12 @@ def no_run(run: str) -> NotFound:
     return NotFound(f"There is no run {run}.", fix="`cuebook runs` lists them.")
 
 
+def run_exists(run: str) -> RunExists:
+    return RunExists(f"There is a run {run} already.")
+
+
 def no_wait(wait: str) -> NotFound:
-    return NotFound(f"There is no question {wait}.", fix="`cuebook inbox` lists what waits.")
+    return NotFound(f"There is no wait {wait}.", fix="`cuebook inbox` lists what waits.")
 
 
 def damaged(what: str) -> StoreDamaged:
@@ -57,8 +62,8 @@ def check_signal(signal: Signal, status: str, waiting: list[str]) -> None:
 
 
 def unfinished(step: StepRow) -> bool:
-    """Whether a driver must know the step: it is open or to come, or it was cut off and may be retried."""
-    return step.cut or (step.finished is None and step.status not in ("completed", "skipped"))
+    """Whether a driver must know the step: it is open or to come, or it was cut off or failed and may be retried."""
+    return step.cut or step.failed_at > 0 or (step.finished is None and step.status not in ("completed", "skipped"))
 
 
 def attach_late(wait: WaitRow, payload: dict[str, Any]) -> bool:
@@ -79,12 +84,12 @@ def refusal(wait: str, state: str, by: str, over: bool) -> CuebookError:
     who = f" by {by}" if by else ""
     match state:
         case "open" | "expired":
-            return WaitExpired(f"The question {wait} has expired.", fix="Restart the run from that step.")
+            return WaitExpired(f"The wait {wait} has expired.", fix="Restart the run from that step.")
         case "closed" if over and not by:
-            return WaitExpired(f"The question {wait} has expired.", fix="Restart the run from that step.")
+            return WaitExpired(f"The wait {wait} has expired.", fix="Restart the run from that step.")
         case "cancelled":
-            return WaitClosed(f"The question {wait} is closed: its run was cancelled.")
+            return WaitClosed(f"The wait {wait} is closed: its run was cancelled.")
         case "closed" if not by:
-            return WaitClosed(f"The question {wait} is closed: its run does not wait for it any more.")
+            return WaitClosed(f"The wait {wait} is closed: its run does not wait for it any more.")
         case _:
-            return AlreadyAnswered(f"The question {wait} has been answered already{who}.")
+            return AlreadyAnswered(f"The wait {wait} was decided already{who}.")

@@ -19,7 +19,7 @@ from cuebook.kernel.journal import Record
 from cuebook.kernel.ports import Batch
 from cuebook.kernel.run import RunRow, Signal, Totals, WaitRow
 from cuebook.stores.processes import birth_of, surely_dead, this_host
-from cuebook.stores.rules import attach_late, check_signal, damaged, fenced, gap, no_run, no_wait, refusal
+from cuebook.stores.rules import attach_late, check_signal, damaged, fenced, gap, no_run, no_wait, refusal, run_exists
 
 LEASE = 10.0
 """Seconds after its last heartbeat for which a driver keeps its runs."""
@@ -116,6 +116,8 @@ class Transaction:
     def create(self, row: RunRow, text: str, batch: Batch) -> None:
         self.flush()
         db = self._db
+        if db.execute("SELECT 1 FROM runs WHERE id = ?", (row.id,)).fetchone() is not None:
+            raise run_exists(row.id)
         if row.parent and db.execute("SELECT 1 FROM runs WHERE id = ?", (row.parent,)).fetchone() is None:
             raise no_run(row.parent)
         db.execute("INSERT OR IGNORE INTO playbooks VALUES (?,?)", (row.playbook, text))

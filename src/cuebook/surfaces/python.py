@@ -7,7 +7,6 @@ service, and knows no dialect.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -18,19 +17,20 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 import msgspec
 
 from cuebook.config import load as load_config
-from cuebook.dialects import registry
-from cuebook.dialects.registry import Dialect, Finding, Input, InvalidPlaybook, Problem, Tracing
+from cuebook.dialects.registry import Finding, Input, InvalidPlaybook, Problem
+from cuebook.exports import Audited
 from cuebook.kernel.engine import Observer, Programs
 from cuebook.kernel.errors import BadInput, CuebookError
-from cuebook.kernel.events import WAITING, PlannedStep, Warned
-from cuebook.kernel.journal import Entry, without_void
+from cuebook.kernel.events import WAITING, Warned
+from cuebook.kernel.journal import without_void
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Budget, WaitRow
-from cuebook.performers.beside import reader
 from cuebook.performers.models.port import Model
 from cuebook.performers.python import python_tool as tool
 from cuebook.performers.tools import Tool
 from cuebook.service import RunView, Service
+from cuebook.surfaces.loading import Playbook, Source, aload, load, playbook_of
+from cuebook.surfaces.publishing import Left, Published, Watch, left_by
 from cuebook.surfaces.wiring import Wiring
 
 __all__ = [
@@ -56,12 +56,12 @@ __all__ = [
 
 T = TypeVar("T")
 
-Source: TypeAlias = "str | os.PathLike[str] | Playbook"
-"""A path, the text itself (which has a line break), or what `load` gave."""
 Tools: TypeAlias = Iterable[Callable[..., Any] | Tool]
 Where: TypeAlias = "str | os.PathLike[str] | Store | None"
 """Where runs are kept: a file, a store object, or what is configured."""
 Decision: TypeAlias = Literal["approve", "deny", "repeat", "stop", "done"]
+Decide: TypeAlias = "Callable[[Wait], str | tuple[str, str] | None]"
+"""Says `approve` or `deny` to an approval, alone or with the reason; None leaves it waiting."""
 
 GIVEN = "python"
 """The provider under whose name a model object answers."""
@@ -77,69 +77,7 @@ _SUFFIXES = {
 }
 
 
-_UNNAMED = {"graph": "workflow.yml", "program": "program.pbasm"}
-"""What a text without a name is called, if it is in this dialect and not Markdown."""
-
-
-def _name_for(text: str) -> str:
-    return next(
-        (name for dialect, name in _UNNAMED.items() if registry.named(dialect).recognises(text, "")), "playbook.md"
-    )
-
-
 # --- what there is to see -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Playbook:
-    """A playbook that can be run: its text, and what it says."""
-
-    text: str
-    name: str
-    document: Any = field(repr=False)
-    """The parsed form, as its dialect has it."""
-    dialect: Dialect = field(repr=False)
-    path: Path | None = None
-
-    @classmethod
-    def from_text(cls, text: str, name: str = "", *, path: Path | None = None) -> Playbook:
-        """Parses a text. `InvalidPlaybook` names every problem and its line."""
-        name = name or _name_for(text)
-        dialect = registry.detect(text, name)
-        return cls(text, name, dialect.parse(text, str(path or name)), dialect, path)
-
-    @property
-    def title(self) -> str:
-        return str(self.document.title)
-
-    @property
-    def description(self) -> str:
-        return str(getattr(self.document, "description", ""))
-
-    @property
-    def inputs(self) -> tuple[Input, ...]:
-        return tuple(self.document.inputs)
-
-    @property
-    def steps(self) -> tuple[PlannedStep, ...]:
-        """Label and title of each step."""
-        return tuple(self.document.plan)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels of all steps and sub-steps."""
-        walk = getattr(self.document, "walk", None)
-        return tuple(dict.fromkeys(step.label for step in (walk() if walk is not None else self.steps)))
-
-    @property
-    def warnings(self) -> tuple[Problem, ...]:
-        """What the parser found odd; `check` finds more."""
-        return tuple(getattr(self.document, "warnings", ()))
-
-    def check(self) -> list[Finding]:
-        """Everything that looks like a mistake: findings with code, severity, message, line, column and fix."""
-        checker = importlib.import_module(f"cuebook.dialects.{self.dialect.name}.check")
-        return list(checker.check(self.text, self.name))
 
 
 @dataclass(frozen=True)
@@ -224,6 +162,8 @@ class Result:
     """What its program returned."""
     trace: Mapping[str, Any] | None = field(repr=False)
     """Of a workflow graph: the steps, the edges that were followed and why, and the sources."""
+    events: tuple[Published, ...] = field(repr=False)
+    """What happened, as the playbook's format has it; what a retry took back does not count."""
     _session: Session = field(repr=False, compare=False)
 
     @property
@@ -270,6 +210,15 @@ class Result:
     async def acancel(self, reason: str = "") -> Result:
         return await self._session.going_on(self.run, lambda service: service.cancel(self.run, reason))
 
+    async def aaudit(self) -> Audited:
+        """What was done, who let it through and what came of it, with a check of the run's journal."""
+        async with self._session.opened() as (service, _):
+            return await service.audit(self.run)
+
+    def audit(self) -> Audited:
+        """What was done, who let it through and what came of it, with a check of the run's journal."""
+        return _finished(self.aaudit(), "aaudit")
+
     def answer(self, value: str, wait: str | None = None) -> Result:
         """Answers the question it waits for, and goes on. A value that does not fit is `BadInput`."""
         return _finished(self.aanswer(value, wait), "aanswer")
@@ -308,36 +257,6 @@ class Result:
         raise BadInput(f"Run {self.run} is {self.status} and waits for {waits}.", fix="Look at `waits` of the result.")
 
 
-# --- loading ------------------------------------------------------------------------------------------------
-
-
-def load(path: str | os.PathLike[str]) -> Playbook:
-    """A playbook from its file. `BadInput` if it cannot be read, `InvalidPlaybook` with every problem in it."""
-    place = Path(path)
-    try:
-        with place.open("rb") as file:
-            text = registry.text_of(file.read(registry.LARGEST + 1))
-    except UnicodeDecodeError:
-        raise BadInput(f"{place} is no UTF-8 text.", fix="Save it as UTF-8.") from None
-    except (OSError, ValueError) as error:  # a path may hold what no path can
-        why = getattr(error, "strerror", None) or str(error)
-        raise BadInput(f"{place} cannot be read: {why}.", fix="Check the path.") from None
-    return Playbook.from_text(registry.whole(text, str(place), reader(place)), place.name, path=place)
-
-
-async def aload(path: str | os.PathLike[str]) -> Playbook:
-    """As `load`, from a coroutine."""
-    return await asyncio.to_thread(load, path)
-
-
-def _playbook(source: Source) -> Playbook:
-    if isinstance(source, Playbook):
-        return source
-    if isinstance(source, str) and ("\n" in source or "\r" in source):
-        return Playbook.from_text(source)
-    return load(source)
-
-
 # --- running ------------------------------------------------------------------------------------------------
 
 
@@ -355,7 +274,9 @@ def run(
     temperature: float | None = None,
     budget: Budget | None = None,
     options: Mapping[str, Any] | None = None,
+    decide: Decide | None = None,
     on_event: Observer | None = None,
+    on_published: Callable[[Published], None] | None = None,
 ) -> Result:
     """Runs a playbook until it ends, or waits for someone.
 
@@ -367,7 +288,10 @@ def run(
     - `store`: the file or store that keeps the run; otherwise the configured one, which the command line sees, too.
     - `options`: `strict` (a warning fails the run), `stop_on_no` (a confirmation that is answered with no stops it), and
       what the dialect has of its own.
-    - `on_event` is called with everything that happens, as it happens.
+    - `decide`: called with each approval that the run waits for (a `Wait`, whose `details` have the preview); gives
+      "approve" or "deny", alone or in a pair with the reason, or None to leave it waiting.
+    - `on_event` is called with everything that happens, as it happens; `on_published` with the events that the playbook's
+      format has for it: of a workflow graph, `workflow:start` to `workflow:end`.
 
     Whatever the settings leave open is configured as for the command line.
     """
@@ -384,7 +308,9 @@ def run(
         temperature=temperature,
         budget=budget,
         options=options,
+        decide=decide,
         on_event=on_event,
+        on_published=on_published,
     )
     return _finished(work, "arun")
 
@@ -403,13 +329,15 @@ async def arun(
     temperature: float | None = None,
     budget: Budget | None = None,
     options: Mapping[str, Any] | None = None,
+    decide: Decide | None = None,
     on_event: Observer | None = None,
+    on_published: Callable[[Published], None] | None = None,
 ) -> Result:
     """As `run`, from a coroutine."""
-    book = _playbook(playbook)
+    book = playbook_of(playbook)
     folder = book.path.absolute().parent if book.path is not None else None
     flags: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
-    session = Session(model, tools, store, on_event, flags)
+    session = Session(model, tools, store, on_event, flags, decide, on_published)
     given = {str(label): _answer(answer, f"for step {label}") for label, answer in (answers or {}).items()}
     paused = tuple(str(label) for label in breakpoints)
     _check_labels(book, (*given, *paused))
@@ -422,7 +350,8 @@ async def arun(
     }
 
     async def begin(service: Service, wiring: Wiring) -> str:
-        chosen = msgspec.structs.replace(wiring.settings(folder=folder), **settings)
+        chosen = msgspec.structs.replace(wiring.settings(folder=folder, document=book.document), **settings)
+        wiring.check_models(book.dialect, book.document)
         return (await service.start(book.text, book.name, inputs or {}, chosen)).id
 
     return await session.driven(begin)
@@ -482,7 +411,10 @@ class Session:
         store: Where = None,
         on_event: Observer | None = None,
         flags: Mapping[str, Any] | None = None,
+        decide: Decide | None = None,
+        on_published: Callable[[Published], None] | None = None,
     ) -> None:
+        self._decide = decide
         self._models: dict[str, Model] = {}
         self._flags = dict(flags or {})
         if isinstance(model, str):
@@ -497,6 +429,7 @@ class Session:
         elif store is not None:
             self._store = _Open(store)
         self._on_event = on_event
+        self._watch = None if on_published is None else Watch(on_published)
 
     @asynccontextmanager
     async def opened(self, programs: Programs | None = None) -> AsyncIterator[tuple[Service, Wiring]]:
@@ -513,8 +446,25 @@ class Session:
     async def driven(self, begin: Callable[[Service, Wiring], Awaitable[str]]) -> Result:
         async with self.opened() as (service, wiring):
             run = await begin(service, wiring)
-            await service.drive(run)
+            if self._watch is not None:
+                await self._watch.follow(service, run)
+            row = await service.drive(run)
+            while row.status == "awaiting_approval" and await self._decided(service, run):
+                row = await service.drive(run)
             return await self.result(service, run)
+
+    async def _decided(self, service: Service, run: str) -> bool:
+        """Whether something was decided. Asked are those that the caller of `run` gave something to decide with."""
+        if self._decide is None:
+            return False
+        decided = False
+        for row in await service.store.waits(run=run):
+            said = self._decide(_wait(row)) if row.kind == "approval" else None
+            if said is not None:
+                decision, reason = (said, "") if isinstance(said, str) else said
+                await service.decide(row.id, cast(Decision, decision), reason=reason)
+                decided = True
+        return decided
 
     async def going_on(self, run: str, act: Callable[[Service], Awaitable[Any]]) -> Result:
         async def begin(service: Service, wiring: Wiring) -> str:
@@ -527,18 +477,7 @@ class Session:
         view = await service.view(run)
         entries = without_void([entry async for entry in service.engine.entries(run)])
         warnings = tuple(entry.event.message for entry in entries if isinstance(entry.event, Warned))
-        results, trace = await self._traced(service, view, entries)
-        return _result(view, warnings, results, trace, self)
-
-    async def _traced(
-        self, service: Service, view: RunView, entries: list[Entry]
-    ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
-        """What each node came to and the trace, where the dialect has them."""
-        dialect = next((one for one in registry.dialects() if one.name == view.run.dialect), None)
-        if dialect is None or not isinstance(dialect, Tracing):
-            return view.values, None
-        document = dialect.parse(await service.store.playbook(view.run.playbook), view.run.name)
-        return view.values, dialect.trace(document, entries)["trace"]
+        return _result(view, warnings, await left_by(service, view.run, entries), self)
 
 
 class _Open:
@@ -562,13 +501,7 @@ def _as_tool(given: Callable[..., Any] | Tool) -> Tool:
     return tool(given)
 
 
-def _result(
-    view: RunView,
-    warnings: tuple[str, ...],
-    values: Mapping[str, Any],
-    trace: Mapping[str, Any] | None,
-    session: Session,
-) -> Result:
+def _result(view: RunView, warnings: tuple[str, ...], left: Left, session: Session) -> Result:
     row, totals = view.run, view.run.totals
     outputs = {label: str(text) for label, text in view.outputs.items()}
     artifact = None if view.artifact is None else Artifact(str(view.artifact.content), view.artifact.type)
@@ -580,8 +513,9 @@ def _result(
         model=row.model,
         output=last if artifact is None else artifact.content,
         artifact=artifact,
-        values=values,
-        trace=trace,
+        values=view.values,
+        trace=left.trace,
+        events=left.events,
         outputs=outputs,
         steps=tuple(
             Step(step.label, step.title, step.status, step.reason, outputs.get(step.label)) for step in view.steps

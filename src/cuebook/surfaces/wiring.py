@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from cuebook.config import Config, Provider
+from cuebook.config import Config, Provider, config_folder
 from cuebook.dialects import registry
+from cuebook.dialects.registry import Dialect, Named, NamingModels
 from cuebook.kernel.engine import Programs
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Store
@@ -18,7 +20,9 @@ from cuebook.performers.models import DEFAULT, ModelPerformer, Prices, ProviderC
 from cuebook.performers.models.port import Model
 from cuebook.performers.models.providers import BUILT_IN
 from cuebook.performers.tools import Tool
+from cuebook.runtime import Runtime
 from cuebook.service import Service
+from cuebook.stored import Stored
 from cuebook.stores.sqlite import SqliteStore
 from cuebook.surfaces.keys import Keys
 from cuebook.surfaces.reaching import Reaching
@@ -53,11 +57,18 @@ class Wiring:
     def model(self) -> str:
         return self.config.get("model") or DEFAULT
 
-    def settings(self, breakpoints: tuple[str, ...] = (), *, folder: Path | None = None) -> Settings:
-        """What a run of a playbook from this folder is started with. `BadInput` for a model that could not be asked."""
-        self.providers.check(self.model)
+    def settings(
+        self, breakpoints: tuple[str, ...] = (), *, folder: Path | None = None, document: Any = None
+    ) -> Settings:
+        """What a run of a playbook from this folder is started with. `BadInput` for a model that could not be asked.
+
+        A document that says that it needs none is run without one.
+        """
+        needed = getattr(document, "needs_model", True)
+        if needed:
+            self.providers.check(self.model)
         return Settings(
-            model=self.model,
+            model=self.model if needed else "",
             max_tokens=self.max_tokens,
             temperature=self.config.get("temperature"),
             breakpoints=breakpoints,
@@ -66,6 +77,20 @@ class Wiring:
             workspace=self.reaching.workspace,
             folder="" if folder is None else os.path.realpath(folder),
         )
+
+    def check_models(self, dialect: Dialect, document: Any) -> None:
+        """`BadInput` for a model that a playbook names and that could not be asked, before anything is paid for."""
+        for flaw in self.flaws_of(dialect.models(document)) if isinstance(dialect, NamingModels) else ():
+            raise flaw
+
+    def flaws_of(self, models: Iterable[Named]) -> Iterator[BadInput]:
+        """Why models cannot be asked."""
+        for one in models:
+            try:
+                self.providers.chosen(one.name, self.model)
+                self.providers.check(one.name)
+            except BadInput as error:
+                yield BadInput(f"{one.at}: {error.message}", fix=error.fix)
 
     @property
     def max_tokens(self) -> int | None:
@@ -111,6 +136,21 @@ class Wiring:
             rate=self.config.get("rate_limit"),
             programs=programs,
         )
+
+    def runtime(self, service: Service) -> Runtime:
+        """What answers requests over this service."""
+        return Runtime(
+            service,
+            lambda document, folder: self.settings(folder=folder, document=document),
+            self.stored(),
+            where=" in this process",
+        )
+
+    def stored(self) -> Stored:
+        """The user's stored playbooks, then the project's."""
+        own = config_folder(self.reaching.environ) / "playbooks"
+        others: Path | None = self.config.get("playbooks")
+        return Stored([own] if others is None else [own, others])
 
     def key_name(self, provider: str) -> str:
         """The name under which a provider's key is found."""

@@ -17,6 +17,7 @@ from cuebook.kernel.events import RunStatus
 from cuebook.performers.models.port import ErrorKind, Finish, ModelError
 from cuebook.performers.models.scripted import Line, Says
 from cuebook.testing.reading import Node, Reader, meant
+from cuebook.testing.scripts import CommandSaid, ResponseSaid, commands_said, decisions_said, responses_said
 
 STATUSES: tuple[str, ...] = tuple(status for status in get_args(RunStatus) if status not in ("pending", "running"))
 ERRORS: tuple[str, ...] = get_args(ErrorKind)
@@ -82,6 +83,12 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     """The steps that asked, all of them and in order."""
     asked: dict[str, Words] = {}
     calls: tuple[Called, ...] = ()
+    commands: dict[str, Words] = {}
+    """By step: each command as it would be typed, and below it what it was given to read."""
+    requests: dict[str, Words] = {}
+    """By step: method and address, then headers and body."""
+    approvals: Listed | None = None
+    """The steps that asked for approval, all of them and in order."""
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -128,6 +135,13 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     answers: dict[str, tuple[str, ...]] = {}
     """By step; where one does not fit, the next is given."""
     tools: dict[str, tuple[ToolSaid, ...]] = {}
+    commands: dict[str, tuple[CommandSaid, ...]] = {}
+    requests: dict[str, tuple[ResponseSaid, ...]] = {}
+    """By step: what its commands and requests give, in turn."""
+    approvals: dict[str, tuple[str, ...]] = {}
+    """By step: what an approver says, in turn. A step that is not among them waits."""
+    real: tuple[str, ...] = ()
+    """Steps whose commands and requests are performed for real."""
     prompts: dict[str, str] = {}
     """Texts that stand for `@prompt` arguments."""
     breakpoints: tuple[str, ...] = ()
@@ -168,6 +182,10 @@ class _Cases:
             "options": lambda one: {name: value.plain for name, value in self._reader.fields(one, "options").items()},
             "answers": self._by_step("answers", lambda one: self._reader.texts(one, "an answer")),
             "tools": self._tools,
+            "commands": self._by_step("commands", lambda one: commands_said(self._reader, one)),
+            "requests": self._by_step("requests", lambda one: responses_said(self._reader, one)),
+            "approvals": self._by_step("approvals", lambda one: decisions_said(self._reader, one)),
+            "real": self._labels("real"),
             "prompts": self._prompts,
             "breakpoints": self._labels("breakpoints"),
             "overrides": self._by_step("overrides", self._values("the overrides of a step")),
@@ -278,6 +296,9 @@ class _Cases:
             "warnings": lambda one: Listed(one.line, self._reader.texts(one, "a warning")),
             "questions": self._questions,
             "calls": self._calls,
+            "commands": self._by_step("commands", self._words("a command")),
+            "requests": self._by_step("requests", self._words("a request")),
+            "approvals": self._listed_steps("approvals"),
         }
         nothing = [name for name, one in node.fields.items() if one.kind == "null" and name in readers]
         for name in nothing:

@@ -10,6 +10,7 @@ import msgspec
 
 from cuebook.testing.cases import Called, Expected, Listed, Words
 from cuebook.testing.reading import meant
+from cuebook.testing.scripts import Done
 from cuebook.testing.stage import Asked, ToolRequest
 
 
@@ -32,6 +33,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     outputs: Mapping[str, str] = {}
     asked: tuple[Asked, ...] = ()
     calls: tuple[ToolRequest, ...] = ()
+    commands: tuple[Done, ...] = ()
+    requests: tuple[Done, ...] = ()
+    approvals: tuple[tuple[str, str], ...] = ()
+    """Step and words of each approval that was asked for."""
     artifact: str | None = None
     artifact_type: str = ""
     warnings: tuple[str, ...] = ()
@@ -70,6 +75,12 @@ def compare(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
     yield from _questions(expected, outcome)
     for call in expected.calls:
         yield from _called(call, outcome.calls)
+    yield from _done(expected.commands, outcome.commands, "command", "no command was run in this step")
+    yield from _done(expected.requests, outcome.requests, "request", "nothing was sent in this step")
+    asked = tuple(step for step, _ in outcome.approvals)
+    if expected.approvals is not None and expected.approvals.texts != asked:
+        wanted = _list(expected.approvals.texts)
+        yield Mismatch(expected.approvals.line, "steps that asked for approval", wanted, _list(asked))
     if outcome.left and outcome.status == "completed":
         replies = f"{outcome.left} more repl{'y' if outcome.left == 1 else 'ies'} to be asked for"
         yield Mismatch(expected.line, "replies", replies, f"a run that ended after {len(outcome.asked)} requests")
@@ -90,7 +101,8 @@ def _status(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
     if outcome.status == wanted:
         return
     line = expected.line if expected.status is None else expected.status.line
-    asked = dict(outcome.questions).get(outcome.step, "") if outcome.status == "awaiting_input" else ""
+    waiting = {"awaiting_input": outcome.questions, "awaiting_approval": outcome.approvals}.get(outcome.status, ())
+    asked = dict(waiting).get(outcome.step, "")
     why = outcome.error or "; ".join(words for _, words in outcome.refused_answers) or asked
     yield Mismatch(line, "status", wanted, f"{outcome.status}: {why}" if why else outcome.status, outcome.step)
 
@@ -157,11 +169,18 @@ def _requests(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
                 return
 
 
-def _among(texts: Sequence[str], words: Words, what: str, step: str) -> Iterator[Mismatch]:
+def _done(wanted: Mapping[str, Words], done: Sequence[Done], what: str, none: str) -> Iterator[Mismatch]:
+    for step, words in wanted.items():
+        yield from _among([one.words for one in done if one.step == step], words, what, step, none)
+
+
+def _among(
+    texts: Sequence[str], words: Words, what: str, step: str, none: str = "no model was asked in this step"
+) -> Iterator[Mismatch]:
     """A step that asks several times must have asked so at least once, and must never have said what it may not."""
     about = f"{what} of step {step}"
     if not texts:
-        yield Mismatch(words.line, about, _wanted(words), "nothing: no model was asked in this step", step)
+        yield Mismatch(words.line, about, _wanted(words), f"nothing: {none}", step)
         return
     problems = [list(_words(words, text, about, step)) for text in texts]
     if all(problems):

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -30,6 +30,7 @@ from cuebook.stores.memory import MemoryStore
 from cuebook.testing.cases import Case, cases_in
 from cuebook.testing.expectations import Mismatch, Outcome, compare
 from cuebook.testing.reading import BadFile, Reader, read
+from cuebook.testing.scripts import AskingGate
 from cuebook.testing.stage import Stage
 
 SUFFIXES = (".test.yaml", ".test.yml")
@@ -163,28 +164,31 @@ def _read_playbook(path: Path) -> tuple[str, str, list[str] | None]:
 # --- running ------------------------------------------------------------------------------------------------
 
 
-async def run(file: CaseFile, case: Case, real: Real | None = None) -> Ran:
-    """Runs one case. With `real`, what is missing in its recording is asked of that model, and kept."""
+async def run(file: CaseFile, case: Case, real: Real | None = None, *, real_steps: bool = False) -> Ran:
+    """Runs one case. With `real`, what is missing in its recording is asked of that model, and kept. With `real_steps`,
+    steps that the case performs for real may be.
+    """
     began = time.perf_counter()
     if file.broken:
         return Ran(file, case, 0.0, error=file.broken)
     try:
-        outcome = await _outcome(file, case, real)
+        outcome = await _outcome(file, case, real, real_steps)
     except CuebookError as error:
         return Ran(file, case, time.perf_counter() - began, error=str(error))
     mismatches = tuple(compare(case.expect, outcome))
     return Ran(file, case, time.perf_counter() - began, mismatches, outcome)
 
 
-async def _outcome(file: CaseFile, case: Case, real: Real | None) -> Outcome:
-    stage = Stage(case, file.playbook.parent, _recording(case, real))
-    service = Service(MemoryStore(), stage.performers(), watches=registry.WATCHES)
+async def _outcome(file: CaseFile, case: Case, real: Real | None, real_steps: bool) -> Outcome:
+    stage = Stage(case, file.playbook.parent, _recording(case, real), real=real_steps)
+    clock = _Clock()
+    service = Service(MemoryStore(), stage.performers(), gate=AskingGate(), clock=clock, watches=registry.WATCHES)
     try:
         try:
             row = await service.start(file.text, file.playbook.name, case.inputs, _settings(case))
         except BadInput as refused:
             return Outcome(refused=str(refused))
-        acting = _Acting(service, case)
+        acting = _Acting(service, case, clock)
         row = await acting.through(row)
         return await _told(service, row, case, stage, acting)
     finally:
@@ -214,11 +218,26 @@ def _settings(case: Case) -> Settings:
     )
 
 
-class _Acting:
-    """The person in a case: answers and resumes as the case says, until there is nothing more to do."""
+class _Clock:
+    """The time, without the waits that nobody need sit through."""
 
-    def __init__(self, service: Service, case: Case) -> None:
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self._ahead
+
+    def advance_to(self, moment: float) -> None:
+        self._ahead = max(self._ahead, moment - time.time())
+
+
+class _Acting:
+    """The person in a case: answers, decides and resumes as the case says, until there is nothing more to do."""
+
+    def __init__(self, service: Service, case: Case, clock: _Clock) -> None:
         self._service = service
+        self._clock = clock
+        self._approvals = {step: list(said) for step, said in case.approvals.items()}
         self._answers = {step: list(values) for step, values in case.answers.items()}
         self._overrides = case.overrides
         self.refused: list[tuple[str, str]] = []
@@ -226,7 +245,7 @@ class _Acting:
 
     async def through(self, row: RunRow) -> RunRow:
         for _ in range(_MOST_TURNS):
-            row = await self._service.drive(row.id)
+            row = await self._service.engine.drive(row.id)
             waits = await self._service.store.waits(run=row.id)
             if not [wait for wait in waits if await self._did(wait)]:
                 return row
@@ -234,6 +253,15 @@ class _Acting:
 
     async def _did(self, wait: WaitRow) -> bool:
         step = wait.place.step
+        if wait.kind == "timer" and wait.expires is not None:
+            self._clock.advance_to(wait.expires)
+            await self._service.store.expire(self._clock())
+            return True
+        if wait.kind == "approval" and self._approvals.get(step):
+            said, _, reason = self._approvals[step].pop(0).partition(" ")
+            decision: Literal["approve", "deny"] = "approve" if said == "approve" else "deny"
+            await self._service.decide(wait.id, decision, reason=reason.strip())
+            return True
         if wait.kind == "breakpoint" and step in self._overrides:
             await self._service.resume(wait.run, overrides=self._overrides[step])
             return True
@@ -271,11 +299,20 @@ async def _told(service: Service, row: RunRow, case: Case, stage: Stage, acting:
         refused_answers=tuple(acting.refused),
         asked=tuple(stage.asked),
         calls=tuple(stage.calls),
+        commands=tuple(stage.scripts.ran),
+        requests=tuple(stage.scripts.sent),
         left=stage.lines.left,
         skipped=tuple(step.label for step in view.steps if step.status == "skipped"),
         outputs={label: str(text) for label, text in view.outputs.items()},
     )
-    gathered: dict[str, Any] = {"ran": {}, "path": [], "variables": {}, "warnings": [], "questions": []}
+    gathered: dict[str, Any] = {
+        "ran": {},
+        "path": [],
+        "variables": {},
+        "warnings": [],
+        "questions": [],
+        "approvals": [],
+    }
     entries = without_void([entry async for entry in service.engine.entries(row.id)])
     dialect = registry.named(row.dialect)
     document = dialect.parse(await service.store.playbook(row.playbook), row.name)
@@ -290,6 +327,8 @@ async def _told(service: Service, row: RunRow, case: Case, stage: Stage, acting:
                 gathered["warnings"].append(message)
             case WaitOpened(kind="question", prompt=prompt):
                 gathered["questions"].append((entry.place.step, prompt))
+            case WaitOpened(kind="approval", prompt=prompt):
+                gathered["approvals"].append((entry.place.step, prompt))
             case Performed(outcome=Answer()) if case.unattended:
                 gathered["questions"].append((entry.place.step, ""))
     artifact = view.artifact
@@ -302,6 +341,7 @@ async def _told(service: Service, row: RunRow, case: Case, stage: Stage, acting:
         variables={**gathered["variables"], **view.values},
         warnings=tuple(gathered["warnings"]),
         questions=tuple(gathered["questions"]),
+        approvals=tuple(gathered["approvals"]),
         artifact=None if artifact is None else str(artifact.content),
         artifact_type="" if artifact is None else artifact.type,
     )

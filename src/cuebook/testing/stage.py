@@ -16,7 +16,21 @@ import msgspec
 from cuebook.config import project_file
 from cuebook.dialects.graph.routing import choices_in
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import AskModel, CallTool, Effect, Failed, ReadSource, Reply, Source, ToolResult, ToolSpec
+from cuebook.kernel.effects import (
+    AskModel,
+    CallTool,
+    CommandResult,
+    Effect,
+    Failed,
+    HttpResponse,
+    ReadSource,
+    Reply,
+    RunCommand,
+    SendHttp,
+    Source,
+    ToolResult,
+    ToolSpec,
+)
 from cuebook.kernel.ports import Call, Performer
 from cuebook.performers.http import HttpPerformer
 from cuebook.performers.models.port import Model, ModelError, Request, messages_of
@@ -26,6 +40,7 @@ from cuebook.performers.sources import SourcePerformer
 from cuebook.testing import model_performer
 from cuebook.testing.cases import Case
 from cuebook.testing.reading import meant
+from cuebook.testing.scripts import Scripts
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -45,7 +60,8 @@ class ToolRequest(msgspec.Struct, frozen=True):
 class Stage:
     """Everything that a case's run reaches."""
 
-    def __init__(self, case: Case, folder: Path, model: Model | None = None) -> None:
+    def __init__(self, case: Case, folder: Path, model: Model | None = None, *, real: bool = False) -> None:
+        """With `real`, steps that the case performs for real may be."""
         self.asked: list[Asked] = []
         self.calls: list[ToolRequest] = []
         self.lines = Lines(case)
@@ -53,11 +69,18 @@ class Stage:
         self._tools = case.tools
         self._told: dict[str, int] = {}
         self._texts = case.prompts
+        self.scripts = Scripts(case.commands, case.requests, case.real, folder, real)
         # The requests of this performer would reach the network; only files and prompts get as far as it.
         self._sources = SourcePerformer([folder], http=HttpPerformer(), prompts=_libraries(folder))
 
     def performers(self) -> dict[type[Effect], Performer]:
-        return {AskModel: _Asking(self), CallTool: _Calling(self), ReadSource: _Reading(self)}
+        return {
+            AskModel: _Asking(self),
+            CallTool: _Calling(self),
+            ReadSource: _Reading(self),
+            RunCommand: _Running(self.scripts),
+            SendHttp: _Sending(self.scripts),
+        }
 
     async def ask(self, effect: AskModel, call: Call) -> Reply | Failed:
         step = _step_of(call)
@@ -130,13 +153,16 @@ class Lines:
         if self._in_order is not None:
             if self.used <= len(self._in_order):
                 return self._in_order[self.used - 1].as_line
-            self._none(f"The test has {len(self._in_order)} replies, and step {self.step} asks for one more.")
+            where = "routes" if self.ways else "replies"
+            self._none(f"The test has {len(self._in_order)} replies, and step {self.step} asks for one more.", where)
         replies = self._by_step.get(self.step, ())
         turn = self._given.get(self.step, 0)
         self._given[self.step] = turn + 1
         if turn < len(replies):
             line: Line = replies[turn].as_line
             return line
+        if self.ways:
+            self._none(f"The test does not say which way the run goes from step {self.step}.", "routes")
         more = f" more than the {len(replies)}" if replies else ""
         self._none(f"The test has no reply for step {self.step}{more}.")
 
@@ -175,6 +201,22 @@ class _Reading:
 
     async def perform(self, effect: ReadSource, call: Call) -> Source | Failed:
         return await self._stage.read(effect, call)
+
+
+class _Running:
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    async def perform(self, effect: RunCommand, call: Call) -> CommandResult | Failed:
+        return await self._scripts.run(_step_of(call), effect, call)
+
+
+class _Sending:
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    async def perform(self, effect: SendHttp, call: Call) -> HttpResponse | Failed:
+        return await self._scripts.send(_step_of(call), effect, call)
 
 
 def _source(value: Any) -> Source:

@@ -5,26 +5,38 @@ A case that holds for the reference alone must not hold here: then the differenc
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from cuebook.dialects.graph.check import unknown_skills
+from cuebook.dialects.graph.inputs import accept
+from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.parse import parse
 from cuebook.dialects.registry import InvalidPlaybook
 from cuebook.dialects.yaml12 import read_yaml
+from cuebook.kernel.effects import AskModel, Failed, ReadSource, Reply
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import RunFinished
+from cuebook.kernel.ports import Call
+from cuebook.kernel.run import RunRow
 from cuebook.stores.memory import MemoryStore
-from tests.dialects.graph.workbench import Asked, Bench, skill, tool
+from tests.dialects.graph.workbench import Asked, Bench
+from tests.dialects.graph.world import World
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors/graph"
 BOTH = ["spec", "reference"]
 GIVEN = {
-    "case", "profiles", "workflow", "input", "options", "model", "skills", "built_in", "tools", "files", "urls", "expect",
+    "case", "profiles", "workflow", "text", "input", "options", "stop", "model", "skills", "known_skills", "built_in",
+    "tools", "files", "urls", "hosts", "environment", "config", "expect",
 }  # fmt: skip
+CODE = re.compile(r"^\| `(\w+)` \| (format|reference|suite|cuebook) \|", re.MULTILINE)
+"""A row of the README that says what a code means, and whose it is."""
 
 
 def found() -> Iterator[Any]:
@@ -46,35 +58,59 @@ def holds_here(case: Mapping[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("case", [one for one in CASES if holds_here(one.values[0])])
-async def test_case(case: dict[str, Any]) -> None:
-    assert list(await differences(case)) == []
+async def test_case(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await differences(case, World(case, tmp_path, monkeypatch)) == []
 
 
 @pytest.mark.parametrize("case", [one for one in CASES if not holds_here(one.values[0])])
-async def test_the_reference_differs(case: dict[str, Any]) -> None:
-    assert list(await differences(case)) != []
+async def test_the_reference_differs(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await differences(case, World(case, tmp_path, monkeypatch)) != []
+
+
+def test_every_code_is_defined_for_all_who_are_held_to_it() -> None:
+    defined = dict(CODE.findall((VECTORS / "README.md").read_text(encoding="utf-8")))
+    for one in CASES:
+        case = one.values[0]
+        for code in codes_of(case["expect"]):
+            assert code in defined, f"{one.id}: the README does not say what {code} is"
+            assert defined[code] != "cuebook" or profiles(case) == ["cuebook"], f"{one.id}: {code} is Cuebook's own"
+
+
+def codes_of(expect: Mapping[str, Any]) -> list[str]:
+    refused = expect.get("refused", [])
+    return [*(refused if refused is not True else ()), *expect.get("warned", ()), *filter(None, [expect.get("error")])]
+
+
+def test_every_field_of_a_case_is_explained() -> None:
+    explained = set(re.findall(r"`(\w+)(?:\.\w+)?`", (VECTORS / "README.md").read_text(encoding="utf-8")))
+    expected = {name for one in CASES for name in one.values[0]["expect"]}
+    assert (GIVEN | expected) - explained == set()
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len(CASES) >= 80
+    assert len(CASES) >= 200
     assert {profile for one in CASES for profile in profiles(one.values[0])} == {"spec", "reference", "cuebook"}
 
 
 # --- playing ------------------------------------------------------------------------------------------------
 
 
-async def differences(case: Mapping[str, Any]) -> list[str]:
+async def differences(case: Mapping[str, Any], world: World) -> list[str]:
     expect = dict(case["expect"])
-    text = json.dumps(case["workflow"])
+    text = case["text"] if "text" in case else json.dumps(case["workflow"])
     if "refused" in expect:
-        return refusals(case, text, expect["refused"])
+        return refusals(text, expect["refused"])
     try:
         workflow = parse(text, "case.yml")
     except InvalidPlaybook as refused:
         return [str(refused)]
+    if "refused_input" in expect:
+        return refused_input(workflow, case.get("input", {}), expect["refused_input"])
     found = []
     if "warned" in expect:
-        found += compare("warned", [one.code for one in workflow.warnings], expect.pop("warned"))
+        unknown = unknown_skills(workflow, case["known_skills"]) if "known_skills" in case else ()
+        codes = {one.code for one in (*workflow.warnings, *unknown)}
+        found += compare("warned", codes, set(expect.pop("warned")))
     if expect.pop("loads", False) and not expect:
         return found
     model = case.get("model", {})
@@ -84,10 +120,14 @@ async def differences(case: Mapping[str, Any]) -> list[str]:
         route=model.get("route", {}),
         ask=model.get("ask", []),
         tools=case.get("tools", {}),
-        texts=texts_of(case),
     )
-    row = await bench.run(text, case.get("input", {}), **case.get("options", {}))
-    played = Played(bench, row.id, row.status)
+    bench.service.engine.performers[ReadSource] = world
+    given, options = case.get("input", {}), case.get("options", {})
+    if "stop" in case:
+        row = await stopped(bench, text, given, options, case["stop"])
+    else:
+        row = await bench.run(text, given, **options)
+    played = Played(bench, world, row.id, row.status)
     await played.look()
     for name, wanted in expect.items():
         found += getattr(played, name)(wanted)
@@ -95,29 +135,47 @@ async def differences(case: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def refusals(case: Mapping[str, Any], text: str, wanted: list[str]) -> list[str]:
+def refusals(text: str, wanted: list[str] | Literal[True]) -> list[str]:
     try:
-        workflow = parse(text, "case.yml")
+        parse(text, "case.yml")
     except InvalidPlaybook as refused:
         codes = {problem.code for problem in refused.problems}
-        return [] if codes == set(wanted) else [f"refused with {sorted(codes)}, not {wanted}"]
-    try:
-        from cuebook.dialects.graph.inputs import accept
-
-        accept(workflow, case.get("input", {}))
-    except BadInput:
-        return [] if wanted == ["input"] else [f"the input was refused, not {wanted}"]
+        return [] if wanted is True else compare("refused", codes, set(wanted))
     return ["nothing was refused"]
 
 
-def texts_of(case: Mapping[str, Any]) -> dict[str, Any]:
-    texts: dict[str, Any] = {f"file:{path}": text for path, text in case.get("files", {}).items()}
-    texts |= case.get("urls", {})
-    texts |= {f"tools:{name}": tool(name) for name in case.get("built_in", ())}
-    for id, fields in case.get("skills", {}).items():
-        given = dict(fields)
-        texts[f"skill:{id}"] = skill(id, *given.pop("tools", ()), **given)
-    return texts
+def refused_input(workflow: Workflow, given: Mapping[str, Any], wanted: list[str]) -> list[str]:
+    """The message names each input that is missing or wrong, and says of it what it must be."""
+    try:
+        accept(workflow, given)
+    except BadInput as refused:
+        names = {*given, *(one.name for one in workflow.declared or ())}
+        found = {name for name in names if re.search(rf"(?<!\w){re.escape(name)} (?:\(|must|is no)", refused.message)}
+        return compare("refused input", found, set(wanted))
+    return ["nothing was refused"]
+
+
+async def stopped(bench: Bench, text: str, given: Mapping[str, Any], options: Mapping[str, Any], at: str) -> RunRow:
+    """A run that its caller stops: before it begins, or while a question is open."""
+    asked = asyncio.Event()
+
+    class Held:
+        async def perform(self, effect: AskModel, call: Call) -> Reply | Failed:
+            reply = await bench.script.perform(effect, call)
+            if bench.calls[-1] == at:
+                asked.set()
+                await asyncio.Event().wait()
+            return reply
+
+    bench.service.engine.performers[AskModel] = Held()
+    row = await bench.start(text, given, **options)
+    if at == "start":
+        await bench.service.cancel(row.id)
+        return await bench.service.drive(row.id)
+    driving = asyncio.create_task(bench.service.drive(row.id))
+    await asyncio.wait_for(asked.wait(), 30)
+    await bench.service.cancel(row.id)
+    return await driving
 
 
 def compare(what: str, found: Any, wanted: Any) -> list[str]:
@@ -134,8 +192,8 @@ def covers(found: Any, wanted: Any) -> bool:
 class Played:
     """What became of a case, one method for each thing that is compared."""
 
-    def __init__(self, bench: Bench, run: str, status: str) -> None:
-        self._bench, self._run, self._status = bench, run, status
+    def __init__(self, bench: Bench, world: World, run: str, status: str) -> None:
+        self._bench, self._world, self._run, self._status = bench, world, run, status
 
     async def look(self) -> None:
         bench = self._bench
@@ -144,8 +202,8 @@ class Played:
         self._results = await bench.results(self._run)
         ends = [entry.event for entry in await bench.entries(self._run) if isinstance(entry.event, RunFinished)]
         self._error = ends[-1].error if ends else None
-        live = [event for event in bench.live if event["type"] != "node:progress"]
-        assert [told(event) for event in live] == [told(event) for event in self._events]
+        live = [told(event) for event in bench.live if event["type"] != "node:progress"]
+        assert not live or live == [told(event) for event in self._events]
 
     def _call(self, kind: str, key: str) -> Asked:
         node, _, number = key.partition("#")
@@ -241,6 +299,9 @@ class Played:
 
     def performed(self, wanted: list[str]) -> list[str]:
         return compare("performed", [name for name, _ in self._bench.tools.called], wanted)
+
+    def fetched(self, wanted: list[str]) -> list[str]:
+        return compare("fetched", self._world.fetched, wanted)
 
     def warnings(self, wanted: list[str]) -> list[str]:
         said = [json.dumps(event) for event in self._events if event["type"] == "node:warning"]

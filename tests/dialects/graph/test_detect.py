@@ -37,8 +37,7 @@ def test_a_workflow_is_known_by_the_names_at_its_top(text: str, name: str) -> No
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("id: a\nname: b\nsteps: []\n", "pipeline.yml"),
-        ("name: b\nsteps: []\n", "pipeline.yml"),
+        ("id: a\nname: b\nitems: []\n", "other.yml"),
         ("a:\n  nodes: 1\n  edges: 2\n", "other.yml"),
         ('{"a": {"nodes": 1, "edges": 2}}', "other.json"),
         ('{"a": "nodes", "b": "edges"}', "other.json"),

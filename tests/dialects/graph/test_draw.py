@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from cuebook.dialects.graph.draw import State, mermaid, state_of
 from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.parse import parse
+from cuebook.kernel.ports import Store
+from tests.dialects.graph.workbench import Bench, flow
 from tests.dialects.graph.writing import FULL, PUBLISHED, beside, loaded
 from tests.surfaces.test_drawing import HOSTILE
 
@@ -104,22 +106,51 @@ def test_edges_that_were_not_taken_are_grey() -> None:
     assert "    class n1 skipped\n" in drawn
 
 
-def test_a_route_without_the_number_of_its_edge_is_found_by_its_reason() -> None:
-    two = loaded(
-        ("nodes.pour", {"name": "Pour", "instruction": "x"}),
-        ("edges", [{"from": "brew", "to": "pour", "when": when} for when in ("hot", "cold")]),
-    )
-    assert state_of(two, [routed("brew", "pour", "cold")]).taken == {1: 1}
-    assert state_of(two, [routed("brew", "pour", "none of the above")]).taken == {0: 1}
-    assert state_of(two, [routed("brew", "(end)", "dry run"), {"type": "workflow:end"}]).taken == {}
+FAN = loaded(
+    ("nodes", {id: {"name": id.upper(), "instruction": id} for id in "sabe"}),
+    ("edges", [{"from": one, "to": other} for one, other in ("sa", "ab", "be")]),
+    ("entry", "s"),
+    ("x_cuebook", {"fan_out": [{"node": "s", "to": ["a", "b"], "join": "e"}]}),
+)
 
 
 def test_nodes_that_run_at_once_hang_on_thick_lines() -> None:
-    nodes = {id: {"name": id.upper(), "instruction": id} for id in "sabe"}
-    edges = [{"from": one, "to": other} for one, other in ("sa", "ab", "be")]
-    fan = [{"node": "s", "to": ["a", "b"], "join": "e"}]
-    drawn = mermaid(loaded(("nodes", nodes), ("edges", edges), ("entry", "s"), ("x_cuebook", {"fan_out": fan})))
-    assert lines_of(drawn)[-2:] == ['    n1 ==>|"at once"| n2', '    n1 ==>|"at once"| n3']
+    assert lines_of(mermaid(FAN))[-2:] == ['    n1 ==>|"at once"| n2', '    n1 ==>|"at once"| n3']
+
+
+async def test_a_run_with_nodes_at_once_shows_the_ways_it_went(store: Store) -> None:
+    """Not the edge that leads from one branch to the next, which it did not follow."""
+    bench = Bench(store)
+    row = await bench.run(flow(*"sabe", x_cuebook={"fan_out": [{"node": "s", "to": ["a", "b"], "join": "e"}]}))
+    drawn = lines_of(mermaid(bench.workflow, state_of(bench.workflow, await bench.events(row.id))))
+    assert drawn[5:11] == [
+        "    n1 --> n2",
+        "    n2 --> n3",
+        "    n3 --> n4",
+        '    n1 ==>|"at once"| n2',
+        '    n1 ==>|"at once"| n3',
+        '    n2 ==>|"join"| n4',
+    ]
+    assert drawn[-2:] == [
+        "    linkStyle 2,3,4,5 stroke:#16a34a,stroke-width:2px",
+        "    linkStyle 0,1 stroke:#9ca3af,stroke-dasharray:4 3",
+    ]
+
+
+async def test_without_branches_the_thick_lines_stay_grey(store: Store) -> None:
+    bench = Bench(store)
+    text = flow(*"sabe", x_cuebook={"fan_out": [{"node": "s", "to": ["a", "b"], "join": "e"}]})
+    row = await bench.run(text, strict_spec=True)
+    state = state_of(bench.workflow, await bench.events(row.id))
+    assert (state.taken, state.branched, state.joined) == ({0: 1, 1: 1, 2: 1}, {}, {})
+    assert "    linkStyle 3,4 stroke:#9ca3af,stroke-dasharray:4 3" in lines_of(mermaid(bench.workflow, state))
+
+
+def test_a_way_that_was_taken_again_says_so() -> None:
+    events = [routed("s", "a", "fan out"), routed("a", "e", "join"), routed("b", "(end)", "dry run")]
+    drawn = lines_of(mermaid(FAN, state_of(FAN, [*events, *events])))
+    assert '    n1 ==>|"at once · taken 2x"| n2' in drawn
+    assert '    n2 ==>|"join · taken 2x"| n4' in drawn
 
 
 @beside

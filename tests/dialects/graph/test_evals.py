@@ -43,6 +43,24 @@ async def test_a_judge_may_answer_in_json(store: Store) -> None:
     ]
 
 
+async def test_a_judge_that_says_nothing_at_length_says_no(store: Store) -> None:
+    for said in ("\n" * 500_000, "> " * 500_000, "verdict " * 100_000):
+        bench = Bench(store, ask=[said])
+        row = await bench.run(flow("a", nodes={"a": JUDGE}))
+        (verdict,) = (await bench.results(row.id))["a"]["evals"]
+        assert (verdict["pass"], len(bench.asked("ask"))) == (False, 2)
+
+
+@pytest.mark.parametrize("rule", [{"path": "a", "matches": "x"}, {"path": "a", "equals": {"a": 1}}])
+async def test_a_reply_that_is_nested_too_deep_fails_its_node_and_no_more(store: Store, rule: dict[str, Any]) -> None:
+    node = {"eval": [{"name": "e", "kind": "value", "rule": {"output_matches": [rule]}}]}
+    bench = Bench(store, run={"a": '{"a":' * 600 + "1" + "}" * 600})
+    row = await bench.run(flow("a", "b", nodes={"a": node}))
+    assert row.error is not None
+    assert (row.error.code, bench.calls) == ("node_failed", ["run a", "run b"])
+    assert (await bench.results(row.id))["b"]["status"] == "success"
+
+
 async def test_a_run_can_be_cancelled_while_it_is_judged(store: Store) -> None:
     bench = Bench(store)
     judging = asyncio.Event()

@@ -117,7 +117,7 @@ async def test_a_dry_run_stops_at_a_decision_in_a_branch(store: Store) -> None:
         bench = Bench(store)
         row = await bench.run(text, inputs, **options)
         assert (row.status, bench.calls) == ("completed", ["run a", "run b"])
-        assert [edge["to"] for edge in (await bench.trace(row.id))["edges"]] == ["b", "c"]
+        assert [edge["to"] for edge in (await bench.trace(row.id))["edges"]] == ["b"]
 
 
 async def test_a_dry_run_stops_where_conditions_leave_the_node_that_fans_out(store: Store) -> None:
@@ -154,3 +154,33 @@ async def test_branches_within_a_branch_meet_once(store: Store) -> None:
     row = await bench.run(flow("a", "b", "d", "e", "c", "z", x_cuebook={"fan_out": fans}))
     assert row.status == "completed"
     assert sorted(await bench.way(row.id)) == ["a", "b", "c", "d", "e", "z"]
+    trace = await bench.trace(row.id)
+    assert [f"{edge['from']}>{edge['to']}" for edge in trace["edges"]] == [
+        "a>b",
+        "a>c",
+        "b>d",
+        "b>e",
+        "d>z",
+        "e>z",
+        "c>z",
+    ]
+
+
+async def test_a_route_names_an_edge_only_where_it_follows_one(store: Store) -> None:
+    bench = Bench(store)
+    row = await bench.run(fanned("b", "c"))
+    edges = (await bench.trace(row.id))["edges"]
+    assert [(edge["from"], edge["to"], edge["reason"], edge.get("edge")) for edge in edges] == [
+        ("a", "b", "fan out", None), ("a", "c", "fan out", None), ("b", "z", "join", None), ("c", "z", "join", 2),
+    ]  # fmt: skip
+
+
+async def test_steps_of_branches_are_counted_from_the_beginning(store: Store) -> None:
+    edges = way("a b when so", "a y when not so", "b c", "c d", "d z")
+    fan = {"fan_out": [{"node": "b", "to": ["c", "d"], "join": "z"}]}
+    text = flow("a", "b", "c", "d", "z", "y", edges=edges, x_cuebook=fan)
+    for chosen, done, listed in (("b", 5, 6), ("y", 2, 4)):
+        bench = Bench(store, route={"a": chosen})
+        row = await bench.run(text)
+        assert (row.totals.steps_done, row.totals.steps) == (done, 6)
+        assert len(await store.steps(row.id)) == listed

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from cuebook.gate.people import NotAllowed, Principal
 from cuebook.gate.sandbox import choose
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import AskModel, CallTool, Failed, ReadSource, Source
@@ -187,11 +188,13 @@ async def test_a_node_waits_for_approval(store: Store) -> None:
     text = flow("a", "b", x_cuebook={"nodes": {"b": {"approval": "Really?"}}})
     bench = Bench(store)
     row = await bench.run(text)
-    assert row.status == "awaiting_input"
+    assert row.status == "awaiting_approval"
     (wait,) = await store.waits(run=row.id)
-    assert (wait.prompt, wait.type) == ("Really?", "confirm")
+    assert (wait.prompt, wait.kind, wait.options) == ("Really?", "approval", ("approve", "deny"))
     assert bench.calls == ["run a"]
-    await bench.service.answer(wait.id, "yes")
+    with pytest.raises(NotAllowed):
+        await bench.service.decide(wait.id, "approve", Principal("eve", roles=frozenset({"runner"})))
+    await bench.service.decide(wait.id, "approve")
     assert (await bench.service.drive(row.id)).status == "completed"
     assert bench.calls == ["run a", "run b"]
 
@@ -201,15 +204,15 @@ async def test_a_node_that_is_not_approved_is_not_run(store: Store) -> None:
     bench = Bench(store)
     row = await bench.run(text)
     (wait,) = await store.waits(run=row.id)
-    await bench.service.answer(wait.id, "no")
+    await bench.service.decide(wait.id, "deny", reason="Not today.")
     row = await bench.service.drive(row.id)
     assert (row.status, row.error.code if row.error else "") == ("cancelled", "denied")
     assert bench.calls == ["run a"], "what comes after it is not run either"
-    assert "did not approve" in (await bench.results(row.id))["b"]["data"]["error"]
+    assert "denied it: Not today." in (await bench.results(row.id))["b"]["data"]["error"]
     await bench.service.retry(row.id)
     row = await bench.service.drive(row.id)
     (wait,) = await store.waits(run=row.id)
-    await bench.service.answer(wait.id, "yes")
+    await bench.service.decide(wait.id, "approve")
     assert (await bench.service.drive(row.id)).status == "completed"
     assert bench.calls == ["run a", "run b", "run c"]
 
@@ -221,9 +224,9 @@ async def test_strict_leaves_approvals_budgets_and_halting_as_they_are(store: St
     assert (row.status, bench.calls) == ("failed", ["run a"])
     bench = Bench(store)
     row = await bench.run(flow("a", "b", x_cuebook={"nodes": nodes}), strict_spec=True)
-    assert row.status == "awaiting_input"
+    assert row.status == "awaiting_approval"
     (wait,) = await store.waits(run=row.id)
-    await bench.service.answer(wait.id, "yes")
+    await bench.service.decide(wait.id, "approve")
     await bench.service.drive(row.id)
     assert "a" in bench.asked("run", "b")[0].context, "projection is off"
     bench = Bench(store)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from cuebook.dialects.graph.observe import Projection
-from cuebook.kernel.effects import AskModel, CallTool, ToolResult
+from cuebook.kernel.effects import AskModel, CallTool, Failed, ToolResult
 from cuebook.kernel.events import TextChunk
 from cuebook.kernel.ports import Call, Store
 from cuebook.testing import Says
@@ -182,3 +184,18 @@ async def test_text_that_comes_before_its_record_is_kept_for_it(store: Store, ea
     seen: list[Any] = [*entries[:at], chunk, *entries[at:]]
     told = [event for one in seen for event in projection.see(one)]
     assert [event["type"] for event in told][2:5] == ["node:enter", "node:progress", "node:exit"]
+
+
+async def test_what_signs_in_is_not_told_of_an_address(store: Store) -> None:
+    address = "https://ann:pass-7f3a@docs.example/a/b?token=tok-91c2#key-55d0"
+    text = flow("a", rules=[address, "https://docs.example/open"])
+    found = Bench(store, texts={address: "Be kind.", "https://docs.example/open": "Be short."})
+    gone = Bench(store, texts={address: Failed("unreachable", f"{address} does not answer.")})
+    for bench, offline in ((gone, False), (found, True), (found, False)):
+        row = await bench.run(text, offline=offline)
+        told = json.dumps([await bench.events(row.id), await bench.trace(row.id), msgspec.to_builtins(row.error)])
+        assert "docs.example/a/b" in told
+        for secret in ("ann", "7f3a", "91c2", "55d0"):
+            assert secret not in told
+        origins = [one["origin"] for one in (await bench.trace(row.id))["sources"].values()]
+        assert origins == ["Do a.", "https://***@docs.example/a/b?***", "https://docs.example/open"]

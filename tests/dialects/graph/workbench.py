@@ -129,6 +129,8 @@ def line_of(said: Said) -> Line:
         return Says(said.get("text", ""), calls)
     if isinstance(said, dict) and set(said) == {"fails"}:
         return ModelError("bad_request", said["fails"])
+    if said == {"times_out": True}:
+        return ModelError("timeout", "The model did not answer in time.", retryable=False)
     return said if isinstance(said, str | Says) else json.dumps(said)
 
 
@@ -221,6 +223,15 @@ class Bench:
             return await self.service.drive(row.id)
         finally:
             stop()
+
+    async def paused(self, text: str, inputs: Mapping[str, Any], *breakpoints: str, **options: Any) -> RunRow:
+        """A run that has come to a breakpoint."""
+        self.workflow = parse(text, "flow.yml")
+        settings = Settings(model="test/scripted", breakpoints=breakpoints, options=options)
+        row = await self.service.start(text, "flow.yml", inputs, settings)
+        row = await self.service.drive(row.id)
+        assert row.status == "paused", row.error
+        return row
 
     # --- looking ---
 

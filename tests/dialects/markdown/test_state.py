@@ -103,11 +103,11 @@ async def test_a_run_at_a_breakpoint(store: Store) -> None:
 
 async def test_a_run_that_waits_for_an_answer_in_a_branch(store: Store) -> None:
     bench, run = await at_breakpoint(store, pause_expiry=60.0)
-    await bench.resume(run, topic="coffee", analysis="changed", note="new")
+    await bench.resume(run, topic="coffee", analysis="changed")
     state = await bench.state(run)
     assert (state["status"], state["paused_at_step"]) == ("awaiting_input", 2)
     assert state["input_values"] == {"topic": "coffee", "depth": "thorough"}
-    assert state["named_outputs"] == {"analysis": "changed", "note": "new", "count": "3"}
+    assert state["named_outputs"] == {"analysis": "changed", "count": "3"}
     assert state["step_outputs"] == {"1": "Read."}
     assert state["outputs_by_label"] == {"1": "Read.", "2a": 'It is {"n": 3}'}
     assert state["branch"] == {"step": "2", "index": 0, "sub_step": "2b", "finished": ["2a"]}

@@ -60,7 +60,7 @@ async def test_a_model_that_fails_fails_the_run_and_a_retry_goes_on_there() -> N
         name = "One" if "Executing One(" in request.messages[-2].text else "Two"
         asked.append(name)
         if name == "Two" and asked.count("Two") == 1:
-            return ModelError("model_unavailable", "away", retryable=False)
+            return ModelError("server", "away", retryable=False)
         return reply(
             f'`Step["{name}:01:EXE"]` `Var[${name.lower()}, 3]`',
             "trig? no",

@@ -221,7 +221,7 @@ async def test_a_loop_that_changes_nothing_is_stopped() -> None:
 
 async def test_a_loop_without_an_end_is_stopped() -> None:
     steps = "- 01:EXE $n:int = 1\n- 02:CND While $n > 0\n  - 02.01:EXE $n = $n + 1\n  - 02.02:JMP 02\n- 03:RET"
-    run = await played(program(steps), max_steps=50)
+    run = await played(program(steps), max_lines=50)
     assert run.error.code == "livelock"
     assert "50 lines" in run.error.message
 

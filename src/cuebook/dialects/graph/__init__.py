@@ -10,7 +10,7 @@ from cuebook.dialects.graph.inputs import accept, taken, typed_value
 from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.parse import parse
 from cuebook.dialects.options import Option
-from cuebook.dialects.registry import OutlinedStep, Publisher
+from cuebook.dialects.registry import Named, OutlinedStep, Publisher
 from cuebook.kernel.effects import Program
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.journal import Entry
@@ -53,6 +53,11 @@ class Graph:
     def outline(self, document: Workflow) -> tuple[OutlinedStep, ...]:
         return tuple(OutlinedStep(node.id, node.name) for node in document.nodes.values())
 
+    def models(self, document: Workflow) -> Iterable[Named]:
+        from cuebook.dialects.graph.check import named_models
+
+        return named_models(document)
+
     def takes(self, document: Workflow, name: str) -> bool:
         return taken(document, name)
 
@@ -60,9 +65,19 @@ class Graph:
         return typed_value(document, name, text)
 
     def changed(self, document: Workflow, results: Mapping[str, Any], name: str, text: str) -> Any:
-        from cuebook.dialects.graph.changing import accepted
+        from cuebook.dialects.graph.changing import read
 
-        return accepted(document, results, name, text)
+        return read(document, results, name, text)
+
+    def check_changes(
+        self, document: Workflow, inputs: Mapping[str, Any], results: Mapping[str, Any], changes: Mapping[str, Any]
+    ) -> None:
+        from cuebook.dialects.graph.changing import check
+
+        check(document, inputs, results, changes)
+
+    def gives_data(self, document: Workflow, label: str) -> bool:
+        return True
 
     def publisher(self, document: Workflow, run: str) -> Publisher:
         from cuebook.dialects.graph.observe import Publisher as Published

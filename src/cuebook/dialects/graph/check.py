@@ -5,8 +5,10 @@ It reads the text, and never runs it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
+
+import msgspec
 
 from cuebook.dialects.findings import Codes, Finding, Severity, log_of
 from cuebook.dialects.graph.model import Workflow
@@ -40,12 +42,17 @@ ERRORS = {
     "UNSUPPORTED_REGEX": "A pattern that cannot be searched for in linear time, or is none.",
     "SOURCE_INVALID_SHAPE": "A source has no address.",
     "SOURCE_INVALID_TYPE": "A source is fetched in a way that nobody knows.",
+    "SOURCE_FILE_NOT_FOUND": "A source is a file that is not there.",
+    "SOURCE_FILE_OUTSIDE_ROOT": "A source is a file that lies outside of the workflow's folder.",
+    "SOURCE_FILE_READ_FAILED": "A source is a file that cannot be read.",
     # beyond the format
     "INVALID_EXTENSION": "Something below x_cuebook means nothing.",
 }
 
 WARNINGS = {
     "UNKNOWN_SKILL": "A node names a skill that nobody knows.",
+    "BROKEN_SKILL": "A node names a skill whose file cannot be read.",
+    "UNKNOWN_MODEL": "A model is named whose provider nobody knows, or by no name of a model.",
     "MALFORMED_PATH": "A path that nothing can be at: what is checked there always fails.",
     "DEFAULT_NOT_IN_ENUM": "The default of an input is none of the values it may have.",
     "DUPLICATE_EVALUATOR": "Two evaluators of a node have one name.",
@@ -67,13 +74,22 @@ CODES: Codes = {
 }
 
 
-def check(text: str, name: str, *, skills: Collection[str] | None = None) -> list[Finding]:
-    """Everything that is wrong or odd, in the order of the lines. `skills` are those there are, where that is known."""
+def check(
+    text: str,
+    name: str,
+    *,
+    skills: Collection[str] | None = None,
+    around: Callable[[Workflow], Iterable[Problem]] = lambda workflow: (),
+) -> list[Finding]:
+    """Everything that is wrong or odd, in the order of the lines. `skills` are those there are, where that is known;
+    `around` says what is wrong with what the workflow names and does not hold.
+    """
     parsed = read(text, name)
     problems = [*parsed.errors, *parsed.warnings, *parsed.notes]
     if parsed.workflow is not None:
         problems += _notes(parsed.workflow)
         problems += unknown_skills(parsed.workflow, skills) if skills is not None else ()
+        problems += around(parsed.workflow)
     findings = [_finding(problem) for problem in problems]
     return sorted(findings, key=lambda finding: (finding.line or 0, finding.code))
 
@@ -91,6 +107,41 @@ def unknown_skills(workflow: Workflow, skills: Collection[str]) -> Iterator[Prob
             if skill not in known:
                 message = f"The node '{node.id}' names the skill '{skill}', which nobody knows."
                 yield Problem(message, node.line, meant(skill, sorted(known)), "UNKNOWN_SKILL")
+
+
+class NamedModel(msgspec.Struct, frozen=True):
+    """A model that a run may ask because the workflow says so."""
+
+    name: str
+    at: str
+    """The field that names it."""
+    line: int | None = None
+
+
+def named_models(workflow: Workflow) -> Iterator[NamedModel]:
+    """Each once, where it is named first. One that nothing would ask is left out."""
+    found: dict[str, NamedModel] = {}
+    own = (workflow.model, "model", None)
+    for node in workflow.nodes.values():
+        at = f"nodes.{node.id}"
+        asked = [(node.model, f"{at}.model", node.line), own]
+        judges = [
+            (node.judge_model, f"{at}.judge_model", node.line),
+            (workflow.judge_model, "judge_model", None),
+            *asked,
+        ]
+        places = [asked] + [
+            [(judge.model, f"{at}.eval[{number}].model", judge.line), *judges]
+            for number, judge in enumerate(node.eval)
+            if judge.kind == "judge"
+        ]
+        if any(edge.when for edge in workflow.out_edges[node.id]):
+            places.append([(workflow.extras.router_model, "x_cuebook.router_model", None), own])
+        for place in places:
+            first = next((NamedModel(*one) for one in place if one[0]), None)
+            if first is not None:
+                found.setdefault(first.name, first)
+    yield from found.values()
 
 
 def _finding(problem: Problem) -> Finding:

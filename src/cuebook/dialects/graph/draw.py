@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from cuebook.dialects.graph.model import Edge, Workflow
-from cuebook.dialects.mermaid import escaped
+from cuebook.dialects.graph.model import Workflow
+from cuebook.dialects.graph.routing import FAN_OUT
+from cuebook.dialects.mermaid import coloured, escaped, titled
 
 Direction = Literal["TB", "LR"]
 
-_CLASSES = {
-    "current": "fill:#dbeafe,stroke:#2563eb,stroke-width:3px,color:#111",
-    "success": "fill:#dcfce7,stroke:#16a34a,color:#111",
-    "failed": "fill:#fee2e2,stroke:#dc2626,color:#111",
-    "skipped": "fill:#f3f4f6,stroke:#9ca3af,stroke-dasharray:4 3,color:#555",
-}
 _TAKEN = "stroke:#16a34a,stroke-width:2px"
 _NOT_TAKEN = "stroke:#9ca3af,stroke-dasharray:4 3"
+
+
+Ends = tuple[str, str]
+"""The nodes that a way leads from and to."""
 
 
 class State(msgspec.Struct):
@@ -31,6 +29,10 @@ class State(msgspec.Struct):
     visits: dict[str, int] = {}
     taken: dict[int, int] = {}
     """By the index of the edge."""
+    branched: dict[Ends, int] = {}
+    """Ways into branches that run at once, by their ends."""
+    joined: dict[Ends, int] = {}
+    """Ways out of branches that no edge leads, by their ends."""
 
 
 def state_of(workflow: Workflow, events: Iterable[Mapping[str, Any]]) -> State:
@@ -43,20 +45,13 @@ def state_of(workflow: Workflow, events: Iterable[Mapping[str, Any]]) -> State:
                 state.visits[event["node"]] = state.visits.get(event["node"], 0) + 1
             case "node:exit":
                 state.nodes[event["node"]] = event["result"]["status"]
-            case "route":
-                index = _edge_of(workflow, event)
-                if index is not None:
-                    state.taken[index] = state.taken.get(index, 0) + 1
+            case "route" if "edge" in event:
+                state.taken[event["edge"]] = state.taken.get(event["edge"], 0) + 1
+            case "route" if event["to"] in workflow.nodes:
+                ways = state.branched if event["reason"] == FAN_OUT else state.joined
+                ends = (event["from"], event["to"])
+                ways[ends] = ways.get(ends, 0) + 1
     return state
-
-
-def _edge_of(workflow: Workflow, event: Mapping[str, Any]) -> int | None:
-    """The edge of a route: by its number, or where that is not told, the one with these ends and this reason."""
-    if isinstance(event.get("edge"), int):
-        return int(event["edge"])
-    edges = [edge for edge in workflow.out_edges.get(event["from"], ()) if edge.to == event["to"]]
-    said = [edge for edge in edges if edge.when == event.get("reason")]
-    return next((edge.index for edge in (*said, *edges)), None)
 
 
 def mermaid(workflow: Workflow, state: State | None = None, *, direction: Direction = "TB", title: bool = False) -> str:
@@ -66,20 +61,45 @@ def mermaid(workflow: Workflow, state: State | None = None, *, direction: Direct
 
 def _lines(workflow: Workflow, state: State | None, direction: Direction, title: bool) -> Iterator[str]:
     if title:
-        shown = "".join(letter for letter in " ".join(workflow.name.split()) if letter.isprintable())
-        yield from ("---", f"title: {json.dumps(shown)}", "---")
+        yield from titled(workflow.name)
     yield f"graph {direction}"
     names = {id: f"n{number}" for number, id in enumerate(workflow.nodes, start=1)}
     for id, name in names.items():
         yield f"    {name}{_box(workflow, id, state)}"
-    for edge in workflow.edges:
-        label = _label(edge, state)
-        words = f'|"{label}"|' if label else ""
-        yield f"    {names[edge.from_]} -->{words} {names[edge.to]}"
-    for fan in workflow.extras.fan_out:
-        yield from (f'    {names[fan.node]} ==>|"at once"| {names[to]}' for to in fan.to)
+    links = list(_links(workflow, state if state is not None else State()))
+    for link in links:
+        words = f'|"{link.label}"|' if link.label else ""
+        yield f"    {names[link.ends[0]]} {link.arrow}{words} {names[link.ends[1]]}"
     if state is not None:
-        yield from _colours(workflow, state, names)
+        yield from _colours(state, names, links)
+
+
+class _Link(msgspec.Struct, frozen=True):
+    ends: Ends
+    arrow: str
+    label: str
+    taken: bool
+
+
+def _links(workflow: Workflow, state: State) -> Iterator[_Link]:
+    """In the order they are drawn, which is how colours refer to them."""
+    for edge in workflow.edges:
+        times = state.taken.get(edge.index, 0)
+        bound = f"max {edge.max_iterations}x" if edge.max_iterations is not None else ""
+        yield _Link((edge.from_, edge.to), "-->", _label(escaped(edge.when), bound, _taken(times)), times > 0)
+    for ends in ((fan.node, to) for fan in workflow.extras.fan_out for to in fan.to):
+        times = state.branched.get(ends, 0)
+        yield _Link(ends, "==>", _label("at once", _taken(times)), times > 0)
+    for ends, times in sorted(state.joined.items()):
+        yield _Link(ends, "==>", _label("join", _taken(times)), True)
+
+
+def _label(*parts: str) -> str:
+    return " · ".join(part for part in parts if part)
+
+
+def _taken(times: int) -> str:
+    return f"taken {times}x" if times > 1 else ""
 
 
 def _box(workflow: Workflow, id: str, state: State | None) -> str:
@@ -95,23 +115,9 @@ def _box(workflow: Workflow, id: str, state: State | None) -> str:
     return f'(["{words}"])' if id == workflow.entry else f'["{words}"]'
 
 
-def _label(edge: Edge, state: State | None) -> str:
-    taken = state.taken.get(edge.index, 0) if state is not None else 0
-    parts = [
-        escaped(edge.when),
-        f"max {edge.max_iterations}x" if edge.max_iterations is not None else "",
-        f"taken {taken}x" if taken > 1 else "",
-    ]
-    return " · ".join(part for part in parts if part)
-
-
-def _colours(workflow: Workflow, state: State, names: Mapping[str, str]) -> Iterator[str]:
-    for kind, style in _CLASSES.items():
-        members = [names[id] for id, status in state.nodes.items() if status == kind and id in names]
-        if members:
-            yield f"    classDef {kind} {style}"
-            yield f"    class {','.join(members)} {kind}"
+def _colours(state: State, names: Mapping[str, str], links: Sequence[_Link]) -> Iterator[str]:
+    yield from coloured({names[id]: status for id, status in state.nodes.items() if id in names})
     for style, taken in ((_TAKEN, True), (_NOT_TAKEN, False)):
-        links = [str(edge.index) for edge in workflow.edges if (edge.index in state.taken) is taken]
-        if links:
-            yield f"    linkStyle {','.join(links)} {style}"
+        numbers = [str(number) for number, link in enumerate(links) if link.taken is taken]
+        if numbers:
+            yield f"    linkStyle {','.join(numbers)} {style}"

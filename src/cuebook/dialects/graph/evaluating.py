@@ -22,7 +22,7 @@ from cuebook.kernel.effects import All, AskModel, Failed, Program, Reply, ToolRe
 
 Calls = Sequence[tuple[ToolCall, ToolResult]]
 
-_VERDICT = re.compile(r"^[\s\"'*`>#{-]*verdict[\"'*` \t]*:[\"'*` \t]*([^\s\"'*`,}]+)", re.IGNORECASE | re.MULTILINE)
+_VERDICT = re.compile(r"^[ \t\"'*`>#{-]*verdict[\"'*` \t]*:[\"'*` \t]*([^\s\"'*`,}]+)", re.IGNORECASE | re.MULTILINE)
 _REASONING = re.compile(r"reasoning[\"'*\s]*:\s*(.*)", re.IGNORECASE | re.DOTALL)
 _UNREADABLE = "judge parse failure: the reply had no VERDICT line, or several that differ"
 _PREVIEW = 200

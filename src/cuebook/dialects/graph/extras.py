@@ -10,9 +10,10 @@ from typing import Any
 
 from cuebook.dialects.graph.model import Edge, Extras, FanOut, Guard, NodeExtras
 from cuebook.dialects.graph.nodes import RESERVED, value_rules
-from cuebook.dialects.graph.shape import Shape
+from cuebook.dialects.graph.paths import node_in
 from cuebook.dialects.graph.structure import following, reachable
 from cuebook.dialects.registry import Problem
+from cuebook.dialects.shape import Shape
 from cuebook.dialects.values import Value
 from cuebook.dialects.wording import meant
 
@@ -219,7 +220,7 @@ class _Extras:
     def _projection(self, value: Value, at: str) -> tuple[str, ...]:
         paths = self.shape.texts(value, at)
         for one, path in zip(value.items, paths, strict=False):
-            node = path if path in self._nodes else path.partition(".")[0]
+            node = node_in(path, self._nodes)[0] or path.partition(".")[0]
             if path and node != RESERVED and node not in self._nodes:
                 self.shape.wrong(one.line, f"{at}: '{node}' is no node.", meant(node, [RESERVED, *self._nodes]))
         return paths

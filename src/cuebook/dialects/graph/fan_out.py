@@ -6,11 +6,11 @@ written in, so that the result does not depend on which was faster.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cuebook.dialects.graph.model import FanOut, Workflow
-from cuebook.dialects.graph.routing import JOIN, caught_up
+from cuebook.dialects.graph.routing import FAN_OUT, JOIN, at_limit, caught_up
 from cuebook.dialects.graph.walk import Walk
 from cuebook.kernel.effects import All, Branch, EffectFailed, Failed, Program
 from cuebook.kernel.events import Noted
@@ -23,39 +23,68 @@ def fan_out(walk: Walk, fan: FanOut, follow: Follow) -> Program[str | None]:
 
     A branch ends where it comes to that node, or to the beginning of another branch.
     """
-    for to in fan.to:
-        yield Noted("route", {"from": fan.node, "to": to, "reason": "fan out"})
     yield from caught_up(walk)
-    left: list[Any] = []
+    join = walk.join_at if fan.join in walk.stops else fan.join
+    left: dict[str, Any] = {}
     for first in range(0, len(fan.to), fan.max_concurrency):
         wave = fan.to[first : first + fan.max_concurrency]
-        taken = sum(one["steps"] for one in left) + len(wave) - 1
-        outcomes = yield All(tuple(Branch(_begin(walk, fan, to, follow, taken)) for to in wave))
+        for to in wave:
+            yield Noted("route", {"from": fan.node, "to": to, "reason": FAN_OUT})
+        yield from _together(walk, fan, wave, join, follow, left)
+        if _ended(walk, left):
+            break
+    for one in left.values():
+        walk.join(one)
+    if walk.stopped or (walk.halts and walk.broken):
+        return None
+    return join
+
+
+def _together(
+    walk: Walk, fan: FanOut, wave: Sequence[str], join: str, follow: Follow, left: dict[str, Any]
+) -> Program[None]:
+    """Runs branches at once, and adds what each leaves to `left`, by the node it began at.
+
+    They share the visits that may still be made, evenly: so their number is never exceeded, and which branch comes to the
+    end of it does not depend on which is faster. One that has used up its own goes on with what others did not need.
+    """
+    going = {to: to for to in wave}
+    while going and not _ended(walk, left):
+        visited = walk.steps + sum(one["steps"] for one in left.values())
+        share, over = divmod(walk.max_steps - visited, len(going))
+        if share < 1:
+            yield from at_limit(walk, next(iter(going.values())), visited)
+        begins = [
+            _begin(walk, fan, to, at, join, follow, share + (number < over), left.get(to))
+            for number, (to, at) in enumerate(going.items())
+        ]
+        outcomes = yield All(tuple(map(Branch, begins)))
         for outcome in outcomes:
             if isinstance(outcome, Failed):
                 raise EffectFailed(outcome)
-        left += outcomes
-        if any(one["stopped"] or (walk.halts and one["broken"]) for one in left):
-            break
-    for one in left:
-        walk.join(one)
-    if walk.steps > walk.max_steps:
-        raise EffectFailed(walk.too_far(fan.join))
-    if walk.stopped or (walk.halts and walk.broken):
-        return None
-    return walk.join_at if fan.join in walk.stops else fan.join
+        left.update(zip(going, outcomes, strict=True))
+        going = {to: left[to]["following"] for to in going if left[to]["following"]}
 
 
-def _begin(walk: Walk, fan: FanOut, to: str, follow: Follow, taken: int) -> Callable[[Any], Program[Any]]:
-    """`taken` are the visits that earlier branches made, and the one that each of its siblings makes at least."""
+def _ended(walk: Walk, left: Mapping[str, Any]) -> bool:
+    """Whether a branch came to where the whole run stops."""
+    return any(one["stopped"] or (walk.halts and one["broken"]) for one in left.values())
+
+
+def _begin(
+    walk: Walk, fan: FanOut, to: str, at: str, join: str, follow: Follow, share: int, before: Mapping[str, Any] | None
+) -> Callable[[Any], Program[Any]]:
+    """The branch that begins at the node `to`, from `at` on; `before` is what it has left so far."""
 
     def start(state: Any) -> Program[dict[str, Any]]:
-        branch = walk.branched(frozenset((fan.join, *fan.to)) - {to}, fan.join)
-        branch.max_steps -= taken
-        met = yield from follow(branch, to)
-        ended = branch.stopped or (branch.halts and branch.broken)
+        branch = walk.branched(frozenset((fan.join, *fan.to)) - {to}, join)
+        if before is not None:
+            branch.join(before)
+        branch.max_steps, branch.shares, branch.following = branch.steps + share, True, ""
+        met = yield from follow(branch, at)
+        ended = branch.stopped or branch.following or (branch.halts and branch.broken)
         if met is None and branch.last is not None and not ended:
-            yield Noted("route", {"from": branch.last[0], "to": fan.join, "reason": JOIN})
+            yield Noted("route", {"from": branch.last[0], "to": join, "reason": JOIN})
         return branch.left(walk)
 
     return start

@@ -5,21 +5,18 @@ A value keeps its type. Null counts as absent; what is not declared passes throu
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, cast, get_args
 
+from cuebook.dialects.given import WORDS, among, flaw, flaws_told, how_to_mend, is_of, shown
 from cuebook.dialects.graph.model import Declared, InputType, Workflow
-from cuebook.dialects.graph.shape import Shape
+from cuebook.dialects.shape import Shape
 from cuebook.dialects.values import Malformed, Value
 from cuebook.dialects.yaml12 import read_json
 from cuebook.kernel.errors import BadInput
 
 TYPES: tuple[str, ...] = get_args(InputType)
-_WORDS = {"string": "a text", "number": "a number", "boolean": "true or false", "string[]": "a list of texts"}
-_DEEPEST = 100
 _DRY_RUN = "dryRun"
 _FIELDS = ("type", "description", "required", "default", "enum")
 
@@ -45,7 +42,7 @@ def _declared(shape: Shape, name: str, value: Value, line: int) -> Declared:
     default = _checked(shape, type_, fields["default"], f"{at}.default") if "default" in fields else None
     options = shape.items(fields["enum"], f"{at}.enum", at_least=1) if "enum" in fields else ()
     enum = tuple(_checked(shape, type_, one, f"{at}.enum[{number}]") for number, one in enumerate(options))
-    if enum and default is not None and not _among(default, enum):
+    if enum and default is not None and not among(default, enum):
         fix = "Add it to the enum, or choose another."
         shape.odd(value.lines["default"], f"{at}.default is none of its enum.", fix, "DEFAULT_NOT_IN_ENUM")
     return Declared(name, cast(InputType, type_ or "string"), description, required, default, enum, line)
@@ -53,8 +50,8 @@ def _declared(shape: Shape, name: str, value: Value, line: int) -> Declared:
 
 def _checked(shape: Shape, type_: str, value: Value, at: str) -> Any:
     plain = value.plain
-    if type_ and not _is(type_, plain):
-        shape.wrong(value.line, f"{at} must be {_WORDS[type_]}, not {shown(plain)}.", "Correct it.")
+    if type_ and not is_of(type_, plain):
+        shape.wrong(value.line, f"{at} must be {WORDS[type_]}, not {shown(plain)}.", "Correct it.")
         return None
     return shape.plain(value, at)
 
@@ -72,9 +69,9 @@ def accept(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]:
         if one is not None and value is None:
             continue
         value = list(value) if isinstance(value, tuple) else value
-        flaw = _flaw(one, value)
-        if flaw:
-            wrong.append(f"{name} {flaw}")
+        problem = flaw(value, one.type, one.enum) if one is not None else flaw(value, None, ())
+        if problem:
+            wrong.append(f"{name} {problem}")
         accepted[name] = value
     missing = []
     for one in declared.values():
@@ -84,7 +81,10 @@ def accept(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]:
             elif one.required:
                 missing.append(one)
     if missing or wrong:
-        raise BadInput(_problems(missing, wrong), fix=_fix(missing, len(wrong), given, declared))
+        raise BadInput(
+            flaws_told([f"{one.name} ({one.type})" for one in missing], wrong),
+            fix=_fix(missing, len(wrong), given, declared),
+        )
     return accepted
 
 
@@ -98,7 +98,7 @@ def typed(declared: Declared, text: str) -> Any:
         value = read_json(text).plain
     except Malformed:
         return text
-    return value if _is(declared.type, value) else text
+    return value if is_of(declared.type, value) else text
 
 
 WITHOUT_DECLARING = ("rules", "context", _DRY_RUN)
@@ -109,6 +109,13 @@ def taken(workflow: Workflow, name: str) -> bool:
     """Whether a run may be given it: what is not declared passes through, unless it is nearly the name of one that is."""
     names = [one.name for one in workflow.declared or ()]
     return name in names or name in WITHOUT_DECLARING or not get_close_matches(name, names, n=1)
+
+
+def check_plain(name: str, value: Any) -> None:
+    """`BadInput` for what no journal could hold."""
+    problem = flaw(value, None, ())
+    if problem:
+        raise BadInput(f"{name} {problem}.", fix="Give a plain value.")
 
 
 def typed_value(workflow: Workflow, name: str, text: str) -> Any:
@@ -128,79 +135,10 @@ def typed_value(workflow: Workflow, name: str, text: str) -> Any:
         return text
 
 
-def shown(value: Any) -> str:
-    """A value as a message quotes it."""
-    try:
-        text = json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):
-        return f"a value of the type {type(value).__name__}"
-    text = text.encode("utf-8", "replace").decode()
-    return text if len(text) <= 40 else text[:40] + "…"
-
-
-def _flaw(declared: Declared | None, value: Any) -> str:
-    """What is wrong with a value, as a clause; empty where nothing is."""
-    if not _plain(value, 0):
-        return "is no value that JSON can hold (numbers must be finite, names and texts UTF-8)"
-    if declared is None:
-        return ""
-    if not _is(declared.type, value):
-        return f"must be {_WORDS[declared.type]}, not {shown(value)}"
-    if declared.enum and not _among(value, declared.enum):
-        return f"must be one of {', '.join(map(shown, declared.enum))}, not {shown(value)}"
-    return ""
-
-
-def _is(type_: str, value: Any) -> bool:
-    match type_:
-        case "string":
-            return isinstance(value, str)
-        case "number":
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case "boolean":
-            return isinstance(value, bool)
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-def _among(value: Any, enum: tuple[Any, ...]) -> bool:
-    """By JSON's equality: 1 is 1.0, and true is not 1."""
-    return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in enum)
-
-
-def _plain(value: Any, depth: int) -> bool:
-    match value:
-        case None | bool():
-            return True
-        case int():
-            return -(2**63) <= value < 2**64
-        case float():
-            return math.isfinite(value)
-        case str():
-            return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
-        case list() | tuple():
-            return depth < _DEEPEST and all(_plain(one, depth + 1) for one in value)
-        case Mapping():
-            names = all(isinstance(name, str) and _plain(name, depth) for name in value)
-            return names and depth < _DEEPEST and all(_plain(one, depth + 1) for one in value.values())
-    return False
-
-
-def _problems(missing: list[Declared], wrong: list[str]) -> str:
-    parts = []
-    if missing:
-        wanted = ", ".join(f"{one.name} ({one.type})" for one in missing)
-        parts.append(f"Missing input{'s' if len(missing) > 1 else ''}: {wanted}.")
-    if wrong:
-        parts.append(f"Wrong input{'s' if len(wrong) > 1 else ''}: {'; '.join(wrong)}.")
-    return " ".join(parts)
-
-
 def _fix(missing: list[Declared], wrong: int, given: Mapping[str, Any], declared: Mapping[str, Declared]) -> str:
     names = [one.name for one in missing]
     for stray in given:
         close = get_close_matches(str(stray), names, n=1) if stray not in declared else []
         if close:
             return f"'{stray}' is not declared. Did you mean '{close[0]}'?"
-    if names:
-        return f"Give {' '.join(f'--{name} VALUE' for name in names)}."
-    return f"Correct {'it' if wrong == 1 else 'them'} and start again."
+    return how_to_mend(names, wrong)

@@ -12,12 +12,12 @@ from typing import Any
 from cuebook.dialects.graph.fan_out import fan_out, within_branches
 from cuebook.dialects.graph.model import Node, Workflow
 from cuebook.dialects.graph.results import STEP_STATUS, Result, encoded
-from cuebook.dialects.graph.routing import route, stops_here
+from cuebook.dialects.graph.routing import at_limit, route, stops_here
 from cuebook.dialects.graph.trying import visit
 from cuebook.dialects.graph.walk import Walk
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import Breakpoint, EffectFailed, Failed, Program, Resumed
-from cuebook.kernel.events import ArtifactMade, Noted, Planned, StepFinished, StepStarted, Warned
+from cuebook.kernel.events import ArtifactMade, Noted, Planned, PlannedStep, StepFinished, StepStarted, Warned
 
 
 def interpret(
@@ -26,7 +26,7 @@ def interpret(
     walk = Walk(workflow, inputs, options)
     if state is None:
         inner = frozenset() if walk.strict else within_branches(workflow)
-        yield Planned(tuple(step for step in workflow.plan if step.label not in inner))
+        yield Planned(tuple(PlannedStep(node.id, node.name, node.id in inner) for node in workflow.nodes.values()))
         yield from _beforehand(workflow)
         yield from walk.material.read(walk.offline)
         yield Noted("sources")
@@ -44,11 +44,17 @@ def _beforehand(workflow: Workflow) -> Iterator[Warned]:
 
 
 def follow(walk: Walk, current: str | None, *, keeping: bool = False) -> Program[str | None]:
-    """Goes from node to node until there is no way on: None; or until a branch comes to where it ends."""
+    """Goes from node to node until there is no way on: None; or until a branch comes to where it ends.
+
+    A branch that has made all the visits it may is told where to go on, which is None as well.
+    """
     while current is not None and current != walk.join_at:
         node = walk.workflow.nodes[current]
         if walk.steps >= walk.max_steps:
-            raise EffectFailed(walk.too_far(node.id))
+            if not walk.shares:
+                yield from at_limit(walk, node.id)
+            walk.following = node.id
+            return None
         result = yield from _at(walk, node)
         if result.status == "failed" and walk.halts:
             return None

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from cuebook.dialects.graph.model import Match
 from cuebook.dialects.graph.paths import parse_path
-from cuebook.dialects.graph.regex import UnsupportedRegex, compiled
-from cuebook.dialects.graph.shape import Shape
+from cuebook.dialects.regex import UnsupportedRegex, compiled
+from cuebook.dialects.shape import Shape
 from cuebook.dialects.values import Value
 
 OPERATORS = ("equals", "in", "matches")

@@ -5,6 +5,7 @@ Everything is read once. Where it lies is not known here: it is asked for by eff
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ import msgspec
 
 from cuebook.dialects.graph.model import McpServer, Node, Source, Workflow
 from cuebook.dialects.graph.sources import BadSource, given_sources
+from cuebook.dialects.tool_names import BUILT_IN, READING
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
     All,
@@ -24,12 +26,14 @@ from cuebook.kernel.effects import (
     ToolSpec,
 )
 from cuebook.kernel.effects import Source as Read
+from cuebook.kernel.errors import told
 
-BUILT_IN = ("Read", "Write", "Edit", "Glob", "Grep", "Bash", "WebFetch", "WebSearch")
-READING = frozenset({"Read", "Glob", "Grep", "WebFetch", "WebSearch"})
+_FLAW = "flaw:"
+_OFFLINE = "SOURCE_OFFLINE_REQUIRES_FETCH"
 
-_FILE_CODES = {"not_found": "SOURCE_FILE_NOT_FOUND", "outside_root": "SOURCE_FILE_OUTSIDE_ROOT"}
-_URL_CODES = {"refused_address": "SOURCE_URL_BLOCKED", "denied": "SOURCE_URL_BLOCKED"}
+FILE_CODES = {"not_found": "SOURCE_FILE_NOT_FOUND", "outside_root": "SOURCE_FILE_OUTSIDE_ROOT"}
+FILE_UNREADABLE = "SOURCE_FILE_READ_FAILED"
+_URL_CODES = dict.fromkeys(("refused_address", "bad_url", "denied"), "SOURCE_URL_BLOCKED")
 
 
 class Skill(msgspec.Struct, frozen=True):
@@ -54,7 +58,9 @@ class Skill(msgspec.Struct, frozen=True):
 
 
 class Material:
-    """The texts that were read, by the name they were asked for; what was not found is not there."""
+    """The texts that were read, by the name they were asked for; what was not found is not there. Why a skill that is
+    there could not be read is kept as a text, too.
+    """
 
     def __init__(self, workflow: Workflow, inputs: Mapping[str, Any], texts: Mapping[str, Text] | None = None) -> None:
         self._workflow, self._inputs = workflow, inputs
@@ -70,19 +76,23 @@ class Material:
 
     def read(self, offline: bool) -> Program[None]:
         """Everything that is written down beforehand. A source that cannot be read ends the run."""
-        every = named_sources(self._workflow, self._inputs)
-        sources = {name_of(one): one for _, one in every if one.kind != "inline"}
-        away = [name for name, one in sources.items() if one.kind == "url" and offline]
+        every = [(field, one) for field, one in named_sources(self._workflow, self._inputs) if one.kind != "inline"]
+        sources = {name_of(one): one for _, one in every}
+        places = {name: _places(name, every) for name in sources}
+        away = [f"{places[name]}: {origin_of(one)}" for name, one in sources.items() if one.kind == "url" and offline]
         if away:
-            words = f"{', '.join(away)}: the run is offline, and this is fetched from elsewhere."
-            raise EffectFailed(Failed("SOURCE_OFFLINE_REQUIRES_FETCH", words, "Run it without --offline."))
+            words = f"{_OFFLINE}: the run is offline, and this is fetched from elsewhere: {'; '.join(away)}."
+            raise EffectFailed(Failed(_OFFLINE, words, "Run it without --offline."))
         failures = yield from self._fetch(ReadSource(name) for name in sources)
         if failures:
-            raise EffectFailed(_unreadable(failures, sources))
+            raise EffectFailed(_unreadable(failures, sources, places))
         skills = dict.fromkeys(skill for node in self._workflow.nodes.values() for skill in node.skills)
         wanted = [f"skill:{skill}" for skill in skills]
         wanted += [f"tools:{tool}" for tool in BUILT_IN if self._useful(tool)]
-        yield from self._fetch(ReadSource(name) for name in wanted)
+        failures = yield from self._fetch(ReadSource(name) for name in wanted)
+        for name, failed in failures.items():
+            if failed.code != "not_found":
+                self.texts[f"{_FLAW}{name}"] = Text(str(failed))
 
     def _useful(self, tool: str) -> bool:
         return any(tool not in node.disallowed_tools for node in self._workflow.nodes.values())
@@ -125,6 +135,10 @@ class Material:
             found = None if text is None else msgspec.json.decode(str(text), type=Skill)
             self._skills[name] = _filled(found, self._inline(name))
         return self._skills[name]
+
+    def flaw(self, skill: str) -> str:
+        """Why a skill that there is could not be read; empty where nothing is wrong with it."""
+        return str(self.texts.get(f"{_FLAW}skill:{skill}", ""))
 
     def _inline(self, name: str) -> Skill | None:
         found = self._workflow.skills.get(name)
@@ -199,16 +213,41 @@ def name_of(source: Source) -> str:
     return f"file:{source.value}" if source.kind == "file" else source.value
 
 
-def _unreadable(failures: Mapping[str, Failed], sources: Mapping[str, Source]) -> Failed:
+def origin_of(source: Source) -> str:
+    """Where it lies, as anybody may see it: of an address, nothing that could sign somebody in."""
+    if source.kind != "url":
+        return source.value
+    place, *rest = re.split("([?#])", source.value, maxsplit=1)
+    scheme, _, place = place.partition("://")
+    host, slash, path = place.partition("/")
+    who, _, host = host.rpartition("@")
+    return f"{scheme}://{'***@' if who else ''}{host}{slash}{path}{f'{rest[0]}***' if rest else ''}"
+
+
+def _places(name: str, every: Iterable[tuple[str, Source]]) -> str:
+    """Where a source stands in the document, or in the input."""
+    return ", ".join(
+        f"{field.removeprefix('workflow.')}{f' (line {one.line})' if one.line else ''}"
+        for field, one in every
+        if name_of(one) == name
+    )
+
+
+def _unreadable(failures: Mapping[str, Failed], sources: Mapping[str, Source], places: Mapping[str, str]) -> Failed:
     codes = {name: _code(sources[name], failed) for name, failed in failures.items()}
-    words = "; ".join(f"{codes[name]}: {failed.message}" for name, failed in failures.items())
-    first = next(iter(failures))
-    return Failed(codes[first], words, failures[first].fix, details={"codes": codes})
+    origins = {name: origin_of(sources[name]) for name in failures}
+    said = {name: failed.message.replace(sources[name].value, origins[name]) for name, failed in failures.items()}
+    words = [f"{codes[name]}: {places[name]}: {said[name]}" for name in failures]
+    fixes = [failed.fix for failed in failures.values()]
+    first, details = next(iter(codes.values())), {"codes": {origins[name]: codes[name] for name in codes}}
+    if len(words) == 1:
+        return Failed(first, words[0], fixes[0], details=details)
+    return Failed(first, " ".join(map(told, words, fixes)), details=details)  # each with its own advice
 
 
 def _code(source: Source, failed: Failed) -> str:
     if source.kind == "file":
-        return _FILE_CODES.get(failed.code, "SOURCE_FILE_READ_FAILED")
+        return FILE_CODES.get(failed.code, FILE_UNREADABLE)
     if failed.code == "http_status":
         unsigned = failed.details.get("status") in (401, 403)
         return "SOURCE_URL_AUTH_REQUIRED" if unsigned else "SOURCE_URL_HTTP_ERROR"

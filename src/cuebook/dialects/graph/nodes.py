@@ -10,8 +10,8 @@ from typing import Any, cast
 from cuebook.dialects.graph import sources
 from cuebook.dialects.graph.matches import matches, paths
 from cuebook.dialects.graph.model import Evaluator, Node, Requires, Retry, Rule, Source
-from cuebook.dialects.graph.schemas import flaws
-from cuebook.dialects.graph.shape import Shape
+from cuebook.dialects.schemas import flaws
+from cuebook.dialects.shape import Shape
 from cuebook.dialects.values import Value
 
 RESERVED = "input"

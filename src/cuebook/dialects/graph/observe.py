@@ -6,19 +6,20 @@ crash. Every event has the run's id, a number of its own, its time, and what it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from cuebook.dialects.graph.changing import with_change
-from cuebook.dialects.graph.material import name_of, named_sources
+from cuebook.dialects.graph.material import name_of, named_sources, origin_of
 from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.results import Status
 from cuebook.dialects.graph.routing import END
+from cuebook.dialects.graph.trace import Trace
+from cuebook.dialects.graph.visits import Told, Visit
 from cuebook.kernel.context import digest_of
-from cuebook.kernel.effects import EffectFailed, Reply, Resumed, ToolResult, Usage
+from cuebook.kernel.effects import EffectFailed, Reply, Resumed, Usage
 from cuebook.kernel.effects import Source as Read
 from cuebook.kernel.events import (
     BranchFinished,
@@ -39,60 +40,6 @@ from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, without_void
 
 _STATUS: dict[str, Status] = {"completed": "success", "failed": "failed", "skipped": "skipped"}
 _READING = "ReadSource "
-
-Told = dict[str, Any]
-
-
-class Visit:
-    """A visit of a node while it lasts."""
-
-    def __init__(self, node: str, path: str, number: int, at: float) -> None:
-        self.node, self.path, self.number, self.at = node, path, number, at
-        self.calls: list[Told] = []
-        """Of the last attempt."""
-        self.under_way: dict[str, tuple[Told, float]] = {}
-        """Calls that have begun, by the path of their branch."""
-        self.evals: list[Told] = []
-        self.failures: list[Told] = []
-        """Attempts before the last one."""
-
-    def called(self, place: Place, reply: Reply, at: float) -> list[Told]:
-        made = []
-        for number, call in enumerate(reply.calls):
-            one: Told = {"tool": call.name, "input": call.arguments}
-            self.calls.append(one)
-            # The calls of a reply are the branches of the next `All` of the visit.
-            self.under_way[f"{place.index + 1}[{number}]"] = (one, at)
-            made.append({"type": "tool:call", "node": self.node, **one})
-        return made
-
-    def answered(self, place: Place, outcome: Any, at: float) -> Told | None:
-        branch = place.path[len(self.path) :].rpartition(".")[2].rstrip("/")
-        call, began = self.under_way.pop(branch, (None, at))
-        if call is None:
-            return None
-        told: Told = {"type": "tool:result", "node": self.node, "tool": call["tool"]}
-        if isinstance(outcome, ToolResult) and not outcome.is_error:
-            call |= {"output": outcome.value, "status": "success"}
-            told |= {"output": outcome.value}
-        else:
-            said = outcome.value if isinstance(outcome, ToolResult) else str(outcome)
-            call["status"] = "error"
-            told |= {"output": {"error": said}}
-        return {**told, "duration": max(0.0, at - began)}
-
-    def retried(self) -> None:
-        self.calls, self.under_way, self.evals = [], {}, []
-        self.failures.append({"node": self.node, "status": "failed", "retryAttempt": len(self.failures)})
-
-    def result(self, status: Status, data: Told) -> Told:
-        found: Told = {"status": status, "data": data, "toolCalls": self.calls}
-        return {**found, "evals": self.evals} if self.evals else found
-
-    def steps(self, status: Status) -> list[Told]:
-        """One for each attempt; the number of an attempt is told where there were several."""
-        last: Told = {"node": self.node, "status": status}
-        return [*self.failures, {**last, "retryAttempt": len(self.failures)} if self.failures else last]
 
 
 class Projection:
@@ -116,8 +63,7 @@ class Projection:
         self._early: dict[int, list[TextChunk | TextReset]] = {}
         """Texts whose record is not there yet: they are shown at once, records when they are durable."""
         self._usage = Usage(cost=0.0)
-        self._lines: dict[str, list[Told]] = {}
-        """What happened on each line, in order: steps, edges, and the branches that began from it."""
+        self._trace = Trace()
 
     def see(self, seen: Entry | TextChunk | TextReset) -> list[Told]:
         if isinstance(seen, TextChunk | TextReset):
@@ -153,7 +99,7 @@ class Projection:
                 return [self._told(entry, {"type": "node:warning", **data})]
             case "route":
                 if data["to"] != END:
-                    self._line_of(entry.place.path).append({"edge": data})
+                    self._trace.followed(entry.place.path, data)
                 return [self._told(entry, {"type": "route", **data})]
         return []
 
@@ -166,7 +112,7 @@ class Projection:
 
     def _entered(self, entry: Entry, event: StepStarted) -> list[Told]:
         path = entry.place.path
-        self._open[path] = Visit(event.label, path, entry.place.visit, entry.at)
+        self._open[path] = Visit(event.label, path, entry.at)
         node = self._workflow.nodes[event.label]
         source = node.instruction
         text = source.value if source.kind == "inline" else self._read.get(name_of(source), ("", 0.0))[0]
@@ -185,23 +131,13 @@ class Projection:
             self._read.setdefault(event.fingerprint[len(_READING) :], (content, entry.at))
             return []
         if isinstance(outcome, Resumed):
-            self._change(outcome.overrides)
+            self._trace.change(outcome.overrides)
             return []
         return self._answered(entry, outcome)
 
     def _forked(self, entry: Entry, event: Forked) -> list[Told]:
-        self._change(event.values)
+        self._trace.change(event.values)
         return []
-
-    def _change(self, values: Told) -> None:
-        """Results that a person changed count as changed from there on; the trace names the fields, or `*` for all."""
-        for name, value in values.items():
-            node, _, field = name.partition(".")
-            found = [one for one in self._in_order(ROOT) if "result" in one and one["step"]["node"] == node]
-            if found:
-                result, step = found[-1]["result"], found[-1]["step"]
-                found[-1]["result"] = {**result, "data": with_change(result["data"], field, value)}
-                found[-1]["step"] = {**step, "changed": [*step.get("changed", ()), field or "*"]}
 
     def _branch_finished(self, entry: Entry, event: BranchFinished) -> list[Told]:
         return self._answered(entry, event.failed or event.value)
@@ -222,8 +158,7 @@ class Projection:
         if visit is None:
             return []
         result = visit.result(status, data)
-        *before, last = visit.steps(status)
-        self._line_of(path).extend([*({"step": step} for step in before), {"step": last, "result": result}])
+        self._trace.went(path, visit.steps(status), result)
         told = {"type": "node:exit", "node": visit.node, "result": result}
         return [self._told(entry, told, duration=seconds, **_taken(usage or Usage(cost=0.0)))]
 
@@ -269,7 +204,7 @@ class Projection:
             every = list(named_sources(self._workflow, {}))
         for field, source in every:
             content, at = (source.value, 0.0) if source.kind == "inline" else self._read.get(name_of(source), ("", 0.0))
-            one: Told = {"content": content, "kind": source.kind, "origin": source.value}
+            one: Told = {"content": content, "kind": source.kind, "origin": origin_of(source)}
             one |= {"resolver": "fetch" if source.kind == "url" else source.kind, "hash": digest_of(content)[:16]}
             if source.kind == "url":
                 one["fetchedAt"] = datetime.fromtimestamp(at, UTC).isoformat()
@@ -279,55 +214,11 @@ class Projection:
         return found
 
     def trace(self) -> Told:
-        line = list(self._in_order(ROOT))
-        steps = [dict(one["step"]) for one in line if "step" in one]
-        edges = [one["edge"] for one in line if "edge" in one]
-        times: dict[str, int] = {}
-        for step in steps:
-            if not step.get("retryAttempt"):  # the first attempt of a visit
-                times[step["node"]] = times.get(step["node"], 0) + 1
-            step["iteration"] = times[step["node"]]
-        asked = [edge for edge in edges if edge.get("asked")]
-        saved = [edge for edge in edges if edge.get("saved")]
-        return {
-            "steps": steps,
-            "edges": edges,
-            "sources": self.sources(),
-            "routing": {"asked": len(asked), "saved": len(saved)},
-        }
+        return self._trace.told(self.sources())
 
     @property
     def results(self) -> dict[str, Told]:
-        found: dict[str, Told] = {}
-        for one in self._in_order(ROOT):
-            if "result" in one:
-                found[one["step"]["node"]] = one["result"]
-        return found
-
-    def _in_order(self, path: str) -> Iterator[Told]:
-        """Branches stand where they began, in the order they are written: not in the order they were run."""
-        for one in self._lines.get(path, []):
-            if "branches" not in one:
-                yield one
-            for branch in one.get("branches", ()):
-                yield from self._in_order(branch)
-
-    def _line_of(self, path: str) -> list[Told]:
-        if path not in self._lines:
-            self._lines[path] = []
-            if path != ROOT:
-                self._begun_from(path)
-        return self._lines[path]
-
-    def _begun_from(self, path: str) -> None:
-        parent, step, visit, index = parent_key(path)
-        line = self._line_of(parent)
-        at = (step, visit, index)
-        for one in reversed(line):
-            if one.get("at") == at:
-                one["branches"] = sorted([*one["branches"], path], key=_branch_number)
-                return
-        line.append({"at": at, "branches": [path]})
+        return self._trace.results
 
     def _visit_at(self, place: Place) -> Visit | None:
         """The open visit of a node that a place belongs to."""
@@ -335,10 +226,6 @@ class Projection:
         while path not in self._open and path != ROOT:
             path = parent_key(path)[0]
         return self._open.get(path)
-
-
-def _branch_number(path: str) -> int:
-    return int(path[:-1].rpartition("[")[2].rstrip("]"))
 
 
 def _sum(one: Usage, other: Usage) -> Usage:

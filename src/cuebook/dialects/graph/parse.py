@@ -14,10 +14,10 @@ from cuebook.dialects.graph import inputs, sources, structure
 from cuebook.dialects.graph.extras import extras
 from cuebook.dialects.graph.model import Edge, InlineSkill, McpServer, Node, Workflow
 from cuebook.dialects.graph.nodes import MOVED, MOVING, node
-from cuebook.dialects.graph.shape import Shape
 from cuebook.dialects.registry import InvalidPlaybook, Problem
+from cuebook.dialects.shape import Shape, as_told, in_order
 from cuebook.dialects.values import Malformed, Value
-from cuebook.dialects.yaml12 import read_json, read_yaml
+from cuebook.dialects.yaml12 import read_either
 
 SIZE_LIMIT = 32_000_000
 """Characters."""
@@ -29,7 +29,6 @@ FIELDS = (
 )  # fmt: skip
 _NEEDED = ("id", "name", "entry", "nodes", "edges")
 _TYPES = ("generic", "pr_review", "e2e_test", "content_generation", "monitor", "data_sync")
-_MOST_TOLD = 200
 _KEPT = 1_000_000
 """Characters of a text whose document is kept for the next time."""
 
@@ -61,7 +60,7 @@ def read(text: str, name: str) -> Parsed:
 
 def _read(text: str, is_json: bool) -> Parsed:
     try:
-        root = _values(text, is_json)
+        root = read_either(text, is_json, SIZE_LIMIT, "Split the workflow.")
     except Malformed as error:
         return Parsed(None, (Problem(f"{error.message}.", error.line, error.fix, "PARSE"),))
     if root.kind != "map":
@@ -71,19 +70,6 @@ def _read(text: str, is_json: bool) -> Parsed:
 
 
 _read_once = lru_cache(maxsize=16)(_read)
-
-
-def _values(text: str, is_json: bool) -> Value:
-    if len(text) > SIZE_LIMIT:
-        raise Malformed(1, f"the text has more than {SIZE_LIMIT:,} characters", "Split the workflow.")
-    if is_json:
-        return read_json(text)
-    if text.lstrip("\ufeff \t\r\n").startswith("{"):
-        try:
-            return read_json(text)  # far quicker, and nearly all that begins like this
-        except Malformed:
-            pass
-    return read_yaml(text)
 
 
 class _Reading:
@@ -118,11 +104,11 @@ class _Reading:
             found = extras(shape, root.fields[EXTENSION], lines, edges)
             workflow = msgspec.structs.replace(workflow, extras=found)
         self._judges(workflow)
-        errors = _in_order(shape.problems)
-        warnings = _in_order(shape.warnings)
+        errors = in_order(shape.problems)
+        warnings = in_order(shape.warnings)
         notes = tuple(self._strays())
         if errors:
-            return Parsed(None, _told(errors), warnings, notes)
+            return Parsed(None, as_told(errors), warnings, notes)
         return Parsed(msgspec.structs.replace(workflow, warnings=warnings), (), warnings, notes)
 
     def _strays(self) -> Iterator[Problem]:
@@ -222,17 +208,3 @@ def _texts_by_name(shape: Shape, fields: Mapping[str, Value], name: str, at: str
         return {}
     found = shape.named(fields[name], f"{at}.{name}")
     return {key: shape.text(one, f"{at}.{name}.{key}", empty=True) for key, one, _ in found}
-
-
-def _in_order(problems: list[Problem]) -> tuple[Problem, ...]:
-    return tuple(sorted(problems, key=lambda problem: problem.line or 0))
-
-
-def _told(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
-    """So many as anyone would read."""
-    rest = len(problems) - _MOST_TOLD
-    if rest <= 0:
-        return problems
-    last = problems[_MOST_TOLD]
-    more = Problem(f"There are {rest} more problems from here on.", last.line, "Correct those before first.", last.code)
-    return (*problems[:_MOST_TOLD], more)

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
 
 from cuebook.dialects.graph.model import Match
-from cuebook.dialects.graph.regex import searches
+from cuebook.dialects.regex import searches
 
 _SEGMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[\*\])?", re.ASCII)
 _NODE = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_-]*)(\[\*\])?", re.ASCII)
@@ -96,6 +96,18 @@ def _step(value: Any, segment: Segment) -> tuple[Any, str]:
     if segment.each and not isinstance(child, list | tuple):
         return None, f"expected array at '{segment.name}', got {_type(child)}"
     return child, ""
+
+
+def node_in(name: str, nodes: Container[str]) -> tuple[str, str]:
+    """The node that `NODE` or `NODE.FIELD` names, and the field: ids may have dots in them, so the longest one that there
+    is counts. ('', name) where it names none.
+    """
+    end = len(name)
+    while end > 0:
+        if name[:end] in nodes:
+            return name[:end], name[end + 1 :]
+        end = name.rfind(".", 0, end)
+    return "", name
 
 
 # --- what must hold ---------------------------------------------------------------------------------------

@@ -33,7 +33,9 @@ class Preparation(msgspec.Struct, frozen=True):
     nodes: list[Prepared]
     """From the entry on, nearest first."""
     skills: dict[str, Skill | None]
-    """Those that nodes name; None where there is no such skill."""
+    """Those that nodes name; None where there is no such skill, or none that can be read."""
+    flaws: dict[str, str]
+    """Why those that are there cannot be read."""
 
 
 def prepare(workflow: Workflow, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Program[Preparation]:
@@ -49,7 +51,8 @@ def prepare(workflow: Workflow, inputs: Mapping[str, Any], options: Mapping[str,
         warnings = tuple(warned.message for warned in tools.warnings)
         made.append(Prepared(node, asking(walk, node, prompt, tools), tuple(tools.calls.values()), warnings))
     named = dict.fromkeys(skill for node in workflow.nodes.values() for skill in node.skills)
-    return Preparation(made, {skill: material.skill(skill) for skill in named})
+    flaws = {skill: flaw for skill in named if (flaw := material.flaw(skill))}
+    return Preparation(made, {skill: material.skill(skill) for skill in named}, flaws)
 
 
 def in_reach(workflow: Workflow) -> Iterator[Node]:

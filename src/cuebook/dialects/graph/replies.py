@@ -8,12 +8,19 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.graph.schemas import mismatches
+from cuebook.dialects.schemas import mismatches
 
 NOTHING = object()
 """No JSON was found; null is JSON."""
 
-_FENCED = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)\n[ \t]*```", re.DOTALL)
+TOO_DEEP = object()
+"""The only JSON that was found is nested deeper than anything that could be done with it."""
+
+DEEPEST = 100
+"""Levels of objects and arrays within each other."""
+
+_OPENING = re.compile(r"```([a-zA-Z]*)\s*$")
+_MARKS = re.compile(r'[{}"\\]')
 _SHORT = 40
 
 
@@ -27,52 +34,89 @@ def data_of(text: str, schema: dict[str, Any] | None) -> tuple[dict[str, Any], s
         if not isinstance(value, dict):
             return {"summary": text}, ""
         return (value if text.lstrip().startswith("{") else {"summary": text, **value}), ""
-    if value is NOTHING:
-        return {"summary": text}, "the reply holds no JSON"
+    if value is NOTHING or value is TOO_DEEP:
+        problem = "no JSON" if value is NOTHING else f"JSON nested more than {DEEPEST} deep"
+        return {"summary": text}, f"the reply holds {problem}"
     problem = "; ".join(mismatches(schema, value))
     return (value if isinstance(value, dict) else {"value": value}), problem
 
 
 def found_in(text: str) -> Any:
-    """The JSON of a reply: all of it, the last fenced block, or the last braces; `NOTHING` where there is none."""
+    """The JSON of a reply: all of it, the last fenced block that is JSON, or the last braces that are.
+
+    `NOTHING` where there is none.
+    """
+    found = NOTHING
     for candidate in _candidates(text.strip()):
         try:
-            return msgspec.json.decode(candidate)
-        except (ValueError, RecursionError):
+            value = msgspec.json.decode(candidate)
+        except RecursionError:
+            found = TOO_DEEP
+        except ValueError:
             continue
-    return NOTHING
+        else:
+            if _is_shallow(value):
+                return value
+            found = TOO_DEEP
+    return found
+
+
+def _is_shallow(value: Any) -> bool:
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        containers = [one for one in level if isinstance(one, dict | list)]
+        if not containers:
+            return True
+        level = [inner for one in containers for inner in (one.values() if isinstance(one, dict) else one)]
+    return False
 
 
 def _candidates(text: str) -> Iterator[str]:
+    """None overlaps another of its kind, so that trying all of them takes no longer than the reply is."""
     if text[:1] in ("{", "[", '"') or len(text) < _SHORT:
         yield text
-    if "{" not in text:
-        return
-    fenced = _FENCED.findall(text)
-    if fenced:
-        yield fenced[-1]
-    braces = _last_braces(text)
-    if braces:
-        yield braces
+    yield from reversed(_fenced(text))
+    if "{" in text:
+        yield from reversed(_braces(text))
 
 
-def _last_braces(text: str) -> str:
-    """The last balanced `{...}`, in one pass."""
-    depth, start, found, inside, escaped = 0, 0, "", False, False
-    for place, letter in enumerate(text):
-        if inside:
-            if escaped:
-                escaped = False
-            elif letter == "\\":
-                escaped = True
-            elif letter == '"':
-                inside = False
-        elif letter == '"' and depth:
-            inside = True
-        elif letter == "{":
-            start = start if depth else place
-            depth += 1
-        elif letter == "}" and depth:
-            depth -= 1
-            found = text[start : place + 1] if not depth else found
+def _fenced(text: str) -> list[str]:
+    """The blocks between fences that are said to be JSON, or look like it."""
+    found: list[str] = []
+    block: list[str] | None = None
+    language = ""
+    for line in text.split("\n") if "```" in text else ():
+        if block is not None and not line.lstrip(" \t").startswith("```"):
+            block.append(line)
+        elif block is not None:
+            inner = "\n".join(block)
+            if language.lower() == "json" or inner.lstrip()[:1] in ("{", "["):
+                found.append(inner)
+            block = None
+        else:
+            opening = _OPENING.search(line, max(0, line.rfind("```")))
+            if opening is not None:
+                block, language = [], opening[1]
+    return found
+
+
+def _braces(text: str) -> list[str]:
+    """What stands between balanced braces, outermost ones. Quotes count within braces only."""
+    found: list[str] = []
+    depth, start, inside, escaped = 0, 0, False, -1
+    for mark in _MARKS.finditer(text):
+        if mark.start() == escaped:
+            continue
+        match mark[0]:
+            case "\\":
+                escaped = mark.end() if inside else -1
+            case '"':
+                inside = depth > 0 and not inside
+            case "{" if not inside:
+                start = start if depth else mark.start()
+                depth += 1
+            case "}" if depth and not inside:
+                depth -= 1
+                if not depth:
+                    found.append(text[start : mark.end()])
     return found

@@ -22,6 +22,7 @@ from cuebook.kernel.effects import AskModel, EffectFailed, Failed, Program, Repl
 from cuebook.kernel.events import Noted
 
 ONLY = "only path"
+FAN_OUT = "fan out"
 JOIN = "join"
 END = "(end)"
 NONE = "none"
@@ -75,6 +76,12 @@ def stops_here(walk: Walk, node: Node) -> Program[bool]:
     return True
 
 
+def at_limit(walk: Walk, following: str, visited: int | None = None) -> Program[None]:
+    """Ends a run that has made all the visits it may. The note is where a retry goes on, so that nothing is done again."""
+    yield Noted("limit", {"node": following})
+    raise EffectFailed(walk.too_far(following, visited))
+
+
 def _only(edges: Sequence[Edge]) -> bool:
     """Whether there is nothing to choose."""
     return len(edges) == 1 and not edges[0].when
@@ -90,8 +97,8 @@ def _follow(walk: Walk, edge: Edge, how: dict[str, Any]) -> Program[str]:
     to, reason = edge.to, edge.when or ONLY
     if to in walk.stops:
         to, reason = walk.join_at, edge.when or JOIN
-    told = {"from": edge.from_, "to": to, "reason": reason, "edge": edge.index, "asked": False, **how}
-    yield Noted("route", told)
+    which = {"edge": edge.index} if to == edge.to else {}  # what leads to a sibling ends the branch instead
+    yield Noted("route", {"from": edge.from_, "to": to, "reason": reason, **which, "asked": False, **how})
     return to
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 from cuebook.dialects.graph.model import Source, Sources
-from cuebook.dialects.graph.shape import SCHEMA, Shape
+from cuebook.dialects.shape import SCHEMA, Shape
 from cuebook.dialects.values import Value
 from cuebook.kernel.errors import BadInput
 

@@ -6,18 +6,15 @@ A tool that a node may not use is not there for it at all. Names are compared wi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from cuebook.dialects.graph.material import Material, Skill, call_of
 from cuebook.dialects.graph.model import Node
+from cuebook.dialects.tool_names import UNFIT, visible
 from cuebook.kernel.effects import CallTool, Failed, Program, ServerSpec, ToolSpec
 from cuebook.kernel.events import Warned
-
-_UNFIT = re.compile(r"[^A-Za-z0-9_-]+", re.ASCII)
-_LONGEST = 64
 
 
 class Toolset(msgspec.Struct):
@@ -60,9 +57,14 @@ def toolset(material: Material, node: Node) -> Program[Toolset]:
 
 def _of_skill(material: Material, node: Node, name: str, tools: Toolset) -> Program[list[tuple[ToolSpec, CallTool]]]:
     skill = material.skill(name)
-    if skill is None:
+    flaw = material.flaw(name)
+    if flaw:
+        so = ", so the node goes on without it" if skill is None else ""
+        tools.warnings.append(Warned("broken_skill", f"Node {node.id}: the skill '{name}' cannot be read{so}: {flaw}"))
+    elif skill is None:
         words = f"Node {node.id}: there is no skill '{name}', so the node goes on without it."
         tools.warnings.append(Warned("unknown_skill", words))
+    if skill is None:
         return []
     if not skill.configured:
         needs = f": {unset(skill.missing)}" if skill.missing else ""
@@ -126,11 +128,6 @@ def unset(names: Sequence[str]) -> str:
     return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not set"
 
 
-def visible(name: str) -> str:
-    """The name as a model is shown it: providers take letters, digits, `_` and `-`."""
-    return _UNFIT.sub("_", name)[:_LONGEST]
-
-
 def plain_name(name: str) -> str:
     """What names are compared by."""
-    return _UNFIT.sub("_", name.removeprefix("mcp__").replace("__", "_"))
+    return UNFIT.sub("_", name.removeprefix("mcp__").replace("__", "_"))

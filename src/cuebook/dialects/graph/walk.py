@@ -68,18 +68,28 @@ class Walk:
         """In a branch: the nodes that are not its own any more."""
         self.join_at = ""
         """In a branch: the node that comes after all branches."""
+        self.shares = False
+        """Whether it is a branch that has some of the visits that are left, and gives way when they are used up."""
+        self.following = ""
+        """In a branch that gave way: the node that comes next."""
         self.checkpoint_at = FIRST_CHECKPOINT
 
     def extras(self, node: Node) -> NodeExtras:
         found = self.workflow.extras.nodes.get(node.id, _NOTHING)
         return msgspec.structs.replace(found, context=None) if self.strict and found.context is not None else found
 
-    def too_far(self, following: str) -> Failed:
-        return Failed(
-            "MAX_STEPS",
-            f"{self.steps} nodes were visited, which is as many as there may be; node {following} would be next.",
-            "Raise it with the option max_steps, or see why the workflow does not come to an end.",
+    def too_far(self, following: str, visited: int | None = None) -> Failed:
+        visited = self.steps if visited is None else visited
+        words = f"{visited} nodes were visited, and there may be {self.max_steps}"
+        fix = "Raise it with the option max_steps, or see why the workflow does not come to an end."
+        if self.shares:
+            words = "The branches at once share the visits that are left, and one of them has made all of its own"
+            fix = "Raise the option max_steps, or let the branches come one after the other (max_concurrency: 1)."
+        last = self.last[0] if self.last is not None else ""
+        done = (
+            {"step": last, "visit": self.visits[last], "finished": True, "routed": True} if last in self.visits else {}
         )
+        return Failed("MAX_STEPS", f"{words}; node {following} would be next.", fix, details=done)
 
     def enter(self, node: Node) -> int:
         """Counts a visit; gives its number."""
@@ -103,7 +113,7 @@ class Walk:
         """A walk of its own that begins where this one is."""
         child = Walk.__new__(Walk)
         child.__dict__.update(self.__dict__)
-        child.scope = self.scope.branched()
+        child.scope = Scope(self.workflow, self.inputs, self.scope)
         child.followed, child.visits = dict(self.followed), {}
         child.broken = {}
         child.toolless = set(self.toolless)
@@ -114,22 +124,25 @@ class Walk:
         """What this branch has left since it began from `begun`, as plain values."""
         counts = {str(edge): count - begun.followed.get(edge, 0) for edge, count in self.followed.items()}
         return {
-            "kept": [[kept.node, kept.status, str(kept.text)] for kept in self.scope.kept],
+            "kept": [[kept.node, kept.status, str(kept.text), kept.warned] for kept in self.scope.kept],
+            "changes": self.scope.changes,
             "followed": {edge: count for edge, count in counts.items() if count},
             "steps": self.steps - begun.steps,
             "broken": msgspec.to_builtins(self.broken),
             "stopped": self.stopped,
+            "following": self.following,
         }
 
     def join(self, left: Mapping[str, Any]) -> None:
         """Takes in what a branch has left."""
-        self.scope.join([Kept(node, status, Text(text)) for node, status, text in left["kept"]])
+        kept = [Kept(node, status, Text(text), warned) for node, status, text, warned in left["kept"]]
+        self.scope.join(kept, left["changes"])
         for edge, count in left["followed"].items():
             self.followed[int(edge)] = self.followed.get(int(edge), 0) + count
         self.steps += left["steps"]
         self.stopped = self.stopped or left["stopped"]
-        for kept in left["kept"]:
-            self.broken.pop(kept[0], None)
+        for one in kept:
+            self.broken.pop(one.node, None)
         self.broken.update(msgspec.convert(left["broken"], dict[str, Broken]))
 
     # --- checkpoints ---
@@ -147,9 +160,8 @@ class Walk:
             "broken": msgspec.to_builtins(self.broken),
             "toolless": sorted(self.toolless),
             "changes": self.scope.changes,
-            "warned": self.scope.warned,
             "read": list(read),
-            "kept": [(one.node, one.status) for one in kept],
+            "kept": [(one.node, one.status, one.warned) for one in kept],
         }
         return Checkpoint(state, (*read.values(), *(one.text for one in kept)))
 
@@ -164,7 +176,9 @@ class Walk:
         self.material = Material(self.workflow, self.inputs, dict(zip(read, texts, strict=False)))
         self.scope = Scope(self.workflow, self.inputs)
         rest = texts[len(read) :]
-        kept = [Kept(node, status, text) for (node, status), text in zip(state["kept"], rest, strict=True)]
-        self.scope.restore(kept, state["changes"], state["warned"])
+        kept = [
+            Kept(node, status, text, warned) for (node, status, warned), text in zip(state["kept"], rest, strict=True)
+        ]
+        self.scope.join(kept, state["changes"])
         following: str = state["following"]
         return following

@@ -26,7 +26,7 @@ _STEP = re.compile(r"^##\s+STEP\s", re.ASCII | re.MULTILINE)
 
 
 class Markdown:
-    """Implements `registry.Dialect`, and all that a dialect may have besides."""
+    """Implements `registry.Dialect`, and of what a dialect may have besides all but types and traces."""
 
     name = "markdown"
     interpreter = 2
@@ -73,6 +73,10 @@ class Markdown:
         settings: Settings,
     ) -> dict[str, Any]:
         return pause_state(row, document, entries, waits, text, settings)
+
+    def places(self, document: Book, text: str) -> frozenset[str]:
+        outputs = [step.output.name for step in document.walk() if step.output is not None]
+        return frozenset((*outputs, *(place.name for place in placeholders(text))))
 
     def publisher(self, document: Book, run: str) -> Publisher:
         return Publisher()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CALL = Option("call", "Call this playbook, as in Rate(x=3), instead of what begins with the program.", "text")
 ALWAYS_ASK = Option("always_ask", "Ask a model for every line, also where none is needed.")
-MAX_STEPS = Option("max_steps", "The most lines that are executed before something comes in from outside.", "number")
+MAX_LINES = Option("max_lines", "The most lines that are executed before something comes in from outside.", "number")
 MAX_TURNS = Option("max_turns", "How often a model is asked before something comes in from outside.", "number")
 
 
@@ -26,7 +26,7 @@ class Program:
 
     name = "program"
     interpreter = 1
-    options: tuple[Option, ...] = (CALL, ALWAYS_ASK, MAX_STEPS, MAX_TURNS)
+    options: tuple[Option, ...] = (CALL, ALWAYS_ASK, MAX_LINES, MAX_TURNS)
 
     def recognises(self, text: str, name: str) -> bool:
         return recognises(text, name)

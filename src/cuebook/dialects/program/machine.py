@@ -273,11 +273,11 @@ class Machine:
     def count_line(self) -> None:
         self.lines += 1
         self._since += 1
-        most = self.options.get("max_steps") or MOST_LINES
+        most = self.options.get("max_lines") or MOST_LINES
         if self.lines > most:
             words = f"{most} lines were executed, and nothing came in from outside."
             raise EffectFailed(
-                Failed("livelock", words, "See why the program does not come to an end, or raise max_steps.")
+                Failed("livelock", words, "See why the program does not come to an end, or raise max_lines.")
             )
 
     def count_turn(self) -> None:

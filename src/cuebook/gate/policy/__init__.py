@@ -10,10 +10,12 @@ from cuebook.gate.policy.bundle import (
     Approvals,
     ApprovalWishes,
     Bundle,
+    Canceller,
     Decision,
     Layer,
     Override,
     Policy,
+    Postconditions,
     Reason,
     Rule,
     Rules,
@@ -23,6 +25,7 @@ from cuebook.gate.policy.bundle import (
     strictest,
 )
 from cuebook.gate.policy.decide import BUILT_IN, Opinion, decide, decide_all, names_host, opinions
+from cuebook.gate.policy.foreseen import stricter_rules
 from cuebook.gate.policy.load import (
     FoundFile,
     bundle_from,
@@ -37,6 +40,7 @@ from cuebook.gate.policy.load import (
     trust_subject,
 )
 from cuebook.gate.policy.overriding import check_override, problem_with, safe_pattern, suggested
+from cuebook.gate.policy.patterns import Stand
 from cuebook.gate.policy.shell import simple_commands
 
 __all__ = [
@@ -45,16 +49,19 @@ __all__ = [
     "ApprovalWishes",
     "Approvals",
     "Bundle",
+    "Canceller",
     "Decision",
     "FoundFile",
     "Layer",
     "Opinion",
     "Override",
     "Policy",
+    "Postconditions",
     "Reason",
     "Rule",
     "Rules",
     "Ruling",
+    "Stand",
     "Whose",
     "approvals_of",
     "bundle_from",
@@ -74,6 +81,7 @@ __all__ = [
     "problem_with",
     "safe_pattern",
     "simple_commands",
+    "stricter_rules",
     "strictest",
     "suggested",
     "trust_subject",

@@ -17,6 +17,8 @@ from cuebook.kernel.ports import Action, Domain, OnExpiry
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
 Whose: TypeAlias = Literal["user", "project", "playbook"]
+Postconditions: TypeAlias = Literal["warn", "require"]
+Canceller: TypeAlias = Literal["runner", "owner", "approver"]
 
 TABLES: dict[Domain, str] = {
     "tool": "tools",
@@ -32,6 +34,11 @@ APPROVAL_EXPIRY = 24 * 3600.0
 STRICTER: tuple[Decision, ...] = ("allow", "ask", "deny")
 ENDING: tuple[OnExpiry, ...] = ("hold", "deny", "cancel")
 """What becomes of an approval nobody gave, in rising order: waiting on, refusing the effect, ending the run."""
+
+CHECKING: tuple[Postconditions, ...] = get_args(Postconditions)
+"""Whether a step that changes something must say how to tell that it worked, in rising order."""
+CANCELLERS: tuple[Canceller, ...] = get_args(Canceller)
+"""Who may cancel a run, in rising order: any runner, only the runner who started it, only an approver."""
 
 _SCHEMES = ("http", "https")
 
@@ -74,6 +81,12 @@ class Approvals(msgspec.Struct, frozen=True):
     """Whether whoever started the run may not approve what it does."""
 
 
+class RunWishes(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What one file says about runs as a whole."""
+
+    cancel: Canceller = "runner"
+
+
 class Bundle(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What one policy file says."""
 
@@ -87,6 +100,10 @@ class Bundle(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     approvals: ApprovalWishes = ApprovalWishes()
     allowed_domains: tuple[str, ...] = ()
     """Hosts that may be reached by http and https; everything else on the network is asked about at least."""
+    postconditions: Postconditions = "warn"
+    from_outside: Literal["allow", "ask"] | UnsetType = UNSET
+    """What becomes of a command that is allowed, but depends on what a model, a server or a tool has said."""
+    runs: RunWishes = RunWishes()
 
     def rules(self, domain: Domain) -> Rules:
         rules: Rules = getattr(self, TABLES[domain])
@@ -192,6 +209,25 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             different_person=granted.different_person,
         )
         return _strictest_approvals([own, *(_over(wishes, own) for wishes in others)])
+
+    @property
+    def postconditions(self) -> Postconditions:
+        """The strictest of the layers: none can loosen it."""
+        return max((layer.bundle.postconditions for layer in self.layers), key=CHECKING.index, default="warn")
+
+    @property
+    def asks_from_outside(self) -> bool:
+        """Whether a person sees each command that depends on what came from outside. Only a layer that may allow can
+        say no, and none that says yes is overruled.
+        """
+        said = {layer.bundle.from_outside for layer in self.layers}
+        allowed = any(layer.may_allow and layer.bundle.from_outside == "allow" for layer in self.layers)
+        return "ask" in said or not allowed
+
+    @property
+    def cancel(self) -> Canceller:
+        """The strictest of the layers: none can loosen it."""
+        return max((layer.bundle.runs.cancel for layer in self.layers), key=CANCELLERS.index, default="runner")
 
 
 def approvals_of(policies: Iterable[Policy]) -> Approvals:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from posixpath import basename
 
-from cuebook.gate.policy.patterns import fits, fits_any, is_literal
+from cuebook.gate.policy.patterns import Stand, fits, fits_any, is_literal, may_fit
 from cuebook.gate.policy.shell import commands_in, simple_commands
 
 EVERYTHING = "*"
@@ -53,7 +53,7 @@ class Command:
             self.argv = ()
         self.complete = True
         """Whether everything within was looked at."""
-        self._has_script = False
+        self._scripts: list[str] = []
         self._forms = dict.fromkeys([target])
         if self.argv:
             self._look_within()
@@ -61,6 +61,12 @@ class Command:
     def caught_by(self, pattern: str) -> bool:
         """For rules that restrict."""
         return fits_any(pattern, self._forms)
+
+    def may_be_caught_by(self, pattern: str, unknown: Stand) -> bool:
+        """The same, if what stands for something that is not known yet were anything. A script could become any other."""
+        if not self.argv or unknown.within(self.argv[0]) or any(map(unknown.within, self._scripts)):
+            return True
+        return any(may_fit(pattern, unknown.pieces(form)) for form in self._forms)
 
     def allowed_by(
         self, patterns: Sequence[str], otherwise: Callable[[str], bool] | None = None, depth: int = 0
@@ -72,7 +78,7 @@ class Command:
         for number, pattern in enumerate(patterns):
             if pattern == EVERYTHING or (pattern == self.target and is_literal(pattern)):
                 return (number,)
-        if not self._has_script:
+        if not self._scripts:
             return next(((number,) for number, one in enumerate(patterns) if self._typed_as(one)), ())
         parts = self.parts
         if not parts or depth >= DEEPEST:
@@ -112,7 +118,7 @@ class Command:
                 return
             self._forms |= dict.fromkeys(_spellings(argv))
             scripts, commands, whole = _inside(argv)
-            self._has_script = self._has_script or bool(scripts)
+            self._scripts += scripts
             self.complete = self.complete and whole
             for script in scripts:
                 found, whole = _of_script(script)

@@ -100,6 +100,19 @@ def names_host(policies: Sequence[Policy], host: str, port: int) -> bool:
     return all(_names(policy, wanted, port) for policy in policies)
 
 
+def untrusted_naming(policies: Sequence[Policy], target: str) -> str:
+    """The project's file that names the host of this `METHOD URL`, and does not count because nobody trusted it."""
+    address = address_of(target)
+    if address is None:
+        return ""
+    for layer in (layer for policy in policies for layer in policy.layers):
+        if layer.whose == "project" and not layer.may_allow:
+            patterns = map(_read, layer.patterns("egress", "allow"))
+            if any(pattern.names(address.host, address.port) for pattern in patterns if pattern is not None):
+                return layer.where
+    return ""
+
+
 def _names(policy: Policy, host: str, port: int) -> bool:
     def rules(layers: Iterable[Layer], decision: Decision) -> Iterable[AddressPattern]:
         texts = (text for layer in layers for text in layer.patterns("egress", decision))

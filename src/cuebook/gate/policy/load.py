@@ -11,7 +11,19 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from cuebook.gate.policy.addresses import parsed, whole_labels
-from cuebook.gate.policy.bundle import TABLES, ApprovalWishes, Bundle, Decision, Layer, Policy, Rules, Whose
+from cuebook.gate.policy.bundle import (
+    CANCELLERS,
+    CHECKING,
+    TABLES,
+    ApprovalWishes,
+    Bundle,
+    Decision,
+    Layer,
+    Policy,
+    Rules,
+    RunWishes,
+    Whose,
+)
 from cuebook.gate.policy.patterns import LONGEST, is_literal
 from cuebook.gate.policy.sources import Key, Source, parse, read_bytes
 from cuebook.kernel.errors import BadInput
@@ -146,7 +158,8 @@ def duration(value: Any) -> float | None:
 def _bundle_of(source: Source) -> tuple[Bundle, dict[str, int]]:
     readers: dict[str, Callable[[_Table], Any]] = dict.fromkeys(TABLES.values(), _rules)
     readers["approvals"] = _approvals
-    known = ["version", "allowed_domains", *readers]
+    readers["runs"] = _runs
+    known = ["version", "allowed_domains", "postconditions", "from_outside", *readers]
     values: dict[str, Any] = {}
     root = _Table(source, (), source.values, known)
     for name, given in source.values.items():
@@ -154,13 +167,21 @@ def _bundle_of(source: Source) -> tuple[Bundle, dict[str, int]]:
             root.checked(name, _version)
         elif name == "allowed_domains":
             values[name] = root.listed(name, _domain)
+        elif name == "postconditions":
+            values[name] = root.checked(name, lambda value: _one_of(value, CHECKING))
+        elif name == "from_outside":
+            values[name] = root.checked(name, lambda value: _one_of(value, ("allow", "ask")))
         else:
             values[name] = readers[name](_Table(source, (name,), given, _FIELDS[name]))
     return Bundle(**values), {_dotted(key): line for key, line in source.lines.items()}
 
 
 _RULES = ["allow", "ask", "deny", "default"]
-_FIELDS = {**dict.fromkeys(TABLES.values(), _RULES), "approvals": ["expires_after", "on_expiry", "different_person"]}
+_FIELDS = {
+    **dict.fromkeys(TABLES.values(), _RULES),
+    "approvals": ["expires_after", "on_expiry", "different_person"],
+    "runs": ["cancel"],
+}
 
 
 class _Table:
@@ -218,6 +239,10 @@ def _approvals(table: _Table) -> ApprovalWishes:
         "different_person": _flag,
     }
     return ApprovalWishes(**{name: table.checked(name, checks[name]) for name in table.given})
+
+
+def _runs(table: _Table) -> RunWishes:
+    return RunWishes(**{name: table.checked(name, lambda value: _one_of(value, CANCELLERS)) for name in table.given})
 
 
 def _version(value: Any) -> None:

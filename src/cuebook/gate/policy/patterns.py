@@ -5,7 +5,8 @@ The time taken is linear in the text, whatever the pattern: all ways to read it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 LONGEST = 1000
@@ -28,6 +29,45 @@ def fits_any(pattern: str, texts: Iterable[str]) -> bool:
 def fits_path(pattern: str, path: str) -> bool:
     """As `fits`, but `*` and `?` stop at a `/`; `**` does not, and `**/` may also stand for nothing."""
     return _compiled(pattern, True).covers(path)
+
+
+class Stand:
+    """Words that stand for something that is not known yet."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._words = re.compile("|".join(map(re.escape, words)) or r"(?!)")
+
+    def within(self, text: str) -> bool:
+        return self._words.search(text) is not None
+
+    def pieces(self, text: str) -> list[str]:
+        """What is known of a text."""
+        return self._words.split(text)
+
+
+def may_fit(pattern: str, pieces: Sequence[str]) -> bool:
+    """Whether the pattern could cover the pieces, with some text between each two of them. Case counts."""
+    states = _with_nothing(pattern, {0})
+    for number, piece in enumerate(pieces):
+        if number:
+            states = set(range(min(states), len(pattern) + 1))
+        for letter in piece:
+            stay = {at for at in states if pattern[at : at + 1] == "*"}
+            moved = {at + 1 for at in states if pattern[at : at + 1] in ("?", letter) and at not in stay}
+            states = _with_nothing(pattern, stay | moved)
+            if not states:
+                return False
+    return len(pattern) in states
+
+
+def _with_nothing(pattern: str, states: set[int]) -> set[int]:
+    """These places of a pattern, and those behind a `*` that stands for nothing."""
+    found = set(states)
+    for at in states:
+        while pattern[at : at + 1] == "*":
+            at += 1
+            found.add(at)
+    return found
 
 
 class _Glob:

@@ -124,7 +124,12 @@ class ModelPerformer:
             return _too_long(resolved, long)
         except ModelError as error:
             return self._failed(error, resolved, 0)
-        return await self._answered(request, resolved, facts, call, checked=not effect.lenient)
+        try:
+            async with asyncio.timeout(effect.timeout):
+                return await self._answered(request, resolved, facts, call, checked=not effect.lenient)
+        except TimeoutError:
+            message = f"{resolved.name} had not answered after {effect.timeout:g} s."
+            return Failed("timeout", message, "Give it more time, or ask for less.", retryable=True)
 
     def _tell_elsewhere(self, effect: AskModel, call: Call, resolved: Resolved) -> None:
         """A playbook that spends on a key which is not that of its run's model is warned of, once in a run."""

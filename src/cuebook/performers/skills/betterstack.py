@@ -14,9 +14,9 @@ _AUTH = (Auth("Authorization", "BETTERSTACK_API_TOKEN", "Bearer {}"),)
 _SOURCE = ("name", "table_name", "platform", "team_name", "data_region", "logs_retention", "ingesting_paused")
 
 
-def _get(path: str, query: dict[str, Any], *keep: str) -> tuple[Request, ...]:
+def _get(path: str, query: dict[str, Any], *keep: str, at: str = "") -> tuple[Request, ...]:
     fields = ("id", *(f"attributes.{field}" for field in keep))
-    return (Request("GET", _BASE, path, query, auth=_AUTH, answer=Answer(at="data", keep=fields)),)
+    return (Request("GET", _BASE, path, query, auth=_AUTH, answer=Answer(at=at, keep=fields)),)
 
 
 def _sql(statement: str, *keep: str) -> tuple[Request, ...]:
@@ -45,14 +45,15 @@ BETTERSTACK = Skill(
             "betterstack_list_sources",
             "Lists telemetry sources, with the names of their tables.",
             parameters(),
-            _get("/api/v2/sources", {"per_page": 50}, *_SOURCE),
+            _get("/api/v2/sources", {"per_page": 50}, *_SOURCE, at="data"),
             reads_only=True,
         ),
         HttpTool(
             "betterstack_get_source",
             "Tells about one telemetry source.",
             parameters(("id",), id=number("Its id.")),
-            _get("/api/v2/sources/{id}", {}, *_SOURCE, "created_at", "updated_at"),
+            # Only the list has a second version, and only there the answer lies in `data`.
+            _get("/api/v1/sources/{id}", {}, *_SOURCE, "created_at", "updated_at"),
             reads_only=True,
         ),
         HttpTool(

@@ -5,8 +5,9 @@ It knows no service. Which addresses and secrets there are is told to it; whethe
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,12 +17,15 @@ from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.addresses import parse_url
 from cuebook.performers.agent_tools.delegation import Acts, within
-from cuebook.performers.skills.filling import BadArguments, made, names_in, settings_in
+from cuebook.performers.skills.filling import BadArguments, made, names_in, settings_in, takes_all
 from cuebook.performers.skills.model import HttpTool, Request
 from cuebook.performers.skills.trimming import kept, said
 
 ANSWER_LIMIT = 4 << 20
 """Bytes of an answer that are read: most of them are not kept."""
+PAUSES = (0.5, 2.0)
+"""Seconds before what only failed for now is sent again, each time."""
+_LONGEST_PAUSE = 10.0
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -35,13 +39,38 @@ class Told(msgspec.Struct, frozen=True):
         return setting in self.values or setting in self.handles
 
 
+def fitted(tool: HttpTool, told: Told) -> HttpTool | None:
+    """The tool with the requests that can be made of what it was told, and with the arguments that these use: another
+    would be dropped without a word. None where there is no such request.
+    """
+    requests = tuple(one for one in tool.requests if all(map(told.has, settings_in(one))))
+    if not requests:
+        return None
+    further = [one.request for one in (tool.instead, tool.afterwards) if one is not None]
+    used = {name for one in (*requests, *further) for name in (*names_in(one), *one.wants)}
+    if any(takes_all(one.body) for one in requests):
+        return msgspec.structs.replace(tool, requests=requests)
+    properties = {name: one for name, one in tool.parameters["properties"].items() if name in used}
+    return msgspec.structs.replace(tool, requests=requests, parameters={**tool.parameters, "properties": properties})
+
+
 class SkillTool:
     """A tool of a skill whose settings are there."""
 
     takes_secrets = False
 
-    def __init__(self, service: str, tool: HttpTool, told: Told, http: Acts, reveal: Callable[[str], str]) -> None:
-        """`service` is what it is called in messages; `reveal` gives the value of a secret by its handle."""
+    def __init__(
+        self,
+        service: str,
+        tool: HttpTool,
+        told: Told,
+        http: Acts,
+        reveal: Callable[[str], str],
+        pauses: Sequence[float] = PAUSES,
+    ) -> None:
+        """`service` is what it is called in messages; `reveal` gives the value of a secret by its handle. The tool has
+        been `fitted` to what was told.
+        """
         self.spec = ToolSpec(tool.name, tool.description, tool.parameters)
         self.reads_only = tool.reads_only
         self.idempotent = tool.reads_only or tool.idempotent
@@ -52,6 +81,7 @@ class SkillTool:
         self._told = told
         self._http = http
         self._reveal = reveal
+        self._pauses = pauses
 
     async def describe(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
         arguments = {**self._usual, **arguments}
@@ -80,7 +110,7 @@ class SkillTool:
     async def call(self, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
         arguments = {**self._usual, **arguments}
         request = self._chosen(arguments)
-        response = await self._send(request, arguments, call)
+        response = await self._sent(request, arguments, call)
         if isinstance(response, Failed):
             return response
         if not 200 <= response.status < 300:
@@ -96,7 +126,7 @@ class SkillTool:
 
     def _chosen(self, arguments: Mapping[str, Any]) -> Request:
         """The first request that can be made of what there is."""
-        possible = [one for one in self._tool.requests if all(map(self._told.has, settings_in(one)))]
+        possible = self._tool.requests
         for request in possible:
             if all(name in arguments for name in request.wants):
                 return request
@@ -128,6 +158,22 @@ class SkillTool:
                 value = b64encode(f"{self._told.values[one.user]}:{value}".encode()).decode()
             values[f"headers.{one.header}"] = one.form.replace("{}", value)
         return values
+
+    async def _sent(self, request: Request, arguments: Mapping[str, Any], call: Call) -> HttpResponse | Failed:
+        """As `_send`; what may be done twice is sent again where the service only cannot for now."""
+        response = await self._send(request, arguments, call)
+        for pause in self._pauses:
+            if isinstance(response, Failed) or not self._passing(response):
+                break
+            wait = _asked_to_wait(response) or pause
+            if wait > _LONGEST_PAUSE:
+                break
+            await asyncio.sleep(wait)
+            response = await self._send(request, arguments, call)
+        return response
+
+    def _passing(self, response: HttpResponse) -> bool:
+        return self.idempotent and (response.status == 429 or response.status >= 500)
 
     async def _send(
         self, request: Request, arguments: Mapping[str, Any], call: Call, more: Mapping[str, Any] | None = None
@@ -166,10 +212,17 @@ class SkillTool:
         return Failed(
             "http_status",
             f"{self._service} answered with the status {response.status}{f': {why}' if why else ''}.",
-            fix=_FIXES.get(response.status, "Check the arguments."),
-            retryable=self.idempotent and (response.status == 429 or response.status >= 500),
+            fix=self._fix(response.status),
+            retryable=self._passing(response),
             details={"status": response.status},
         )
+
+    def _fix(self, status: int) -> str:
+        if status < 500:
+            return _FIXES.get(status, "Check the arguments.")
+        if self.idempotent:
+            return f"{self._service} does not work for now: try again later, or go on without it."
+        return "It may have been done all the same: look before it is done again."
 
     async def _there_already(self, arguments: dict[str, Any], call: Call) -> dict[str, Any] | None:
         instead = self._tool.instead
@@ -208,3 +261,9 @@ _FIXES = {
     404: "Check the names, and that the token may see what they stand for.",
     429: "Wait a little, and ask for less at once.",
 }
+
+
+def _asked_to_wait(response: HttpResponse) -> float:
+    """The seconds that the service asks for, as far as it gives them as a number."""
+    given = next((value for name, value in response.headers.items() if name.lower() == "retry-after"), "")
+    return float(given) if given.isdecimal() else 0.0

@@ -109,10 +109,10 @@ def parse(text: str, where: str) -> FileSkill:
     name = fields.get("name")
     if not isinstance(name, str) or not is_id(name):
         raise BadSkill(
-            f"{where}: its name is {str(name)[:80]!a}, and a skill's name has small letters, digits and single '-'.",
+            f"{_at(where, head[1], 'name')}: its name is {str(name)[:80]!a}, and a skill's name has small letters, digits and single '-'.",
             fix="Write it as in name: code-review, with at most 64 characters.",
         )
-    instruction, server = text[head.end() :].strip(), _server(fields.get("mcp"), where)
+    instruction, server = text[head.end() :].strip(), _server(fields.get("mcp"), _at(where, head[1], "mcp"))
     if not instruction and server is None:
         raise BadSkill(f"{where}: it holds neither an instruction nor an mcp server.", fix="Write what it teaches.")
     description, category = fields.get("description"), fields.get("category")
@@ -122,11 +122,17 @@ def parse(text: str, where: str) -> FileSkill:
         category=category if category in CATEGORIES else "general",
         instruction=instruction,
         mcp=server,
-        required=_required(fields.get("config"), where),
+        required=_required(fields.get("config"), _at(where, head[1], "config")),
     )
 
 
 # --- the head -----------------------------------------------------------------------------------------
+
+
+def _at(where: str, head: str, field: str) -> str:
+    """The line of a field; where it has none, the first of the head."""
+    found = re.search(rf"^{field}\s*:", head, re.MULTILINE)
+    return f"{where}:{head.count(chr(10), 0, found.start()) + 2 if found else 1}"
 
 
 def _fields(head: str, where: str) -> dict[str, Any]:

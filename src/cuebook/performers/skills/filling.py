@@ -55,7 +55,9 @@ def filled(part: Any, values: Mapping[str, Any], arguments: Mapping[str, Any]) -
             return values.get(name, ABSENT)
         case Filled(text):
             return _text(text, values)
-        case Words(texts):
+        case Words(texts, (name, pattern)):
+            if name and re.search(pattern, written(values.get(name, "")), re.IGNORECASE):
+                texts = texts[:-1]
             found = [word for word in (_text(text, values) for text in texts) if word is not ABSENT]
             return " ".join(str(word) for word in found) if found else ABSENT
         case Rest(but):
@@ -76,6 +78,13 @@ def names_in(request: Request) -> set[str]:
     for part in (*request.query.values(), request.body):
         found.update(_names_within(part))
     return found
+
+
+def takes_all(part: Any) -> bool:
+    """Whether every argument goes into this part of a request, under whatever name."""
+    if isinstance(part, dict | list):
+        return any(map(takes_all, part.values() if isinstance(part, dict) else part))
+    return isinstance(part, Rest)
 
 
 def settings_in(request: Request) -> set[str]:

@@ -27,6 +27,7 @@ _RAW = {"Accept": "application/vnd.github.raw+json", **_VERSION}
 
 _NAME = r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$"
 _REPO = {"type": "string", "pattern": _NAME, "description": "The repository, as owner/name."}
+_SAYS_KIND = r"(?<![\w-])(?:is|type):(?:issue|pr|pull-request)\b"
 _ISSUE = ("number", "title", "state", "html_url", "body", "user.login", "labels.name", "created_at", "updated_at")
 _PULL = (
     "number",
@@ -66,16 +67,23 @@ READING = (
     ),
     HttpTool(
         "github_search_issues",
-        "Searches issues and pull requests on GitHub, open and closed ones.",
+        "Searches issues or pull requests on GitHub, open and closed ones.",
         parameters(
             ("query",),
             query=text("What to look for, in GitHub's syntax, as in `timeout is:open`.", least=1),
             repo={**_REPO, "description": "Only in this repository, as owner/name."},
+            kind={
+                "type": "string",
+                "enum": ["issue", "pull-request"],
+                "default": "issue",
+                "description": "What to look for: one of them at a time.",
+            },
         ),
         (
             _get(
                 "/search/issues",
-                {"q": Words(("{query}", "repo:{repo}")), "per_page": 20},
+                # A query that names no kind is refused for tokens of the fine-grained sort.
+                {"q": Words(("{query}", "repo:{repo}", "is:{kind}"), unless=("query", _SAYS_KIND)), "per_page": 20},
                 *("total_count", *(f"items.{field}" for field in _ISSUE), "items.pull_request.html_url"),
             ),
         ),

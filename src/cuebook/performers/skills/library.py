@@ -22,9 +22,8 @@ from cuebook.kernel.run import Settings
 from cuebook.performers.agent_tools.delegation import Acts
 from cuebook.performers.skills import files
 from cuebook.performers.skills.betterstack import BETTERSTACK
-from cuebook.performers.skills.calling import SkillTool, Told
+from cuebook.performers.skills.calling import PAUSES, SkillTool, Told, fitted
 from cuebook.performers.skills.datadog import DATADOG
-from cuebook.performers.skills.filling import settings_in
 from cuebook.performers.skills.github import GITHUB
 from cuebook.performers.skills.linear import LINEAR
 from cuebook.performers.skills.model import HttpTool, Skill
@@ -67,10 +66,10 @@ class Skills:
 
     # --- tools ---
 
-    def tools(self, http: Acts, reveal: Callable[[str], str]) -> list[SkillTool]:
+    def tools(self, http: Acts, reveal: Callable[[str], str], pauses: Sequence[float] = PAUSES) -> list[SkillTool]:
         """The tools of all skills that are configured. `reveal` gives the value of a secret by its handle."""
         return [
-            SkillTool(skill.name, tool, self._told[skill.id], http, reveal)
+            SkillTool(skill.name, tool, self._told[skill.id], http, reveal, pauses)
             for skill in BUILT_IN.values()
             for tool in self._usable(skill)
         ]
@@ -89,7 +88,7 @@ class Skills:
         if self.missing(skill):
             return []
         told = self._told[skill.id]
-        return [tool for tool in skill.tools if any(all(map(told.has, settings_in(one))) for one in tool.requests)]
+        return [tool for one in skill.tools if (tool := fitted(one, told)) is not None]
 
     def _tell(self, skill: Skill) -> Told:
         given = self._configured.get(skill.id, Configured({}))

@@ -43,6 +43,8 @@ class Words(msgspec.Struct, frozen=True):
     """Filled texts with blanks between them; those that have nothing to be filled with are left out."""
 
     texts: tuple[str, ...]
+    unless: tuple[str, str] = ("", "")
+    """The last of them is left out, too, where the text of this argument holds this pattern."""
 
 
 class Rest(msgspec.Struct, frozen=True):

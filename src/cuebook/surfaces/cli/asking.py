@@ -138,6 +138,8 @@ class Asker:
 
     async def _in_doubt(self, wait: WaitRow) -> None:
         self._say(wait.prompt, "yellow")
+        for line in wording.preview_lines(wait.details.get("preview", {})):
+            self._say(line)
         self._say(f"If it did happen, `cuebook decide {wait.id} done --outcome JSON` says what came of it.")
         await self._decide(wait, ("repeat", "stop"))
 

@@ -20,14 +20,16 @@ from cuebook.dialects.markdown.model import Book, DeclaredInput, Output, Step
 from cuebook.dialects.markdown.parse import SIZE_LIMIT, Parsed, parse, read
 from cuebook.dialects.markdown.sections import outline
 from cuebook.dialects.markdown.tools import tool_name
+from cuebook.dialects.pipeline import PIPELINE
+from cuebook.dialects.pipeline import check as pipeline_check
 from cuebook.dialects.program import PROGRAM
 from cuebook.dialects.program.check import CODES as PROGRAM_CODES
 from cuebook.dialects.program.check import check as check_program
 from cuebook.dialects.program.detect import SUFFIXES as PROGRAMS
-from cuebook.dialects.registry import InvalidPlaybook, Problem
+from cuebook.dialects.registry import UNKNOWN, InvalidPlaybook, Problem
 from cuebook.kernel.errors import BadInput, told
 from cuebook.performers.beside import reader
-from cuebook.surfaces.cli import completion, live, options, workflows
+from cuebook.surfaces.cli import completion, live, options, pipelines, workflows
 from cuebook.surfaces.cli.foreseeing import condition_words
 from cuebook.surfaces.cli.options import Given, NotText, command, read_playbook, read_text, value_of
 from cuebook.surfaces.cli.plain import hand_over, say
@@ -154,8 +156,9 @@ def validate_command(given: Given) -> int:
     """Find the mistakes in playbooks.
 
     FILES are playbooks, - for stdin, or folders, in which all *.playbook.md are looked for, every other *.md that has a
-    step, all *.yml and *.yaml that are workflow graphs, and all programs, which are *.pbasm and *.pb. Each finding is a
-    line: where, how bad, what, what to do, and its code, which stays the same from release to release. Nothing is run.
+    step, all *.yml and *.yaml that are workflow graphs or pipelines, and all programs, which are *.pbasm and *.pb. Each
+    finding is a line: where, how bad, what, what to do, and its code, which stays the same from release to release.
+    Nothing is run.
 
     Exit codes: 0 nothing is wrong, 2 there is an error (with --strict, also a warning).
     """
@@ -186,7 +189,7 @@ def _playbooks(given: Sequence[str]) -> list[str]:
             continue
         inside = [str(file) for file in _files(path) if _is_playbook(file)]
         if not inside:
-            words = f"There is no playbook in {path}: no *{SUFFIX}, no other *.md that has a step, no workflow and no program."
+            words = f"There is no playbook in {path}: no *{SUFFIX}, no other *.md that has a step, no workflow, pipeline or program."
             raise BadInput(words, fix="Name the files, or another folder.")
         found |= dict.fromkeys(inside)
     return list(found)
@@ -213,13 +216,20 @@ def _is_playbook(file: Path) -> bool:
     if file.suffix.lower() in PROGRAMS:
         return file.is_file()
     fitting = file.suffix.lower() in workflows.SUFFIXES and file.is_file()
-    return fitting and GRAPH.recognises(_beginning(file), file.name)
+    return fitting and any(one.recognises(_beginning(file), file.name) for one in (GRAPH, PIPELINE))
 
 
 def checked(text: str, name: str) -> list[Finding]:
     if PROGRAM.recognises(text, name):
         return check_program(text, name, read=reader(name))
-    return workflows.findings(text, name) if workflows.is_workflow(text, name) else check(text, name)
+    if PIPELINE.recognises(text, name):
+        return pipelines.findings(text, name)
+    if not workflows.is_workflow(text, name):
+        return check(text, name)
+    found = workflows.findings(text, name)
+    if GRAPH.recognises(text, name) or any(one.code == "PARSE" for one in found):
+        return found
+    return [Finding(UNKNOWN.code, "error", f"T{UNKNOWN.message[1:]}", 1, fix=UNKNOWN.fix)]
 
 
 def _beginning(file: Path) -> str:
@@ -280,9 +290,9 @@ def _report(found: dict[str, list[Finding]], decisive: set[str]) -> dict[str, An
 
 def _sarif(found: dict[str, list[Finding]]) -> dict[str, Any]:
     """One log with one run: readers of SARIF refuse several runs of the same tool."""
-    logs = [
-        log_of(findings, _uri(path), {**CODES, **workflows.CODES, **PROGRAM_CODES}) for path, findings in found.items()
-    ]
+    codes = {**CODES, **pipeline_check.CODES, **PROGRAM_CODES, **workflows.CODES}
+    codes[UNKNOWN.code] = ("error", "The file is no playbook.")
+    logs = [log_of(findings, _uri(path), codes) for path, findings in found.items()]
     runs = [log["runs"][0] for log in logs]
     rules = {rule["id"]: rule for run in runs for rule in run["tool"]["driver"]["rules"]}
     ids = sorted(rules)
@@ -309,8 +319,11 @@ def summary_command(given: Given) -> int:
     FILE may be - for stdin. `cuebook info` is the same command.
     """
     text, name = read_playbook(given["file"]), _name(given["file"])
-    workflow = workflows.workflow_of(text, name)
-    if workflow is not None:
+    pipeline = pipelines.pipeline_of(text, name)
+    workflow = workflows.workflow_of(text, name) if pipeline is None else None
+    if pipeline is not None:
+        made, lines = pipelines.summary_of(pipeline), pipelines.summary_lines(pipeline)
+    elif workflow is not None:
         made, lines = workflows.summary_of(workflow), workflows.summary_lines(workflow)
     else:
         book = parse(text, name)

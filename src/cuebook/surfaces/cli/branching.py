@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from cuebook.decisions import visits_of
 from cuebook.kernel.run import RunRow
 from cuebook.service import Service
 from cuebook.surfaces.cli import completion, options, session
@@ -15,12 +16,13 @@ from cuebook.surfaces.wiring import Wiring
 
 async def step_of(service: Service, row: RunRow, name: str) -> tuple[str, int | None]:
     """The label and the visit that STEP means. Of several visits it is the last one, which is said."""
-    steps = await service.store.steps(row.id)
-    visits = [step.visit for step in steps if step.label == name and not step.path and step.seq]
+    steps = [step for step in await service.store.steps(row.id) if step.seq]
+    found = visits_of(steps, name)
+    visits = [step.visit for step in found if step.path == found[0].path]
     label, mark, number = name.rpartition("#")
-    if not visits and mark and number.isdecimal():
+    if not found and mark and number.isdecimal():
         return label, int(number)
-    if len(visits) > 1:
+    if len(visits) > 1 and len(visits) == len(found):
         first, last = f"{name}#{visits[0]}", f"{name}#{visits[-1]}"
         complain(f"cuebook: step {name} is there {len(visits)} times: this is the last, {last}. {first} is the first.")
     return name, None

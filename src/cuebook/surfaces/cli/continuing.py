@@ -20,6 +20,7 @@ from cuebook.surfaces.wiring import Wiring
 
 RUN = click.Argument(["run"], shell_complete=completion.runs())
 
+_WRITTEN = "Write an object in quotes; `cuebook inbox RUN` shows what it holds."
 CHANGES: list[click.Parameter] = [options.SET, *options.ANSWERS, *options.SETTINGS, options.BREAK]
 
 
@@ -105,7 +106,8 @@ def decide_command(given: Given) -> int:
     what runs, and a change asks again.
 
     An effect is in doubt if the process ended while it was under way: nobody knows whether it happened. 'repeat' does
-    it again, 'stop' fails the run, and 'done' goes on with the outcome you give.
+    it again, 'stop' fails the run, and 'done' goes on with the outcome you give: '{"exit_code": 0, "stdout": "..."}' of a
+    command, '{"status": 200, "body": "..."}' of a request, '{"value": ...}' of a tool. `cuebook inbox WAIT` says which.
     """
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
@@ -125,6 +127,7 @@ def decide_command(given: Given) -> int:
     [
         click.Argument(["run"], shell_complete=completion.runs("pending", "running", *WAITING)),
         click.Option(["--reason"], metavar="TEXT", help="Why, for the record."),
+        options.AS_USER,
         options.STORE,
         *options.LIVE,
     ],
@@ -132,11 +135,11 @@ def decide_command(given: Given) -> int:
 def cancel_command(given: Given) -> int:
     """Stop a run; a second time, at once.
 
-    The run may undo what it did. Its exit code is that of a cancelled run, 5.
+    The run may undo what it did. Its exit code is that of a cancelled run, 5. The policy says who may cancel.
     """
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
-        return await service.cancel(given["run"], given["reason"] or "")
+        return await service.cancel(given["run"], given["reason"] or "", await session.acting(service, given))
 
     return session.in_foreground(given, act)
 
@@ -146,6 +149,7 @@ def cancel_command(given: Given) -> int:
     [
         click.Argument(["run"], shell_complete=completion.runs("failed", "cancelled", "expired")),
         click.Option(["--whole-step"], is_flag=True, help="From the beginning of the step that failed."),
+        options.AS_USER,
         options.STORE,
         *options.LIVE,
     ],
@@ -154,9 +158,10 @@ def retry_command(given: Given) -> int:
     """Go on with a failed, cancelled or expired run where it stopped."""
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
-        row = await service.get(given["run"])
+        who = await session.acting(service, given)
+        row = await service.get(given["run"], who)
         await check_model(wiring, row, {})
-        return await service.retry(row.id, whole_step=given["whole_step"])
+        return await service.retry(row.id, whole_step=given["whole_step"], who=who)
 
     return session.in_foreground(given, act)
 
@@ -164,10 +169,10 @@ def retry_command(given: Given) -> int:
 async def changes_for(
     service: Service, wiring: Wiring, row: RunRow, given: Given
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values and settings that the call changes, checked before anything is written."""
+    """The values and settings that the call changes."""
     values = options.changed_values(given["values"])
     settings = await settings_for(service, wiring, row, given)
-    return await session.accepted_values(service, row, values) if values else {}, settings
+    return await session.typed_values(service, row, values) if values else {}, settings
 
 
 async def settings_for(service: Service, wiring: Wiring, row: RunRow, given: Given) -> dict[str, Any]:
@@ -188,7 +193,9 @@ async def settings_for(service: Service, wiring: Wiring, row: RunRow, given: Giv
 
 async def check_model(wiring: Wiring, row: RunRow, settings: dict[str, Any]) -> None:
     """A run whose model cannot be asked would only fail: better to say so while nothing is changed."""
-    wiring.providers.check(settings.get("model") or row.model)
+    name = settings.get("model") or row.model
+    if name:  # not every run asks one
+        wiring.providers.check(name)
 
 
 def _outcome(given: str | None) -> dict[str, Any] | None:
@@ -197,7 +204,7 @@ def _outcome(given: str | None) -> dict[str, Any] | None:
     try:
         outcome = json.loads(given)
     except ValueError as error:
-        raise BadInput(f"--outcome: this is not JSON ({error}).", fix="Write it as in '{\"value\": 1}'.") from None
+        raise BadInput(f"--outcome: this is not JSON ({error}).", fix=_WRITTEN) from None
     if not isinstance(outcome, dict):
-        raise BadInput("--outcome: this is no JSON object.", fix="Write it as in '{\"value\": 1}'.")
+        raise BadInput("--outcome: this is no JSON object.", fix=_WRITTEN)
     return outcome

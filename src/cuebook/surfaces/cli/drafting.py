@@ -77,6 +77,40 @@ What a model is to do next.
 type: markdown
 Rules: steps are numbered 1, 2, 3. {{name}} may only name a declared input. Answer with the Markdown document alone."""
 
+PIPELINE = """\
+You write pipelines for a program that runs them. A pipeline is one YAML document:
+
+id: kebab-case-id
+name: Short title
+description: One sentence
+args:                # optional; types: string, number, integer, boolean, object, array
+  folder: {type: string, description: Which folder, default: .}
+steps:               # one after the other; each has an id and a command
+  - id: list
+    name: Short title
+    command: cli ls ${folder}            # a program and its arguments; there is no shell, no pipes, no *
+    effect: read                         # it changes nothing
+    output: text
+  - id: judge
+    command: llm                         # a model; it answers in JSON
+    llm:
+      model: default
+      prompt: "Which of these files are about tea? ${list.stdout}"
+    output: {type: json, schema: {type: object, properties: {files: {type: array}}, required: [files]}}
+  - id: send
+    command: http POST https://example.com/hook
+    stdin: $judge.json                   # what an earlier step gave: .stdout or .json
+    condition: $judge.json.files != null
+    approval: required                   # a person must say yes first
+    postcondition: {type: http_status, equals: 200}
+    rollback_hint: How a person undoes it.
+Rules: commands begin with cli, http, mcp or llm. A step refers only to steps before it. Ids are of letters, digits, - and
+_. A step that changes something has approval: required and a rollback_hint. Secrets never stand in it. Quote a text that
+holds ': '. Use no other keys. Answer with the YAML document alone."""
+
+SYSTEMS = {"markdown": PLAYBOOK, "graph": WORKFLOW, "pipeline": PIPELINE}
+"""What a model is told of each dialect."""
+
 Check = Callable[[str], Sequence[Finding]]
 
 

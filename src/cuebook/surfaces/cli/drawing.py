@@ -12,11 +12,14 @@ from cuebook.dialects.markdown.model import Book, Branch, Step
 from cuebook.dialects.markdown.parse import parse
 from cuebook.dialects.markdown.tools import tool_name
 from cuebook.dialects.mermaid import escaped
+from cuebook.dialects.pipeline import draw as pipeline_draw
+from cuebook.dialects.pipeline.model import Pipeline
 from cuebook.kernel.errors import BadInput
 from cuebook.service import Service
 from cuebook.surfaces.cli import completion, options, session
 from cuebook.surfaces.cli.foreseeing import answers_only, branches_on_itself, condition_words, reaches_branches
 from cuebook.surfaces.cli.options import Given, command, read_playbook
+from cuebook.surfaces.cli.pipelines import pipeline_of
 from cuebook.surfaces.cli.plain import hand_over
 from cuebook.surfaces.cli.workflows import workflow_of
 
@@ -52,9 +55,10 @@ SHAPES = {
 def graph_command(given: Given) -> int:
     """Draw a playbook as a Mermaid flowchart.
 
-    FILE is a playbook or a workflow graph, - for stdin, or the id of a run, as with --run: then a workflow shows which
-    nodes were visited, how they ended, and which edges were followed. Boxes are what models are asked, slanted boxes questions to a person, boxes with double
-    sides tools, and diamonds branches. Paste it into a fenced block of the kind `mermaid`, where pages show such blocks
+    FILE is a playbook, a workflow graph or a pipeline, - for stdin, or the id of a run, as with --run: then a workflow shows
+    which nodes were visited, how they ended, and which edges were followed, and a pipeline what became of its steps. Boxes
+    are what models are asked and what steps do, slanted boxes questions to a person, boxes with double sides tools, and
+    diamonds branches and conditions. Paste it into a fenced block of the kind `mermaid`, where pages show such blocks
     as pictures, or draw it with Mermaid's own tools.
     """
     name = given["run"] or given["file"]
@@ -63,7 +67,12 @@ def graph_command(given: Given) -> int:
     if given["run"] or not (name == "-" or os.path.exists(name) or os.path.splitext(name)[1]):
         return session.with_service(given, lambda service: _draw_run(service, name), looking=True)
     text = read_playbook(name)
-    workflow = workflow_of(text, "stdin" if name == "-" else name)
+    place = "stdin" if name == "-" else name
+    pipeline = pipeline_of(text, place)
+    if pipeline is not None:
+        hand_over(pipeline_draw.mermaid(pipeline))
+        return 0
+    workflow = workflow_of(text, place)
     hand_over(mermaid(parse(text, name)) if workflow is None else draw.mermaid(workflow))
     return 0
 
@@ -76,6 +85,10 @@ async def _draw_run(service: Service, run: str) -> int:
         raise BadInput(f"Run {row.id} has no playbook that could be drawn.", fix="Name a run of a playbook.")
     if isinstance(source.document, Book):
         hand_over(mermaid(source.document))
+        return 0
+    if isinstance(source.document, Pipeline):
+        states = {step.label: step.status for step in await service.store.steps(row.id)}
+        hand_over(pipeline_draw.mermaid(source.document, states, title=True))
         return 0
     entries = [entry async for entry in service.engine.entries(row.id)]
     state = draw.state_of(source.document, observe.events(source.document, entries))

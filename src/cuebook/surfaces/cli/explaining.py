@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
 from cuebook.dialects.markdown.model import Book, Branch, Step
 from cuebook.dialects.markdown.tools import tool_name
+from cuebook.gate.policy import Policy
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.run import Budget, Settings
 from cuebook.performers.models import MAX_TOKENS, Facts, Prices
@@ -31,10 +32,12 @@ from cuebook.surfaces.cli.texts import LocalTexts, strictest_policy
 from cuebook.surfaces.cli.touching import Decide, Reached, deciding, everything, reached
 from cuebook.surfaces.wiring import Wiring
 
+T = TypeVar("T")
+
 HELP = """Say what a run would do, what it touches and what it may cost.
 
-FILE is a playbook or a workflow graph; its inputs are given as to `cuebook run`, and those that are not given are not known. Told
-are the steps in order, what each branch depends on, who is asked what, which models, tools, texts and hosts are used,
+FILE is a Markdown playbook, a workflow graph or a pipeline; its inputs are given as to `cuebook run`, and those that are
+not given are not known. Told are the steps in order, what each branch depends on, who is asked what, which models, tools, texts and hosts are used,
 what the policy says to each of them and by which rule, and the most that the models may cost. Nothing is run, called or
 created.
 """
@@ -61,12 +64,21 @@ def explain(given: Given, playbook: Playbook) -> int:
         from cuebook.surfaces.cli import graph_explaining
 
         return graph_explaining.explain(given, playbook)
+    if playbook.dialect.name == "pipeline":
+        from cuebook.surfaces.cli import pipeline_explaining
+
+        return pipeline_explaining.explain(given, playbook)
     wiring = session.wiring_of(given)
     explained = asyncio.run(_explained(given, playbook, wiring))
+    return told(given, _object, _lines, explained)
+
+
+def told(given: Given, as_object: Callable[[T], Any], lines: Callable[[T], Iterable[str]], explained: T) -> int:
+    """Prints what was found out about a playbook, as JSON or for people."""
     if given["as_json"]:
-        sys.stdout.write(live.json_line(_object(explained)))
+        sys.stdout.write(live.json_line(as_object(explained)))
     else:
-        say("\n".join(_lines(explained)))
+        say("\n".join(lines(explained)))
     return 0
 
 
@@ -103,12 +115,19 @@ def _known(playbook: Playbook, given: Mapping[str, Any]) -> dict[str, str]:
     return playbook.dialect.accept(asked, {name: value for name, value in given.items() if name not in absent})
 
 
-async def policy_of_today(wiring: Wiring) -> Decide:
-    """By the policy of today. Without a store nothing was ever trusted or allowed, and none is created to say so."""
+async def policy_of_today(wiring: Wiring, playbook: Playbook | None = None) -> Decide:
+    """By the policy of today, and of a playbook that has one itself. Without a store nothing was ever trusted or allowed,
+    and none is created to say so.
+    """
+    own = getattr(playbook.document, "policy", None) if playbook is not None else None
+
+    def with_own(policy: Policy) -> Policy:
+        return policy if own is None or playbook is None else policy.with_playbook(own, playbook.name)
+
     if not wiring.has_store():
-        return deciding(strictest_policy(wiring))
+        return deciding(with_own(strictest_policy(wiring)))
     async with session.opened(wiring) as service:
-        return deciding(await service.policy(), await service.overrides(), service.engine.clock())
+        return deciding(with_own(await service.policy()), await service.overrides(), service.engine.clock())
 
 
 def terms_of(wiring: Wiring) -> tuple[Terms, str]:

@@ -19,7 +19,7 @@ from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.plain import complain, say
 from cuebook.surfaces.cli.playbooks import Playbook
 from cuebook.surfaces.cli.texts import LocalTexts, listing_texts
-from cuebook.surfaces.cli.workflows import edge_words
+from cuebook.surfaces.cli.workflows import approval_of, edge_words
 from cuebook.surfaces.wiring import Wiring
 
 
@@ -81,6 +81,7 @@ def _object(workflow: Workflow, one: Prepared) -> dict[str, Any]:
         "prompt": one.ask.prompt,
         "tools": [spec.name for spec in one.ask.tools],
         "output": one.node.output,
+        "approval": approval_of(workflow, one.node) or None,
         "warnings": list(one.warnings),
         "then": [edge_words(edge) for edge in workflow.out_edges[one.node.id]],
     }
@@ -90,6 +91,8 @@ def _lines(workflow: Workflow, one: Prepared) -> Iterator[str]:
     model = f" ({one.ask.model})" if one.ask.model else ""
     yield f"=== Node {one.node.id}: {one.node.name}{model}"
     yield from (f"warning: {words}" for words in one.warnings)
+    if approval_of(workflow, one.node):
+        yield f"--- approval\n{approval_of(workflow, one.node)}"
     yield f"--- system\n{_system(one)}"
     yield f"--- prompt\n{one.ask.prompt}"
     if one.ask.tools:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from cuebook.dialects.graph.check import named_models
 from cuebook.dialects.graph.material import Skill, name_of, named_sources
 from cuebook.dialects.graph.model import Edge, Node, Workflow
 from cuebook.dialects.graph.preparing import Most, Preparation, Prepared, most
@@ -20,11 +20,10 @@ from cuebook.surfaces.cli import explaining, graph_dry_run, live, session, wordi
 from cuebook.surfaces.cli.bounding import Terms
 from cuebook.surfaces.cli.inputs import gathered
 from cuebook.surfaces.cli.options import Given
-from cuebook.surfaces.cli.plain import say
 from cuebook.surfaces.cli.playbooks import Playbook
 from cuebook.surfaces.cli.rehearsing import Shown
 from cuebook.surfaces.cli.touching import Reached, reached
-from cuebook.surfaces.cli.workflows import edge_words, outputs
+from cuebook.surfaces.cli.workflows import approval_of, edge_words, outputs
 from cuebook.surfaces.wiring import Wiring
 
 
@@ -44,11 +43,7 @@ class Explained(msgspec.Struct, frozen=True):
 
 def explain(given: Given, playbook: Playbook) -> int:
     explained = asyncio.run(_explained(given, playbook, session.wiring_of(given)))
-    if given["as_json"]:
-        sys.stdout.write(live.json_line(_object(explained)))
-    else:
-        say("\n".join(_lines(explained)))
-    return 0
+    return explaining.told(given, _object, _lines, explained)
 
 
 async def _explained(given: Given, playbook: Playbook, wiring: Wiring) -> Explained:
@@ -61,6 +56,8 @@ async def _explained(given: Given, playbook: Playbook, wiring: Wiring) -> Explai
     except EffectFailed as error:
         prepared = None
         notes.append(f"The run would fail: {error.failed}")
+    for flaw in wiring.flaws_of(named_models(workflow)):
+        notes.append(f"The run would not begin: {flaw}")
     terms, problem = explaining.terms_of(wiring)
     shown = list(_shown(workflow, inputs, prepared))
     return Explained(
@@ -111,7 +108,7 @@ def _object(explained: Explained) -> dict[str, Any]:
         "inputs": dict(explained.inputs),
         "model": {"name": explained.model, "problem": explained.problem or None},
         "nodes": [_node_object(workflow, one) for one in _nodes(explained)],
-        "skills": {name: _skill_state(skill) for name, skill in _skills(explained).items()},
+        "skills": _skill_states(explained),
         "touches": explaining.touched_objects(explained.reached),
         "hosts": [{"host": host, "for": what} for host, what in explained.reached.hosts.items()],
         "notes": [*explained.reached.problems, *explained.notes],
@@ -129,12 +126,8 @@ def _nodes(explained: Explained) -> list[Prepared]:
     return explained.prepared.nodes if explained.prepared is not None else []
 
 
-def _skills(explained: Explained) -> Mapping[str, Skill | None]:
-    return explained.prepared.skills if explained.prepared is not None else {}
-
-
 def _node_object(workflow: Workflow, one: Prepared) -> dict[str, Any]:
-    node, extras = one.node, workflow.extras.nodes.get(one.node.id)
+    node = one.node
     return {
         "node": node.id,
         "name": node.name,
@@ -143,7 +136,7 @@ def _node_object(workflow: Workflow, one: Prepared) -> dict[str, Any]:
         "skills": list(node.skills),
         "tools": [spec.name for spec in one.ask.tools],
         "gives": list(outputs(node.output)),
-        "approval": extras.approval or None if extras is not None else None,
+        "approval": approval_of(workflow, node) or None,
         "decides": _decides(workflow, node),
         "then": [
             {"to": edge.to, "when": edge.when or None, "max_iterations": edge.max_iterations}
@@ -157,15 +150,21 @@ def _decides(workflow: Workflow, node: Node) -> bool:
     return any(edge.when for edge in workflow.out_edges[node.id])
 
 
-def _skill_state(skill: Skill | None) -> str:
+def _skill_states(explained: Explained) -> dict[str, str]:
+    if explained.prepared is None:
+        return {}
+    flaws = explained.prepared.flaws
+    return {name: _skill_state(skill, flaws.get(name, "")) for name, skill in explained.prepared.skills.items()}
+
+
+def _skill_state(skill: Skill | None, flaw: str) -> str:
+    if flaw:
+        return f"cannot be read: {flaw}"
     if skill is None:
         return "unknown"
-    missing = f": {unset(skill.missing)}" if skill.missing else ""
-    return (
-        f"configured{missing and f', except that something{missing}'}"
-        if skill.configured
-        else f"not configured{missing}"
-    )
+    if not skill.configured:
+        return f"not configured: {unset(skill.missing)}" if skill.missing else "not configured"
+    return f"configured, but without some of its tools: {unset(skill.missing)}" if skill.missing else "configured"
 
 
 def _cost(explained: Explained) -> float | None:
@@ -191,9 +190,9 @@ def _lines(explained: Explained) -> Iterator[str]:
     for one in _nodes(explained):
         yield f"  {one.node.id} {one.node.name}: {_node_words(workflow, one)}"
         yield from _ways(workflow, one.node)
-    if _skills(explained):
+    if states := _skill_states(explained):
         yield "\nits skills:"
-        yield from (f"  {name}: {_skill_state(skill)}" for name, skill in _skills(explained).items())
+        yield from (f"  {name}: {state}" for name, state in states.items())
     yield "\nwhat it touches, and what the policy says:"
     yield from explaining.touched_lines(explained.reached, explained.notes)
     yield "\nwhat it may use at most:"
@@ -201,8 +200,7 @@ def _lines(explained: Explained) -> Iterator[str]:
 
 
 def _node_words(workflow: Workflow, one: Prepared) -> str:
-    extras = workflow.extras.nodes.get(one.node.id)
-    words = ["asks a person first"] if extras is not None and extras.approval else []
+    words = ["needs an approval first"] if approval_of(workflow, one.node) else []
     words.append(f"asks {one.ask.model or 'the model'}")
     if one.node.skills:
         words.append(f"has the skills {', '.join(one.node.skills)}")

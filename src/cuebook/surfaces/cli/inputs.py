@@ -16,6 +16,11 @@ from cuebook.surfaces.cli.options import read_text, value_of
 PREFIX = "input_of_"
 """Keeps what an input is called apart from the names of other options."""
 
+SECRET = "secret"
+"""The type of an input that is the handle of a secret."""
+_HANDLES = "env:NAME, keyring:NAME, file:PATH, or secret:NAME for one that `cuebook secrets` names"
+_METAVARS = {SECRET: "HANDLE", "any": "VALUE"}
+
 
 class InputOption(click.Option):
     """An option that stands for an input of the playbook."""
@@ -41,7 +46,9 @@ def input_options(document: Document, taken: set[str]) -> list[click.Option]:
         if not free:
             continue
         taken.update(free)
-        metavar = "|".join(declared.options) if declared.options else declared.type.upper()
+        metavar = (
+            "|".join(declared.options) if declared.options else _METAVARS.get(declared.type, declared.type.upper())
+        )
         spelled = [*free, f"{PREFIX}{declared.name}"]
         complete = one_of(_values(declared))
         check = _no_option if declared.type == "boolean" else None
@@ -57,6 +64,8 @@ def _values(declared: Input) -> Sequence[str]:
 
 def _help(declared: Input) -> str:
     words = declared.description
+    if declared.type == SECRET:
+        words = f"{words} The secret's handle, never its value: {_HANDLES}.".lstrip()
     note = "required" if declared.required else f"default: {declared.default}"
     return f"{words} [{note}]".strip()
 

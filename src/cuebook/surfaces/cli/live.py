@@ -13,10 +13,11 @@ from typing import IO, Any, Protocol
 import msgspec
 
 from cuebook.dialects.registry import Publisher, Publishing
-from cuebook.kernel.effects import Failed, Reply, ToolResult, Usage
+from cuebook.kernel.effects import CommandResult, Failed, HttpResponse, Reply, ToolResult, Usage
 from cuebook.kernel.events import (
     Noted,
     Performed,
+    Performing,
     PlannedStep,
     StepFinished,
     StepSkipped,
@@ -33,10 +34,13 @@ from cuebook.surfaces.cli import wording
 from cuebook.surfaces.cli.answers import Source
 from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.plain import hand_over, harmless, in_json
-from cuebook.views import route_words
+from cuebook.surfaces.cli.summaries import action_line, asked_lines, note_words, outcome_lines
 
 Seen = Entry | TextChunk | TextReset
 
+
+_TOLD = ("attempt", "contract", "postcondition", "repair")
+"""What dialects note that is said as it happens. A condition that does not hold is said by the step that is skipped."""
 
 ASKED = ("question", "approval", "in_doubt", "breakpoint")
 """What a person can be asked for in place."""
@@ -79,28 +83,38 @@ class Plain:
         self._results = results
         self._as_json = as_json
         self._unshown = ASKED if asking else ()
+        self._failure = ""
+        """What was told last of something that failed."""
 
     def begin(self, title: str, row: RunRow, steps: Sequence[StepRow], plan: Sequence[PlannedStep] = ()) -> None:
-        self._say(f"{title} (run {row.id}, {row.model})")
+        self._say(f"{title} (run {row.id}{f', {row.model}' if row.model else ''})")
+        for step in steps:
+            if step.started and not step.finished:
+                title = f": {step.title}" if step.title not in ("", step.label) else ""
+                self._say(f"step {step.label}{title} (goes on)")
 
     def see(self, event: Seen) -> None:
         if not isinstance(event, Entry):
             return
         match event.event:
             case StepStarted(label=label, title=title):
-                self._say(f"step {label}: {title}{again(event)}")
+                self._failure = ""
+                self._say(f"step {label}{f': {title}' if title else ''}{again(event)}")
             case StepFinished(status="completed") as finished:
                 self._say(f"  {stats(finished)}")
-            case StepFinished(label=label, status=status, reason=reason):
-                self._say(f"  {status}: {reason}")
+            case StepFinished(status=status, reason=reason):
+                if not says_again(reason, self._failure):
+                    self._say(f"  {status}: {reason}")
             case StepSkipped(label=label, title=title, reason=reason):
-                self._say(f"step {label}: {title}")
+                self._say(f"step {label}{f': {title}' if title else ''}")
                 self._say(f"  skipped: {reason}")
             case Warned(message=message):
                 self._say(f"  warning: {message}")
-            case WaitOpened(kind=kind, prompt=prompt) if kind not in self._unshown:
-                self._say(f"  {prompt}")
+            case WaitOpened(kind=kind) as wait if kind not in self._unshown:
+                for line in asked_lines(wait):
+                    self._say(f"  {line}")
             case Performed() as performed if (failed := failure_of(performed)) is not None:
+                self._failure = str(failed)
                 self._say(f"  failed: {failed}")
             case other if words := noted(other):
                 for line in words:
@@ -191,11 +205,20 @@ def event_object(event: Seen) -> dict[str, Any]:
 
 
 def failure_of(performed: Performed) -> Failed | None:
-    """A failure to be shown as it happens. Of a text that is missing the program says itself what becomes of it."""
+    """A failure to be shown as it happens. Of a text that is missing, and of a model that takes no tools, the program
+    says itself what becomes of it.
+    """
     outcome = performed.outcome
-    if not isinstance(outcome, Failed) or outcome.code == "cancelled" or performed.fingerprint.startswith("ReadSource"):
+    if not isinstance(outcome, Failed) or outcome.code in ("cancelled", "tools_unsupported"):
+        return None
+    if performed.fingerprint.startswith("ReadSource"):
         return None
     return outcome
+
+
+def says_again(reason: str, failure: str) -> bool:
+    """Whether a step ended for what was told already."""
+    return bool(reason) and failure.startswith(reason.rstrip(". "))
 
 
 def again(entry: Entry) -> str:
@@ -204,10 +227,18 @@ def again(entry: Entry) -> str:
 
 
 def noted(event: object) -> list[str]:
-    """What a person wants to know besides: which way a run goes and why, what is tried again, and which tools are called."""
+    """What a person wants to know besides: which way a run goes and why, what is tried again, what is
+    run, sent and called, and how that ended.
+    """
     match event:
-        case Noted(name="route", data=data):
-            return [route_words(data)]
+        case Noted(name="route" as name, data=data):
+            return [note_words(name, data)]
+        case Noted(name=name, data=data) if name in _TOLD:
+            return [f"{name}: {note_words(name, data)}"]
+        case Performing(effect=effect) if line := action_line(effect):
+            return [line]
+        case Performed(outcome=CommandResult() | HttpResponse() as outcome):
+            return outcome_lines(outcome)
         case Noted(name="retry", data=data):
             return [f"tries again ({data.get('attempt')}): {wording.short(data.get('reason', ''))}"]
         case Performed(outcome=Reply(calls=calls)):
@@ -238,27 +269,32 @@ def used(usage: Usage) -> list[str]:
     return [f"{usage.input:,} tokens in", f"{usage.output:,} out", cost]
 
 
+def _of_models(row: RunRow) -> list[tuple[str, str]]:
+    """What is said of a run that may ask models."""
+    return [("model", row.model), ("tokens", wording.tokens_of(row.totals)), ("cost", wording.cost_of(row.totals))]
+
+
 def summary(view: RunView) -> list[tuple[str, str]]:
     """The closing lines: name and words."""
     row = view.run
-    lines = [("status", wording.status_of(row))]
+    lines = [("status", wording.status_of(row, waits=view.waits))]
     if row.error is not None:
-        where = f" (step {row.step})" if row.step and row.status == "failed" else ""
+        told = not row.step or row.status != "failed" or str(row.error).startswith(f"Step {row.step} ")
+        where = "" if told else f" (step {row.step})"
         lines.append(("why", f"{row.error}{where}"))
     for wait in view.waits:
         lines.append((wait.kind.replace("_", " "), wait.prompt))
         if wait.kind == "question" and (choices := wording.choices_of(wait)):
             lines.append(("answers", choices))
-        if wait.expires is not None and wait.kind in ASKED:
+        if wait.expires is not None and wait.kind in (*ASKED, "timer"):
             lines.append(("until", wording.moment(wait.expires)))
     lines += [
-        ("steps", f"{row.totals.steps_done} of {len(view.steps)}"),
+        ("steps", f"{row.totals.steps_done} of {max(row.totals.steps, len(view.steps))}"),
         *([("artifact", view.artifact.type)] if view.artifact is not None and view.artifact.type else []),
-        ("model", row.model),
-        ("tokens", wording.tokens_of(row.totals)),
-        ("cost", wording.cost_of(row.totals)),
+        *(_of_models(row) if row.model or row.totals.calls else []),
         ("time", wording.duration(row.totals.seconds)),
         ("run", row.id),
+        *wording.besides(row, view.waits),
         ("next" if row.status != "completed" else "again", wording.what_next(row, view.waits)),
     ]
     return lines

@@ -156,7 +156,7 @@ def _in_words(view: RunView, title: str, alive: bool) -> str:
         head += "".join(f"\n  {note}" for note in (view.notes.get(step.label, []) if told else []))
         output = view.outputs.get(step.label)
         parts.append(f"{head}\n\n{str(output).rstrip()}" if output is not None and told else head)
-    lines = [("status", wording.status_of(row, alive)), *live.summary(view)[1:-1]]
+    lines = [("status", wording.status_of(row, alive, view.waits)), *live.summary(view)[1:-1]]
     if row.status != "completed":
         lines.append(("next", wording.what_next(row, view.waits, alive)))
     parts.append("\n".join(f"{name + ':':<12}{words}" for name, words in lines if words))
@@ -262,9 +262,12 @@ async def _one_wait(service: Service, given: Given) -> int:
     else:
         row = await service.get(wait.run)
         say(f"{wait.id}, run {wait.run}, step {wait.place.step or '-'}\n{wait.prompt}")
+        for line in wording.preview_lines(wait.details.get("preview", {})):
+            say(line)
         for name, words in (
             ("answers", wording.choices_of(wait)),
             ("until", wording.moment(wait.expires) if wait.expires is not None else ""),
+            *wording.besides(row, [wait]),
             ("next", wording.what_next(row, [wait])),
         ):
             if words:

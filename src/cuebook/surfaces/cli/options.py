@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from typing import Any
 
 import click
@@ -95,8 +96,19 @@ def _choice(option: Option) -> click.Option:
             return click.Option(spelled, type=click.Choice(option.choices), help=option.help)
         case "text":
             return click.Option(spelled, metavar="TEXT", help=option.help)
-        case "text":
-            return click.Option(spelled, metavar="TEXT", help=option.help)
+
+
+def fitting(params: Iterable[click.Parameter], known: Iterable[Option]) -> list[click.Parameter]:
+    """The parameters, with what a playbook's dialect does not have hidden: it is taken all the same, and refused in words."""
+    names = {f"{_CHOICE}{option.name}" for option in known}
+    return [_hidden(one) if (one.name or "").startswith(_CHOICE) and one.name not in names else one for one in params]
+
+
+def _hidden(param: click.Parameter) -> click.Parameter:
+    hidden = copy(param)
+    if isinstance(hidden, click.Option):
+        hidden.hidden = True
+    return hidden
 
 
 def chosen(given: Given) -> dict[str, Any]:

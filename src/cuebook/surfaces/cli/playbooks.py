@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from cuebook.dialects import registry
+from cuebook.dialects.options import COMMON
 from cuebook.dialects.registry import Dialect
 from cuebook.kernel.errors import CuebookError
 from cuebook.performers.beside import reader
@@ -64,7 +65,10 @@ class PlaybookCommand(click.Command):
         taken = {spelling for param in self.params for spelling in param.opts} | {"--help", "-h"}
         command = _Prepared(
             self.name,
-            params=[*self.params, *input_options(playbook.document, taken)],
+            params=[
+                *options.fitting(self.params, (*COMMON, *playbook.dialect.options)),
+                *input_options(playbook.document, taken),
+            ],
             help=self._about.format(title=playbook.document.title),
             callback=lambda **given: self._begin(given, playbook),
         )

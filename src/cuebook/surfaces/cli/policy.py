@@ -15,7 +15,7 @@ from cuebook.config import Config
 from cuebook.gate import approvals
 from cuebook.gate import policy as rules
 from cuebook.gate.gate import NETWORK
-from cuebook.gate.policy import Layer, Opinion, Override, Policy, Reason, Rule, Ruling
+from cuebook.gate.policy import Canceller, Layer, Opinion, Override, Policy, Reason, Rule, Ruling
 from cuebook.gate.policy.reach import restricts_reading
 from cuebook.kernel.effects import Failed
 from cuebook.kernel.errors import BadInput, NotFound
@@ -256,7 +256,14 @@ def _show(given: Given) -> int:
         today = await service.policy()
         if given["as_json"]:
             layers = msgspec.to_builtins(today.layers)
-            found = {"layers": layers, "approvals": msgspec.to_builtins(today.approvals), "built_in": rules.BUILT_IN}
+            found = {
+                "layers": layers,
+                "approvals": msgspec.to_builtins(today.approvals),
+                "from_outside": "ask" if today.asks_from_outside else "allow",
+                "postconditions": today.postconditions,
+                "cancel": today.cancel,
+                "built_in": rules.BUILT_IN,
+            }
             sys.stdout.write(live.json_line({**found, "digest": today.digest}))
         else:
             say("\n".join(_policy_lines(today, options.configuration(given))))
@@ -281,9 +288,22 @@ def _policy_lines(today: Policy, config: Config) -> Iterator[str]:
     if asked.different_person:
         yield "  by another person than the one who started the run"
     yield ""
+    if not today.asks_from_outside:
+        yield "A command that is allowed may depend on what a model, a server or a tool has said."
+    if today.postconditions == "require":
+        yield "A pipeline's step that changes something needs a postcondition."
+    yield f"Runs are cancelled by {_CANCELLERS[today.cancel]}."
+    yield ""
     yield "where no rule fits:"
     for table, words in rules.BUILT_IN.items():
         yield f"  {table:<10}{words}"
+
+
+_CANCELLERS: dict[Canceller, str] = {
+    "runner": "whoever has the role runner",
+    "owner": "whoever started them, or an admin",
+    "approver": "whoever has the role approver",
+}
 
 
 def _standing(layer: Layer) -> str:
@@ -460,7 +480,7 @@ def _trust(given: Given) -> int:
         say(f"{path} is trusted as shown (sha256 {digest}).")
         for other in others:
             how = f"cuebook policy trust {shlex.quote(str(other))}"
-            say(f"{other} counts too, and is trusted on its own: {how}")
+            say(f"{other} is there too, and counts once it is trusted by itself: {how}")
         return 0
 
     return session.with_service(given, trust)

@@ -34,6 +34,7 @@ MOST = 12
 """Steps that a list shows."""
 
 MARKS = {"completed": "✓", "failed": "✗", "skipped": "–", "pending": "·", "in_doubt": "?"}
+_DOING = {"RunCommand": "running", "SendHttp": "sending"}
 _UNDER_WAY = "›"
 _ASCII = str.maketrans({"✓": "+", "✗": "x", "–": "-", "·": ".", "›": ">", "…": "~"})
 
@@ -88,7 +89,8 @@ class Progress:
             case ModelAsked(model=model):
                 self._act(entry, f"asking {model}")
             case Performing(effect=effect):
-                self._act(entry, f"calling {effect.subject}" if effect.subject else "at work")
+                doing = _DOING.get(effect.kind, "calling")
+                self._act(entry, f"{doing} {effect.subject}" if effect.subject else "at work")
             case Performed(outcome=outcome):
                 self._count(outcome)
                 self._doing, self._written = "", ""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
 from cuebook.dialects import registry
 from cuebook.dialects.options import COMMON
+from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.run import RunRow
 from cuebook.service import Service
-from cuebook.surfaces.cli import dry_run, graph_dry_run, options, session
+from cuebook.surfaces.cli import dry_run, enveloping, graph_dry_run, options, pipeline_dry_run, session
 from cuebook.surfaces.cli.answers import Source, gathered_answers, labels_of
 from cuebook.surfaces.cli.inputs import gathered
 from cuebook.surfaces.cli.options import Given
@@ -20,7 +23,7 @@ from cuebook.surfaces.wiring import Wiring
 
 HELP = """Run a playbook.
 
-FILE is a Markdown playbook or a workflow graph; its inputs become options, which `cuebook run FILE --help` shows. The value of an input is
+FILE is a Markdown playbook, a workflow graph or a pipeline; its inputs become options, which `cuebook run FILE --help` shows. The value of an input is
 written as it is, or as @FILE to take a file's text, or as - to take stdin's; @@ stands for one @ at the beginning.
 
 What a step asks a person is asked right here if somebody sits at the terminal. Otherwise, and for what is left for
@@ -36,8 +39,15 @@ OPTIONS: list[click.Parameter] = [
     *options.choices([*COMMON, *(option for dialect in registry.dialects() for option in dialect.options)]),
     options.STORE,
     *options.LIVE,
-    click.Option(["--dry-run"], is_flag=True, help="Print what each model would be asked, and do nothing."),
+    *enveloping.ENVELOPE,
+    click.Option(["--dry-run"], is_flag=True, help="Print what each step would ask or do, and do nothing."),
 ]
+
+_DRY_RUNS: dict[str, Callable[..., int]] = {
+    "markdown": dry_run.show,
+    "graph": graph_dry_run.show,
+    "pipeline": pipeline_dry_run.show,
+}
 
 
 def start(given: Given, playbook: Playbook) -> int:
@@ -48,16 +58,44 @@ def start(given: Given, playbook: Playbook) -> int:
     options.check_steps(breakpoints, labels_of(source))
     wiring = session.wiring_of(given)
     chosen = {"answers": answers, "unattended": given["unattended"], "options": options.chosen(given)}
-    if given["dry_run"] and playbook.dialect.name == "graph":
-        return graph_dry_run.show(given, playbook, inputs, wiring, **chosen)
     if given["dry_run"]:
-        return dry_run.show(given, playbook, inputs, wiring, **chosen)
-    settings = msgspec.structs.replace(wiring.settings(breakpoints, folder=Path(playbook.folder)), **chosen)
+        return _DRY_RUNS[playbook.dialect.name](given, playbook, inputs, wiring, **chosen)
+    settings = msgspec.structs.replace(
+        wiring.settings(breakpoints, folder=Path(playbook.folder), document=playbook.document), **chosen
+    )
+
+    wiring.check_models(playbook.dialect, playbook.document)
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
         return await service.start(playbook.text, playbook.name, inputs, settings)
 
+    if given["envelope"] or given["strict_envelope"]:
+        return enveloping.started(given, wiring, lambda service: act(service, wiring))
     return session.in_foreground(given, act, create=True, wiring=wiring)
 
 
-run_command = PlaybookCommand("run", OPTIONS, HELP, "Run {title}.", start)
+class _Run(PlaybookCommand):
+    """Whoever wants an envelope gets one in any case, also where nothing could be started."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        wanted = enveloping.wanted(args)
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except CuebookError as error:
+            if not wanted:
+                raise
+            raise click.exceptions.Exit(enveloping.told(error, strict="--strict-envelope" in args)) from None
+
+
+def _begin(given: Given, playbook: Playbook) -> int:
+    try:
+        return start(given, playbook)
+    except CuebookError as error:
+        if not (given["envelope"] or given["strict_envelope"]):
+            raise
+        return enveloping.told(error, strict=given["strict_envelope"])
+
+
+run_command = _Run("run", OPTIONS, HELP, "Run {title}.", _begin)

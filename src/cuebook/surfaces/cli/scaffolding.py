@@ -202,7 +202,39 @@ edges:
     to: answer
 """
 
+PIPELINE = """\
+id: {id}
+name: {title}
+description: Counts the files of a folder, and keeps a report once somebody has approved it.
+args:
+  folder:
+    type: string
+    description: Which folder to look at
+    default: .
+steps:
+  - id: list
+    name: List the files
+    command: cli find ${{folder}} -maxdepth 1 -type f
+    effect: read
+    output: text
+  - id: count
+    name: Count them
+    command: cli wc -l
+    stdin: $list.stdout
+    effect: read
+    output: {{type: json, schema: {{type: integer}}}}
+  - id: keep
+    name: Keep the report
+    command: cli tee report.txt
+    stdin: $list.stdout
+    condition: $count.json > 0
+    approval: required
+    rollback_hint: Remove report.txt.
+"""
+
 TEMPLATES = {"linear": LINEAR, "branching": BRANCHING, "questions": QUESTIONS, "tools": TOOLS}
+
+_YAML = {"graph": WORKFLOW, "pipeline": PIPELINE}
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 
@@ -217,7 +249,9 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
             help="What a Markdown playbook shows; otherwise linear.",
         ),
         click.Option(
-            ["--dialect"], type=click.Choice(["markdown", "graph"]), help="Otherwise what NAME ends in, or markdown."
+            ["--dialect"],
+            type=click.Choice(["markdown", "graph", "pipeline"]),
+            help="Otherwise what NAME ends in, or markdown.",
         ),
         click.Option(["--from", "description"], metavar="TEXT", help="Have the model draft it from a description."),
         *options.SETTINGS[:2],
@@ -226,7 +260,7 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 def new_command(given: Given) -> int:
     """Write a small playbook to begin with.
 
-    NAME is its name or path; without a suffix, .playbook.md is added, or .yml for a workflow graph. A file that is there
+    NAME is its name or path; without a suffix, .playbook.md is added, or .yml for a workflow graph or a pipeline. A file that is there
     already is left alone. With --from, the configured model drafts it: the draft is checked, mended at most twice, and
     saved only if it is valid. TEXT may be @FILE, or - for stdin.
 
@@ -236,14 +270,15 @@ def new_command(given: Given) -> int:
     questions  a person chooses, comments and confirms
     tools      a tool is called, and a model reads its result
     """
-    graph = (given["dialect"] or _dialect_of(given["name"])) == "graph"
-    if given["template"] and (graph or given["description"]):
+    dialect = given["dialect"] or _dialect_of(given["name"])
+    yaml = dialect != "markdown"
+    if given["template"] and (yaml or given["description"]):
         raise BadInput("--template is for a Markdown playbook that nobody drafts.", fix="Take it out.")
-    path = _path(given["name"], (".yml", ".yaml", ".json") if graph else (".md",), ".yml" if graph else SUFFIX)
+    path = _path(given["name"], (".yml", ".yaml", ".json") if yaml else (".md",), ".yml" if yaml else SUFFIX)
     if given["description"] is not None:
-        text = _drafted(given, path, graph)
-    elif graph:
-        text = WORKFLOW.format(title=_quoted(_title(path)), id=_id(path))
+        text = _drafted(given, path, dialect)
+    elif yaml:
+        text = _YAML[dialect].format(title=_quoted(_title(path)), id=_id(path))
     else:
         text = TEMPLATES[given["template"] or "linear"].format(title=_title(path))
     write_text(path, text, replace=False)
@@ -252,12 +287,12 @@ def new_command(given: Given) -> int:
     return 0
 
 
-def _drafted(given: Given, path: str, graph: bool) -> str:
+def _drafted(given: Given, path: str, dialect: str) -> str:
     from cuebook.surfaces.cli import drafting, session
 
     if os.path.exists(path):  # before a model is asked for nothing
         raise BadInput(f"{path} is there already.", fix="Choose another name, or remove it first.")
-    system = drafting.WORKFLOW if graph else drafting.PLAYBOOK
+    system = drafting.SYSTEMS[dialect]
     description = options.value_of("--from", given["description"])
     return drafting.draft(description, system, lambda text: checked(text, path), session.wiring_of(given))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +15,6 @@ from cuebook.kernel.errors import BadInput, CuebookError, NotFound, Refused, Sto
 from cuebook.kernel.events import ENDED, WAITING
 from cuebook.kernel.expiry import settle
 from cuebook.kernel.journal import Entry, without_void
-from cuebook.kernel.replay import Recorded
 from cuebook.kernel.run import RunRow, Settings, WaitRow
 from cuebook.service import PYTHON, Principal, Service
 from cuebook.stores.memory import MemoryStore
@@ -235,8 +234,7 @@ async def title_of(service: Service, row: RunRow) -> str:
 
 async def settings_of(service: Service, run: str) -> Settings:
     """The settings a run has by now, edits included."""
-    entries = without_void([entry async for entry in service.engine.entries(run)])
-    return Recorded(entries, 0).settings
+    return (await service.settings(run))[1]
 
 
 async def merged_settings(service: Service, run: str, changes: dict[str, Any]) -> dict[str, Any]:
@@ -250,43 +248,15 @@ async def merged_settings(service: Service, run: str, changes: dict[str, Any]) -
     return edited
 
 
-async def accepted_values(service: Service, row: RunRow, values: dict[str, str]) -> dict[str, Any]:
-    """Values that change inputs must fit what the playbook declares, as they had to at the start. Others change what
-    the run has named by now.
-    """
+async def typed_values(service: Service, row: RunRow, values: dict[str, str]) -> dict[str, Any]:
+    """Values that somebody wrote as texts, with the types that the playbook gives them. The service checks them."""
     dialect = registry.named(row.dialect)
+    if not isinstance(dialect, Typed):
+        return dict(values)
     document = dialect.parse(await service.store.playbook(row.playbook), row.name)
-    inputs = {name: values[name] for name in values if name in [one.name for one in document.inputs]}
     entries = without_void([entry async for entry in service.engine.entries(row.id)])
-    if isinstance(dialect, Typed):
-        results = dialect.values(document, entries) if isinstance(dialect, Tracing) else {}
-        return _typed(dialect, document, values, Recorded(entries, 0).inputs, results)
-    named = (await service.view(row.id)).values
-    for name in values:
-        if name not in inputs and name not in named:
-            known = dict.fromkeys((*(one.name for one in document.inputs), *named))
-            raise BadInput(f"{row.name} has no value named '{name}'.", fix=f"It has: {', '.join(known) or 'none'}.")
-    accepted = dialect.accept(document, {**Recorded(entries, 0).inputs, **inputs})
-    return {name: accepted[name] if name in inputs else value for name, value in values.items()}
-
-
-def _typed(
-    dialect: Any, document: Any, values: Mapping[str, str], inputs: Mapping[str, Any], results: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Values with types: `NODE` and `NODE.FIELD` change a result, every other name an input."""
-    read = {
-        name: dialect.changed(document, results, name, value)
-        if name.partition(".")[0] in results
-        else dialect.typed(document, name.removeprefix("input."), value)
-        for name, value in values.items()
-    }
-    given = {name.removeprefix("input."): read[name] for name in read if name.partition(".")[0] not in results}
-    for name in given:
-        if not dialect.takes(document, name):
-            known = [*(one.name for one in document.inputs), *results]
-            raise BadInput(f"There is no value named '{name}'.", fix=f"There are: {', '.join(known) or 'none'}.")
-    dialect.accept(document, {**inputs, **given})
-    return read
+    results = dialect.values(document, entries) if isinstance(dialect, Tracing) else {}
+    return {name: dialect.changed(document, results, name, text) for name, text in values.items()}
 
 
 async def acting(service: Service, given: Given) -> Principal:
@@ -316,7 +286,7 @@ def _over(row: RunRow) -> WaitExpired:
 async def wait_of(service: Service, name: str, kind: str) -> WaitRow:
     """The wait with this id, or the only one of its kind that this run has."""
     try:
-        return await service.store.wait(name)
+        return await service.waiting(name)
     except NotFound:
         pass
     try:

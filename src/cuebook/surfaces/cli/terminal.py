@@ -15,6 +15,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from cuebook.kernel.effects import CommandResult, HttpResponse
 from cuebook.kernel.events import (
     ModelAsked,
     Performed,
@@ -37,6 +38,7 @@ from cuebook.surfaces.cli.live import Seen
 from cuebook.surfaces.cli.plain import harmless
 from cuebook.surfaces.cli.progress import Progress
 from cuebook.surfaces.cli.statusline import StatusLine
+from cuebook.surfaces.cli.summaries import action_line, asked_lines, outcome_lines
 
 WIDEST = 100
 
@@ -130,6 +132,8 @@ class Terminal:
         """The step that the screen says it is at."""
         self._streamed = ""
         """The step whose text is on the screen."""
+        self._failure = ""
+        """What was told last of something that failed."""
         self._over = ""
         """The step that has ended: what a model says in its name is no text of it."""
 
@@ -137,7 +141,11 @@ class Terminal:
 
     def begin(self, title: str, row: RunRow, steps: Sequence[StepRow], plan: Sequence[PlannedStep] = ()) -> None:
         self._progress = Progress(row, steps, plan)
-        self.console.print(Text.assemble((harmless(title), "bold"), (harmless(f"  {row.model}, run {row.id}"), "dim")))
+        self.console.print(
+            Text.assemble(
+                (harmless(title), "bold"), (harmless(f"  {f'{row.model}, ' if row.model else ''}run {row.id}"), "dim")
+            )
+        )
         self._show_plan(plan, steps)
 
     def see(self, event: Seen) -> None:
@@ -187,7 +195,7 @@ class Terminal:
     def _entry(self, entry: Entry) -> None:
         match entry.event:
             case StepStarted():
-                self._over = ""
+                self._over = self._failure = ""
             case StepFinished(label=label):
                 self._over = label
             case _:
@@ -197,8 +205,16 @@ class Terminal:
                 self._show_plan(steps, ())
             case StepStarted(label=label, title=title):
                 self._head(label, f"{title}{live.again(entry)}")
-            case ModelAsked() | Performing():
+            case ModelAsked():
                 self._head_again(entry.place.step)
+            case Performing(effect=effect):
+                self._head_again(entry.place.step)
+                if line := action_line(effect):
+                    self._note(line, "cyan")
+            case Performed(outcome=CommandResult() | HttpResponse() as outcome):
+                self._streamed = entry.place.step  # what it gave may be long: this is all that is seen of it here
+                for line in outcome_lines(outcome):
+                    self._note(line, "dim")
             case StepFinished(status="completed") as finished:
                 self._head_again(finished.label)
                 if finished.output is not None and not self._streamed:  # nothing of it was seen to stream
@@ -206,16 +222,19 @@ class Terminal:
                     self._flow.write(str(finished.output))
                 self._note(self._of(finished.label, live.stats(finished)), "dim")
             case StepFinished(label=label, status=status, reason=reason):
-                self._note(self._of(label, f"{status}: {reason}"), "yellow")
+                if not live.says_again(reason, self._failure):
+                    self._note(self._of(label, f"{status}: {reason}"), "yellow")
             case StepSkipped(label=label, title=title, reason=reason):
                 self._head(label, title)
                 self._note(f"skipped: {reason}", "yellow")
             case Warned(message=message):
                 self._note(f"warning: {message}", "yellow")
-            case WaitOpened(kind=kind, prompt=prompt) if kind not in self._unshown:
-                self._note(prompt, "yellow")
+            case WaitOpened(kind=kind) as wait if kind not in self._unshown:
+                for line in asked_lines(wait):
+                    self._note(line, "yellow")
             case Performed() as performed if (failed := live.failure_of(performed)) is not None:
-                self._note(str(failed), "red")
+                self._failure = str(failed)
+                self._note(self._failure, "red")
             case other if words := live.noted(other):
                 for line in words:
                     self._note(line, "cyan")

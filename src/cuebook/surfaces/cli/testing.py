@@ -31,6 +31,7 @@ _LONGEST = 1_500
         click.Argument(["paths"], nargs=-1),
         click.Option(["-k", "word"], metavar="WORD", help="Only cases whose names hold this word."),
         click.Option(["--record"], is_flag=True, help="Ask the real model for what a recording lacks, and keep it."),
+        click.Option(["--real"], is_flag=True, help="Let cases perform the steps that they call real, in the sandbox."),
         click.Option(["--junit"], metavar="FILE", help="Write the results as JUnit XML, too."),
         options.AS_JSON,
         options.NO_COLOR,
@@ -41,14 +42,15 @@ def test_command(given: Given) -> int:
     """Run the tests of playbooks.
 
     NAME.test.yaml holds the cases of NAME.playbook.md, NAME.md, NAME.yml or NAME.yaml beside it. PATHS are test files,
-    playbooks, or folders to look in; without any, the working folder. Models, tools and answers are what each case says:
-    nothing is asked, sent or kept.
+    playbooks, or folders to look in; without any, the working folder. Models, tools, commands, requests and answers are
+    what each case says: nothing is asked, run, sent or kept. With --real, the steps that a case names under `real` are
+    performed, in the playbook's folder and without any policy: read the case first.
     """
     files = _loaded([Path(path) for path in given["paths"]] or [Path()])
     chosen = _chosen(files, given["word"])
     printer = _Json() if given["as_json"] else _Lines(color=_colored(given))
     began, clock = time.time(), time.perf_counter()
-    results = asyncio.run(_run(chosen, printer, _real() if given["record"] else None))
+    results = asyncio.run(_run(chosen, printer, _real() if given["record"] else None, given["real"]))
     printer.end(results, time.perf_counter() - clock)
     if given["junit"]:
         _write(given["junit"], report(results, began))
@@ -60,7 +62,10 @@ def _loaded(paths: list[Path]) -> list[CaseFile]:
     found = playbooks.find(paths)
     if not found:
         where = ", ".join(str(path.absolute()) for path in paths)
-        raise BadInput(f"There are no tests in {where}.", fix="Write NAME.test.yaml beside NAME.playbook.md.")
+        raise BadInput(
+            f"There are no tests in {where}.",
+            fix="Write NAME.test.yaml beside a playbook: NAME.playbook.md, NAME.md or NAME.yml.",
+        )
     files, wrong = [], []
     for path in found:
         try:
@@ -95,10 +100,12 @@ def _real() -> Real:
     return real
 
 
-async def _run(chosen: list[tuple[CaseFile, Any]], printer: _Json | _Lines, real: Real | None) -> list[Ran]:
+async def _run(
+    chosen: list[tuple[CaseFile, Any]], printer: _Json | _Lines, real: Real | None, real_steps: bool
+) -> list[Ran]:
     results = []
     for file, case in chosen:
-        results.append(await playbooks.run(file, case, real))
+        results.append(await playbooks.run(file, case, real, real_steps=real_steps))
         printer.see(results[-1])
     return results
 

@@ -13,8 +13,8 @@ import msgspec
 from cuebook.config.reach import ToolServer
 from cuebook.gate import policy as rules
 from cuebook.gate.policy import Ruling
-from cuebook.kernel.effects import AskModel, CallTool, Effect, Failed, ReadSource
-from cuebook.kernel.ports import Action, Description, Performer
+from cuebook.kernel.effects import AskModel, CallTool, Effect, Failed, ReadSource, RunCommand, SendHttp
+from cuebook.kernel.ports import Action, Describer, Description, Performer
 from cuebook.kernel.run import Settings
 from cuebook.performers.mcp import McpServer
 from cuebook.performers.sources import SourcePerformer
@@ -42,6 +42,8 @@ class Reached(msgspec.Struct, frozen=True):
     """Each host, and what it is reached for."""
     problems: list[str]
     """What is not there, and what is asked besides."""
+    missing: bool = False
+    """Whether a tool is not there."""
 
 
 def everything(rehearsal: Rehearsal) -> list[Shown]:
@@ -67,8 +69,10 @@ class _Reaching:
         tools, texts = performers[CallTool], performers[ReadSource]
         assert isinstance(tools, Toolbox) and isinstance(texts, SourcePerformer)
         self._tools, self._texts = tools, texts
+        self._describers = performers
         self._problems: dict[str, None] = {}
         self._hosts: dict[str, str] = {}
+        self._missing = False
 
     async def gathered(self, shown: Iterable[Shown], decide: Decide) -> Reached:
         steps: dict[Action, dict[str, None]] = {}
@@ -76,7 +80,7 @@ class _Reaching:
             for action in await self._actions(one):
                 steps.setdefault(action, {})[one.label] = None
         touched = [_touched(action, tuple(labels), decide(action)) for action, labels in steps.items()]
-        return Reached(touched, self._hosts, list(self._problems))
+        return Reached(touched, self._hosts, list(self._problems), self._missing)
 
     async def _actions(self, shown: Shown) -> Sequence[Action]:
         match shown.effect:
@@ -86,8 +90,20 @@ class _Reaching:
                 return await self._of_tool(shown, call)
             case ReadSource() as source:
                 return await self._of_text(shown, source)
+            case RunCommand() | SendHttp() as effect:
+                return await self._of_effect(shown, effect)
             case _:
                 return ()
+
+    async def _of_effect(self, shown: Shown, effect: RunCommand | SendHttp) -> Sequence[Action]:
+        describer = self._describers[type(effect)]
+        assert isinstance(describer, Describer)
+        described = await describer.describe(effect, Settings())
+        if isinstance(described, Failed):
+            self._problem(shown, described)
+            return ()
+        secrets = tuple(Action("secret", use.handle) for use in effect.secrets)
+        return (*self._with_hosts(described, f"step {shown.label}"), *secrets)
 
     def _of_model(self, model: str) -> Sequence[Action]:
         config = self._wiring.provider_configs.get(model.partition("/")[0])
@@ -105,6 +121,7 @@ class _Reaching:
         tool = await self._tools.find(call.tool)
         if isinstance(tool, Failed):
             self._problem(shown, tool)
+            self._missing = True
             return (Action("tool", call.tool),)
         return (Action("tool", call.tool, tool.reads_only),)  # its arguments are stand-ins, which may not fit
 
@@ -148,7 +165,8 @@ class _Reaching:
             self._hosts.setdefault(host, what)
 
     def _problem(self, shown: Shown, failed: Failed) -> None:
-        self._problems[f"Step {shown.label}: {failed}"] = None
+        where = f"Step {shown.label}: " if shown.label else ""
+        self._problems[f"{where}{failed}"] = None
 
 
 def _touched(action: Action, steps: tuple[str, ...], ruling: Ruling) -> Touched:

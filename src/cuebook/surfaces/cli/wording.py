@@ -1,11 +1,15 @@
-"""How runs are put into words: statuses, amounts, times, what to do next. Pure."""
+"""How runs are put into words: statuses, amounts, times, what to do next."""
 
 from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import click
+
+from cuebook.decisions import outcome_shape
 from cuebook.kernel.context import Text
 from cuebook.kernel.events import ArtifactMade
 from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
@@ -82,8 +86,10 @@ def moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
-def status_of(row: RunRow, alive: bool = True) -> str:
+def status_of(row: RunRow, alive: bool = True, waits: Iterable[WaitRow] = ()) -> str:
     """A run whose driver is gone is `running` in its journal; a person wants to know that nobody is at it."""
+    if row.status == "awaiting_approval" and in_doubt(waits):
+        return "in doubt"
     if row.status in ("running", "pending") and not alive:
         return "interrupted"
     if row.status == "paused" and row.reason:
@@ -91,28 +97,60 @@ def status_of(row: RunRow, alive: bool = True) -> str:
     return row.status.replace("_", " ")
 
 
+def in_doubt(waits: Iterable[WaitRow]) -> bool:
+    """Whether a run waits because nobody knows whether something happened, and for no approval."""
+    kinds = {wait.kind for wait in waits}
+    return "in_doubt" in kinds and "approval" not in kinds
+
+
+def call(words: str) -> str:
+    """A command as it reaches the runs that this call is about: in the store that it was given."""
+    context = click.get_current_context(silent=True)
+    store = context.params.get("store") if context is not None else None
+    return f"cuebook {words} --store {shlex.quote(store)}" if store else f"cuebook {words}"
+
+
 def what_next(row: RunRow, waits: list[WaitRow], alive: bool = False) -> str:
     """The command a person would give now."""
+    return call(_next(row, waits, alive).strip())
+
+
+def _next(row: RunRow, waits: list[WaitRow], alive: bool) -> str:
     match row.status:
         case "completed":
-            return f"cuebook show {row.id}"
+            return f"show {row.id}"
         case "failed" | "expired":
-            return f"cuebook retry {row.id}"
+            return f"retry {row.id}"
         case "cancelled":
-            return f"cuebook show {row.id}"
+            return f"show {row.id}"
         case "awaiting_input":
             name, wait = _named(row, waits, "question")
-            return f"cuebook answer {name} {_answers(wait)}"
+            return f"answer {name} {_answers(wait)}"
         case "awaiting_approval" if any(wait.kind == "approval" for wait in waits):
-            return f"cuebook decide {_named(row, waits, 'approval')[0]} approve|deny"
+            return f"decide {_named(row, waits, 'approval')[0]} approve|deny"
         case "awaiting_approval":
-            return f"cuebook decide {_named(row, waits, 'in_doubt')[0]} repeat|stop|done"
+            return f"decide {_named(row, waits, 'in_doubt')[0]} repeat|stop"
         case "paused" if row.reason == "budget":
-            return f"cuebook resume {row.id} {_larger(waits)}"
+            return f"resume {row.id} {_larger(waits)}"
         case "paused":
-            return f"cuebook resume {row.id}"
+            return f"resume {row.id}"
         case _:
-            return f"cuebook events {row.id} --follow" if alive else f"cuebook resume {row.id}"
+            return f"events {row.id} --follow" if alive else f"resume {row.id}"
+
+
+def besides(row: RunRow, waits: list[WaitRow]) -> list[tuple[str, str]]:
+    """What else a person could do now, or should know before they do what comes next: name and words."""
+    if row.status == "failed" and row.playbook:
+        return [("mended", "a run keeps its playbook; one that you have changed is run anew, by `cuebook run FILE`")]
+    lines = []
+    for wait in waits:
+        name = row.id if sum(one.kind == wait.kind for one in waits) == 1 else wait.id
+        if wait.kind == "approval":
+            lines.append(("in full", call(f"inbox {name}")))
+        if wait.kind == "in_doubt":
+            given = "" if "late" in wait.details else f" --outcome {shlex.quote(outcome_shape(wait))}"
+            lines.append(("if done", call(f"decide {name} done{given}")))
+    return lines
 
 
 def _named(row: RunRow, waits: list[WaitRow], kind: str) -> tuple[str, WaitRow | None]:
@@ -178,7 +216,7 @@ def as_object(view: RunView, alive: bool = False) -> dict[str, Any]:
         "output": str(output) if output is not None else None,
         "artifact": None if view.artifact is None else _artifact_object(view.artifact),
         "values": view.values,
-        "totals": _totals_object(totals),
+        "totals": totals_object(totals),
         "error": None if row.error is None else {"code": row.error.code, "message": str(row.error)},
         "waits": [wait_object(wait) for wait in view.waits],
         "next": what_next(row, view.waits, alive),
@@ -192,6 +230,7 @@ def _artifact_object(artifact: ArtifactMade) -> dict[str, Any]:
 
 
 def wait_object(wait: WaitRow) -> dict[str, Any]:
+    told = ("effect", "preview") if wait.kind == "in_doubt" else ()
     return {
         "wait": wait.id,
         "run": wait.run,
@@ -204,6 +243,7 @@ def wait_object(wait: WaitRow) -> dict[str, Any]:
         "opened": wait.opened,
         "expires": wait.expires,
         **({"approval": approval_object(wait)} if wait.kind == "approval" else {}),
+        **{name: wait.details[name] for name in told if name in wait.details},
     }
 
 
@@ -216,9 +256,7 @@ def approval_object(wait: WaitRow) -> dict[str, Any]:
 def approval_lines(wait: WaitRow) -> list[str]:
     """An approval in full, as plain text."""
     lines = [f"approval {wait.id}, run {wait.run}, step {wait.place.step or '-'}", wait.prompt, ""]
-    for name, text in wait.details.get("preview", {}).items():
-        lines += [f"{name}:", *(f"  | {line}" for line in str(text).split("\n"))]
-    lines.append("")
+    lines += [*preview_lines(wait.details.get("preview", {})), ""]
     for name, words in (
         ("asked again", _changed(wait)),
         ("asked because", "; ".join(wait.details.get("rules", []))),
@@ -226,14 +264,22 @@ def approval_lines(wait: WaitRow) -> list[str]:
         ("since", moment(wait.opened)),
         ("until", _until(wait)),
         ("digest", wait.details.get("digest", "")),
-        ("yes", f"cuebook decide {wait.id} approve --reason WHY"),
-        ("no", f"cuebook decide {wait.id} deny --reason WHY"),
+        ("yes", call(f"decide {wait.id} approve --reason WHY")),
+        ("no", call(f"decide {wait.id} deny --reason WHY")),
     ):
         if words:
             lines.append(f"{name + ':':<15}{words}")
     choices = [f"{domain} {shlex.quote(pattern)}" for domain, pattern in wait.details.get("suggestions", [])]
-    if choices:
+    if choices and wait.details.get("purpose", "policy") == "policy":  # what a step asks for, no rule takes away
         lines.append(f"{'always:':<15}cuebook policy allow {choices[0]}")
+    return lines
+
+
+def preview_lines(preview: Mapping[str, str]) -> list[str]:
+    """What a person is shown, each part below its name."""
+    lines: list[str] = []
+    for name, text in preview.items():
+        lines += [f"{name}:", *(f"  | {line}" for line in str(text).split("\n"))]
     return lines
 
 
@@ -260,11 +306,11 @@ def _step_object(step: StepRow) -> dict[str, Any]:
         "finished": step.finished,
         "model": step.model,
         "finish": step.finish,
-        "totals": _totals_object(step.totals),
+        "totals": totals_object(step.totals),
     }
 
 
-def _totals_object(totals: Totals) -> dict[str, Any]:
+def totals_object(totals: Totals) -> dict[str, Any]:
     return {
         "calls": totals.calls,
         "input_tokens": totals.input,

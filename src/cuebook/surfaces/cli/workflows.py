@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from cuebook.dialects.findings import Finding
 from cuebook.dialects.graph import GRAPH
 from cuebook.dialects.graph.check import CODES, check
-from cuebook.dialects.graph.model import Edge, Source, Workflow
+from cuebook.dialects.graph.model import Edge, Node, Source, Workflow
 from cuebook.dialects.graph.preparing import in_reach
-from cuebook.dialects.registry import Input
+from cuebook.dialects.pipeline import PIPELINE
+from cuebook.dialects.registry import Input, Problem
 from cuebook.kernel.errors import BadInput
 from cuebook.performers.skills import BUILT_IN
 from cuebook.performers.skills.files import ids
@@ -31,7 +32,13 @@ def is_workflow(text: str, name: str) -> bool:
 def findings(text: str, name: str) -> list[Finding]:
     """What is wrong or odd; skills are looked for beside the workflow and in the working folder."""
     roots = [Path(name).parent, Path()]
-    return check(text, name, skills={*BUILT_IN, *ids(roots)})
+    return check(text, name, skills={*BUILT_IN, *ids(roots)}, around=lambda workflow: _around(workflow, name))
+
+
+def _around(workflow: Workflow, name: str) -> Iterable[Problem]:
+    from cuebook.surfaces.cli.surroundings import problems
+
+    return problems(workflow, name)
 
 
 def workflow_of(text: str, name: str) -> Workflow | None:
@@ -41,17 +48,24 @@ def workflow_of(text: str, name: str) -> Workflow | None:
 
 def refuse(text: str, name: str, command: str) -> None:
     """`BadInput` for a command that only Markdown playbooks have."""
-    if GRAPH.recognises(text, name):
-        raise BadInput(
-            f"{name}: `cuebook {command}` is for Markdown playbooks; this is a workflow graph, which is YAML or JSON as it is.",
-            fix="`cuebook summary`, `cuebook validate` and `cuebook graph` take workflows.",
-        )
+    for dialect, kind in ((GRAPH, "workflow graph"), (PIPELINE, "pipeline")):
+        if dialect.recognises(text, name):
+            raise BadInput(
+                f"{name}: `cuebook {command}` is for Markdown playbooks; this is a {kind}, which is YAML or JSON as it is.",
+                fix="`cuebook summary`, `cuebook validate` and `cuebook graph` take it.",
+            )
 
 
 def edge_words(edge: Edge) -> str:
     """The way an edge leads, and when."""
     bound = f" (at most {edge.max_iterations} times)" if edge.max_iterations is not None else ""
     return f"if {edge.when}: {edge.to}{bound}" if edge.when else f"{edge.to}{bound}"
+
+
+def approval_of(workflow: Workflow, node: Node) -> str:
+    """What an approver is asked before the node runs; empty where nobody is."""
+    extras = workflow.extras.nodes.get(node.id)
+    return extras.approval if extras is not None else ""
 
 
 def summary_of(workflow: Workflow) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cuebook.dialects.graph.schemas import flaws, mismatches
+from cuebook.dialects.schemas import flaws, mismatches
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,11 @@ def test_a_flaw_has_a_code_and_a_reason(schema: dict[str, Any], code: str, says:
         ({"patternProperties": {"^n": {}}, "additionalProperties": False}, {"na": 1}, []),
         ({"additionalProperties": {"type": "string"}}, {"b": 2}, ["$.b: 2 is not of type 'string'"]),
         ({"$defs": {"a": {"type": "string"}}, "items": {"$ref": "#/$defs/a"}}, ["x", 1], ["$[1]: 1 is not of type 'string'"]),
+        ({"uniqueItems": True}, [{"a": 1, "b": [2]}, 3, {"b": [2.0], "a": 1}], ["$: the items 0 and 2 are the same"]),
+        ({"uniqueItems": True}, [1, True, "1", 0, False, [1], [True], {"a": 1}, {"a": True}, None, 1.5], []),
+        ({"uniqueItems": True}, [2**53, 2**53 + 1, 1e300, -0.0, 0], ["$: the items 3 and 4 are the same"]),
+        ({"uniqueItems": False}, [1, 1], []),
+        ({"uniqueItems": True}, {"a": 1}, []),
     ],
 )  # fmt: skip
 def test_data_is_checked_whole(schema: dict[str, Any], data: Any, wanted: list[str]) -> None:
@@ -83,3 +88,10 @@ def test_no_pattern_holds_the_process() -> None:
 
 def test_a_schema_that_leads_in_a_circle_ends() -> None:
     assert mismatches({"$ref": "#"}, {}) == ["$: the schema refers to itself without end"]
+
+
+def test_many_items_are_compared_in_one_go() -> None:
+    """Each with all others would take far longer than a test may."""
+    items = [{"a": number} for number in range(30_000)]
+    assert mismatches({"uniqueItems": True}, items) == []
+    assert mismatches({"uniqueItems": True}, [*items, {"a": 7.0}]) == ["$: the items 7 and 30000 are the same"]

@@ -1,7 +1,7 @@
-"""Reads values as what the format says they are, and notes what they are not: line, words, code and what to do.
+"""Reads values as what a format says they are, and notes what they are not: line, words, code and what to do.
 
-`SCHEMA` means that the published schema refuses it too; every other code says what is wrong by its name. It knows kinds of
-values, and nothing of workflows.
+`SCHEMA` means that the format's schema refuses it; every other code says what is wrong by its name. It knows kinds of
+values, and nothing of what they mean.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any
 
 from cuebook.dialects.registry import Problem
 from cuebook.dialects.values import Value, shown
-from cuebook.dialects.wording import meant
+from cuebook.dialects.wording import Hints
 
 SCHEMA = "SCHEMA"
+_MOST_TOLD = 200
 
 
 class Shape:
@@ -23,6 +24,8 @@ class Shape:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
+        self.meant = Hints().meant
+        """What may have been meant by a name that is not known."""
 
     def wrong(self, line: int, message: str, fix: str = "Correct it.", code: str = SCHEMA) -> None:
         self.problems.append(Problem(message, line, fix, code))
@@ -40,7 +43,7 @@ class Shape:
         fields = value.fields
         for name in fields:
             if name not in known:
-                self.wrong(value.lines[name], f"There is no '{name}' in {at}.", meant(name, known))
+                self.wrong(value.lines[name], f"There is no '{name}' in {at}.", self.meant(name, known))
         self.needs(value, at, needed)
         return fields
 
@@ -105,7 +108,7 @@ class Shape:
     def choice(self, value: Value, at: str, known: Sequence[str]) -> str:
         given = self.text(value, at, empty=True)
         if value.kind == "str" and given not in known:
-            self.wrong(value.line, f"{at} cannot be '{given[:60]}'.", meant(given, known))
+            self.wrong(value.line, f"{at} cannot be '{given[:60]}'.", self.meant(given, known))
         return given if given in known else known[0]
 
     # --- anything ---
@@ -127,3 +130,17 @@ def _finite(value: Value) -> bool:
     if value.kind == "seq":
         return all(map(_finite, value.items))
     return value.kind != "float" or math.isfinite(value.plain)
+
+
+def in_order(problems: list[Problem]) -> tuple[Problem, ...]:
+    return tuple(sorted(problems, key=lambda problem: problem.line or 0))
+
+
+def as_told(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
+    """So many as anyone would read."""
+    rest = len(problems) - _MOST_TOLD
+    if rest <= 0:
+        return problems
+    last = problems[_MOST_TOLD]
+    more = Problem(f"There are {rest} more problems from here on.", last.line, "Correct those before first.", last.code)
+    return (*problems[:_MOST_TOLD], more)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuebook.dialects.graph.regex import UnsupportedRegex, compiled, searches
+from cuebook.dialects.regex import UnsupportedRegex, compiled, searches
 
 
 @pytest.mark.parametrize(

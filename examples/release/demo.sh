@@ -1,0 +1,73 @@
+#!/bin/sh
+# The whole of it: demo.sh [ask|approve|deny] makes a scratch repository in a temporary folder, starts the webhook, runs
+# the release, has it decided (ask: by you), shows what came of it, and removes everything again.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+decision=${1:-ask}
+cuebook=${CUEBOOK:-cuebook}
+case $decision in
+    ask | approve | deny) ;;
+    *)
+        echo "demo.sh: '$decision' is no decision. Say ask, approve or deny." >&2
+        exit 2
+        ;;
+esac
+if [ "$decision" = ask ] && [ ! -t 0 ]; then
+    echo "demo.sh: nobody is there to ask. Say DECISION=approve or DECISION=deny." >&2
+    exit 2
+fi
+folder=$(mktemp -d)
+hook=
+finish() {
+    trap - EXIT
+    if [ -n "$hook" ]; then kill "$hook" 2>/dev/null || true; fi
+    rm -rf "$folder"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+heading() {
+    printf '\n==> %s\n' "$*"
+}
+
+heading 'The webhook'
+python3 "$here/webhook.py" 0 "$folder/announced.jsonl" > "$folder/webhook.url" 2>"$folder/webhook.log" &
+hook=$!
+while [ ! -s "$folder/webhook.url" ]; do
+    kill -0 "$hook" || exit 1
+    sleep 0.1
+done
+url=$(cat "$folder/webhook.url")
+port=${url#http://127.0.0.1:}
+port=${port%%/*}
+echo "$url"
+
+heading 'The scratch repository'
+sh "$here/scratch.sh" "$folder/repository" "$port"
+cd "$folder/repository"
+git --no-pager log --oneline --decorate
+
+export CUEBOOK_STORE="$folder/runs.db"
+heading 'cuebook policy trust'
+"$cuebook" policy trust
+
+code=0
+silent=--no-ask
+if [ "$decision" = ask ]; then silent=; fi
+heading "cuebook run release.yml --version 1.2.0 $silent"
+"$cuebook" run release.yml --version 1.2.0 --webhook "$url" $silent || code=$?
+run=$("$cuebook" runs --json | sed -n 's/.*"run": *"\([^"]*\)".*/\1/p')
+if [ -z "$run" ]; then exit "$code"; fi
+if [ "$code" = 3 ] && [ "$decision" != ask ]; then
+    code=0
+    heading "cuebook decide $run $decision"
+    "$cuebook" decide "$run" "$decision" --reason 'as the demo was told' || code=$?
+fi
+
+heading "cuebook audit $run"
+"$cuebook" audit "$run"
+heading 'The tags'
+git --no-pager tag --list -n9
+heading 'What the webhook has accepted'
+cat "$folder/announced.jsonl" 2>/dev/null || echo nothing
+exit "$code"

@@ -1,0 +1,129 @@
+"""Values that a caller gives a run: their types, which are alike, what is wrong with one, and how a message says so."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+DEEPEST = 100
+"""Lists and objects within each other: whatever looks at a value may then go down by itself."""
+WORDS = {
+    "string": "a text",
+    "number": "a number",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "object": "an object",
+    "array": "a list",
+    "string[]": "a list of texts",
+}
+"""The types that a dialect may give an input, each as a message names it."""
+
+
+def shown(value: Any) -> str:
+    """A value as a message quotes it."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return f"a value of the type {type(value).__name__}"
+    text = text.encode("utf-8", "replace").decode()
+    return text if len(text) <= 40 else text[:40] + "…"
+
+
+def alike(one: Any, other: Any) -> bool:
+    """JSON's equality, all the way down: 1 is 1.0, and true is not 1."""
+    match one, other:
+        case (bool(), _) | (_, bool()):
+            return one is other
+        case (list() | tuple(), list() | tuple()):
+            return len(one) == len(other) and all(map(alike, one, other))
+        case dict(), dict():
+            return one.keys() == other.keys() and all(alike(value, other[name]) for name, value in one.items())
+    return bool(one == other)
+
+
+def among(value: Any, enum: tuple[Any, ...]) -> bool:
+    return any(alike(value, one) for one in enum)
+
+
+def is_plain(value: Any, depth: int = 0) -> bool:
+    """Whether it is what JSON can hold, and not too deep."""
+    match value:
+        case None | bool():
+            return True
+        case int():
+            return -(2**63) <= value < 2**64
+        case float():
+            return math.isfinite(value)
+        case str():
+            return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
+        case list() | tuple():
+            return depth < DEEPEST and all(is_plain(one, depth + 1) for one in value)
+        case Mapping():
+            names = all(isinstance(name, str) and is_plain(name, depth) for name in value)
+            return names and depth < DEEPEST and all(is_plain(one, depth + 1) for one in value.values())
+    return False
+
+
+def is_deep(value: Any) -> bool:
+    """Whether lists and objects are nested deeper than a value may be."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [one for outer in level for one in _within(outer)]
+    return any(isinstance(one, list | dict) for one in level)
+
+
+def _within(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def is_of(type_: str, value: Any) -> bool:
+    """Whether a value is of one of the types in `WORDS`."""
+    match type_:
+        case "string":
+            return isinstance(value, str)
+        case "number" | "integer":
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            return number and (type_ == "number" or (math.isfinite(value) and value == int(value)))
+        case "boolean":
+            return isinstance(value, bool)
+        case "object":
+            return isinstance(value, Mapping)
+        case "array":
+            return isinstance(value, list)
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def flaw(value: Any, type_: str | None, enum: tuple[Any, ...]) -> str:
+    """What is wrong with a value, as a clause; empty where nothing is. Without a type, it may have any."""
+    if not is_plain(value):
+        return "is no value that JSON can hold (numbers must be finite, names and texts UTF-8)"
+    if type_ is not None and not is_of(type_, value):
+        return f"must be {WORDS[type_]}, not {shown(value)}"
+    if enum and not among(value, enum):
+        return f"must be one of {', '.join(map(shown, enum))}, not {shown(value)}"
+    return ""
+
+
+def flaws_told(missing: Sequence[str], wrong: Sequence[str]) -> str:
+    """All that is missing and wrong, in one message."""
+    parts = []
+    if missing:
+        parts.append(f"Missing input{'s' if len(missing) > 1 else ''}: {', '.join(missing)}.")
+    if wrong:
+        parts.append(f"Wrong input{'s' if len(wrong) > 1 else ''}: {'; '.join(wrong)}.")
+    return " ".join(parts)
+
+
+def how_to_mend(missing: Sequence[str], wrong: int, secrets: Collection[str] = ()) -> str:
+    """What to do about it, with the names of what is missing. A secret is given by its handle."""
+    if missing:
+        given = " ".join(f"--{name} {'HANDLE' if name in secrets else 'VALUE'}" for name in missing)
+        handles = (
+            " A handle is env:NAME, keyring:NAME, file:PATH or secret:NAME." if set(secrets) & set(missing) else ""
+        )
+        return f"Give {given}.{handles}"
+    return f"Correct {'it' if wrong == 1 else 'them'} and start again."

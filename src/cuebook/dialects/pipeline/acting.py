@@ -1,0 +1,234 @@
+"""From a step to the effect it stands for: everything resolved, secrets by their handles. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from cuebook.dialects.pipeline.args import variable_of
+from cuebook.dialects.pipeline.model import Cli, Http, Mcp, Secret, Step, Words
+from cuebook.dialects.pipeline.resolve import Scope
+from cuebook.dialects.pipeline.results import encoded, written
+from cuebook.dialects.pipeline.urls import BadPlace, address
+from cuebook.kernel.effects import OUTPUT_OF, CallTool, EffectFailed, Failed, RunCommand, SecretUse, SendHttp
+
+_LONGEST = 100_000
+_ROOM = 500_000
+"""Bytes of one argument that a variable may hold, and of all of them: systems start no program that is given much more.
+"""
+
+SHOWN = 2_000
+"""Characters that whoever approves is shown of an earlier output."""
+
+Acted = RunCommand | SendHttp | CallTool
+
+
+class Given(msgspec.Struct, frozen=True):
+    """What a run's caller chose for every step."""
+
+    cwd: str = ""
+    max_output: int | None = None
+
+
+def acting(step: Step, scope: Scope, given: Given, shown: Mapping[str, str], approval: str) -> Acted:
+    """`shown` is the preview for whoever approves it, `approval` what they are asked; empty: the policy decides."""
+    common: dict[str, Any] = {
+        "reads_only": step.reads_only,
+        "approval": approval,
+        "preview": dict(shown),
+        "attempt_at": "action",
+        "witnessed": True,
+        "timeout": step.timeout,
+        "max_output": (step.output.max_bytes if step.output is not None else None) or given.max_output,
+    }
+    match step.action:
+        case Cli():
+            return _command(step, step.action, scope, given, common)
+        case Http():
+            return _request(step, step.action, scope, common)
+        case Mcp():
+            return _call(step.action, scope, common)
+        case _:
+            raise TypeError(f"a step of {step.namespace} is no single effect")
+
+
+# --- commands ---
+
+
+def _command(step: Step, action: Cli, scope: Scope, given: Given, common: dict[str, Any]) -> RunCommand:
+    env = variables(scope)
+    uses: list[SecretUse] = []
+    for name, value in step.env.items():
+        if isinstance(value, Secret):
+            env.pop(name, None)
+            uses.append(_use(f"env.{name}", value, scope))
+        else:
+            env[name] = scope.text(value)
+    stdin = ""
+    if isinstance(step.stdin, Secret):
+        uses.append(_use("stdin", step.stdin, scope))
+    elif step.stdin is not None:
+        stdin = scope.handed(step.stdin)
+    folder = "/".join(part for part in (given.cwd, step.cwd) if part)
+    argv = tuple(scope.text(word) for word in action.argv)
+    return RunCommand(argv, folder, env, stdin, from_outside=step.from_outside, secrets=tuple(uses), **common)
+
+
+def variables(scope: Scope) -> dict[str, str]:
+    """The run's arguments as commands are given them. Secret ones are not among them, nor what a variable cannot hold."""
+    made: dict[str, str] = {}
+    room = _ROOM
+    for name, value in _open(scope):
+        size = _size(value)
+        if size is not None and size <= min(room, _LONGEST):
+            made[variable_of(name)] = value
+            room -= size
+    return made
+
+
+def unhanded(scope: Scope) -> list[str]:
+    """The arguments that no variable can hold, so that commands are not given them."""
+    handed = variables(scope)
+    return [name for name, _ in _open(scope) if variable_of(name) not in handed]
+
+
+def _open(scope: Scope) -> Iterator[tuple[str, str]]:
+    """The arguments that are given and not secret."""
+    for name, value in scope.args.items():
+        if value is not None and not scope.is_secret(name):
+            yield name, written(value)
+
+
+def _size(text: str) -> int | None:
+    """Its bytes; None where it has a character that no variable can hold."""
+    try:
+        return None if "\0" in text else len(text.encode())
+    except UnicodeEncodeError:
+        return None
+
+
+# --- requests ---
+
+
+def _request(step: Step, action: Http, scope: Scope, common: dict[str, Any]) -> SendHttp:
+    headers: dict[str, str] = {}
+    uses: list[SecretUse] = []
+    for name, value in action.headers.items():
+        if isinstance(value, Secret):
+            uses.append(_use(f"headers.{name}", value, scope))
+        else:
+            headers[name] = scope.text(value)
+    body = ""
+    source = action.body if action.body is not None else step.stdin
+    if action.has_json:
+        _refuse_secrets(action.json)
+        body = encoded(scope.field(action.json))
+        if "content-type" not in {name.lower() for name in action.headers}:
+            headers["Content-Type"] = "application/json"
+    elif isinstance(source, Secret):
+        uses.append(_use("body", source, scope))
+    elif source is not None:
+        body = scope.handed(source)
+    return SendHttp(action.method, _address(action, scope), headers, body, secrets=tuple(uses), **common)
+
+
+def _address(action: Http, scope: Scope) -> str:
+    """The URL, with the query that stands beside it."""
+    line = action.url.line
+    try:
+        url = address(action.url.parts, lambda ref: scope.written(ref, line))
+    except BadPlace as error:
+        raise EffectFailed(Failed("bad_url", f"line {line}: the URL cannot be used: {error.why}.", error.fix)) from None
+    if not action.query:
+        return url
+    base, hash_, fragment = url.partition("#")
+    query = urlencode({name: scope.text(value) for name, value in action.query.items()})
+    return f"{base}{'&' if '?' in base else '?'}{query}{hash_}{fragment}"
+
+
+def _refuse_secrets(value: Any) -> None:
+    for place, secret in _secrets(value, ()):
+        raise EffectFailed(
+            Failed(
+                "secret_misplaced",
+                f"line {secret.line}: a secret cannot stand within a JSON body, at {'.'.join(map(str, place))}.",
+                "Give the whole body as a secret, or put the secret into a header.",
+            )
+        )
+
+
+# --- tools ---
+
+
+def _call(action: Mcp, scope: Scope, common: dict[str, Any]) -> CallTool:
+    uses = [_use(_argument(place, secret), secret, scope) for place, secret in _secrets(action.arguments, ())]
+    arguments = scope.field(_without_secrets(action.arguments))
+    return CallTool(action.tool, arguments, secrets=tuple(uses), **common)
+
+
+def _argument(place: tuple[str | int, ...], secret: Secret) -> str:
+    if any(isinstance(part, int) or "." in part for part in place):
+        raise EffectFailed(
+            Failed(
+                "secret_misplaced",
+                f"line {secret.line}: a secret cannot stand in a list, or below a name with a dot in it.",
+                "Give it as an argument of its own.",
+            )
+        )
+    return ".".join(("arguments", *map(str, place)))
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_secrets(one) for name, one in value.items() if not isinstance(one, Secret)}
+    return [_without_secrets(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _secrets(value: Any, place: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Secret]]:
+    if isinstance(value, Secret):
+        yield place, value
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield from _secrets(one, (*place, name))
+    elif isinstance(value, list | tuple):
+        for number, one in enumerate(value):
+            yield from _secrets(one, (*place, number))
+
+
+def _use(at: str, secret: Secret, scope: Scope) -> SecretUse:
+    return SecretUse(at, scope.handle(secret), secret.form)
+
+
+# --- what an approver is shown ---
+
+
+def preview(step: Step, scope: Scope, referred: Sequence[str], last: str) -> dict[str, str]:
+    """The outputs that the step refers to, otherwise the last one, and how it can be undone."""
+    named = [name for name in referred if name in scope.results] or ([last] if last else [])
+    outputs = {f"{OUTPUT_OF}{name}": shortened(str(scope.results[name].text)) for name in named}
+    made = {name: text for name, text in outputs.items() if text}
+    return {**made, "to undo it": step.rollback_hint} if step.rollback_hint else made
+
+
+def shortened(text: str) -> str:
+    """The beginning and the end of a long text."""
+    if len(text) <= SHOWN:
+        return text
+    end = SHOWN // 4
+    return f"{text[: SHOWN - end]}\n[... {len(text) - SHOWN:,} more characters ...]\n{text[-end:]}"
+
+
+def prompt(step: Step, attempt: int) -> str:
+    """What an approver is asked of a step that wants approval; empty where it does not."""
+    if not step.approval:
+        return ""
+    again = f" (attempt {attempt})" if attempt > 1 else ""
+    return f"Step {step.id}{f', {step.name},' if step.name else ''} asks for approval{again}."
+
+
+def texts(words: Words | Secret | None, scope: Scope) -> str:
+    """The text of a field that takes no secret."""
+    return "" if words is None or isinstance(words, Secret) else scope.handed(words)

@@ -1,0 +1,139 @@
+"""Finds what is wrong or odd in a pipeline: everything that `parse` refuses or warns of, and what may surprise.
+
+It reads the text, and never runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from cuebook.dialects.findings import Codes, Finding, log_of
+from cuebook.dialects.pipeline.model import Cli, Llm, Pipeline, Step
+from cuebook.dialects.pipeline.parse import Parsed, read
+from cuebook.dialects.registry import Problem
+
+__all__ = ["CODES", "UNVERIFIED", "Finding", "beyond_format", "check", "sarif", "unverified"]
+
+UNVERIFIED = "NO_POSTCONDITION"
+
+ERRORS = {
+    # reading
+    "PARSE": "The text is no YAML 1.2 or JSON.",
+    "SCHEMA": "Something is not as the published schema says.",
+    "NOT_FINITE": "A number is infinite or none at all, which JSON cannot hold.",
+    "BAD_ARG": "An argument is declared in a way that means nothing.",
+    "BAD_DOMAIN": "What stands among the allowed domains is no host.",
+    # steps
+    "BAD_ID": "A step has an id that nothing can refer to.",
+    "DUPLICATE_STEP": "Two steps have one id.",
+    "UNKNOWN_NAMESPACE": "A command begins with something that is no namespace.",
+    "NO_DRIVER": "A namespace of the format that nothing here can perform.",
+    "BAD_COMMAND": "A command cannot be read, or says too little or too much.",
+    "NOT_OF_THIS_STEP": "A field that steps of this namespace have not.",
+    "BAD_FOLDER": "A folder does not lie below the workspace.",
+    "BAD_LLM": "A step that asks a model does not say what it must.",
+    "UNKNOWN_TOOL": "A model is allowed a tool that is none.",
+    "BAD_POSTCONDITION": "A postcondition that could not be checked.",
+    "INVALID_OUTPUT_SCHEMA": "What a step must give is no JSON Schema that can be used.",
+    "UNSUPPORTED_REGEX": "A pattern that cannot be searched for in linear time, or is none.",
+    # references
+    "BAD_REFERENCE": "Something looks like a reference and is none.",
+    "UNKNOWN_REFERENCE": "A reference leads to a step, or a field of a result, that is not there.",
+    "FORWARD_REFERENCE": "A reference leads to a step that comes later.",
+    "CIRCULAR_REFERENCE": "A step refers to itself.",
+    "UNKNOWN_ARG": "A reference leads to an argument that is not declared.",
+    "BAD_CONDITION": "A condition cannot be read.",
+    # secrets
+    "BAD_SECRET": "What should be the handle of a secret is none, or its place cannot be told.",
+    "SECRET_MISPLACED": "A secret stands where others could see it.",
+}
+
+WARNINGS = {
+    "NOT_REPLACED": "A dollar and a name stay as they are: references need braces.",
+    "NO_SHELL": "A sign of the shell is handed to a program as it is.",
+    "NO_TOOL_CALLS": "A model is allowed tools and no calls, or calls and no tools.",
+    "NO_EVIDENCE": "A postcondition asks for something that the step never shows, so a person is always asked.",
+    "ALWAYS_NULL": "A reference to something that the step never has.",
+}
+
+NOTES = {
+    UNVERIFIED: "A step may change something and does not say how to tell that it worked.",
+    "NO_ROLLBACK": "A step may change something and does not say how that is undone.",
+    "NO_OUTPUT_SCHEMA": "A model may answer with any JSON.",
+    "UNUSED_ARG": "An argument that nothing refers to.",
+    "NO_EFFECT": "A field that changes nothing.",
+}
+
+CODES: Codes = {
+    **{code: ("error", text) for code, text in ERRORS.items()},
+    **{code: ("warning", text) for code, text in WARNINGS.items()},
+    **{code: ("note", text) for code, text in NOTES.items()},
+}
+
+
+def check(text: str, name: str) -> list[Finding]:
+    """Everything that is wrong or odd, in the order of the lines."""
+    parsed = read(text, name)
+    problems = [*parsed.errors, *parsed.warnings, *(_notes(parsed, parsed.pipeline) if parsed.pipeline else ())]
+    findings = [Finding(one.code, CODES[one.code][0], one.message, one.line, fix=one.fix) for one in problems]
+    return sorted(findings, key=lambda finding: (finding.line or 0, finding.code))
+
+
+def sarif(findings: Iterable[Finding], uri: str) -> dict[str, Any]:
+    """The findings in one file as a SARIF 2.1.0 log."""
+    return log_of(findings, uri, CODES)
+
+
+def unverified(pipeline: Pipeline) -> tuple[Problem, ...]:
+    """The steps that may change something and have no postcondition."""
+    fix = "Add a postcondition, or `effect: read` if it only reads."
+    return tuple(
+        Problem(f"Nothing tells whether the step '{step.id}' worked.", step.line, fix, UNVERIFIED)
+        for step in _changing(pipeline)
+        if step.postcondition is None
+    )
+
+
+def beyond_format(pipeline: Pipeline) -> tuple[Problem, ...]:
+    """Every field that the format itself has not."""
+    fix = "Take it out, or run without --strict-spec."
+    return tuple(
+        Problem(f"The step '{step.id}' has '{name}', which the format has not.", step.line, fix, "SCHEMA")
+        for step in pipeline.steps
+        for name in step.beyond
+    )
+
+
+def _changing(pipeline: Pipeline) -> Iterator[Step]:
+    return (step for step in pipeline.steps if not step.reads_only)
+
+
+# --- what may surprise ---
+
+
+def _notes(parsed: Parsed, pipeline: Pipeline) -> Iterator[Problem]:
+    yield from unverified(pipeline)
+    for step in _changing(pipeline):
+        if not step.rollback_hint:
+            fix = "Add rollback_hint: whoever approves the step is shown it."
+            yield Problem(f"Nothing says how the step '{step.id}' is undone.", step.line, fix, "NO_ROLLBACK")
+    for step in pipeline.steps:
+        if isinstance(step.action, Llm) and step.output is not None and step.output.schema is None:
+            fix = "Add a schema to its output."
+            yield Problem(f"The step '{step.id}' takes any JSON.", step.output.line, fix, "NO_OUTPUT_SCHEMA")
+    yield from _unused(parsed, pipeline)
+    if pipeline.consent_boundary:
+        line = parsed.lines.get("consent_boundary")
+        fix = "Use `approval: required` where a person is to agree."
+        yield Problem("consent_boundary has no effect.", line, fix, "NO_EFFECT")
+
+
+def _unused(parsed: Parsed, pipeline: Pipeline) -> Iterator[Problem]:
+    """Commands are given every argument in their environment, so that only a secret one surely goes nowhere there."""
+    commands = any(isinstance(step.action, Cli) for step in pipeline.steps)
+    for arg in pipeline.args.values():
+        if arg.name in parsed.used or (commands and not arg.secret):
+            continue
+        fix = f"Refer to it by ${{{arg.name}}}, or take it out."
+        yield Problem(f"Nothing refers to the argument '{arg.name}'.", arg.line, fix, "UNUSED_ARG")

@@ -1,0 +1,32 @@
+"""Whether a text is a pipeline, told by the names at its top level, so that a broken one is known too."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from os.path import splitext
+
+from cuebook.dialects.pipeline.parse import FIELDS
+from cuebook.dialects.top_level import SUFFIXES, names
+
+_COMMAND = re.compile(r"(?:^|[\s{,-])[\"']?command[\"']?[ \t]*:", re.ASCII)
+_OWN = frozenset(("steps", "args", "allowed_domains", "consent_boundary"))
+_OF_GRAPHS = frozenset(("nodes", "edges", "entry"))
+
+
+def recognises(text: str, name: str) -> bool:
+    """Steps with a command, even if misspelt, or a name and something that only pipelines have, beside which nothing else stands."""
+    if splitext(name)[1].lower() not in SUFFIXES:
+        return False
+    found = set(names(text))
+    if found & _OF_GRAPHS:
+        return False
+    if "name" in found and found & _OWN and found <= set(FIELDS):
+        return True
+    return ("steps" in found or _misspelt(found)) and _COMMAND.search(text) is not None
+
+
+def _misspelt(found: set[str]) -> bool:
+    """Whether `steps` may be meant by the one name that no pipeline has."""
+    others = found - set(FIELDS)
+    return "name" in found and len(others) == 1 and bool(get_close_matches("steps", others, cutoff=0.7))

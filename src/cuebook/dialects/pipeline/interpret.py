@@ -1,0 +1,170 @@
+"""A pipeline as a program: one step after the other, each with its condition, approval, contract and postcondition.
+
+Deterministic: it reaches the world by the effects it yields, and by nothing else. What the evidence needs beyond the
+kernel's events is told by `Noted`: condition, attempt, contract, postcondition, repair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cuebook.dialects.pipeline.acting import Given, acting, preview, prompt, unhanded
+from cuebook.dialects.pipeline.llm import asking
+from cuebook.dialects.pipeline.model import Llm, Pipeline, Step
+from cuebook.dialects.pipeline.outputs import broken_off, evidence, read, violated, violations
+from cuebook.dialects.pipeline.postconditions import UNSEEN, check, evidence_of
+from cuebook.dialects.pipeline.progress import Progress
+from cuebook.dialects.pipeline.results import ENDING, Facts, Result
+from cuebook.dialects.pipeline.retrying import attempts
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import OUTPUT_OF, AskApproval, Breakpoint, EffectFailed, Failed, Program, Resumed
+from cuebook.kernel.events import (
+    ArtifactMade,
+    Noted,
+    Planned,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+    Warned,
+)
+
+
+def interpret(
+    pipeline: Pipeline, inputs: Mapping[str, Any], options: Mapping[str, Any], state: Any = None
+) -> Program[dict[str, Any]]:
+    given = Given(str(options.get("cwd") or ""), options.get("max_output"))
+    progress = Progress(pipeline, inputs)
+    if state is None:
+        yield Planned(pipeline.plan)
+        for problem in pipeline.warnings:
+            where = f"Line {problem.line}: " if problem.line else ""
+            yield Warned("playbook", f"{where}{problem.message} {problem.fix}".rstrip())
+        for name in unhanded(progress.scope):
+            words = f"The argument {name} is no text that a variable can hold, so commands are not given it as one."
+            yield Warned("argument", f"{words} A step can refer to it, best in stdin.")
+    else:
+        progress.restore(state)
+    while progress.number < len(pipeline.steps):
+        step = pipeline.steps[progress.number]
+        result = yield from _visit(progress, step, given)
+        progress.keep(step, result)
+        if result.failed is not None and step.on_error == "skip_rest":
+            yield from _skip_rest(pipeline.steps[progress.number :], step)
+            break
+        passed: Resumed = yield Breakpoint(step.id)
+        if passed.overrides:
+            progress.scope.override(passed.overrides)
+        if progress.wants_checkpoint:
+            yield progress.checkpoint()
+    return (yield from _end(progress))
+
+
+def _skip_rest(rest: tuple[Step, ...], after: Step) -> Program[None]:
+    for step in rest:
+        yield StepSkipped(step.id, step.name, f"step {after.id} failed, and the rest is skipped then")
+
+
+def _end(progress: Progress) -> Program[dict[str, Any]]:
+    """The output of the last step that gave one is what the run has made."""
+    if not progress.last:
+        return {"step": "", "steps": progress.number}
+    result = progress.scope.results[progress.last]
+    yield ArtifactMade(result.text, "json" if result.has_json() else "text")
+    return {"step": progress.last, "digest": result.text.digest, "steps": progress.number}
+
+
+# --- one step ---------------------------------------------------------------------------------------------------
+
+
+def _visit(progress: Progress, step: Step, given: Given) -> Program[Result]:
+    changed = yield StepStarted(step.id, step.name)
+    if changed:
+        progress.scope.override(changed)
+    try:
+        held = yield from _held(progress, step)
+        if not held:
+            reason = f"its condition does not hold: {step.condition_text}"
+            yield StepFinished(step.id, "skipped", reason)
+            return Result(facts=Facts(skipped=True))
+        result = yield from attempts(step, lambda number: _attempt(progress, step, given, number))
+    except EffectFailed as error:
+        if error.failed.code in ENDING:
+            raise
+        result = Result().failing(error.failed, error.seq)
+    output: Text | None = result.text if len(result.text) else None
+    if result.failed is None:
+        yield StepFinished(step.id, output=output)
+        return result
+    yield StepFinished(step.id, "failed", result.failed.message, output)
+    if step.on_error == "stop":
+        raise EffectFailed(_told(step, result.failed), result.seq)
+    return result
+
+
+def _held(progress: Progress, step: Step) -> Program[bool]:
+    """Whether its condition holds."""
+    if step.condition is None:
+        return True
+    held = progress.scope.holds(step.condition)
+    yield Noted("condition", {"text": step.condition_text, "held": held})
+    return held
+
+
+def _told(step: Step, failed: Failed) -> Failed:
+    """The failure of a step as that of its run."""
+    details: dict[str, Any] = {"step": step.id, "visit": 1}
+    fix = failed.fix
+    if step.rollback_hint:
+        details["rollback_hint"] = step.rollback_hint
+        fix = f"{fix} To undo what was done: {step.rollback_hint}".lstrip()
+    return Failed(failed.code, f"Step {step.id} failed: {failed.message}", fix, details=details)
+
+
+# --- one attempt ------------------------------------------------------------------------------------------------
+
+
+def _attempt(progress: Progress, step: Step, given: Given, number: int) -> Program[Result]:
+    """Condition, action and approval are behind it or in the effect; then come contract and postcondition."""
+    scope = progress.scope
+    shown = preview(step, scope, progress.referred[step.id], progress.last)
+    if isinstance(step.action, Llm):
+        result = yield from asking(step, step.action, scope, given, shown, prompt(step, number))
+    else:
+        try:
+            outcome = yield acting(step, scope, given, shown, prompt(step, number))
+        except EffectFailed as error:
+            if error.failed.code in ENDING:
+                raise
+            return broken_off(step, error.failed, error.seq)
+        result = read(step, outcome).but(approved=step.approval)
+    if result.failed is not None:
+        return result
+    problems = violations(step.output, result)
+    if problems:
+        yield Noted("contract", evidence(problems, result))
+        return result.failing(violated(problems))
+    return (yield from _verified(step, result, shown))
+
+
+def _verified(step: Step, result: Result, shown: Mapping[str, str]) -> Program[Result]:
+    """The result once its postcondition holds, or a person has accepted what it cannot show."""
+    if step.postcondition is None:
+        return result
+    report = check(step.postcondition, evidence_of(result))
+    yield Noted("postcondition", report.plain())
+    if report.verdict == "failed":
+        return result.failing(report.failed())
+    if report.verdict == "missing":
+        question = (
+            f"Step {step.id} was done, and nothing shows whether it did what it should: {report.words}. Accept it?"
+        )
+        looked = {**shown, f"{OUTPUT_OF}{step.id}": str(result.text)}
+        try:
+            yield AskApproval(approval=question, preview=looked, purpose="takeover")
+        except EffectFailed as error:
+            if error.failed.code != "denied":
+                raise
+            message = f"nothing shows that it did what it should ({report.words}), and it was not accepted"
+            return result.failing(Failed(UNSEEN, f"{message}: {error.failed.message}"), error.seq)
+    return result

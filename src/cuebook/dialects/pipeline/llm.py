@@ -1,0 +1,193 @@
+"""A step that asks a model: JSON only, with the tools it is allowed, within its budgets.
+
+A reply that breaks the contract is sent back to be mended, without tools and not for ever. A tool that a person denies is
+told to the model; one that the policy denies, or that fails, fails the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from cuebook.dialects.pipeline.acting import Given, texts
+from cuebook.dialects.pipeline.model import Llm, Step
+from cuebook.dialects.pipeline.outputs import violations
+from cuebook.dialects.pipeline.resolve import Scope
+from cuebook.dialects.pipeline.results import ENDING, Facts, Result, encoded
+from cuebook.dialects.spending import Spent, within
+from cuebook.dialects.tool_names import READING, visible
+from cuebook.kernel.context import ToolCall
+from cuebook.kernel.conversation import CallOutcome, Heard, converse
+from cuebook.kernel.effects import (
+    All,
+    AskApproval,
+    AskModel,
+    CallTool,
+    EffectFailed,
+    Failed,
+    Program,
+    ReadSource,
+    Reply,
+    Source,
+    ToolSpec,
+)
+from cuebook.kernel.events import Noted
+
+DEFAULT = "default"
+"""Stands for the run's model."""
+
+MOST_BYTES = 32_768
+"""Of a reply, where nothing is said."""
+
+_LETTERS = 4
+"""Characters that a token has at most, on the average: what is sent is at least so many tokens."""
+
+_JSON_ONLY = "Answer with JSON only: one JSON value, no words before or after it, no code fence."
+
+
+def asking(
+    step: Step, action: Llm, scope: Scope, given: Given, shown: Mapping[str, str], approval: str
+) -> Program[Result]:
+    """What a model comes to. `approval` is what a person is asked before it is asked anything."""
+    prompt = prompt_of(step, action, scope)
+    if approval:
+        about = {"model": action.model, "prompt": prompt, "tools": ", ".join(action.tools)}
+        yield AskApproval(approval=approval, preview={**{k: v for k, v in about.items() if v}, **shown})
+    cap = (step.output.max_bytes if step.output is not None else None) or given.max_output or MOST_BYTES
+    deeds = _Deeds()
+    asked = _answered(step, action, prompt, cap, deeds)
+    if action.max_tokens is not None:
+        most = action.max_tokens
+        asked = within(asked, lambda spent, ask: _over(most, spent, ask))
+    try:
+        result = yield from asked
+    except EffectFailed as error:
+        if error.failed.code in ENDING:
+            raise
+        result = Result().failing(error.failed, error.seq)
+    return result.but(approved=bool(approval), acted=deeds.done)
+
+
+def prompt_of(step: Step, action: Llm, scope: Scope) -> str:
+    """The author's words, what the step is given, and the contract."""
+    parts = [scope.text(action.prompt)]
+    given = texts(step.stdin, scope)
+    if given:
+        parts.append(f"## Input\n\n{given}")
+    parts.append(_contract(step))
+    return "\n\n".join(parts)
+
+
+def _contract(step: Step) -> str:
+    schema = step.output.schema if step.output is not None else None
+    return _JSON_ONLY if schema is None else f"{_JSON_ONLY} It must follow this JSON Schema: {encoded(schema)}"
+
+
+def _over(most: int, spent: Spent, ask: AskModel) -> Failed | None:
+    """Why a model is not asked any more: at the least, what is sent would break the step's budget."""
+    sent = (sum(len(block.text) for block in ask.context) + len(ask.prompt)) // _LETTERS
+    if spent.tokens + sent < most:
+        return None
+    words = f"The step's budget of {most} tokens is used up ({spent.tokens} used, at least {sent} more to send)."
+    return Failed("step_budget", words, "Raise max_tokens, or ask for less.")
+
+
+# --- the conversation -------------------------------------------------------------------------------------------
+
+
+def _answered(step: Step, action: Llm, prompt: str, cap: int, deeds: _Deeds) -> Program[Result]:
+    specs, calls = yield from _tools(step, action)
+    schema = step.output.schema if step.output is not None else None
+    ask = AskModel(
+        prompt,
+        model=None if action.model == DEFAULT else action.model,
+        max_tokens=action.max_tokens,
+        schema=schema if isinstance(schema, dict) else None,
+        tools=specs,
+        lenient=True,
+        timeout=step.timeout,
+    )
+    most = action.max_tool_calls
+    turns = max(3, 2 * most + 3) if specs else 1
+    try:
+        talk = yield from converse(ask, calls, max_turns=turns, max_calls=most, heard=deeds.hearing(calls))
+    except EffectFailed as error:
+        if error.failed.code != "too_many_calls":
+            raise
+        raise EffectFailed(Failed("tool_call_limit", f"tool-call limit exceeded (max={most})"), error.seq) from None
+    context, reply, result = talk.context, talk.reply, _read(talk.reply, cap)
+    for number in range(1, action.max_repairs + 1):
+        problems = violations(step.output, result)
+        if not problems:
+            break
+        yield Noted("repair", {"number": number, "problems": problems})
+        context = context.add("assistant", reply.content)
+        words = f"This breaks the contract: {'; '.join(problems)}. Send it again, mended. {_contract(step)}"
+        reply = yield msgspec.structs.replace(ask, prompt=words, context=context, tools=())
+        context = context.add("user", words)
+        result = _read(reply, cap)
+    return result
+
+
+def _read(reply: Reply, cap: int) -> Result:
+    return Result(reply.content, Facts(truncated=len(reply.text.encode()) > cap or reply.finish == "length"))
+
+
+class _Deeds:
+    """Whether a tool has run that does not only read: then nobody knows what another attempt would do twice."""
+
+    def __init__(self) -> None:
+        self.done = False
+
+    def hearing(self, tools: Mapping[str, CallTool]) -> Heard:
+        """Looks at what came of a call of these tools, and remembers."""
+
+        def heard(call: ToolCall, outcome: CallOutcome) -> Failed | None:
+            denied = isinstance(outcome, Failed) and outcome.code == "denied"
+            self.done = self.done or not (isinstance(outcome, str) or denied or tools[call.name].reads_only)
+            return _ended(call, outcome)
+
+        return heard
+
+
+def _ended(call: ToolCall, outcome: CallOutcome) -> Failed | None:
+    """A model may go on after a person's denial, and after arguments that made no sense; not after anything else."""
+    if isinstance(outcome, Failed):
+        return None if outcome.code == "denied" else outcome
+    if isinstance(outcome, str):
+        return None if call.malformed else Failed("tool_not_allowed", f"The model called '{call.name}': {outcome}")
+    if outcome.is_error:
+        said = outcome.value if isinstance(outcome.value, str) else encoded(outcome.value)
+        return Failed("tool_error", f"The tool '{call.name}' failed: {said[:500]}")
+    return None
+
+
+# --- tools ------------------------------------------------------------------------------------------------------
+
+
+def _tools(step: Step, action: Llm) -> Program[tuple[tuple[ToolSpec, ...], dict[str, CallTool]]]:
+    """The tools that it may call, as a model is shown them. One that is not there fails the step before any call."""
+    if not action.tools or not action.max_tool_calls:
+        return (), {}
+    listed: tuple[Source | Failed, ...] = yield All(tuple(ReadSource(f"tools:{name}") for name in action.tools))
+    specs: list[ToolSpec] = []
+    calls: dict[str, CallTool] = {}
+    for name, outcome in zip(action.tools, listed, strict=True):
+        spec = _spec(name, outcome)
+        shown = visible(name)
+        specs.append(msgspec.structs.replace(spec, name=shown))
+        calls[shown] = CallTool(name, reads_only=name in READING, witnessed=True, timeout=step.timeout)
+    return tuple(specs), calls
+
+
+def _spec(name: str, outcome: Source | Failed) -> ToolSpec:
+    if isinstance(outcome, Failed):
+        raise EffectFailed(outcome)
+    found = msgspec.json.decode(str(outcome.content), type=tuple[ToolSpec, ...])
+    spec = next((one for one in found if one.name == name), None)
+    if spec is not None:
+        return spec
+    message = f"There is no tool '{name}' here, so no model was asked."
+    fix = "Correct its name. A tool server has none until a person has agreed to it: use it once in a step of mcp."
+    raise EffectFailed(Failed("no_such_tool", message, fix if "." in name else "Correct its name."))

@@ -1,0 +1,279 @@
+"""A pipeline as values: typed steps with contracts. Frozen, with the line where each was written. Pure."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+
+from cuebook.dialects.registry import Input, Problem
+from cuebook.dialects.tool_names import READING
+from cuebook.kernel.events import PlannedStep
+
+Namespace = Literal["cli", "http", "mcp", "llm"]
+
+ArgType = Literal["string", "number", "integer", "boolean", "object", "array"]
+
+
+class Arg(msgspec.Struct, frozen=True):
+    """An argument that a pipeline declares."""
+
+    name: str
+    type: ArgType | None = None
+    """None where nothing is said: then it is what was given."""
+    default: Any = None
+    has_default: bool = False
+    required: bool = False
+    secret: bool = False
+    """Whether it is the handle of a secret, and never a value."""
+    enum: tuple[Any, ...] = ()
+    description: str = ""
+    line: int = 0
+
+
+# --- values that are put together when a step runs ---------------------------------------------------------
+
+
+class ArgRef(msgspec.Struct, frozen=True):
+    """`${name}`: an argument."""
+
+    name: str
+
+
+class StepRef(msgspec.Struct, frozen=True):
+    """`$step.path` or `${step.path}`: something that an earlier step came to."""
+
+    step: str
+    path: tuple[str | int, ...]
+    """Begins with a field of a result: stdout, json, approved, skipped, error, errorMessage, exit_code, status."""
+
+
+Ref = ArgRef | StepRef
+
+
+class Words(msgspec.Struct, frozen=True):
+    """A text with references in it. One that is a single reference keeps that value's type."""
+
+    parts: tuple[str | ArgRef | StepRef, ...]
+    line: int = 0
+
+
+class Secret(msgspec.Struct, frozen=True):
+    """A place for a secret: `secret:HANDLE`, or a secret argument, with the text around it."""
+
+    handle: str = ""
+    arg: str = ""
+    """The argument that names the handle, where there is no handle."""
+    form: str = "{}"
+    line: int = 0
+
+
+Field = Any
+"""What may stand in an action: Words, Secret, a plain value, or lists and objects of these."""
+
+
+# --- actions ------------------------------------------------------------------------------------------------
+
+
+class Cli(msgspec.Struct, frozen=True, tag="cli"):
+    argv: tuple[Words, ...]
+
+
+class Http(msgspec.Struct, frozen=True, tag="http"):
+    method: str
+    url: Words
+    query: dict[str, Words] = {}
+    """What is put after the URL, each value escaped."""
+    headers: dict[str, Words | Secret] = {}
+    body: Words | Secret | None = None
+    json: Field = None
+    has_json: bool = False
+    """Whether the body is `json`, written as JSON."""
+
+
+class Mcp(msgspec.Struct, frozen=True, tag="mcp"):
+    tool: str
+    """`SERVER.TOOL`"""
+    arguments: dict[str, Field] = {}
+
+
+class Llm(msgspec.Struct, frozen=True, tag="llm"):
+    model: str
+    """`provider/model`, or `default` for the run's model."""
+    prompt: Words
+    tools: tuple[str, ...] = ()
+    max_tool_calls: int = 0
+    max_tokens: int | None = None
+    """Tokens that the step may use in all, input and output."""
+    max_repairs: int = 1
+    """How often a reply that breaks the contract is sent back, without tools, to be mended."""
+
+
+Action = Cli | Http | Mcp | Llm
+
+
+# --- contracts ------------------------------------------------------------------------------------------------
+
+
+class Output(msgspec.Struct, frozen=True):
+    type: Literal["text", "json"]
+    schema: dict[str, Any] | bool | None = None
+    max_bytes: int | None = None
+    line: int = 0
+
+
+class HttpStatus(msgspec.Struct, frozen=True, tag="http_status"):
+    equals: int
+
+
+class DomContains(msgspec.Struct, frozen=True, tag="dom_contains"):
+    text: str
+    selector: str = ""
+    case_insensitive: bool = False
+
+
+class JsonPath(msgspec.Struct, frozen=True, tag="json_path"):
+    path: tuple[str | int, ...]
+    equals: Any
+    written: str = ""
+
+
+Assertion = HttpStatus | DomContains | JsonPath
+
+
+class Postcondition(msgspec.Struct, frozen=True):
+    assertions: tuple[Assertion, ...]
+    metadata: dict[str, Any] = {}
+    line: int = 0
+
+
+class Retry(msgspec.Struct, frozen=True):
+    max_attempts: int
+    delay: float = 1.0
+    """Seconds before the second attempt."""
+    backoff: Literal["fixed", "exponential"] = "fixed"
+    max_delay: float = 60.0
+    jitter: bool = False
+
+
+# --- conditions -----------------------------------------------------------------------------------------------
+
+
+class Constant(msgspec.Struct, frozen=True, tag="constant"):
+    value: Any
+
+
+class Operation(msgspec.Struct, frozen=True, tag="operation"):
+    """`!`, `&&`, `||` or a comparison."""
+
+    operator: Literal["!", "&&", "||", "==", "!=", "<", "<=", ">", ">="]
+    operands: tuple[Any, ...]
+    """Each a Constant, ArgRef, StepRef or Operation."""
+
+
+Condition = Constant | ArgRef | StepRef | Operation
+
+
+# --- the document ------------------------------------------------------------------------------------------------
+
+
+class Step(msgspec.Struct, frozen=True):
+    id: str
+    action: Action
+    name: str = ""
+    command: str = ""
+    """As it was written; empty where `with` says it all."""
+    stdin: Words | Secret | None = None
+    condition: Condition | None = None
+    condition_text: str = ""
+    approval: bool = False
+    output: Output | None = None
+    postcondition: Postcondition | None = None
+    rollback_hint: str = ""
+    timeout: float | None = None
+    """Seconds."""
+    retry: Retry | None = None
+    on_error: Literal["stop", "continue", "skip_rest"] = "stop"
+    env: dict[str, Words | Secret] = {}
+    cwd: str = ""
+    effect: Literal["read", "write"] | None = None
+    """What the author says about it; None where nothing is said."""
+    beyond: tuple[str, ...] = ()
+    """The fields that were written and that the format itself has not."""
+    from_outside: bool = False
+    """Whether its command depends on what a model, a server or a tool has said in an earlier step."""
+    line: int = 0
+
+    @property
+    def namespace(self) -> Namespace:
+        match self.action:
+            case Cli():
+                return "cli"
+            case Http():
+                return "http"
+            case Mcp():
+                return "mcp"
+            case Llm():
+                return "llm"
+
+    @property
+    def reads_only(self) -> bool:
+        """Whether it changes nothing: a model's answer, a request that only reads, or what its author says so of."""
+        match self.action:
+            case Llm(tools=tools):
+                return READING.issuperset(tools)
+            case Http(method=method) if self.effect is None:
+                return method in ("GET", "HEAD", "OPTIONS")
+            case _:
+                return self.effect == "read"
+
+
+class Pipeline(msgspec.Struct, frozen=True, dict=True):
+    """Implements `registry.Document`."""
+
+    id: str
+    name: str
+    steps: tuple[Step, ...]
+    description: str = ""
+    version: str = ""
+    args: dict[str, Arg] = {}
+    allowed_domains: tuple[str, ...] = ()
+    consent_boundary: str = ""
+    warnings: tuple[Problem, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return self.name
+
+    @cached_property
+    def inputs(self) -> tuple[Input, ...]:
+        return tuple(
+            Input(
+                arg.name,
+                "secret" if arg.secret else arg.type or "any",
+                arg.required,
+                _written(arg.default) if arg.has_default else None,
+                tuple(_written(one) for one in arg.enum),
+                arg.description,
+            )
+            for arg in self.args.values()
+        )
+
+    @cached_property
+    def plan(self) -> tuple[PlannedStep, ...]:
+        return tuple(PlannedStep(step.id, step.name or step.id) for step in self.steps)
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether some step asks the model of the run."""
+        return any(isinstance(step.action, Llm) and step.action.model == "default" for step in self.steps)
+
+    @property
+    def policy(self) -> dict[str, Any] | None:
+        """What it says about the network itself: it can only make the policy stricter."""
+        return {"allowed_domains": list(self.allowed_domains)} if self.allowed_domains else None
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,240 @@
+"""References and conditions, resolved by what earlier steps came to. Pure.
+
+What cannot be resolved is the failure of the step that asks: `EffectFailed`, with the line.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from cuebook.dialects.given import alike
+from cuebook.dialects.pipeline.model import ArgRef, Constant, Operation, Pipeline, Ref, Secret, Step, StepRef, Words
+from cuebook.dialects.pipeline.results import Facts, Result, written
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import EffectFailed, Failed
+
+_MISSING = object()
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_WHOLE = re.compile(r"[-+]?[0-9]{1,1000}")
+
+
+class Scope:
+    """What a step can refer to: the arguments, and the results of the steps before it."""
+
+    def __init__(self, pipeline: Pipeline, inputs: Mapping[str, Any]) -> None:
+        self._pipeline = pipeline
+        self._is_text = {step.id: step.output is not None and step.output.type == "text" for step in pipeline.steps}
+        self.args: dict[str, Any] = dict(inputs)
+        self.results: dict[str, Result] = {}
+
+    def override(self, values: Mapping[str, Any]) -> None:
+        """Takes values that a person gives: for an argument, or in place of what a step came to."""
+        for name, value in values.items():
+            if name in self._is_text:
+                self.results[name] = Result(Text(written(value)), Facts(is_text=self._is_text[name]))
+            else:
+                self.args[name] = value
+
+    def is_secret(self, name: str) -> bool:
+        """Whether an argument is the handle of a secret."""
+        arg = self._pipeline.args.get(name)
+        return arg is not None and arg.secret
+
+    # --- values and texts ---
+
+    def value(self, words: Words) -> Any:
+        """A single reference gives a value of its own type, anything else a text."""
+        if len(words.parts) == 1 and not isinstance(words.parts[0], str):
+            return self._found(words.parts[0], words.line)
+        return self.text(words)
+
+    def text(self, words: Words) -> str:
+        """Where there is nothing to put into a text, that fails: the word null would be taken for a value."""
+        return "".join(part if isinstance(part, str) else self.written(part, words.line) for part in words.parts)
+
+    def written(self, ref: Ref, line: int) -> str:
+        """What a reference leads to, as it stands in a text."""
+        value = self._found(ref, line)
+        if value is None:
+            raise _nothing(ref, line)
+        return written(value)
+
+    def handed(self, words: Words) -> str:
+        """What a program or a server is handed to read. A null that a step gave as JSON is handed on as JSON."""
+        ref = words.parts[0] if len(words.parts) == 1 else ""
+        if isinstance(ref, StepRef) and ref.path[0] == "json":
+            return written(self._found(ref, words.line))
+        return self.text(words)
+
+    def field(self, value: Any) -> Any:
+        """A value of an action, with everything in it resolved. Secrets have been taken out of it."""
+        match value:
+            case Words():
+                return self.value(value)
+            case dict():
+                return {name: self.field(one) for name, one in value.items()}
+            case list() | tuple():
+                return [self.field(one) for one in value]
+            case _:
+                return value
+
+    def handle(self, secret: Secret) -> str:
+        """The handle of a secret, which an argument may name."""
+        return (secret.handle or str(self.args.get(secret.arg, ""))).removeprefix("secret:")
+
+    # --- conditions ---
+
+    def holds(self, condition: Any) -> bool:
+        return _truth(self._operand(condition))
+
+    def _operand(self, operand: Any) -> Any:
+        match operand:
+            case Constant(value=value):
+                return value
+            case Operation(operator="&&", operands=(left, right)):
+                return self.holds(left) and self.holds(right)
+            case Operation(operator="||", operands=(left, right)):
+                return self.holds(left) or self.holds(right)
+            case Operation(operator="!", operands=(one,)):
+                return not self.holds(one)
+            case Operation(operator=operator, operands=(left, right)):
+                return _COMPARISONS[operator](self._operand(left), self._operand(right))
+            case _:
+                return self._found(operand, 0, asked=True)
+
+    # --- references ---
+
+    def _found(self, ref: Ref, line: int, *, asked: bool = False) -> Any:
+        """What a reference leads to. A condition (`asked`) gets null where there is nothing; otherwise that fails."""
+        if isinstance(ref, ArgRef):
+            value = self.args.get(ref.name)
+            if value is None and not asked and ref.name not in self.args:
+                raise _nothing(ref, line)
+            return value
+        result = self.results.get(ref.step, Result(facts=Facts(skipped=True)))
+        field, rest = ref.path[0], ref.path[1:]
+        if result.facts.skipped and field in ("stdout", "json"):
+            if asked:
+                return None
+            message = f"it refers to step {ref.step}, which was skipped"
+            raise _unresolved("skipped_reference", message, line, "Give it a condition, as in `!$step.skipped`.")
+        value = _within(_FIELDS[str(field)](ref.step, result, line), rest)
+        if value is _MISSING:
+            if asked:
+                return None
+            raise _unresolved("missing_value", f"there is no {_shown(ref)}", line, "See what that step gave.")
+        return value
+
+
+def _json(step: str, result: Result, line: int) -> Any:
+    try:
+        return result.json()
+    except ValueError as why:
+        message = f"it refers to the JSON of step {step}, which gave none: {why}"
+        raise _unresolved("no_json", message, line, f"Refer to ${step}.stdout, or make that step give JSON.") from None
+
+
+_FIELDS: dict[str, Callable[[str, Result, int], Any]] = {
+    "stdout": lambda step, result, line: str(result.text),
+    "json": _json,
+    "approved": lambda step, result, line: result.facts.approved,
+    "skipped": lambda step, result, line: result.facts.skipped,
+    "error": lambda step, result, line: bool(result.facts.error),
+    "errorMessage": lambda step, result, line: result.facts.message or None,
+    "exit_code": lambda step, result, line: result.facts.exit_code,
+    "status": lambda step, result, line: result.facts.status,
+}
+"""What can be read of a result."""
+
+
+def _within(value: Any, path: tuple[str | int, ...]) -> Any:
+    for part in path:
+        if isinstance(value, dict) and str(part) in value:
+            value = value[str(part)]
+        elif isinstance(value, list) and str(part).isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return _MISSING
+    return value
+
+
+def _nothing(ref: Ref, line: int) -> EffectFailed:
+    if isinstance(ref, ArgRef):
+        fix = f"Give it one, or give the step a condition, as in `${{{ref.name}}} != null`."
+        return _unresolved("missing_argument", f"the argument '{ref.name}' has no value", line, fix)
+    fix = f"Give the step a condition, as in `{_shown(ref)} != null`."
+    return _unresolved("missing_value", f"{_shown(ref)} is null, which no text can hold", line, fix)
+
+
+def _unresolved(code: str, message: str, line: int, fix: str) -> EffectFailed:
+    where = f"line {line}: " if line else ""
+    return EffectFailed(Failed(code, f"{where}{message}.", fix))
+
+
+def _shown(ref: StepRef) -> str:
+    return f"${ref.step}.{'.'.join(map(str, ref.path))}"
+
+
+# --- comparing, as Lobster does ---
+
+
+def _truth(value: Any) -> bool:
+    """Empty lists and objects count as true: what is false is false, null, 0 and the empty text."""
+    return value not in (None, False, "", 0) if not isinstance(value, list | dict) else True
+
+
+def _ordered(compare: Callable[[int | float, int | float], bool]) -> Callable[[Any, Any], bool]:
+    def compared(left: Any, right: Any) -> bool:
+        one, other = _number(left), _number(right)
+        return one is not None and other is not None and compare(one, other)
+
+    return compared
+
+
+def _number(value: Any) -> int | float | None:
+    """Of a number, or of a text that is one. A whole number stays exact."""
+    if isinstance(value, str):
+        text = value.strip()
+        if not _NUMBER.fullmatch(text):
+            return None
+        value = int(text) if _WHOLE.fullmatch(text) else float(text)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if isinstance(value, int) or math.isfinite(value) else None
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": alike,
+    "!=": lambda left, right: not alike(left, right),
+    "<": _ordered(lambda left, right: left < right),
+    "<=": _ordered(lambda left, right: left <= right),
+    ">": _ordered(lambda left, right: left > right),
+    ">=": _ordered(lambda left, right: left >= right),
+}
+
+
+# --- who refers to whom ---
+
+
+def referred(step: Step) -> list[str]:
+    """The steps that a step refers to, each once, in the order of its fields."""
+    found = dict.fromkeys(ref.step for ref in refs((step.action, step.stdin, step.env, step.condition)))
+    return list(found)
+
+
+def refs(value: Any) -> Iterator[StepRef]:
+    """The references to steps within a value of the document."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, StepRef):
+            yield one
+        elif isinstance(one, dict):
+            waiting += reversed(one.values())
+        elif isinstance(one, list | tuple):
+            waiting += reversed(one)
+        elif hasattr(one, "__struct_fields__"):
+            waiting += [getattr(one, name) for name in reversed(one.__struct_fields__)]

@@ -1,0 +1,469 @@
+"""The evidence of a run: what was done, who let it through, and what came of it, folded from its journal alone.
+
+It holds of every dialect. What a later retry took back stays: it happened. Texts are named by their digests, and
+secrets by their handles. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from cuebook.kernel.context import Text, digest_of
+from cuebook.kernel.effects import (
+    Answer,
+    AnyOutcome,
+    CommandResult,
+    Done,
+    Failed,
+    HttpResponse,
+    Reply,
+    Resumed,
+    Source,
+    ToolResult,
+    Usage,
+)
+from cuebook.kernel.events import (
+    STATUS_OF_WAIT,
+    ArtifactMade,
+    CancelRequested,
+    Driven,
+    Forked,
+    ModelAsked,
+    Noted,
+    Performed,
+    Performing,
+    Rewound,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+    Suspended,
+    ValueSet,
+    WaitClosed,
+    WaitOpened,
+    Warned,
+)
+from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, same_line, without_void
+from cuebook.kernel.run import Totals
+
+_SHOWN = 500
+"""Characters of a text within an action that are shown; a longer one is named by its digest."""
+
+_NOT_DONE = frozenset({"preview", "approval", "witnessed", "is"})
+"""Fields of an effect that say nothing about what is done."""
+
+_TOLD = (Source, ToolResult, CommandResult, HttpResponse, Answer, Failed, Done)
+"""What is told where the journal keeps nothing but the outcome: what was read, what a person said, what was refused."""
+
+
+class Named(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A text, by its digest."""
+
+    sha256: str
+    characters: int
+    truncated: bool = False
+
+
+class Decision(msgspec.Struct, omit_defaults=True):
+    """What a person was asked before something was done, and what they said."""
+
+    wait: str
+    kind: str
+    prompt: str
+    purpose: str = ""
+    rules: list[str] = []
+    digest: str = ""
+    """Of all that was shown and approved."""
+    preview: dict[str, Any] = {}
+    opened: float = 0.0
+    closed: float | None = None
+    decision: str = ""
+    """What they said; or that it expired, or was cancelled. Empty while it is open."""
+    by: str = ""
+    reason: str = ""
+
+
+class Act(msgspec.Struct, omit_defaults=True):
+    """One thing that was done, once: a retry is another."""
+
+    kind: str
+    """The kind of effect, as in `RunCommand`."""
+    action: dict[str, Any] = {}
+    """What was done, resolved; empty where the journal keeps only what came of it."""
+    attempt: int = 1
+    model: str = ""
+    ruling: dict[str, Any] = {}
+    """What the gate said: the decision, the rules, and the digest of an approval that it rests on."""
+    began: float | None = None
+    ended: float | None = None
+    outcome: dict[str, Any] = {}
+    usage: Usage | None = None
+    record: int = 0
+    """The journal's record of it."""
+    voided: bool = False
+    """Whether a retry took it back."""
+
+
+class StepEvidence(msgspec.Struct, omit_defaults=True):
+    """One visit of a step."""
+
+    step: str
+    title: str = ""
+    visit: int = 1
+    path: str = ""
+    status: str = "running"
+    reason: str = ""
+    started: float | None = None
+    finished: float | None = None
+    acts: list[Act] = []
+    decisions: list[Decision] = []
+    notes: dict[str, list[dict[str, Any]]] = {}
+    """What the dialect says of it, by name: `postcondition`, `contract`, `attempt`, `repair`, `condition`, `route`."""
+    warnings: list[str] = []
+    values: dict[str, Named] = {}
+    """What it captured under a name."""
+    output: Named | None = None
+    cost: Totals | None = None
+    """None where no model was asked."""
+    voided: bool = False
+
+
+class Intervention(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that a person did to the run, besides deciding and approving."""
+
+    at: float
+    what: str
+    by: str = ""
+    step: str = ""
+    details: dict[str, Any] = {}
+
+
+class Evidence(msgspec.Struct, omit_defaults=True):
+    """A run as an auditor reads it."""
+
+    run: str = ""
+    playbook: str = ""
+    """The digest of the text it ran."""
+    dialect: str = ""
+    interpreter: int = 0
+    policy: str = ""
+    """The digest of the policy it was started with."""
+    parent: str = ""
+    status: str = "pending"
+    reason: str = ""
+    error: Failed | None = None
+    started: float | None = None
+    ended: float | None = None
+    inputs: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    drivers: list[str] = []
+    """The processes that took it forward."""
+    steps: list[StepEvidence] = []
+    interventions: list[Intervention] = []
+    artifact: Named | None = None
+    totals: Totals = msgspec.field(default_factory=Totals)
+
+
+def evidence_of(entries: Iterable[Entry]) -> Evidence:
+    """Folds a whole journal, the parent's part of a fork included."""
+    told = list(entries)
+    folding = _Folding({entry.seq for entry in without_void(told)})
+    for entry in told:
+        folding.apply(entry)
+    folding.settle()
+    return folding.evidence
+
+
+def named(text: Text | str, *, truncated: bool = False) -> Named:
+    return Named(text.digest if isinstance(text, Text) else digest_of(text), len(text), truncated)
+
+
+class _Folding:
+    def __init__(self, valid: set[int]) -> None:
+        self.evidence = Evidence()
+        self._valid = valid
+        """The records that no retry took back."""
+        self._open: dict[tuple[str, str, int], StepEvidence] = {}
+        self._latest: dict[tuple[str, str, int], StepEvidence] = {}
+        """Open or over: what comes after a step's end, such as its breakpoint, still belongs to it."""
+        self._ended: dict[tuple[str, str, int], int] = {}
+        """The records that ended steps."""
+        self._begun: dict[Place, Act] = {}
+        self._asked: dict[str, Decision] = {}
+        self._waiting: dict[str, tuple[str, StepEvidence]] = {}
+        """The kind and the step of each wait that is open."""
+
+    def settle(self) -> None:
+        """Steps that wait say for what."""
+        for kind in STATUS_OF_WAIT:  # the most urgent first
+            for waits_for, step in self._waiting.values():
+                if waits_for == kind and step.status == "running":
+                    step.status = STATUS_OF_WAIT[kind][1]
+
+    def apply(self, entry: Entry) -> None:
+        event, made = entry.event, self.evidence
+        self._note_wait(entry)
+        match event:
+            case RunStarted():
+                made.run, made.started = entry.run, entry.at
+                made.playbook, made.dialect, made.interpreter = event.playbook, event.dialect, event.interpreter
+                made.policy = event.policy.digest if event.policy is not None else ""
+                made.inputs, made.settings = event.inputs, event.settings
+            case Forked():
+                made.run, made.parent, made.status = entry.run, event.parent, "pending"
+                edits = {"values": event.values, "settings": event.settings}
+                self._intervened(entry, "fork", details={name: one for name, one in edits.items() if one})
+            case Driven(driver=driver):
+                made.status, made.reason, made.error = "running", "", None
+                if driver not in made.drivers:
+                    made.drivers.append(driver)
+            case Suspended(status=status, reason=reason, seconds=seconds):
+                made.status, made.reason = status, reason
+                made.totals.seconds += seconds
+            case RunFinished():
+                made.status, made.error, made.ended = event.status, event.error, entry.at
+                made.reason = event.error.code if event.error is not None else ""
+                made.totals.seconds += event.seconds
+                self._cut_short(entry)
+            case CancelRequested(by=by, reason=reason, hard=hard):
+                details = {"reason": reason} if reason else {}
+                self._intervened(entry, "cancel at once" if hard else "cancel", by, details)
+            case Rewound(by=by, seq=seq):
+                self._intervened(entry, "retry", by, {"from_record": seq})
+                self._take_up(event)
+            case ArtifactMade(content=content):
+                made.artifact = named(content)
+            case _:
+                self._within_step(entry)
+
+    def _note_wait(self, entry: Entry) -> None:
+        match entry.event:
+            case WaitOpened(wait=wait, kind=kind):
+                step = self._known(entry)
+                if step is not None:
+                    self._waiting[wait] = (kind, step)
+            case WaitClosed(wait=wait):
+                self._waiting.pop(wait, None)
+            case RunFinished() | Forked() | Rewound():
+                self._waiting.clear()
+            case _:
+                pass
+
+    def _within_step(self, entry: Entry) -> None:
+        event = entry.event
+        match event:
+            case StepStarted(label=label, title=title):
+                step = self._visit(entry, label, title)
+                step.started = entry.at
+                self._open[entry.place.path, label, entry.place.visit] = step
+            case StepSkipped(label=label, title=title, reason=reason):
+                step = self._visit(entry, label, title)
+                step.status, step.reason, step.finished = "skipped", reason, entry.at
+            case StepFinished(label=label):
+                self._finished(entry, event, self._open.pop((entry.place.path, label, entry.place.visit), None))
+            case Noted(name=name, data=data):
+                self._step(entry).notes.setdefault(name, []).append(data)
+            case Warned(message=message):
+                self._step(entry).warnings.append(message)
+            case ValueSet(name=name, value=value):
+                self._step(entry).values[name] = _of_value(value)
+            case Performing(effect=effect, ruling=ruling):
+                act = self._act(entry, effect.kind)
+                act.action, act.ruling = _resolved(effect), ruling
+            case ModelAsked(model=model, prompt=prompt, context=context):
+                act = self._act(entry, "AskModel")
+                asked = msgspec.to_builtins(named(prompt))
+                act.model, act.action = model, {"prompt": asked, **({"context": context} if context else {})}
+            case Performed():
+                self._performed(entry, event)
+            case WaitOpened(kind="approval" | "in_doubt" | "budget"):
+                self._opened(entry, event)
+            case WaitClosed(wait=wait) if wait in self._asked:
+                _decided(self._asked.pop(wait), event, entry.at)
+            case _:
+                pass
+
+    # --- steps ---
+
+    def _visit(self, entry: Entry, label: str, title: str) -> StepEvidence:
+        place = entry.place
+        step = StepEvidence(label, title, place.visit, place.path, voided=entry.seq not in self._valid)
+        self.evidence.steps.append(step)
+        self._latest[place.path, label, place.visit] = step
+        return step
+
+    def _step(self, entry: Entry) -> StepEvidence:
+        """The innermost step that this happened in; before the first, one without a name."""
+        step = self._known(entry)
+        if step is None:
+            *_, (_, label, _) = _ancestry(entry.place)
+            step = self._visit(entry, label, "")
+        return step
+
+    def _known(self, entry: Entry) -> StepEvidence | None:
+        return next((self._latest[key] for key in _ancestry(entry.place) if key in self._latest), None)
+
+    def _finished(self, entry: Entry, event: StepFinished, step: StepEvidence | None) -> None:
+        if step is not None:
+            step.status, step.reason, step.finished = event.status, event.reason, entry.at
+            step.output = named(event.output) if event.output is not None else None
+
+            self._ended[step.path, step.step, step.visit] = entry.seq
+
+    def _cut_short(self, entry: Entry) -> None:
+        """Steps that ended with their run."""
+        for key, step in self._open.items():
+            step.status, step.finished = "failed", entry.at
+            step.reason = self.evidence.reason
+            self._ended[key] = entry.seq
+        self._open.clear()
+
+    def _take_up(self, rewound: Rewound) -> None:
+        """Steps whose end is taken back by a retry, and whose beginning is not, go on."""
+        for key, seq in self._ended.items():
+            step = self._latest[key]
+            if seq >= rewound.seq and not step.voided and same_line(step.path, rewound.path):
+                step.status, step.reason, step.finished = "running", "", None
+                self._open[key] = step
+
+    # --- what was done ---
+
+    def _act(self, entry: Entry, kind: str) -> Act:
+        act = Act(kind, attempt=entry.place.attempt, began=entry.at, record=entry.seq)
+        act.voided = entry.seq not in self._valid
+        self._step(entry).acts.append(act)
+        self._begun[entry.place] = act
+        return act
+
+    def _performed(self, entry: Entry, event: Performed) -> None:
+        outcome = event.outcome
+        if isinstance(outcome, Resumed):
+            if outcome.overrides or outcome.by:
+                self._intervened(
+                    entry, "resume", outcome.by, {"values": outcome.overrides} if outcome.overrides else {}
+                )
+            return
+        act = self._begun.pop(entry.place, None)
+        if act is None:
+            kind, _, subject = event.fingerprint.partition(" ")
+            if kind == "AskApproval" or not isinstance(outcome, _TOLD):
+                return  # what a person said to it is among the decisions
+            act = self._act(entry, kind)
+            act.began, act.action = None, {"subject": subject} if subject else {}
+            self._begun.pop(entry.place)
+        act.ended, act.outcome = entry.at, _outcome(outcome)
+        self._spent(entry, act, outcome)
+
+    def _spent(self, entry: Entry, act: Act, outcome: AnyOutcome) -> None:
+        if isinstance(outcome, Reply):
+            act.usage, act.model = outcome.usage, outcome.model or act.model
+        elif isinstance(outcome, Failed) and outcome.details.get("usage"):
+            act.usage = msgspec.convert(outcome.details["usage"], Usage)
+        if act.usage is not None:
+            step = self._step(entry)
+            step.cost = step.cost or Totals()
+            step.cost.add(act.usage)
+            self.evidence.totals.add(act.usage)
+
+    # --- people ---
+
+    def _opened(self, entry: Entry, event: WaitOpened) -> None:
+        details = event.details
+        decision = Decision(
+            event.wait,
+            event.kind,
+            event.prompt,
+            str(details.get("purpose", "")),
+            list(details.get("rules", [])),
+            str(details.get("digest", "")),
+            dict(details.get("preview", {})),
+            entry.at,
+        )
+        self._asked[event.wait] = decision
+        self._step(entry).decisions.append(decision)
+
+    def _intervened(self, entry: Entry, what: str, by: str = "", details: dict[str, Any] | None = None) -> None:
+        done = Intervention(entry.at, what, by, entry.place.step, details or {})
+        self.evidence.interventions.append(done)
+
+
+def _ancestry(place: Place) -> Iterator[tuple[str, str, int]]:
+    """The step of a place and those around it, the innermost first."""
+    path, label, visit = place.path, place.step, place.visit
+    yield path, label, visit
+    while path != ROOT:
+        path, label, visit, _ = parent_key(path)
+        yield path, label, visit
+
+
+def _decided(decision: Decision, closed: WaitClosed, at: float) -> None:
+    decision.closed, decision.by = at, closed.by
+    said = str(closed.answer.get("decision", "resumed")) if closed.how == "answered" else closed.how
+    decision.decision = {"approve": "approved", "deny": "denied"}.get(said, said)
+    decision.reason = str(closed.answer.get("reason", ""))
+
+
+def _resolved(effect: Any) -> dict[str, Any]:
+    """What was done, with secrets by their handles, and long texts by their digests."""
+    made = msgspec.to_builtins(effect, enc_hook=str)
+    return {name: _short(value) for name, value in made.items() if name not in _NOT_DONE}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= _SHOWN else msgspec.to_builtins(named(value))
+    if isinstance(value, dict):
+        return {name: _short(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_short(one) for one in value]
+    return value
+
+
+def _outcome(outcome: AnyOutcome) -> dict[str, Any]:
+    told = msgspec.to_builtins(_told(outcome))
+    return {name: value for name, value in told.items() if value is not None and value != ""}
+
+
+def _told(outcome: AnyOutcome) -> dict[str, Any]:
+    match outcome:
+        case CommandResult():
+            return {
+                "exit_code": outcome.exit_code,
+                "signal": outcome.signal,
+                "stdout": named(outcome.stdout, truncated=outcome.truncated),
+                "stderr": named(outcome.stderr, truncated=outcome.stderr_truncated) if len(outcome.stderr) else None,
+                "sandbox": outcome.sandbox,
+                "seconds": outcome.seconds,
+            }
+        case HttpResponse():
+            body = named(outcome.body, truncated=outcome.truncated)
+            return {"status": outcome.status, "url": outcome.url, "body": body}
+        case Reply():
+            calls = [call.name for call in outcome.calls]
+            return {
+                "reply": named(outcome.content),
+                "finish": outcome.finish,
+                "seconds": outcome.seconds,
+                **({"calls": calls} if calls else {}),
+                **({"retries": outcome.retries} if outcome.retries else {}),
+            }
+        case ToolResult(value=value, is_error=is_error):
+            return {"error" if is_error else "value": _of_value(value)}
+        case Source(content=content):
+            return {"text": named(content)}
+        case Answer(value=value, by=by):
+            return {"answer": named(value), "by": by}
+        case Failed(code=code, message=message):
+            return {"failed": {"code": code, "message": message}}
+        case Done(value=value):
+            return {"done": True if value is None else _of_value(value)}
+        case _:
+            return {}
+
+
+def _of_value(value: Any) -> Named:
+    return named(value if isinstance(value, str) else msgspec.json.encode(value, order="deterministic").decode())

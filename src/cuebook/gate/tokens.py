@@ -1,0 +1,62 @@
+"""Tokens for waits, made with this machine's key.
+
+There are two kinds, and neither is good for the other. A *wait's token* lets someone without an account decide that wait.
+A *resume token* only names a wait: whoever comes with it decides by the roles they have, so that it can be told to a
+process that may not decide anything itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from cuebook.kernel.errors import NotFound, Refused
+
+_PROOF = 32
+"""Characters of a resume token that prove where it comes from."""
+
+
+class Tokens:
+    """Makes and checks tokens. Without a file for the key, a resume token is the wait's id alone."""
+
+    def __init__(self, key_file: Path | None) -> None:
+        self._key_file = key_file
+
+    def of(self, wait: str) -> str:
+        return self._signed(wait)
+
+    def fits(self, token: str, wait: str) -> bool:
+        return hmac.compare_digest(token.encode(), self.of(wait).encode())
+
+    def resume(self, wait: str) -> str:
+        return wait if self._key_file is None else f"{wait}.{self._proof(wait)}"
+
+    def wait_of(self, token: str) -> str:
+        """The wait that a resume token names, or what may be its id. `NotFound` for a token from elsewhere."""
+        wait, dot, proof = token.partition(".")
+        if dot and (self._key_file is None or not hmac.compare_digest(proof.encode(), self._proof(wait).encode())):
+            raise NotFound("Nothing waits under this token.", fix="`cuebook inbox` lists what waits.")
+        return wait
+
+    def make_key(self) -> None:
+        """Before anything runs beside it: whoever made it first would know it."""
+        if self._key_file is not None and not self._key_file.exists():
+            made = self._key_file.with_name(f"{self._key_file.name}.{secrets.token_hex(4)}")
+            with os.fdopen(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+                file.write(secrets.token_bytes(32))
+            with suppress(FileExistsError):  # another process was faster: its key counts
+                os.link(made, self._key_file)
+            made.unlink()
+
+    def _proof(self, wait: str) -> str:
+        return self._signed(f"resume {wait}")[:_PROOF]
+
+    def _signed(self, words: str) -> str:
+        if self._key_file is None:
+            raise Refused("Tokens need a key file.", fix="Give the service a key_file.")
+        self.make_key()
+        return hmac.new(self._key_file.read_bytes(), words.encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,86 @@
+"""Effects in doubt: begun, and nobody knows whether they happened. A person is shown what it is, and says what becomes of it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cuebook.kernel.effects import OUTPUT_OF, Acting, AnyOutcome, CallTool, Effect, Failed, RunCommand, SendHttp
+from cuebook.kernel.journal import Key, outcome_from
+from cuebook.kernel.run import Signal
+
+if TYPE_CHECKING:
+    from cuebook.kernel.driver import Driver, Line
+
+
+async def settle(driver: Driver, line: Line, key: Key, effect: Effect, attempt: int) -> AnyOutcome | None:
+    """A person says what became of an effect that was begun and never answered. None: perform it again."""
+    gate, words, parts = driver.engine.gate, words_of(effect), parts_of(effect)
+    name, preview = (words, parts) if gate is None else gate.shown(words, parts)
+    details: dict[str, Any] = {"effect": msgspec.to_builtins(effect), "attempt": attempt, "preview": preview}
+    late = driver.waits.late_outcome(key)
+    if late is not None:
+        details["late"] = late
+    closed = await driver.waits.wait(
+        line,
+        key,
+        "in_doubt",
+        f"Nobody knows whether this happened, because the process ended while it was under way: {name}",
+        purpose=f"in_doubt:{attempt}",
+        options=("repeat", "stop", "done"),
+        details=details,
+    )
+    doubt = {"in_doubt": True}
+    if closed.how != "answered":
+        return Failed("cancelled", "Cancelled.", details=doubt)
+    match closed.answer.get("decision"):
+        case "repeat":
+            return None
+        case "done":
+            return outcome_from(closed.answer["outcome"])
+        case _:
+            return Failed("in_doubt", f"Stopped: nobody knows whether '{effect.fingerprint}' happened.", details=doubt)
+
+
+async def send_late(driver: Driver, key: Key, outcome: AnyOutcome) -> None:
+    """Tells whoever drives the run now what came of an effect that they may take to be in doubt."""
+    payload = {"key": list(key), "outcome": msgspec.to_builtins(outcome, enc_hook=str)}
+    await driver.engine.store.signal(Signal(driver.run_id, "late", payload, driver.engine.driver))
+
+
+def words_of(effect: Effect) -> str:
+    """What it does, in a line."""
+    match effect:
+        case RunCommand(argv=argv):
+            return f"run {shlex.join(argv)}"
+        case SendHttp(method=method, url=url):
+            return f"send {method.upper()} {url}"
+        case CallTool(tool=tool):
+            return f"call {tool}"
+        case _:
+            return effect.fingerprint
+
+
+def parts_of(effect: Effect) -> dict[str, str]:
+    """All that would be done if it were repeated, by name; secrets by their handles."""
+    match effect:
+        case RunCommand(argv=argv, cwd=cwd, env=env, stdin=stdin):
+            made = {"command": shlex.join(argv), "folder": cwd, "environment": _lines(env, "="), "stdin": stdin}
+        case SendHttp(method=method, url=url, headers=headers, body=body):
+            made = {"request": f"{method.upper()} {url}", "headers": _lines(headers, ": "), "body": body}
+        case CallTool(tool=tool, arguments=arguments):
+            made = {"tool": tool, "arguments": msgspec.json.encode(arguments, enc_hook=str).decode()}
+        case _:
+            made = {"effect": msgspec.json.encode(effect, enc_hook=str).decode()}
+    if isinstance(effect, Acting):
+        uses = {use.at: use.form.replace("{}", f"[secret {use.handle}]") for use in effect.secrets}
+        besides = {name: text for name, text in effect.preview.items() if not name.startswith(OUTPUT_OF)}
+        made |= {"secrets": _lines(uses, ": "), **besides}
+    return {name: text for name, text in made.items() if text}
+
+
+def _lines(named: Mapping[str, str], between: str) -> str:
+    return "\n".join(f"{name}{between}{value}" for name, value in named.items())

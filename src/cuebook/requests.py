@@ -1,0 +1,98 @@
+"""What the runtime can be asked, as values. A request that is not of this shape is no request. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from cuebook.kernel.errors import BadInput
+
+_YEAR = 366 * 24 * 3600 * 1000
+
+Words = Annotated[str, Meta(min_length=1)]
+Reason = Annotated[str, Meta(max_length=10_000)]
+Duration = Annotated[int, Meta(gt=0, le=_YEAR)]
+"""Milliseconds."""
+Patience = Annotated[int, Meta(ge=0, le=_YEAR)]
+"""Milliseconds; none at all is fine."""
+
+
+class InvalidRequest(BadInput):
+    """The request has not the shape of one."""
+
+    code = "invalid_request"
+
+
+class _Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    pass
+
+
+class Run(_Request, frozen=True, tag_field="action", tag="run"):
+    """Starts a run."""
+
+    pipeline: Words
+    """The id of a stored playbook, the path of one, or a playbook's text."""
+    args_json: str | None = None
+    args: dict[str, Any] | None = None
+    cwd: Words | None = None
+    timeout_ms: Duration | None = None
+    """The time that the run may be at work; waiting for a person is free."""
+    wait_ms: Patience | None = None
+    """How long the caller waits. The run goes on all the same."""
+    max_output_bytes: Annotated[int, Meta(gt=0)] | None = None
+    key: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    """Whoever comes twice with it gets one run."""
+
+
+class Resume(_Request, frozen=True, tag_field="action", tag="resume"):
+    """Decides what a run waits for."""
+
+    token: Words
+    """A resume token, or a wait's id or the beginning of it."""
+    approve: bool
+    reason: Reason = ""
+    answer: str | None = None
+    """To a question that wants more than yes or no."""
+    timeout_ms: Duration | None = None
+    """At most so much more time at work. Only a spent budget of time is raised by it."""
+    wait_ms: Patience | None = None
+
+
+class Cancel(_Request, frozen=True, tag_field="action", tag="cancel"):
+    """Stops a run; a second time, at once."""
+
+    run_id: Words
+    reason: Reason = ""
+    wait_ms: Patience | None = None
+
+
+class Status(_Request, frozen=True, tag_field="action", tag="status"):
+    """Asks how a run is."""
+
+    run_id: Words
+    wait_ms: Patience | None = None
+
+
+Request = Run | Resume | Cancel | Status
+
+
+def read(request: Mapping[str, Any] | str | bytes) -> Request:
+    """The request in a JSON text, or in plain values; `InvalidRequest` says what is wrong with it."""
+    try:
+        if isinstance(request, str | bytes):
+            asked: Request = msgspec.json.decode(request, type=Request)
+        else:
+            asked = msgspec.convert(dict(request), Request)
+            msgspec.json.encode(asked)  # half a surrogate pair is no text
+    except (ValueError, TypeError, RecursionError) as error:
+        said = str(error) or "it is nested too deeply"
+        raise InvalidRequest(
+            f"This is no request: {said}.",
+            fix="It is an object with its fields and an action: run, resume, cancel or status.",
+        ) from None
+    if isinstance(asked, Run) and asked.args is not None and asked.args_json is not None:
+        raise InvalidRequest("This is no request: it has both args and argsJson.", fix="Give one of them.")
+    return asked

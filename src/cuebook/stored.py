@@ -1,0 +1,110 @@
+"""Stored playbooks: those that can be run by an id. They are files in a few folders, read when somebody asks.
+
+In such a folder a playbook is a file, or `playbook` with its suffix in a folder of its own. Its id is the one it gives
+itself, otherwise its name without the suffix, or its folder's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from cuebook.dialects import registry
+from cuebook.kernel.errors import CuebookError
+
+SUFFIXES = (".yml", ".yaml", ".json", ".md", ".markdown")
+_OWN_FOLDER = "playbook"
+
+
+class StoredPlaybook(NamedTuple):
+    id: str
+    title: str
+    dialect: str
+    path: Path
+    name: str
+    """As its runs are called: its path from the folder it is stored in."""
+    text: str
+
+
+class LeftOut(NamedTuple):
+    """A file that is no playbook that can be run, and why."""
+
+    path: Path
+    problem: str
+
+
+class Stored:
+    """The playbooks in some folders. Of two with one id the first counts; a folder that is not there holds none."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._folders = tuple(dict.fromkeys(folders))
+        self._read: dict[Path, tuple[tuple[int, ...], StoredPlaybook | LeftOut]] = {}
+        """What each file came to, and what it was then."""
+
+    def all(self) -> list[StoredPlaybook]:
+        return self.found()[0]
+
+    def found(self) -> tuple[list[StoredPlaybook], list[LeftOut]]:
+        """All that can be run, by id, and what was left out."""
+        kept: dict[str, StoredPlaybook] = {}
+        left_out: list[LeftOut] = []
+        for folder in self._folders:
+            for path in _files(folder):
+                one = self._at(path, folder)
+                if isinstance(one, LeftOut):
+                    left_out.append(one)
+                elif one.id in kept:
+                    left_out.append(LeftOut(path, f"The id '{one.id}' is taken by {kept[one.id].path}."))
+                else:
+                    kept[one.id] = one
+        return sorted(kept.values(), key=lambda one: one.id), left_out
+
+    def named(self, id: str) -> StoredPlaybook | None:
+        return next((one for one in self.all() if one.id == id), None)
+
+    def at(self, path: Path) -> StoredPlaybook | None:
+        """The one in this file; a path that does not begin at the root begins at one of the folders."""
+        wanted = {os.path.realpath(folder / path) for folder in self._folders}
+        return next((one for one in self.all() if os.path.realpath(one.path) in wanted), None)
+
+    def _at(self, path: Path, folder: Path) -> StoredPlaybook | LeftOut:
+        try:
+            status = path.stat()
+            seen = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
+            known = self._read.get(path)
+            if known is None or known[0] != seen:
+                known = self._read[path] = (seen, _playbook(path, folder))
+            return known[1]
+        except OSError as error:
+            return LeftOut(path, f"It cannot be read: {error.strerror}.")
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_dir():
+            yield from (path for suffix in SUFFIXES if (path := entry / f"{_OWN_FOLDER}{suffix}").is_file())
+        elif entry.suffix.lower() in SUFFIXES:
+            yield entry
+
+
+def _playbook(path: Path, folder: Path) -> StoredPlaybook | LeftOut:
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+        return LeftOut(path, "It is a link that leads out of the folder.")
+    name = str(path.relative_to(folder))
+    try:
+        with path.open("rb") as file:
+            text = registry.text_of(file.read(registry.LARGEST + 1))
+        dialect = registry.detect(text, path.name)
+        document = dialect.parse(text, name)
+    except UnicodeDecodeError:
+        return LeftOut(path, "It is no UTF-8 text.")
+    except CuebookError as error:
+        return LeftOut(path, str(error))
+    own = path.parent.name if path.parent != folder else path.stem
+    return StoredPlaybook(getattr(document, "id", "") or own, str(document.title), dialect.name, path, name, text)

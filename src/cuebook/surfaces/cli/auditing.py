@@ -1,0 +1,308 @@
+"""`cuebook audit`: the evidence of a run, with the check of its chain; as a file, and from one."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+import msgspec
+
+from cuebook.evidence import Act, Decision, Evidence, Named, StepEvidence
+from cuebook.exports import Audited, Export, audited, read_export
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.run import Totals
+from cuebook.service import Service
+from cuebook.surfaces.cli import completion, live, options, session, wording
+from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.plain import complain, say
+from cuebook.surfaces.cli.progress import MARKS
+from cuebook.surfaces.cli.summaries import note_words
+
+_DIGEST = 12
+"""Characters of a digest that are shown to people; --json has all of it."""
+
+
+@command(
+    "audit",
+    [
+        click.Argument(["run"], required=False, shell_complete=completion.runs()),
+        click.Option(["--file"], metavar="FILE", help="An exported run instead; no store is needed."),
+        click.Option(["--export"], metavar="FILE", help="Write the whole journal to this file, for others to verify."),
+        options.STORE,
+        options.AS_JSON,
+    ],
+)
+def audit_command(given: Given) -> int:
+    """Show what a run did, who let it through, and what came of it, and check its journal.
+
+    Told are of each step the actions as they were performed (secrets by their handles), what the policy or a person
+    decided and by which rules, attempts, times, outputs by their digests, what was checked, and the cost. Then the
+    chain of the journal is verified and its head printed: keep that elsewhere, and a rewrite of the whole shows too.
+
+    --export writes everything into one file, which `cuebook audit --file FILE` verifies on any machine. Exit code 1
+    means that the journal is broken.
+    """
+    if given["file"]:
+        if given["run"] or given["export"]:
+            raise BadInput("--file goes with no run and no --export.", fix="Give it alone.")
+        return _shown(given, audited(_read(given["file"])))
+    if not given["run"]:
+        raise BadInput("Which run?", fix="`cuebook runs` lists them; --file FILE takes an exported one.")
+
+    async def look(service: Service) -> int:
+        if not given["export"]:
+            return _shown(given, await service.audit(given["run"]))
+        return _written(given, await service.export(given["run"]))
+
+    async def work() -> int:
+        async with session.opened(session.wiring_of(given)) as service:
+            return await look(service)
+
+    return session.perform(work())
+
+
+def _read(path: str) -> Export:
+    try:
+        with open(path, "rb") as file:
+            return read_export(file.read(), path)
+    except OSError as error:
+        raise BadInput(f"--file: {path} cannot be read: {error.strerror}.", fix="Check the path.") from None
+
+
+def _written(given: Given, export: Export) -> int:
+    path = given["export"]
+    try:  # whoever reads the journal knows what was done: it is its owner's
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(export), indent=1) + b"\n")
+    except FileExistsError:
+        raise BadInput(f"--export: {path} is there already.", fix="Give the name of a new file.") from None
+    except OSError as error:
+        raise BadInput(f"--export: {path} cannot be written: {error.strerror}.", fix="Check the path.") from None
+    told = {"run": export.run, "file": path, "records": len(export.records), "head": export.head}
+    if given["as_json"]:
+        sys.stdout.write(live.json_line(told))
+    else:
+        say(f"run {export.run}: {wording.counted(len(export.records), 'record')} in {path}, head {export.head}")
+        say(f"`cuebook audit --file {shlex.quote(path)}` verifies it, on any machine.")
+    return 0
+
+
+def _shown(given: Given, found: Audited) -> int:
+    verdict = found.verdict
+    broken = verdict.broken_at is not None
+    if given["as_json"]:
+        sys.stdout.write(live.json_line(as_object(found)))
+    else:
+        say("\n".join(_lines(found)))
+    if broken:
+        complain(f"cuebook: run {found.run} is broken at record {verdict.broken_at}: {verdict.problem}.")
+    return 1 if broken else 0
+
+
+def as_object(found: Audited) -> dict[str, Any]:
+    made, verdict = found.evidence, found.verdict
+    return {
+        "run": found.run,
+        "name": found.name,
+        "owner": found.owner,
+        **msgspec.to_builtins(made),
+        "steps": [_step_object(step) for step in made.steps],
+        "totals": wording.totals_object(made.totals),
+        "chain": {
+            "records": verdict.records,
+            "purged": found.purged,
+            "head": verdict.head,
+            "unbroken": verdict.broken_at is None,
+            "broken_at": verdict.broken_at,
+            "problem": verdict.problem,
+        },
+    }
+
+
+def _step_object(step: StepEvidence) -> dict[str, Any]:
+    cost = {} if step.cost is None else {"cost": wording.totals_object(step.cost)}
+    return {**msgspec.to_builtins(step), **cost}
+
+
+# --- in words -------------------------------------------------------------------------------------------
+
+
+def _lines(found: Audited) -> Iterator[str]:
+    made, verdict = found.evidence, found.verdict
+    yield f"{found.name}, run {found.run}"
+    yield from _named(list(_about(found, made)))
+    for step in made.steps:
+        yield ""
+        yield from _step_lines(step)
+    if made.interventions:
+        yield "\nwhat people did to the run:"
+        for one in made.interventions:
+            by = f" by {one.by}" if one.by else ""
+            details = f": {wording.short(live.json_text(one.details))}" if one.details else ""
+            yield f"  {wording.moment(one.at)}  {one.what}{f' at step {one.step}' if one.step else ''}{by}{details}"
+    yield ""
+    purged = f", of which the content of {found.purged:,} was purged" if found.purged else ""
+    whole = "unbroken" if verdict.broken_at is None else f"broken at record {verdict.broken_at}: {verdict.problem}"
+    yield from _named(
+        [("chain", f"{wording.counted(verdict.records, 'record')}{purged}, {whole}"), ("head", verdict.head)]
+    )
+
+
+def _named(lines: list[tuple[str, str]], indent: str = "") -> Iterator[str]:
+    return (f"{indent}{name + ':':<15}{words}" for name, words in lines if words)
+
+
+def _about(found: Audited, made: Evidence) -> Iterator[tuple[str, str]]:
+    yield "status", made.status.replace("_", " ") + (f": {made.error.message}" if made.error is not None else "")
+    if made.started is not None:
+        took = f", ended {wording.moment(made.ended)}" if made.ended is not None else ""
+        yield "started", f"{wording.moment(made.started)} by {found.owner}{took}"
+    yield "forked from", made.parent
+    yield "playbook", f"{made.dialect}, sha256 {made.playbook[:_DIGEST]}" if made.playbook else ""
+    yield "policy", f"sha256 {made.policy[:_DIGEST]}" if made.policy else ""
+    yield "inputs", ", ".join(f"{name} = {wording.short(_plain(value))}" for name, value in made.inputs.items())
+    yield "cost", _cost(made.totals) if made.totals.calls else ""
+    yield "processes", f"{len(made.drivers)} took it forward" if len(made.drivers) > 1 else ""
+
+
+def _step_lines(step: StepEvidence) -> Iterator[str]:
+    visit = f" (visit {step.visit})" if step.visit > 1 else ""
+    voided = ", taken back by a retry" if step.voided else ""
+    words = [f"{step.status.replace('_', ' ')}{f': {step.reason}' if step.reason else ''}{voided}"]
+    if step.started is not None and step.finished is not None:
+        words.append(wording.duration(step.finished - step.started))
+    if step.cost is not None:
+        words.append(_cost(step.cost))
+    if step.step:
+        yield f"{MARKS.get(step.status, '›')} {step.step}{visit}  {step.title}".rstrip()
+        yield f"  {', '.join(words)}"
+    else:
+        yield "before the first step"
+    yield from _named([line for _, lines in sorted(_happened(step), key=lambda one: one[0]) for line in lines], "  ")
+    yield from _named(list(_noted(step)), "  ")
+
+
+def _happened(step: StepEvidence) -> Iterator[tuple[float, list[tuple[str, str]]]]:
+    for decision in step.decisions:
+        yield decision.opened, list(_decision_lines(decision))
+    for act in step.acts:
+        yield act.began or act.ended or 0.0, list(_act_lines(act))
+
+
+def _decision_lines(decision: Decision) -> Iterator[tuple[str, str]]:
+    yield "asked", " ".join(decision.prompt.split())
+    own = ["the step asks for approval"] if decision.purpose == "step" else []
+    yield "because", "; ".join(dict.fromkeys((*own, *decision.rules)))
+    if not decision.decision:
+        yield "decided", "not yet"
+        return
+    after = f", after {wording.duration(decision.closed - decision.opened)}" if decision.closed is not None else ""
+    by = f" by {decision.by}" if decision.by else ""
+    yield "decided", f"{decision.decision}{by}{after}{f': {decision.reason}' if decision.reason else ''}"
+
+
+def _act_lines(act: Act) -> Iterator[tuple[str, str]]:
+    again = f" (attempt {act.attempt})" if act.attempt > 1 else ""
+    # What failed without an intent on record was refused before it began, or only read.
+    name = "wanted" if act.began is None and "failed" in act.outcome else "did"
+    yield name, f"{action_words(act)}{again}{' (taken back by a retry)' if act.voided else ''}"
+    uses = act.action.get("secrets", ())
+    yield "secrets", ", ".join(f"{one['at']} from {one['handle']}" for one in uses)
+    ruling = act.ruling
+    if ruling:
+        approved = f", as approved ({str(ruling['approved'])[:_DIGEST]})" if ruling.get("approved") else ""
+        overrides = f", by override {', '.join(ruling['overrides'])}" if ruling.get("overrides") else ""
+        yield (
+            "policy",
+            f"{ruling['decision']}{approved}{overrides}: {'; '.join(ruling['rules']) or 'nothing to decide'}",
+        )
+    took = f", {wording.duration(act.ended - act.began)}" if act.began is not None and act.ended is not None else ""
+    words = outcome_words(act.outcome) if act.outcome else "nobody knows: there is no outcome on record"
+    yield "came to", f"{words}{took}"
+
+
+def action_words(act: Act) -> str:
+    """One line, as a person would say it."""
+    action = act.action
+    match act.kind:
+        case "RunCommand" if "argv" in action:
+            where = f" in {action['cwd']}" if action.get("cwd") else ""
+            return f"run {shlex.join(map(_plain, action['argv']))}{where}"
+        case "SendHttp" if "url" in action:
+            return f"send {action['method'].upper()} {_plain(action['url'])}"
+        case "CallTool" if "tool" in action:
+            return f"call {action['tool']} {wording.short(live.json_text(action.get('arguments', {})))}"
+        case "AskModel":
+            return f"ask {act.model or 'the model'}"
+        case "ReadSource":
+            return f"read {action.get('subject', '')}".rstrip()
+        case "AskHuman":
+            return "ask a person"
+        case kind:
+            return f"{_VERBS.get(kind, kind)} {action.get('subject', '')}".rstrip()
+
+
+_VERBS = {
+    "RunCommand": "run",
+    "SendHttp": "send a request:",
+    "CallTool": "call",
+    "Browse": "in the browser:",
+    "CallNode": "on the node",
+    "RunPlaybook": "run the playbook",
+    "RunPython": "call the function",
+    "Send": "send a message to",
+}
+"""For effects of which the journal keeps only what the author can see."""
+
+
+def outcome_words(outcome: Mapping[str, Any]) -> str:
+    parts: list[str] = []
+    for name, value in outcome.items():
+        match name, value:
+            case "failed", {"code": code, "message": message}:
+                parts.append(f"failed ({code}): {' '.join(str(message).split())}")
+            case "exit_code" | "status", _:
+                parts.append(f"{name.replace('_', ' ')} {value}")
+            case "signal", _:
+                parts.append(f"ended by {value}")
+            case "done", True:
+                parts.append("done")
+            case "calls", _:
+                parts.append(f"calls {', '.join(value)}")
+            case "answer" | "url" | "seconds", _:
+                parts += [f"an answer by {outcome.get('by') or 'nobody: the default'}"] if name == "answer" else []
+            case "by" | "finish" | "retries" | "sandbox", _:
+                parts += [f"in {value}"] if name == "sandbox" and value != "none" else []
+            case _, {"sha256": _, "characters": _}:
+                parts.append(f"{name} {_text_words(msgspec.convert(value, Named))}")
+    return "; ".join(parts)
+
+
+def _text_words(text: Named) -> str:
+    cut = ", truncated" if text.truncated else ""
+    return f"of {wording.counted(text.characters, 'character')}{cut} (sha256 {text.sha256[:_DIGEST]})"
+
+
+def _noted(step: StepEvidence) -> Iterator[tuple[str, str]]:
+    for name, several in step.notes.items():
+        for data in several:
+            yield name, note_words(name, data)
+    for message in step.warnings:
+        yield "warning", message
+    if step.values:
+        yield "values", ", ".join(step.values)
+    if step.output is not None:
+        yield "output", _text_words(step.output).removeprefix("of ")
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else live.json_text(value)
+
+
+def _cost(totals: Totals) -> str:
+    cost = wording.cost_of(totals)
+    return f"{totals.input:,} tokens in, {totals.output:,} out, {'cost unknown' if cost == 'unknown' else cost}"

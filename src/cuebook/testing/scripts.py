@@ -1,0 +1,215 @@
+"""What commands, requests and approvers say in a test, by step: read from a case, and given when the step comes.
+
+A step that the case says nothing of fails; one that it calls `real` is performed for real, if whoever tests agrees.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cuebook.gate.sandbox import choose
+from cuebook.kernel.admission import UNGUARDED
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import (
+    Acting,
+    AskApproval,
+    CommandResult,
+    Effect,
+    Failed,
+    HttpResponse,
+    RunCommand,
+    SendHttp,
+)
+from cuebook.kernel.ports import Admitted, Call, Case, Needed, Trust
+from cuebook.kernel.run import RunRow
+from cuebook.performers.commands import CommandPerformer
+from cuebook.performers.http import HttpPerformer
+from cuebook.testing.reading import Node, Reader
+
+_COMMAND = ["stdout", "json", "stderr", "exit_code", "error", "code"]
+_RESPONSE = ["status", "body", "json", "headers", "error", "code"]
+
+
+class CommandSaid(msgspec.Struct, frozen=True):
+    """What a command gives in a test."""
+
+    stdout: str = ""
+    stderr: str = ""
+    exit_code: int = 0
+    error: str | None = None
+    code: str = "timeout"
+    """Of the error."""
+
+    @property
+    def outcome(self) -> CommandResult | Failed:
+        if self.error is not None:
+            return Failed(self.code, self.error)
+        return CommandResult(self.exit_code, Text(self.stdout), Text(self.stderr), sandbox="none")
+
+
+class ResponseSaid(msgspec.Struct, frozen=True):
+    """What a request gets in a test."""
+
+    status: int = 200
+    body: str = ""
+    headers: dict[str, str] = {}
+    error: str | None = None
+    code: str = "timeout"
+
+    @property
+    def outcome(self) -> HttpResponse | Failed:
+        if self.error is not None:
+            return Failed(self.code, self.error)
+        return HttpResponse(self.status, self.headers, Text(self.body))
+
+
+class Done(msgspec.Struct, frozen=True):
+    """A command or a request that a run came to, in words."""
+
+    step: str
+    words: str
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+
+def commands_said(reader: Reader, node: Node) -> tuple[CommandSaid, ...]:
+    return tuple(_command(reader, one) for one in reader.several(node))
+
+
+def _command(reader: Reader, node: Node) -> CommandSaid:
+    if node.kind != "map":
+        return CommandSaid(reader.text(node, "what a command gives"))
+    fields = reader.table(node, _COMMAND, "what a command gives")
+    made = {name: reader.text(fields[name], name) for name in ("stderr", "error", "code") if name in fields}
+    exit_code = _number(reader, fields["exit_code"], "exit_code") if "exit_code" in fields else 0
+    return CommandSaid(_text(reader, fields, "stdout"), exit_code=exit_code, **made)
+
+
+def responses_said(reader: Reader, node: Node) -> tuple[ResponseSaid, ...]:
+    return tuple(_response(reader, one) for one in reader.several(node))
+
+
+def _response(reader: Reader, node: Node) -> ResponseSaid:
+    if node.kind == "int":
+        return ResponseSaid(_number(reader, node, "status"))
+    if node.kind != "map":
+        return ResponseSaid(body=reader.text(node, "what a request gets"))
+    fields = reader.table(node, _RESPONSE, "what a request gets")
+    made: dict[str, Any] = {name: reader.text(fields[name], name) for name in ("error", "code") if name in fields}
+    if "headers" in fields:
+        headers = reader.fields(fields["headers"], "headers")
+        made["headers"] = {name: reader.text(one, "a header") for name, one in headers.items()}
+    status = _number(reader, fields["status"], "status") if "status" in fields else 200
+    return ResponseSaid(status, _text(reader, fields, "body"), **made)
+
+
+def _text(reader: Reader, fields: Mapping[str, Node], name: str) -> str:
+    if "json" in fields:
+        if name in fields:
+            reader.wrong(fields["json"].line, f"There is '{name}', and 'json' as well.", "Drop one.")
+        return json.dumps(fields["json"].plain, ensure_ascii=False)
+    return reader.text(fields[name], name) if name in fields else ""
+
+
+def _number(reader: Reader, node: Node, what: str) -> int:
+    if node.kind != "int":
+        reader.wrong(node.line, f"'{what}' must be a whole number.")
+        return 0
+    return int(node.plain)
+
+
+def decisions_said(reader: Reader, node: Node) -> tuple[str, ...]:
+    """`approve` or `deny`, and why."""
+    said = reader.texts(node, "a decision")
+    for one in said:
+        if one.split(None, 1)[:1] not in (["approve"], ["deny"]):
+            reader.wrong(node.line, f"'{one}' decides nothing.", "Write approve or deny, and why if you like.")
+    return said
+
+
+# --- performing ---------------------------------------------------------------------------------------------
+
+
+class Scripts:
+    """Gives a step what the case says, in turn; the last one is given again."""
+
+    def __init__(
+        self,
+        commands: Mapping[str, Sequence[CommandSaid]],
+        requests: Mapping[str, Sequence[ResponseSaid]],
+        real: Sequence[str],
+        folder: Path,
+        allow_real: bool,
+    ) -> None:
+        self._said = {RunCommand: commands, SendHttp: requests}
+        self._given: dict[tuple[type[Effect], str], int] = {}
+        self._real = frozenset(real)
+        self._allow_real = allow_real
+        # Nothing is started and no connection made unless a step is performed for real.
+        self._commands = CommandPerformer(choose("auto"), folder)
+        self._requests = HttpPerformer(private=lambda host, port: True)
+        self.ran: list[Done] = []
+        self.sent: list[Done] = []
+
+    async def run(self, step: str, effect: RunCommand, call: Call) -> CommandResult | Failed:
+        stdin = f"\n{effect.stdin}" if effect.stdin else ""
+        self.ran.append(Done(step, f"{shlex.join(effect.argv)}{stdin}"))
+        if step in self._real:
+            return await self._commands.perform(effect, call) if self._allow_real else _not_allowed(step)
+        said = self._next(RunCommand, step)
+        return _unsaid(step, "commands") if said is None else said.outcome
+
+    async def send(self, step: str, effect: SendHttp, call: Call) -> HttpResponse | Failed:
+        headers = "".join(f"\n{name}: {value}" for name, value in effect.headers.items())
+        body = f"\n\n{effect.body}" if effect.body else ""
+        self.sent.append(Done(step, f"{effect.method} {effect.url}{headers}{body}"))
+        if step in self._real:
+            return await self._requests.perform(effect, call) if self._allow_real else _not_allowed(step)
+        said = self._next(SendHttp, step)
+        return _unsaid(step, "requests") if said is None else said.outcome
+
+    def _next(self, kind: type[Effect], step: str) -> Any:
+        several = self._said[kind].get(step, ())
+        if not several:
+            return None
+        turn = self._given.get((kind, step), 0)
+        self._given[kind, step] = turn + 1
+        return several[min(turn, len(several) - 1)]
+
+
+def _unsaid(step: str, where: str) -> Failed:
+    fix = f"Add '{step}: ...' under '{where}', or name it under 'real'."
+    return Failed("not_in_test", f"The test does not say what step {step} gives, and nothing was done.", fix)
+
+
+def _not_allowed(step: str) -> Failed:
+    fix = "Say so with `cuebook test --real`, once you have read what it does."
+    return Failed("not_in_test", f"The test performs step {step} for real, and nobody said that it may.", fix)
+
+
+class AskingGate:
+    """A gate that only asks where the playbook itself wants a person asked: no policy holds in a test."""
+
+    async def examine(self, effect: Effect, case: Case) -> Admitted | Needed | Failed:
+        if not isinstance(effect, Acting) or not effect.approval:
+            return UNGUARDED
+        shown = msgspec.json.encode(effect, enc_hook=str)
+        digest = sha256(shown).hexdigest()
+        if digest in case.granted:
+            return msgspec.structs.replace(UNGUARDED, ruling={"decision": "ask", "rules": [], "approved": digest})
+        purpose = effect.purpose if isinstance(effect, AskApproval) else "step"
+        return Needed(effect.approval, digest, {"preview": effect.preview, "purpose": purpose})
+
+    async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
+        return None
+
+    def shown(self, words: str, parts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+        return words, dict(parts)

@@ -1,0 +1,99 @@
+"""What the next node is shown: of the results so far, and of those that were replaced."""
+
+from __future__ import annotations
+
+import pytest
+
+from cuebook.dialects.graph import walk
+from cuebook.dialects.graph.scope import STALE
+from cuebook.kernel.ports import Store
+from tests.dialects.graph.workbench import Asked, Bench, flow, way
+
+LOOP = way("a a when again x300", "a b when done")
+TIMES = 300
+
+
+def length(asked: Asked) -> int:
+    return sum(map(len, asked.blocks))
+
+
+async def looped(store: Store, text: str) -> Bench:
+    said = [{"n": number, "x": "y" * 100} for number in range(TIMES + 1)]
+    bench = Bench(store, run={"a": said}, route={"a": [*["a"] * TIMES, "b"]})
+    row = await bench.run(text, max_steps=1_000)
+    assert row.status == "completed", row.error
+    return bench
+
+
+async def test_what_a_loop_is_shown_does_not_grow_without_end(store: Store) -> None:
+    bench = await looped(store, flow("a", "b", edges=LOOP))
+    for kind in ("run", "route"):
+        every = bench.asked(kind)
+        assert max(map(length, every)) < 3 * STALE
+        assert [one.context["a"]["n"] for one in every[-2:]] == ([TIMES - 1, TIMES] if kind == "run" else [299, 300])
+    assert len((await bench.trace((await store.runs(tenant="local"))[0].id))["steps"]) == TIMES + 2
+
+
+async def test_results_that_count_are_shown_however_long_a_loop_beside_them(store: Store) -> None:
+    edges = way("s a", "a a when again x300", "a b when done")
+    bench = await looped(store, flow("s", "a", "b", edges=edges))
+    (asked,) = bench.asked("run", "b")
+    assert asked.context["s"] == {"summary": "s is done."}
+    assert asked.context["a"]["n"] == TIMES
+    assert sum("Result of node s" in block for block in asked.blocks) == 1
+
+
+async def test_a_branch_that_loops_is_shown_what_came_before_it(store: Store) -> None:
+    edges = way("s b", "s c when never", "b b when again x300", "b z when done", "c z")
+    fan = {"fan_out": [{"node": "s", "to": ["b", "c"], "join": "z"}]}
+    said = [{"n": number, "x": "y" * 100} for number in range(TIMES + 1)]
+    bench = Bench(store, run={"s": {"fact": 42}, "b": said}, route={"b": [*["b"] * TIMES, "z"]})
+    row = await bench.run(flow("s", "b", "c", "z", edges=edges, x_cuebook=fan), max_steps=1_000)
+    assert row.status == "completed", row.error
+    for kind, node in (("run", "b"), ("route", "b"), ("run", "z")):
+        asked = bench.asked(kind, node)[-1]
+        assert asked.context["s"] == {"fact": 42}
+        assert length(asked) < 3 * STALE
+    assert bench.asked("run", "z")[0].context["b"]["n"] == TIMES
+    assert "s" in bench.asked("run", "c")[0].context
+
+
+async def test_a_checkpoint_keeps_what_is_shown(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where results were left out before it, and a person has changed an input."""
+    monkeypatch.setattr(walk, "FIRST_CHECKPOINT", 2)
+    text = flow("s", "a", "b", "c", edges=way("s a", "a a when again x100", "a b when done", "b c when on"))
+    said = [{"n": number, "x": "y" * 100} for number in range(101)]
+    bench = Bench(store, run={"a": said}, route={"a": [*["a"] * 100, "b"], "b": "c"})
+    row = await bench.paused(text, {"q": 1}, "s", max_steps=500)
+    await bench.service.resume(row.id, overrides={"q": 5})
+    assert (await bench.service.drive(row.id)).status == "completed"
+    fork = await bench.service.restart(row.id, "b")
+    assert (await bench.service.drive(fork.id)).status == "completed"
+    for kind, node in (("run", "b"), ("route", "b"), ("run", "c")):
+        first, again = bench.asked(kind, node)
+        assert first.blocks == again.blocks
+        assert any("was changed" in block or '{"q":5}' in block for block in first.blocks)
+
+
+# --- ids with dots ----------------------------------------------------------------------------------------------
+
+
+async def test_a_projection_may_name_a_node_with_a_dot(store: Store) -> None:
+    for wanted, shown in (("x.y", {"v": 1, "w": 2}), ("x.y.w", {"w": 2}), ("x", {"summary": "x is done."})):
+        text = flow("x", "x.y", "z", x_cuebook={"nodes": {"z": {"context": [wanted]}}})
+        bench = Bench(store, run={"x.y": {"v": 1, "w": 2}})
+        assert (await bench.run(text)).status == "completed"
+        context = bench.asked("run", "z")[0].context
+        assert context == {"input": {}, wanted if wanted == "x" else "x.y": shown}
+
+
+async def test_a_result_of_a_node_with_a_dot_can_be_changed(store: Store) -> None:
+    text = flow("x", "x.y", "z", nodes={"x.y": {"output": {"type": "object", "properties": {"v": {"type": "number"}}}}})
+    for overrides, found in (({"x.y": {"v": 2}}, {"v": 2}), ({"x.y.v": 3}, {"v": 3})):
+        bench = Bench(store, run={"x.y": {"v": 1}})
+        row = await bench.paused(text, {}, "x.y")
+        await bench.service.resume(row.id, overrides=overrides)
+        assert (await bench.service.drive(row.id)).status == "completed"
+        assert bench.asked("run", "z")[0].context["x.y"] == found
+        results = await bench.results(row.id)
+        assert (results["x.y"]["data"], results["x"]["data"]) == (found, {"summary": "x is done."})

@@ -1,0 +1,101 @@
+"""The time that a run may be active: looked at before anything is done, and no effect outlasts it."""
+
+from __future__ import annotations
+
+from cuebook.dialects.pipeline.model import Retry
+from cuebook.kernel.events import Performing
+from cuebook.kernel.run import Budget
+from tests.dialects.pipeline.bench import Bench, cli, http, shell
+from tests.performers.http_servers import Server, hang
+
+
+async def test_a_command_that_may_change_something_is_ended_when_the_time_is_over(bench: Bench) -> None:
+    """Nobody repeats it by themselves; whoever does is asked for more time first."""
+    script = "echo begun; test -e go || sleep 60; touch made"
+    row = await bench.do(shell("a", script), cli("b", "true"), budget=Budget(seconds=1.0))
+    assert row.status == "failed"
+    assert row.error is not None
+    assert row.error.code == "budget_spent"
+    assert "the run's budget of 1 s was used up" in row.error.message
+    assert f"`cuebook retry {row.id}`" in row.error.fix
+    assert await bench.outputs(row.id) == {"a": "begun\n"}
+    assert not (bench.workspace / "made").exists()
+    await bench.service.retry(row.id)
+    row = await bench.service.drive(row.id)
+    assert (row.status, row.reason) == ("paused", "budget")
+    (bench.workspace / "go").touch()
+    await bench.service.resume(row.id, settings={"budget": {"seconds": 1000}})
+    assert (await bench.service.drive(row.id)).status == "completed"
+
+
+async def test_a_request_that_may_change_something_is_ended_likewise(bench: Bench) -> None:
+    async with Server(hang) as server:
+        row = await bench.do(http("a", server.url(), "POST"), budget=Budget(seconds=1.0))
+    assert row.error is not None
+    assert row.error.code == "budget_spent"
+    assert "the run's budget of 1 s" in row.error.message
+
+
+async def test_what_only_reads_waits_for_more_time_and_is_done_anew(bench: Bench) -> None:
+    script = "test -e go || sleep 60; echo read"
+    row = await bench.do(shell("a", script, effect="read"), budget=Budget(seconds=1.0))
+    assert (row.status, row.reason) == ("paused", "budget")
+    wait = await bench.wait(row.id)
+    assert (wait.place.step, "The budget of 1 s is used up" in wait.prompt) == ("a", True)
+    await bench.service.resume(row.id, settings={"budget": {"seconds": 2.0}})
+    row = await bench.service.drive(row.id)
+    assert (row.status, row.reason) == ("paused", "budget"), "and once more, when that is over too"
+    assert "The budget of 2 s is used up" in (await bench.wait(row.id)).prompt
+    (bench.workspace / "go").touch()
+    await bench.service.resume(row.id, settings={"budget": {"seconds": 1000}})
+    assert (await bench.service.drive(row.id)).status == "completed"
+    assert await bench.outputs(row.id) == {"a": "read\n"}
+    attempts = [entry.place.attempt for entry in await bench.entries(row.id) if isinstance(entry.event, Performing)]
+    assert attempts == [1, 2, 3]
+
+
+async def test_a_step_that_has_less_time_of_its_own_fails_by_itself(bench: Bench) -> None:
+    row = await bench.do(shell("a", "sleep 60", timeout=0.3), budget=Budget(seconds=100.0))
+    assert (row.status, row.error and row.error.code) == ("failed", "timeout")
+
+
+async def test_nothing_is_begun_any_more_and_a_larger_budget_goes_on(bench: Bench) -> None:
+    row = await bench.do(
+        shell("a", "sleep 60", on_error="continue"), cli("b", "touch", "made"), budget=Budget(seconds=1.0)
+    )
+    assert (row.status, row.reason) == ("paused", "budget")
+    assert not (bench.workspace / "made").exists()
+    assert "The budget of 1 s is used up" in (await bench.wait(row.id)).prompt
+    await bench.service.resume(row.id, settings={"budget": {"seconds": 1000}})
+    assert (await bench.service.drive(row.id)).status == "completed"
+    assert (bench.workspace / "made").exists()
+
+
+async def test_the_time_of_a_wait_does_not_count(bench: Bench) -> None:
+    row = await bench.do(
+        shell("a", "echo a >> made; test $(wc -l < made) -ge 2", retry=Retry(2, delay=3.0)), budget=Budget(seconds=2.5)
+    )
+    assert row.status == "completed", row.error
+
+
+async def test_attempts_share_the_time(bench: Bench) -> None:
+    row = await bench.do(shell("a", "sleep 60", retry=Retry(5, delay=0.0)), budget=Budget(seconds=1.0))
+    assert (row.status, row.reason) == ("paused", "budget")
+
+
+async def test_a_budget_of_steps_holds_for_commands_too(bench: Bench) -> None:
+    row = await bench.do(cli("a", "true"), cli("b", "touch", "made"), budget=Budget(steps=1))
+    assert (row.status, row.reason) == ("paused", "budget")
+    assert not (bench.workspace / "made").exists()
+
+
+async def test_a_step_has_sixty_seconds_at_most_unless_it_says_so(bench: Bench) -> None:
+    """What is asked for beyond the ceiling of five minutes is not given."""
+    from cuebook.dialects.pipeline.acting import Given, acting
+    from cuebook.dialects.pipeline.resolve import Scope
+    from cuebook.gate.limits import MAX_SECONDS, Ceilings
+
+    scope = Scope(bench.pipeline, {})
+    for timeout, wanted in ((None, 60.0), (0.5, 0.5), (120.0, 120.0), (4000.0, MAX_SECONDS)):
+        effect = acting(cli("a", "true", timeout=timeout), scope, Given(), {}, "")
+        assert Ceilings().for_effect(effect).seconds == wanted

@@ -1,0 +1,89 @@
+"""What the checker finds: everything that is refused or warned of, and notes on what may surprise."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import cuebook.dialects.pipeline as package
+from cuebook.dialects.pipeline import PIPELINE
+from cuebook.dialects.pipeline.check import CODES, check, sarif
+from tests.dialects.pipeline.writing import FULL, MINIMAL, pipeline, with_step
+
+
+def found(text: str) -> list[tuple[int | None, str]]:
+    return [(one.line, one.code) for one in check(text, "a.yml")]
+
+
+def test_what_may_surprise_is_noted() -> None:
+    assert found(FULL) == [
+        (11, "NO_EFFECT"),
+        (21, "NO_POSTCONDITION"),
+        (21, "NO_ROLLBACK"),
+        (35, "NO_POSTCONDITION"),
+        (41, "NO_ROLLBACK"),
+        (54, "NO_POSTCONDITION"),
+        (54, "NO_ROLLBACK"),
+    ]
+    assert {one.severity for one in check(FULL, "a.yml")} == {"note"}
+
+
+def test_what_only_reads_needs_neither() -> None:
+    assert found("name: A\nsteps:\n  - {id: a, command: cli ls, effect: read}\n") == []
+    assert found("name: A\nsteps:\n  - {id: a, command: http https://x.y}\n") == []
+
+
+def test_steps_without_a_postcondition_are_told_to_whoever_requires_them() -> None:
+    assert [(one.line, one.code) for one in PIPELINE.unverified(pipeline(MINIMAL))] == [(3, "NO_POSTCONDITION")]
+    reading = "name: A\nsteps:\n  - {id: a, command: cli ls, effect: read}\n"
+    assert PIPELINE.unverified(pipeline(reading)) == ()
+
+
+def test_an_argument_that_goes_nowhere_is_noted() -> None:
+    asking = "steps:\n  - {id: a, command: 'http https://x.y/${b}'}\n"
+    assert found(f"name: A\nargs: {{a: 1, b: 2}}\n{asking}") == [(2, "UNUSED_ARG")]
+    # Commands have it in their environment.
+    running = "steps:\n  - {id: a, command: cli env, effect: read}\n"
+    assert found(f"name: A\nargs: {{a: 1}}\n{running}") == []
+    assert found(f"name: A\nargs: {{a: {{secret: true}}}}\n{running}") == [(2, "UNUSED_ARG")]
+
+
+def test_a_model_that_may_say_anything_is_noted() -> None:
+    text = with_step("command: llm", "llm: {model: m, prompt: p}", "output: json")
+    assert (8, "NO_OUTPUT_SCHEMA") in found(text)
+
+
+def test_mistakes_and_warnings_are_findings() -> None:
+    assert found("name: A\nsteps:\n  - {id: a, command: cli x | y, stdin: $b.stdout}\n") == [
+        (3, "NO_SHELL"),
+        (3, "UNKNOWN_REFERENCE"),
+    ]
+    assert found("name: [") == [(1, "PARSE")]
+
+
+def test_every_code_that_is_given_has_a_meaning() -> None:
+    folder = Path(package.__file__).parent
+    own = ["args", "check", "commands", "conditions", "contracts", "parse", "references", "steps"]
+    texts = "".join((folder / f"{name}.py").read_text() for name in own)
+    given = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)+)"', texts)) - {"PARSE"}
+    assert given <= set(CODES)
+    assert {code for code in CODES if code not in given} <= {
+        "PARSE", "SCHEMA", "NOT_FINITE", "INVALID_OUTPUT_SCHEMA", "UNSUPPORTED_REGEX",
+    }  # fmt: skip
+
+
+def test_findings_as_sarif() -> None:
+    log = sarif(check(FULL, "a.yml"), "a.yml")
+    results = log["runs"][0]["results"]
+    assert {one["ruleId"] for one in results} == {"NO_EFFECT", "NO_POSTCONDITION", "NO_ROLLBACK"}
+
+
+@pytest.mark.parametrize("dialect", ["graph", "markdown"])
+def test_a_code_that_others_have_too_has_their_severity(dialect: str) -> None:
+    import importlib
+
+    others = importlib.import_module(f"cuebook.dialects.{dialect}.check").CODES
+    for code in CODES.keys() & others.keys():
+        assert CODES[code][0] == others[code][0]

@@ -1,0 +1,193 @@
+"""Output contracts and the cap on what is kept, with real processes and a real server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cuebook.dialects.pipeline.model import HttpStatus, Output, Postcondition
+from cuebook.kernel.effects import CommandResult
+from cuebook.kernel.events import Performed
+from cuebook.kernel.run import RunRow
+from tests.dialects.pipeline.bench import Bench, cli, http, python, ref, shell, words
+from tests.performers.http_servers import Server, answer
+
+OBJECT = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
+
+
+async def commanded(bench: Bench, run: str) -> CommandResult:
+    (performed,) = await bench.events(run, Performed)
+    assert isinstance(performed.outcome, CommandResult)
+    return performed.outcome
+
+
+def message(row: RunRow) -> str:
+    assert row.error is not None
+    return row.error.message
+
+
+# --- the cap ---
+
+
+async def test_what_is_beyond_the_cap_is_cut_and_said_to_be(bench: Bench) -> None:
+    row = await bench.do(cli("a", "printf", "%s", "0123456789abcdef" * 4), options={"max_output": 16})
+    outcome = await commanded(bench, row.id)
+    assert row.status == "completed"
+    assert (str(outcome.stdout), outcome.truncated) == ("0123456789abcdef", True)
+
+
+@pytest.mark.parametrize(
+    ("option", "of_step", "kept"),
+    [
+        (None, None, 32_768),
+        (100, None, 100),
+        (100_000, None, 100_000),
+        (None, 200_000, 200_000),
+        (100, 200_000, 200_000),
+        (9_000_000, None, 512_000),
+    ],
+)
+async def test_the_cap_by_default_and_at_most(bench: Bench, option: int | None, of_step: int | None, kept: int) -> None:
+    """Far more than a pipe holds: it is read to its end all the same."""
+    row = await bench.do(
+        python("a", "import sys; sys.stdout.write('x' * 600_000); sys.stderr.write('y' * 600_000)",
+               output=Output("text", max_bytes=of_step)),
+        options={} if option is None else {"max_output": option},
+    )  # fmt: skip
+    outcome = await commanded(bench, row.id)
+    assert (row.status, len(outcome.stdout), outcome.truncated) == ("completed", kept, True)
+    assert (len(outcome.stderr), outcome.stderr_truncated) == (kept, True)
+
+
+async def test_json_that_was_cut_breaks_its_contract(bench: Bench) -> None:
+    row = await bench.do(cli("a", "echo", '["' + "x" * 50 + '"]', output=Output("json")), options={"max_output": 16})
+    assert message(row) == "Step a failed: Output contract violated: it is not JSON: its output was cut at the limit"
+
+
+async def test_an_error_output_that_was_cut_does_not(bench: Bench) -> None:
+    script = "echo '{\"ok\": true}'; head -c 5000 /dev/zero | tr '\\0' e >&2"
+    row = await bench.do(shell("a", script, output=Output("json")), options={"max_output": 64})
+    assert row.status == "completed", row.error
+    assert (await commanded(bench, row.id)).stderr_truncated
+
+
+# --- contracts ---
+
+
+async def test_words_are_no_json(bench: Bench) -> None:
+    async with Server(answer("plain words")) as server:
+        row = await bench.do(
+            cli("a", "echo", "plain words", output=Output("json"), on_error="continue"),
+            http("b", server.url(), output=Output("json")),
+        )
+    assert message(row).startswith("Step b failed: Output contract violated: it is not JSON")
+    reasons = {step.label: step.reason for step in await bench.store.steps(row.id)}
+    assert reasons["a"].startswith("Output contract violated: it is not JSON")
+
+
+async def test_every_mismatch_is_told_and_the_value_is_kept(bench: Bench) -> None:
+    row = await bench.do(cli("a", "echo", '{"id": "five", "name": 5}', output=Output("json", OBJECT)))
+    assert message(row).startswith("Step a failed: Output contract violated: $.id: ")
+    assert "$.name: 5 is not of type 'string'" in message(row)
+    (noted,) = await bench.notes(row.id, "contract")
+    assert noted["value"] == {"id": "five", "name": 5}
+    assert len(noted["problems"]) == 2
+    assert await bench.outputs(row.id) == {"a": '{"id": "five", "name": 5}\n'}
+
+
+async def test_the_value_of_a_refused_request_is_kept_too(bench: Bench) -> None:
+    """Where a postcondition names the status, the contract is looked at first."""
+    async with Server(answer('{"error": "unprocessable"}', 422)) as server:
+        row = await bench.do(
+            http("a", server.url(), output=Output("json", OBJECT), on_error="continue"),
+            http("b", server.url(), output=Output("json", OBJECT), postcondition=Postcondition((HttpStatus(422),))),
+        )
+    assert "Output contract violated: $: 'id' is a required property" in message(row)
+    (noted,) = await bench.notes(row.id, "contract")
+    assert noted["value"] == {"error": "unprocessable"}
+    assert (await bench.outputs(row.id))["a"] == '{"error": "unprocessable"}'
+
+
+@pytest.mark.parametrize("text", ["null", " null\n", "false", "0", '""', "[]"])
+async def test_null_and_its_like_are_json(bench: Bench, text: str) -> None:
+    row = await bench.do(
+        cli("a", "printf", "%s", text, output=Output("json")),
+        shell("b", 'echo "=$(cat)"', stdin=words(ref("a", "json"))),
+    )
+    assert row.status == "completed", row.error
+    shown = text.strip() if text != '""' else ""
+    assert (await bench.outputs(row.id))["b"] == f"={shown}\n"
+
+
+async def test_one_schema_does_not_know_another(bench: Bench) -> None:
+    same_id = {"$id": "https://example.com/one", "type": "object"}
+    other = {"$id": "https://example.com/one", "type": "array"}
+    row = await bench.do(
+        cli("a", "echo", "{}", output=Output("json", same_id)),
+        cli("b", "echo", "[]", output=Output("json", other)),
+        cli("c", "echo", "[1]", output=Output("json", False)),
+    )
+    assert message(row).startswith("Step c failed: Output contract violated: $: False schema")
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "fits"),
+    [
+        ({"items": [{"type": "integer"}], "additionalItems": False}, "[1]", True),
+        ({"items": [{"type": "integer"}], "additionalItems": False}, "[1, 2]", False),
+        ({"dependentRequired": {"a": ["b"]}}, '{"a": 1}', False),
+        ({"$schema": "https://json-schema.org/draft/2020-12/schema", "prefixItems": [{"const": 1}]}, "[2]", False),
+        (True, "{}", True),
+    ],
+)
+async def test_schemas_are_of_2019_09_unless_they_say_otherwise(
+    bench: Bench, schema: Any, text: str, fits: bool
+) -> None:
+    row = await bench.do(cli("a", "echo", text, output=Output("json", schema)))
+    assert row.status == ("completed" if fits else "failed")
+
+
+async def test_a_text_contract_is_never_read_as_json(bench: Bench) -> None:
+    row = await bench.do(
+        cli("a", "echo", "[1]", output=Output("text")),
+        cli("b", "echo", words(ref("a", "json"))),
+    )
+    assert row.error is not None
+    assert row.error.code == "no_json"
+
+
+BROKEN = b'{"name": "a\xffb"}'
+
+
+async def test_bytes_that_are_no_text_are_no_json(bench: Bench) -> None:
+    """They are replaced where the output is shown, so a value with them in it would be another than was sent."""
+    printing = f"import sys; sys.stdout.buffer.write({BROKEN!r})"
+    async with Server(answer(BROKEN)) as server:
+        for step in (python("a", printing, output=Output("json")), http("a", server.url(), output=Output("json"))):
+            row = await bench.do(step)
+            assert message(row) == "Step a failed: Output contract violated: it is not JSON: its output is not UTF-8"
+        for step in (python("a", printing), http("a", server.url())):
+            row = await bench.do(step, cli("b", "echo", words(ref("a", "json", "name"))))
+            assert row.error is not None
+            assert row.error.code == "no_json"
+            assert (await bench.outputs(row.id))["a"] == '{"name": "a\ufffdb"}'
+
+
+async def test_what_is_text_in_another_charset_is_json_all_the_same(bench: Bench) -> None:
+    named = answer('{"name": "ü"}'.encode("latin-1"), headers=[("Content-Type", "application/json; charset=latin-1")])
+    async with Server(named) as server:
+        row = await bench.do(
+            http("a", server.url(), output=Output("json")), cli("b", "echo", words(ref("a", "json", "name")))
+        )
+    assert row.status == "completed", row.error
+    assert (await bench.outputs(row.id))["b"] == "ü\n"
+
+
+async def test_what_a_command_printed_before_it_was_ended_is_no_json_either(bench: Bench) -> None:
+    printing = f"import sys, time; sys.stdout.buffer.write({BROKEN!r}); sys.stdout.flush(); time.sleep(60)"
+    row = await bench.do(
+        python("a", printing, timeout=1.0, on_error="continue"), cli("b", "echo", words(ref("a", "json", "name")))
+    )
+    assert row.error is not None
+    assert row.error.code == "no_json"

@@ -1,0 +1,65 @@
+"""Commands that depend on what came from outside: found when the pipeline is read, and shown to a person."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cuebook.gate.policy import Layer, Policy, bundle_from
+from tests.dialects.pipeline.bench import ANYTHING, Bench, cli
+from tests.dialects.pipeline.writing import pipeline as written
+
+SERVED = """
+name: Served
+steps:
+  - {id: page, command: http http://127.0.0.1/page}
+  - {id: plain, command: cli echo hello}
+  - {id: named, command: 'cli echo "${page.stdout}"'}
+  - {id: fed, command: cli cat, stdin: $page.stdout}
+  - {id: script, command: cli bash, stdin: $page.stdout}
+  - {id: carried, command: 'cli echo "${fed.stdout}"'}
+  - {id: own, command: 'cli echo "${plain.stdout}"'}
+  - {id: status, command: 'cli echo "${page.status}"'}
+  - {id: set, command: cli env, env: {PAGE: $page.stdout}}
+"""
+
+
+def test_the_words_of_a_server_are_followed_through_the_steps() -> None:
+    found = {step.id for step in written(SERVED).steps if step.from_outside}
+    assert found == {"named", "script", "carried", "set"}
+
+
+def layers(*said: tuple[str, bool]) -> Policy:
+    return Policy(tuple(Layer("user", "p.toml", bundle_from({"from_outside": one}), may) for one, may in said))
+
+
+@pytest.mark.parametrize(
+    ("policy", "asks"),
+    [
+        (Policy(), True),
+        (layers(("allow", True)), False),
+        (layers(("allow", False)), True),
+        (layers(("allow", True), ("ask", False)), True),
+        (layers(("allow", True), ("ask", True)), True),
+    ],
+)
+def test_only_who_may_allow_can_let_them_pass(policy: Policy, asks: bool) -> None:
+    assert policy.asks_from_outside is asks
+
+
+@pytest.mark.parametrize("said", ["ask", "allow"])
+async def test_an_allowed_command_with_such_words_is_shown_first(tmp_path: Path, said: str) -> None:
+    bench = Bench(tmp_path, {**ANYTHING, "from_outside": said})
+    fed = next(step for step in written(SERVED).steps if step.id == "script")
+    row = await bench.do(cli("page", "echo", "touch made"), fed)
+    if said == "ask":
+        assert row.status == "awaiting_approval"
+        (wait,) = await bench.store.waits(run=row.id)
+        assert wait.details["rules"] == ["what it does depends on what a model, a server or a tool has said"]
+        assert not (bench.workspace / "made").exists()
+        await bench.service.decide(wait.id, "approve")
+        row = await bench.service.drive(row.id)
+    assert row.status == "completed", row.error
+    assert (bench.workspace / "made").exists()
+    await bench.close()

@@ -1,0 +1,232 @@
+"""A run that is killed anywhere goes on where it was: nothing is done twice without a person's word."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuebook.dialects.pipeline import progress
+from cuebook.dialects.pipeline.model import Operation
+from cuebook.kernel.events import Checkpointed
+from tests.dialects.pipeline.bench import Bench, cli, ref, shell, words
+from tests.dialects.pipeline.crash_child import bench_on
+
+ROOT = Path(__file__).parents[3]
+LINES = ["draft", "odd", "again", "again", "tool", "tag", "end"]
+
+
+@pytest.fixture(autouse=True)
+def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "STRETCH", 2)
+
+
+def child(folder: Path, run: str, *how: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.dialects.pipeline.crash_child", str(folder), run, *how]
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE)
+
+
+def die(folder: Path, run: str, when: str, number: int) -> bool:
+    """Whether the child died at that write; False once there are no more writes to die at."""
+    process = child(folder, run, when, str(number))
+    _, said = process.communicate(timeout=60)
+    assert process.returncode in (0, -9), said.decode()
+    return process.returncode == -9
+
+
+async def settle(bench: Bench, run: str) -> int:
+    """Drives to the end, and says of what is in doubt what the file shows. How often it was asked."""
+    doubts = 0
+    row = await bench.service.drive(run)
+    while row.status == "awaiting_approval":
+        doubts += 1
+        wait = await bench.wait(run)
+        assert wait.kind == "in_doubt"
+        effect = wait.details["effect"]
+        attempt = wait.place.index + 1 if wait.place.step == "again" else 1
+        if bench.made("made").count(word(effect)) >= attempt:
+            await bench.service.decide(wait.id, "done", outcome=outcome_of(effect, bench.made("made")))
+        else:
+            await bench.service.decide(wait.id, "repeat")
+        row = await bench.service.drive(run)
+    assert row.status == "completed", row.error
+    return doubts
+
+
+def word(effect: dict[str, Any]) -> str:
+    """The line that an effect writes."""
+    script = effect["arguments"]["command"] if effect["is"] == "CallTool" else effect["argv"][2]
+    return str(script).partition(" >> made")[0].rpartition("echo ")[2]
+
+
+def outcome_of(effect: dict[str, Any], made: list[str]) -> dict[str, Any]:
+    match word(effect):
+        case "draft":
+            return {"exit_code": 0, "stdout": '{"n": 3}\n'}
+        case "odd":
+            return {"exit_code": 3, "stdout": "so far\n"}
+        case "again":
+            return {"exit_code": 0 if made.count("again") >= 2 else 1}
+        case "tool":
+            return {"value": "[no output]"}
+        case "tag":
+            return {"exit_code": 0, "stdout": '{"said": 5}\n'}
+        case _:
+            return {"exit_code": 0, "stdout": "so far\n3\n"}
+
+
+async def picture(bench: Bench, run: str) -> dict[str, Any]:
+    """Everything about the end of a run that must not depend on where it was interrupted."""
+    return {
+        "statuses": await bench.statuses(run),
+        "outputs": await bench.outputs(run),
+        "result": await bench.result(run),
+        "notes": [(note, await bench.notes(run, note)) for note in ("condition", "attempt", "repair", "postcondition")],
+    }
+
+
+async def begun(folder: Path, name: str = "every") -> str:
+    bench = bench_on(folder, name)
+    run = await bench.start()
+    await bench.close()
+    return run
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_killed_at_every_write(when: str, tmp_path: Path) -> None:
+    run = await begun(tmp_path / "whole")
+    whole = bench_on(tmp_path / "whole")
+    assert await settle(whole, run) == 0
+    wanted = await picture(whole, run)
+    assert whole.made("made") == LINES
+    assert wanted["statuses"] == {
+        "draft": "completed", "never": "skipped", "odd": "failed", "again": "completed", "ask": "completed",
+        "look": "completed", "tag": "completed", "end": "completed",
+    }  # fmt: skip
+    assert len(await whole.events(run, Checkpointed)) >= 2
+    await whole.close()
+    number, doubted = 0, 0
+    while True:
+        number += 1
+        folder = tmp_path / f"at{number}"
+        run = await begun(folder)
+        died = await asyncio.to_thread(die, folder, run, when, number)
+        bench = bench_on(folder)
+        doubted += await settle(bench, run)
+        assert await picture(bench, run) == wanted, f"killed {when} write {number}"
+        assert bench.made("made") == LINES
+        assert (await bench.service.engine.verify(run)).broken_at is None
+        await bench.close()
+        if not died:
+            break
+    assert number > 15
+    assert doubted > 0, "some command must have been caught half done"
+
+
+async def test_a_command_that_was_cut_down_is_a_persons_to_decide(tmp_path: Path) -> None:
+    """The process is killed while a step runs: its children are dead, and the step is never repeated by itself."""
+    run = await begun(tmp_path / "slow", "slow")
+    made = tmp_path / "slow" / "workspace" / "made"
+    process = child(tmp_path / "slow", run, "never", "0", "slow")
+    while not (made.exists() and "begun" in made.read_text()):
+        await asyncio.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    await asyncio.to_thread(process.communicate)
+    bench = bench_on(tmp_path / "slow", "slow")
+    row = await bench.service.drive(run)
+    assert row.status == "awaiting_approval"
+    assert (await bench.statuses(run))["slow"] == "in_doubt"
+    assert bench.made("made") == ["first", "begun"]
+    await bench.service.decide((await bench.wait(run)).id, "done", outcome={"exit_code": 0})
+    row = await bench.service.drive(run)
+    assert row.status == "completed", row.error
+    assert bench.made("made") == ["first", "begun", "last"]
+    await bench.close()
+
+
+async def test_a_command_that_only_reads_is_simply_run_again(tmp_path: Path) -> None:
+    run = await begun(tmp_path / "looking", "looking")
+    process = child(tmp_path / "looking", run, "never", "0", "looking")
+    bench = bench_on(tmp_path / "looking", "looking")
+    while (await bench.statuses(run)).get("look") != "running":
+        await asyncio.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    await asyncio.to_thread(process.communicate)
+    (bench.workspace / "there").touch()
+    row = await bench.service.drive(run)
+    assert row.status == "completed", row.error
+    assert bench.made("made") == ["last"]
+    await bench.close()
+
+
+# --- checkpoints ---
+
+
+async def test_a_checkpoint_keeps_only_what_is_still_referred_to(bench: Bench) -> None:
+    row = await bench.do(
+        cli("a", "echo", "needed"),
+        cli("b", "echo", "not needed"),
+        cli("c", "true"),
+        shell("d", "false", on_error="continue"),
+        cli("e", "echo", "last"),
+        cli("f", "cat", stdin=words(ref("a", "stdout"))),
+        cli("g", "true", condition=Operation("!", (ref("d", "error"),))),
+    )
+    assert row.status == "completed", row.error
+    kept = [set(event.state["results"]) for event in await bench.events(row.id, Checkpointed)]
+    assert kept == [{"a", "b"}, {"a", "d", "e"}, {"f"}]
+
+
+async def test_what_is_resumed_begins_at_the_last_checkpoint(bench: Bench) -> None:
+    steps = [shell(f"s{n}", f"echo {n} >> made; echo out {n}") for n in range(9)]
+    row = await bench.do(
+        *steps,
+        cli("gate", "touch", "gate", approval=True),
+        cli("end", "cat", stdin=words(ref("s0", "stdout"), ref("s8", "stdout"))),
+    )
+    assert row.status == "awaiting_approval"
+    claim = await bench.store.claim(row.id, "looking", bench.now)
+    every = await bench.entries(row.id)
+    assert len(claim.records) < len(every) / 2
+    await bench.store.retire("looking")
+    row = await bench.decide(row.id, "approve")
+    assert row.status == "completed", row.error
+    assert bench.made("made") == [str(n) for n in range(9)]
+    assert (await bench.outputs(row.id))["end"] == "out 0\nout 8\n"
+
+
+async def test_a_fork_before_a_checkpoint_works(bench: Bench) -> None:
+    row = await bench.do(*(shell(f"s{n}", f"echo {n} >> made") for n in range(6)))
+    fork = await bench.service.restart(row.id, "s1")
+    assert (await bench.service.drive(fork.id)).status == "completed"
+    assert bench.made("made") == ["0", "1", "2", "3", "4", "5", "1", "2", "3", "4", "5"]
+
+
+# --- tried again by a person ---
+
+
+async def test_a_retry_takes_up_the_step_that_ended_the_run_and_no_other(bench: Bench) -> None:
+    row = await bench.do(
+        shell("passed_over", "exit 3", on_error="continue"),
+        shell("once", "echo once >> made"),
+        shell("late", "test -e there", effect="read"),
+        shell("last", "echo last >> made"),
+    )
+    assert (row.status, row.totals.steps_done) == ("failed", 1)
+    (bench.workspace / "there").touch()
+    await bench.service.retry(row.id)
+    row = await bench.service.drive(row.id)
+    assert (row.status, row.totals.steps_done) == ("completed", 3)
+    assert await bench.statuses(row.id) == {
+        "passed_over": "failed", "once": "completed", "late": "completed", "last": "completed",
+    }  # fmt: skip
+    assert bench.made("made") == ["once", "last"]

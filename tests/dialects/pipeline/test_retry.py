@@ -1,0 +1,208 @@
+"""Attempts of one step: which failures are tried again, when, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuebook.dialects.pipeline.model import HttpStatus, JsonPath, Mcp, Output, Postcondition, Retry, Step
+from cuebook.kernel.events import Performed, WaitOpened
+from tests.dialects.pipeline.bench import ANYTHING, Bench, cli, good_server, http, python, shell
+from tests.performers.http_servers import Handler, Server, answer, hang, hanging_after, raw
+
+AT_ONCE = Retry(3, delay=0.0)
+
+ONCE_MORE = "echo try >> made; test $(wc -l < made) -ge {}"
+"""Fails until the line was written so often."""
+
+
+async def test_a_command_is_tried_until_it_succeeds(bench: Bench) -> None:
+    row = await bench.do(shell("a", ONCE_MORE.format(3), retry=AT_ONCE))
+    assert row.status == "completed", row.error
+    assert bench.made("made") == ["try"] * 3
+    first, second = await bench.notes(row.id, "attempt")
+    assert (first["number"], first["code"], second["number"]) == (1, "exit_code", 2)
+
+
+async def test_it_has_no_more_attempts_than_it_may(bench: Bench) -> None:
+    row = await bench.do(shell("a", ONCE_MORE.format(9), retry=AT_ONCE))
+    assert row.status == "failed"
+    assert bench.made("made") == ["try"] * 3
+
+
+async def test_what_was_printed_last_is_the_output(bench: Bench) -> None:
+    row = await bench.do(shell("a", "wc -l < made; " + ONCE_MORE.format(3), retry=AT_ONCE), cli("b", "true"))
+    assert (await bench.outputs(row.id))["a"].strip() == "2"
+
+
+@pytest.mark.parametrize(
+    ("retry", "delays"),
+    [
+        (Retry(3, 10.0), [10.0, 10.0]),
+        (Retry(4, 10.0, "exponential", 30.0), [10.0, 20.0, 30.0]),
+    ],
+)
+async def test_it_waits_between_attempts_and_the_wait_is_in_the_journal(
+    bench: Bench, retry: Retry, delays: list[float]
+) -> None:
+    run = await bench.start(shell("a", ONCE_MORE.format(9), retry=retry))
+    row = await bench.service.engine.drive(run)
+    for number, delay in enumerate(delays, 1):
+        assert (row.status, row.reason) == ("paused", "timer")
+        assert len(bench.made("made")) == number
+        wait = await bench.wait(run)
+        assert wait.expires is not None
+        assert wait.expires - wait.opened == pytest.approx(delay)
+        bench.now += delay
+        await bench.store.expire(bench.now)
+        row = await bench.service.engine.drive(run)
+    assert row.status == "failed"
+    assert len(bench.made("made")) == len(delays) + 1
+
+
+async def test_jitter_shortens_a_wait_by_half_at_most(bench: Bench) -> None:
+    run = await bench.start(shell("a", "false", retry=Retry(2, 10.0, jitter=True)))
+    await bench.service.engine.drive(run)
+    (opened,) = await bench.events(run, WaitOpened)
+    (note,) = await bench.notes(run, "attempt")
+    assert opened.kind == "timer"
+    assert 5.0 <= note["delay"] <= 10.0
+
+
+async def test_each_attempt_has_its_own_time(bench: Bench) -> None:
+    """A command that was still running is ended, and tried again."""
+    row = await bench.do(
+        shell("a", "echo try >> made; test $(wc -l < made) -ge 2 || sleep 60", timeout=1.0, retry=AT_ONCE)
+    )
+    assert row.status == "completed", row.error
+    assert (await bench.notes(row.id, "attempt"))[0]["code"] == "timeout"
+
+
+async def test_a_broken_contract_and_a_postcondition_are_failures_like_others(bench: Bench) -> None:
+    row = await bench.do(
+        shell("a", "echo a >> made; test $(wc -l < made) -ge 2 && echo 1", output=Output("json"), retry=AT_ONCE),
+    )
+    assert row.status == "completed", row.error
+    async with Server(answer("", 500), answer("", 201)) as server:
+        row = await bench.do(
+            http("b", server.url(), "POST", postcondition=Postcondition((HttpStatus(201),)), retry=AT_ONCE)
+        )
+    assert row.status == "completed", row.error
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("handler", "method", "requests"),
+    [
+        (answer("", 503), "POST", 3),
+        (raw(b""), "GET", 3),
+        (raw(b""), "POST", 1),
+        (hang, "POST", 1),
+        (hanging_after(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab"), "PUT", 1),
+        (hang, "GET", 3),
+    ],
+)
+async def test_what_may_have_happened_elsewhere_is_not_sent_again(
+    bench: Bench, handler: Handler, method: str, requests: int
+) -> None:
+    async with Server(handler) as server:
+        row = await bench.do(http("a", server.url(), method, timeout=0.5, retry=AT_ONCE))
+        assert row.status == "failed"
+        assert len(server.requests) == requests
+
+
+async def test_a_refusal_is_not_tried_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, {**ANYTHING, "commands": {"deny": ["rm *"]}})
+    row = await bench.do(cli("a", "rm", "-rf", ".", retry=AT_ONCE))
+    assert row.error is not None
+    assert row.error.code == "forbidden"
+    assert len(await bench.events(row.id, Performed)) == 1
+    row = await bench.do(cli("a", "true", approval=True, retry=AT_ONCE))
+    row = await bench.decide(row.id, "deny")
+    assert row.status == "cancelled"
+    await bench.close()
+
+
+async def test_every_attempt_is_approved(bench: Bench) -> None:
+    row = await bench.do(shell("a", ONCE_MORE.format(2), approval=True, retry=AT_ONCE))
+    row = await bench.decide(row.id, "approve")
+    assert row.status == "awaiting_approval"
+    assert (await bench.wait(row.id)).prompt.startswith("Step a asks for approval (attempt 2).")
+    assert bench.made("made") == ["try"]
+    assert (await bench.decide(row.id, "approve")).status == "completed"
+    assert bench.made("made") == ["try", "try"]
+
+
+async def test_a_tool_that_did_not_answer_is_not_called_again_unless_it_only_reads(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, servers=good_server(tmp_path))
+    waiting = Mcp("good.wait", {"seconds": 60})
+    row = await bench.do(
+        Step("a", Mcp("good.add", {"a": 1, "b": 1})),
+        Step("b", waiting, timeout=0.5, retry=AT_ONCE, on_error="continue"),
+        Step("c", waiting, timeout=0.5, retry=Retry(2, 0.0), on_error="continue", effect="read"),
+    )
+    row = await bench.decide(row.id, "approve")
+    assert row.status == "completed", row.error
+    assert [note["code"] for note in await bench.notes(row.id, "attempt")] == ["timeout"]
+    await bench.close()
+
+
+async def test_a_cancelled_wait_ends_the_run(bench: Bench) -> None:
+    run = await bench.start(shell("a", ONCE_MORE.format(9), retry=Retry(3, 600.0)))
+    driving = asyncio.create_task(bench.service.drive(run))
+    while not await bench.store.waits(run=run):
+        await asyncio.sleep(0.02)
+    await bench.service.cancel(run, "enough")
+    driving.cancel()
+    row = await bench.service.drive(run)
+    assert row.status == "cancelled"
+    assert bench.made("made") == ["try"]
+
+
+async def test_what_was_done_is_not_done_again_because_its_output_was_cut(bench: Bench) -> None:
+    long = "import sys; open('made', 'a').write('made\\n'); print('[', '1,' * 20_000, ']')"
+    for effect, times in (("write", 1), ("read", 3)):
+        async with Server(answer("[" + "1," * 20_000 + "1]")) as server:
+            posted = http("a", server.url(), "POST", output=Output("json"), retry=AT_ONCE, effect=effect)
+            row = await bench.do(posted)
+            assert row.error is not None
+            assert row.error.code == "output_contract"
+            assert len(server.requests) == times
+    assert (await bench.do(python("a", long, output=Output("json"), retry=AT_ONCE))).status == "failed"
+    assert bench.made("made") == ["made"]
+
+
+async def test_the_attempts_of_a_step_share_their_key(bench: Bench) -> None:
+    """A service that knows a key does nothing twice, and what looked like a failure may have been none."""
+    script = "printenv CUEBOOK_IDEMPOTENCY_KEY >> made; test $(wc -l < made) -ge {}"
+    async with Server(answer("", 503), answer()) as server:
+        steps = (
+            shell("a", script.format(2), retry=AT_ONCE),
+            http("b", server.url(), "POST", retry=AT_ONCE),
+            http("c", server.url()),
+        )
+        row = await bench.do(*steps)
+        again = await bench.do(*steps)
+    assert (row.status, again.status) == ("completed", "completed")
+    sent = [seen.headers.get("idempotency-key", "") for seen in server.requests]
+    assert [bool(key) for key in sent] == [True, True, False, True, False], "reading needs none"
+    keys = [*bench.made("made"), *filter(None, sent)]
+    assert (len(set(keys)), len(keys)) == (4, 6)
+    of_run = [key for key in keys if key.startswith(f"{row.id}/")]
+    assert [key.partition("#")[0] for key in of_run] == [f"{row.id}/a", f"{row.id}/a", f"{row.id}/b", f"{row.id}/b"]
+
+
+@pytest.mark.parametrize(
+    "broken", [{"output": Output("json")}, {"postcondition": Postcondition((JsonPath(("ok",), True, "$.ok"),))}]
+)
+async def test_what_was_done_is_not_done_again_because_of_what_it_said(bench: Bench, broken: dict[str, Any]) -> None:
+    async with Server(answer('{"ok": false}' if "postcondition" in broken else "created", 201)) as server:
+        row = await bench.do(http("a", server.url(), "POST", retry=AT_ONCE, **broken))
+        assert row.status == "failed"
+        assert len(server.requests) == 1
+    async with Server(answer("created", 201)) as server:
+        row = await bench.do(http("a", server.url(), retry=AT_ONCE, output=Output("json")))
+        assert (row.status, len(server.requests)) == ("failed", AT_ONCE.max_attempts), "reading is tried again"

@@ -1,0 +1,355 @@
+"""`cuebook audit`: what was done, who let it through, what came of it; and a file that proves it elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.surfaces.desk import Desk, Ran
+from tests.surfaces.model_server import ModelServer
+
+WRITE = """\
+# Tea
+
+## STEP 1: Choose
+
+Choose a tea.
+
+## STEP 2: Write
+
+@tool(builtin, Write, {"path": "tea.txt", "content": "Sencha"})
+"""
+GRAPH = """\
+id: two
+name: Two
+entry: a
+nodes:
+  a: {name: First, instruction: Begin.}
+  b: {name: Second, instruction: Go on.}
+edges:
+  - {from: a, to: b}
+"""
+
+
+def audited(desk: Desk, run: str) -> dict[str, Any]:
+    ran = desk.call("audit", run, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    made: dict[str, Any] = ran.object
+    return made
+
+
+def exported(desk: Desk, run: str, name: str = "proof.json") -> Path:
+    ran = desk.call("audit", run, "--export", name)
+    assert (ran.code, ran.err) == (0, "")
+    return desk.work / name
+
+
+@pytest.fixture
+def approved(desk: Desk) -> str:
+    """A run whose second step was approved by a person."""
+    desk.write("book.md", WRITE)
+    run = desk.call("run", "book.md", "--json").object["run"]
+    assert desk.call("decide", run, "approve", "--reason", "good tea").code == 0
+    return str(run)
+
+
+def test_a_step_tells_what_was_done_who_let_it_through_and_what_came_of_it(desk: Desk, approved: str) -> None:
+    evidence = audited(desk, approved)
+    assert (evidence["status"], evidence["dialect"], evidence["owner"]) == ("completed", "markdown", "local")
+    assert evidence["playbook"] == hashlib.sha256(WRITE.encode()).hexdigest()
+    choose, write = evidence["steps"]
+    asked = choose["acts"][0]
+    assert (asked["kind"], asked["model"], asked["usage"]["input"]) == ("AskModel", "test/echo-1", 10)
+    assert asked["outcome"]["reply"]["sha256"] == hashlib.sha256(b"Reply number 1.").hexdigest()
+    assert choose["cost"]["calls"] == 1
+    done, decision = write["acts"][-1], write["decisions"][0]
+    assert done["action"] == {"tool": "Write", "arguments": {"path": "tea.txt", "content": "Sencha"}}
+    assert (done["ruling"]["decision"], done["ruling"]["approved"]) == ("ask", decision["digest"])
+    assert done["ruling"]["rules"] == decision["rules"]
+    assert (decision["decision"], decision["by"], decision["reason"]) == ("approved", "local", "good tea")
+    assert done["began"] <= done["ended"]
+    assert "cost" not in write
+    assert evidence["totals"]["calls"] == 1
+    assert (evidence["chain"]["unbroken"], evidence["chain"]["purged"]) == (True, 0)
+    assert evidence["chain"]["head"] == desk.call("verify", approved, "--json").object["head"]
+
+
+def test_people_read_it_as_lines(desk: Desk, approved: str) -> None:
+    words = desk.call("audit", approved).out
+    assert "✓ 2  Write" in words
+    assert "did:           call Write" in words
+    assert "decided:       approved by local, after" in words
+    assert ": good tea" in words
+    assert "unbroken" in words
+    assert desk.call("verify", approved, "--json").object["head"] in words
+
+
+def test_what_a_retry_took_back_is_still_told(desk: Desk, server: ModelServer) -> None:
+    server.replies = [400]
+    run = desk.call("run", "tea.md", "--json").object["run"]
+    assert desk.call("retry", run).code == 0
+    evidence = audited(desk, run)
+    first = evidence["steps"][0]["acts"]
+    assert [act.get("voided", False) for act in first] == [True, False]
+    assert "failed" in first[0]["outcome"]
+    assert evidence["interventions"][0]["what"] == "retry"
+    assert evidence["status"] == "completed"
+    assert "error" not in evidence
+    assert "(taken back by a retry)" in desk.call("audit", run).out
+
+
+def test_a_fork_tells_its_parents_part_and_what_was_changed(desk: Desk) -> None:
+    run = desk.call("run", "tea.md", "--json").object["run"]
+    fork = desk.call("fork", run, "2", "--set", "kind=white", "--json").object["run"]
+    evidence = audited(desk, fork)
+    assert (evidence["run"], evidence["parent"]) == (fork, run)
+    assert [step["step"] for step in evidence["steps"]] == ["1", "2", "3"]
+    assert evidence["interventions"][0]["details"] == {"values": {"kind": "white"}}
+    ran = desk.call("audit", "--file", exported(desk, fork), "--json")
+    assert (ran.code, ran.object) == (0, evidence)
+
+
+def test_a_run_that_waits_says_what_is_not_decided_yet(desk: Desk) -> None:
+    desk.write("book.md", WRITE)
+    run = desk.call("run", "book.md", "--json").object["run"]
+    decision = audited(desk, run)["steps"][1]["decisions"][0]
+    assert "decision" not in decision
+    assert "Sencha" in json.dumps(decision["preview"])
+    assert audited(desk, run)["steps"][1]["status"] == "awaiting_approval"
+    assert "decided:       not yet" in desk.call("audit", run).out
+
+
+def test_what_was_denied_is_not_said_to_have_been_done(desk: Desk) -> None:
+    desk.write("x.yml", "name: X\nsteps:\n  - {id: a, command: cli touch it}\n")
+    run = desk.call("run", "x.yml", "--json").object["run"]
+    desk.call("decide", run, "deny")
+    told = desk.call("audit", run).out
+    assert "  wanted:        run touch\n" in told
+    assert "did:" not in told
+    assert "awaiting" not in told
+
+
+def test_a_graph_is_audited_as_a_playbook_is(desk: Desk) -> None:
+    desk.write("two.yml", GRAPH)
+    run = desk.call("run", "two.yml", "--json").object["run"]
+    evidence = audited(desk, run)
+    assert evidence["dialect"] == "graph"
+    assert [(step["step"], step["status"]) for step in evidence["steps"] if step["step"]] == [
+        ("a", "completed"),
+        ("b", "completed"),
+    ]
+    assert [len(step["acts"]) for step in evidence["steps"] if step["step"]] == [1, 1]
+    routes = [route for step in evidence["steps"] for route in step.get("notes", {}).get("route", [])]
+    assert [route["to"] for route in routes] == ["b"]
+    assert "route:         goes on to b" in desk.call("audit", run).out
+
+
+# --- as a file ----------------------------------------------------------------------------------------------
+
+
+def test_an_exported_run_is_verified_where_there_is_no_store(desk: Desk, approved: str, tmp_path: Path) -> None:
+    proof = exported(desk, approved)
+    assert proof.stat().st_mode & 0o777 == 0o600
+    here = audited(desk, approved)
+    for file in desk.store.parent.iterdir():
+        file.unlink()
+    ran = desk.call("audit", "--file", proof, "--json")
+    assert (ran.code, ran.object) == (0, here)
+    assert not desk.store.exists()
+
+
+def test_the_file_can_be_checked_with_sha_256_alone(desk: Desk, approved: str) -> None:
+    export = json.loads(exported(desk, approved).read_text())
+    chain = b"\0" * 32
+    for record in export["records"]:
+        body = hashlib.sha256(record["body"].encode()).digest()
+        chain = hashlib.sha256(chain + record["head"].encode() + body).digest()
+        assert chain.hex() == record["chain"]
+    assert chain.hex() == export["head"]
+
+
+def _changed(proof: Path, old: str, new: str) -> None:
+    text = proof.read_text()
+    assert old in text
+    proof.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("good tea", "bad tea", "the chain does not fit"),
+        ("# Tea", "# Coffee", "the playbook it started from was changed"),
+    ],
+)
+def test_a_changed_file_shows(desk: Desk, approved: str, old: str, new: str, problem: str) -> None:
+    proof = exported(desk, approved)
+    _changed(proof, old, new)
+    ran = desk.call("audit", "--file", proof)
+    assert ran.code == 1
+    assert f"run {approved} is broken at record" in ran.err
+    assert problem in ran.err
+
+
+def test_a_changed_text_shows(desk: Desk, server: ModelServer) -> None:
+    server.replies = ["tea " * 1000]
+    run = desk.call("run", "tea.md", "--json").object["run"]
+    proof = exported(desk, run)
+    _changed(proof, "tea tea tea", "tea tee tea")
+    ran = desk.call("audit", "--file", proof)
+    assert (ran.code, "a text that it refers to was changed" in ran.err) == (1, True)
+
+
+def test_a_file_that_was_cut_shows(desk: Desk, approved: str) -> None:
+    proof = exported(desk, approved)
+    export = json.loads(proof.read_text())
+    export["records"] = export["records"][:-2]
+    proof.write_text(json.dumps(export))
+    ran = desk.call("audit", "--file", proof, "--json")
+    assert (ran.code, ran.object["chain"]["unbroken"]) == (1, False)
+    assert "records are missing at its end" in ran.object["chain"]["problem"]
+
+
+def test_a_changed_store_shows_and_is_not_exported(desk: Desk, approved: str) -> None:
+    with sqlite3.connect(desk.store) as db:
+        changed = db.execute(
+            "update records set body = cast(replace(cast(body as text), 'good tea', 'evil tea') as blob)"
+            " where instr(body, 'good tea')"
+        ).rowcount
+    assert changed
+    ran = desk.call("audit", approved)
+    assert (ran.code, "is broken at record" in ran.err) == (1, True)
+    assert "✓ 1  Choose" in ran.out
+    refused = desk.call("audit", approved, "--export", "proof.json")
+    assert (refused.code != 0, (desk.work / "proof.json").exists()) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda export: export.update(owner="mallory"),
+        lambda export: export.update(name="other.md"),
+        lambda export: export.update(run="other"),
+        lambda export: export["records"][3].update(run="other"),
+        lambda export: export.update(records=[], head=""),
+        lambda export: export.update(records=[], head="0" * 64),
+    ],
+)
+def test_a_file_that_is_passed_off_as_another_run_shows(desk: Desk, approved: str, change: Any) -> None:
+    proof = exported(desk, approved)
+    export = json.loads(proof.read_text())
+    change(export)
+    proof.write_text(json.dumps(export))
+    ran = desk.call("audit", "--file", proof, "--json")
+    assert (ran.code, ran.object["chain"]["unbroken"]) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("UPDATE runs SET owner = 'mallory'", "owner 'local', and not 'mallory'"),
+        ("DELETE FROM records", "the beginning of the run is missing"),
+        ("DELETE FROM records WHERE seq > 6", "records are missing at the end of the journal"),
+    ],
+)
+def test_a_store_that_was_changed_beside_the_chain_shows(desk: Desk, approved: str, change: str, problem: str) -> None:
+    with sqlite3.connect(desk.store) as db:
+        assert db.execute(change).rowcount
+    for command in ("audit", "verify"):
+        ran = desk.call(command, approved)
+        assert (ran.code, problem in ran.err) == (1, True), ran.err
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ((), "Which run?"),
+        (("--file", "tea.md"), "tea.md is no exported run"),
+        (("--file", "nothing.json"), "cannot be read"),
+        (("--file", "x", "--export", "y"), "goes with no run"),
+    ],
+)
+def test_what_cannot_be_audited_is_said(desk: Desk, args: tuple[str, ...], words: str) -> None:
+    ran: Ran = desk.call("audit", *args)
+    assert (ran.code, words in ran.err) == (2, True)
+
+
+def test_a_file_that_is_there_is_not_written_over(desk: Desk, approved: str) -> None:
+    desk.write("proof.json", "mine")
+    ran = desk.call("audit", approved, "--export", "proof.json")
+    assert (ran.code, "is there already" in ran.err) == (2, True)
+    assert (desk.work / "proof.json").read_text() == "mine"
+
+
+# --- secrets --------------------------------------------------------------------------------------------------
+
+
+class Hook:
+    """A local server that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+                outer.seen.append((str(self.headers["Authorization"]), body))
+                self.send_response(201)
+                self.end_headers()
+                self.wfile.write(f"thanks, {self.headers['Authorization']}".encode())
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    made = Hook()
+    yield made
+    made.close()
+
+
+def test_secrets_are_told_by_their_handles_and_what_came_back_is_masked(desk: Desk, hook: Hook) -> None:
+    desk.environ["HOOK_TOKEN"] = "hunter2-hunter2"
+    desk.config.with_name("policy.toml").write_text(f'[egress]\nallow = ["{hook.url}/*"]\n[secrets]\nallow = ["*"]\n')
+    desk.write(
+        "post.yml",
+        "name: Post\nargs: {token: {secret: true}}\nsteps:\n  - id: post\n"
+        f"    command: http POST {hook.url}/hook\n"
+        '    with: {headers: {Authorization: "Bearer ${token}"}, json: {a: 1}}\n'
+        "    postcondition: {type: http_status, equals: 201}\n",
+    )
+    run = desk.call("run", "post.yml", "--token", "env:HOOK_TOKEN", "--json").object
+    assert run["status"] == "completed", run
+    assert hook.seen == [("Bearer hunter2-hunter2", '{"a":1}')]
+    step = audited(desk, run["run"])["steps"][0]
+    act = step["acts"][0]
+    use = {"at": "headers.Authorization", "handle": "env:HOOK_TOKEN", "form": "Bearer {}"}
+    assert act["action"]["secrets"] == [use]
+    assert (act["action"]["method"], act["action"]["url"], act["outcome"]["status"]) == (
+        "POST",
+        f"{hook.url}/hook",
+        201,
+    )
+    assert act["ruling"]["decision"] == "allow"
+    assert step["notes"]["postcondition"][0]["verdict"] == "passed"
+    proof = exported(desk, run["run"])
+    words = desk.call("audit", run["run"])
+    assert "secrets:       headers.Authorization from env:HOOK_TOKEN" in words.out
+    assert "hunter2" not in proof.read_text() + words.out

@@ -1,0 +1,125 @@
+"""Pipelines at the commands that run nothing: validate, summary, graph, and those that only Markdown has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.dialects.pipeline.writing import FULL
+from tests.surfaces.desk import Desk
+
+HELLO = "name: Say hello\nsteps:\n  - {id: hello, command: cli echo hello, effect: read}\n"
+
+
+@pytest.fixture
+def hello(bare_desk: Desk) -> Path:
+    return bare_desk.write("hello.yml", HELLO)
+
+
+@pytest.mark.usefixtures("hello")
+def test_a_sound_pipeline_is_found_sound_also_in_a_folder(bare_desk: Desk) -> None:
+    bare_desk.write("ci.yml", "name: CI\njobs: {a: {steps: []}}\n")
+    ran = bare_desk.call("validate", ".")
+    assert ran.code == 0
+    assert ran.out.endswith("2 playbooks: nothing found\n")
+    assert bare_desk.call("validate", "hello.yml").out == "1 playbook: nothing found\n"
+
+
+@pytest.mark.usefixtures("hello")
+def test_a_pipeline_whose_steps_are_misspelt_is_told_so_also_in_a_folder(bare_desk: Desk) -> None:
+    bare_desk.write("step.yml", HELLO.replace("steps:", "step:"))
+    bare_desk.write("compose.yml", "name: web\nservices: {a: {command: cli ls}}\n")
+    for place in (".", "step.yml"):
+        ran = bare_desk.call("validate", place)
+        assert ran.code == 2
+        assert "step.yml:2: error: There is no 'step' in the pipeline. Did you mean 'steps'?" in ran.out
+        assert "compose.yml" not in ran.out
+
+
+@pytest.mark.parametrize("text", ["name: X\n", "a: 1\n"])
+def test_a_file_that_is_no_playbook_is_told_what_one_looks_like(bare_desk: Desk, text: str) -> None:
+    bare_desk.write("x.yml", text)
+    (found,) = bare_desk.call("validate", "x.yml", "--json").object["files"][0]["findings"]
+    assert (found["code"], found["line"]) == ("UNKNOWN_PLAYBOOK", 1)
+    assert "a pipeline ends likewise and has a name and a list of steps" in found["fix"]
+    (result,) = bare_desk.call("validate", "x.yml", "--sarif").object["runs"][0]["results"]
+    assert result["ruleId"] == "UNKNOWN_PLAYBOOK"
+    assert found["fix"] in bare_desk.call("run", "x.yml").err
+
+
+def test_mistakes_have_lines_and_codes(bare_desk: Desk) -> None:
+    bare_desk.write("bad.yml", FULL.replace("$test.stdout", "$tset.stdout").replace("mcp chat.say", "web click"))
+    ran = bare_desk.call("validate", "bad.yml", "--json")
+    assert ran.code == 2
+    (file,) = ran.object["files"]
+    found = {(one["code"], one["line"]) for one in file["findings"] if one["severity"] == "error"}
+    assert found == {("UNKNOWN_REFERENCE", 23), ("NO_DRIVER", 55)}
+    out = bare_desk.call("validate", "bad.yml").out
+    assert "bad.yml:23: error: steps.notes.stdin: '$tset.stdout' refers to a step that is not there." in out
+    log = bare_desk.call("validate", "bad.yml", "tea.md", "--sarif").object
+    assert {one["ruleId"] for one in log["runs"][0]["results"]} == {code for code, _ in found}
+
+
+def test_notes_do_not_fail_and_warnings_do_if_wanted(bare_desk: Desk) -> None:
+    bare_desk.write("full.yml", FULL)
+    assert bare_desk.call("validate", "--strict", "full.yml").code == 0
+    bare_desk.write("odd.yml", HELLO.replace("echo hello", "echo hello | cat"))
+    assert bare_desk.call("validate", "odd.yml").code == 0
+    assert bare_desk.call("validate", "--strict", "odd.yml").code == 2
+
+
+def test_a_pipeline_is_summed_up(bare_desk: Desk) -> None:
+    bare_desk.write("full.yml", FULL)
+    out = bare_desk.call("summary", "full.yml").out
+    for line in (
+        "Release it",
+        "input     token (secret; default: env:HOOK_TOKEN)",
+        "step      test (Run the tests): cli make 'unit tests' VERSION=${version}",
+        "step      tag: cli git tag v${version} -n 5; asks first",
+        "            if $post.error != true",
+        "tools     chat.say, Read, WebFetch, github.get_issue",
+        "models    anthropic/claude-sonnet-4",
+        "secrets   ${token}, chat",
+        "hosts     api.example.com, *.example.org",
+    ):
+        assert line in out.splitlines(), line
+    made = bare_desk.call("summary", "full.yml", "--json").object
+    assert (made["dialect"], made["id"], made["version"]) == ("pipeline", "release", "1.2")
+    assert made["approvals"] == ["tag"]
+    assert made["changing"] == ["notes", "tag", "post", "tell"]
+    assert [one["namespace"] for one in made["steps"]] == ["cli", "llm", "cli", "http", "mcp"]
+
+
+@pytest.mark.usefixtures("hello")
+def test_a_pipeline_is_drawn(bare_desk: Desk) -> None:
+    assert bare_desk.call("graph", "hello.yml").out == (
+        'flowchart TD\n    start(["Say hello"])\n    s1["hello<br/>cli echo hello"]\n    start --> s1\n'
+        '    finish(["end"])\n    s1 --> finish\n'
+    )
+
+
+@pytest.mark.usefixtures("hello")
+@pytest.mark.parametrize("command", [("parse", "hello.yml"), ("convert", "hello.yml", "--to", "json")])
+def test_what_only_markdown_has_says_so(bare_desk: Desk, command: tuple[str, ...]) -> None:
+    ran = bare_desk.call(*command)
+    assert ran.code == 2
+    assert "this is a pipeline" in ran.err
+
+
+def test_a_broken_pipeline_is_told_as_one(bare_desk: Desk) -> None:
+    bare_desk.write("broken.yml", "name: A\nargs: {a: 1}\n")
+    for command in ("validate", "summary", "graph"):
+        ran = bare_desk.call(command, "broken.yml")
+        assert ran.code == 2
+        assert "'steps' is missing in the pipeline" in ran.out + ran.err
+
+
+def test_a_run_is_drawn_with_what_became_of_its_steps(bare_desk: Desk) -> None:
+    steps = "  - {id: b, command: cli echo b, effect: read}\n"
+    bare_desk.write("ask.yml", HELLO.replace("effect: read}", "approval: required}") + steps)
+    ran = bare_desk.call("run", "ask.yml", "--no-ask", "--json")
+    assert ran.code == 3, ran
+    drawn = bare_desk.call("graph", "--run", ran.object["run"]).out
+    assert drawn.startswith('---\ntitle: "Say hello"\n---\nflowchart TD\n')
+    assert "    class s1 current\n" in drawn

@@ -1,0 +1,405 @@
+"""Pipelines on the command line and from Python: options from arguments, the live view, going on, tests of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cuebook
+from tests.surfaces.desk import Desk, Ran
+from tests.surfaces.model_server import ModelServer
+from tests.surfaces.sitting import Sitting
+
+COUNT = """\
+name: Count
+args:
+  most: {type: integer, default: 10, description: How far}
+  loud: {type: boolean, default: false}
+  words: {type: array, default: []}
+  token: {secret: true, required: false, description: For the log.}
+steps:
+  - id: list
+    name: List them
+    command: cli seq ${most}
+    effect: read
+  - id: shout
+    command: cli echo loud
+    effect: read
+    condition: ${loud}
+  - id: keep
+    name: Keep them
+    command: cli tee out.txt
+    stdin: $list.stdout
+    approval: required
+    rollback_hint: Remove out.txt.
+"""
+
+
+@pytest.fixture
+def count(desk: Desk) -> Path:
+    return desk.write("count.yml", COUNT)
+
+
+def waiting(desk: Desk, *args: str) -> str:
+    ran = desk.call("run", "count.yml", *args, "--json")
+    assert ran.code == 3
+    return str(ran.object["run"])
+
+
+# --- arguments ------------------------------------------------------------------------------------------------
+
+
+def test_arguments_are_options_with_their_types(desk: Desk, count: Path) -> None:
+    words = desk.call("run", count, "--help").out
+    assert re.search(r"--most INTEGER +How far \[default: 10\]", words)
+    assert re.search(r"--token HANDLE +For the log. The secret's handle, never its value", words)
+    run = waiting(desk, "--most", "3", "--loud", "true", "--words", '["a"]')
+    shown = desk.call("show", run, "--json").object
+    assert shown["outputs"] == {"list": "1\n2\n3\n", "shout": "loud\n"}
+
+
+def test_options_of_other_dialects_are_not_shown_and_are_refused_in_words(desk: Desk, count: Path) -> None:
+    words = desk.call("run", count, "--help").out
+    assert ("--cwd" in words, "--until-decision" in words) == (True, False)
+    assert "--cwd" not in desk.call("run", "tea.md", "--help").out
+    ran = desk.call("run", count, "--until-decision")
+    assert (ran.code, "There is no option 'until_decision' here." in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(("args", "words"), [(("--most", "many"), "must be a whole number"), (("--loud", "3"), "loud")])
+def test_an_argument_that_does_not_fit_starts_nothing(
+    desk: Desk, count: Path, args: tuple[str, ...], words: str
+) -> None:
+    ran = desk.call("run", count, *args)
+    assert (ran.code, words in ran.err) == (2, True)
+    assert not desk.store.exists()
+
+
+def test_a_secret_argument_takes_a_handle_and_never_a_value(desk: Desk, count: Path) -> None:
+    ran = desk.call("run", count, "--token", "hunter2-hunter2")
+    assert ran.code == 2
+    assert "must be the handle of a secret" in ran.err
+    assert "hunter2" not in ran.err
+    assert waiting(desk, "--token", "env:SOME_TOKEN")
+
+
+# --- looking on -----------------------------------------------------------------------------------------------
+
+
+def test_the_live_view_sums_up_what_commands_give_and_shows_the_preview(desk: Desk, count: Path) -> None:
+    err = desk.call("run", count).err
+    assert "  runs seq 10\n  exit code 0, 10 lines\n  | 1\n  | 2\n  | 3\n  | …\n" in err
+    assert "step shout\n  skipped: its condition does not hold: ${loud}" in err
+    assert "Step keep, Keep them, asks for approval." in err
+    assert "  output of list:\n  | 1\n" in err
+    assert "  to undo it:\n  | Remove out.txt." in err
+    assert "tokens" not in err  # no model is asked
+
+
+def test_an_approver_at_the_terminal_sees_the_output_and_how_to_undo_it(desk: Desk, count: Path) -> None:
+    with Sitting(desk, "run", "count.yml", "--most", "2") as sitting:
+        seen = sitting.until("approve, deny or later, and why if you like:")
+        assert "output of list:" in seen
+        assert "Remove out.txt." in seen
+        assert not (desk.work / "out.txt").exists()
+        sitting.type("approve fine\n")
+        assert sitting.ended() == 0
+    assert (desk.work / "out.txt").read_text() == "1\n2\n"
+
+
+def test_a_failing_command_shows_the_end_of_its_errors(desk: Desk) -> None:
+    desk.write("x.yml", "name: X\nsteps:\n  - {id: a, command: cli ls nothing-here, effect: read}\n")
+    ran = desk.call("run", "x.yml")
+    assert ran.code == 1
+    assert "  exit code 2, 1 line\n  | " in ran.err
+    assert "nothing-here" in ran.err
+
+
+def test_a_step_that_may_only_read_says_so_where_its_command_writes(desk: Desk) -> None:
+    desk.write("x.yml", "name: X\nsteps:\n  - {id: a, command: cli touch it, effect: read}\n")
+    ran = desk.call("run", "x.yml")
+    assert ran.code == 1
+    assert "The step says `effect: read`" in ran.err
+    desk.write("y.yml", "name: Y\nsteps:\n  - {id: a, command: cli ls nothing-here, effect: read}\n")
+    assert "effect: read" not in desk.call("run", "y.yml").err
+
+
+def test_retries_contracts_and_postconditions_are_told_as_they_happen(desk: Desk) -> None:
+    desk.write(
+        "x.yml",
+        "name: X\nsteps:\n"
+        "  - {id: a, command: cli ls nothing-here, effect: read, on_error: continue,"
+        " retry: {max_attempts: 2, delay_ms: 1}}\n"
+        "  - {id: b, command: cli echo 1, effect: read, on_error: continue,"
+        " output: {type: json, schema: {type: object}}}\n"
+        "  - {id: c, command: cli echo 1, effect: read, postcondition: {type: json_path, path: $, equals: 1}}\n",
+    )
+    ran = desk.call("run", "x.yml")
+    assert ran.code == 0
+    assert "attempt: 1 failed (exit_code)" in ran.err
+    assert "contract: violated:" in ran.err
+    assert "postcondition: holds: json_path passed" in ran.err
+
+
+# --- going on -------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_decided_audited_restarted_and_compared(desk: Desk, count: Path) -> None:
+    run = waiting(desk, "--most", "2")
+    done = desk.call("decide", run, "approve", "--reason", "seen it")
+    assert (done.code, done.out) == (0, "1\n2\n")
+    evidence = desk.call("audit", run, "--json").object
+    keep = evidence["steps"][-1]
+    assert keep["acts"][0]["action"]["argv"] == ["tee", "out.txt"]
+    assert keep["acts"][0]["outcome"]["exit_code"] == 0
+    assert (keep["decisions"][0]["purpose"], keep["decisions"][0]["by"]) == ("step", "local")
+    assert keep["decisions"][0]["preview"]["to undo it"] == "Remove out.txt."
+    assert evidence["steps"][1]["notes"]["condition"] == [{"text": "${loud}", "held": False}]
+    again = desk.call("restart", run, "keep", "--json")
+    assert (again.code, again.object["status"]) == (3, "awaiting_approval")
+    denied = desk.call("decide", again.object["run"], "deny", "--json")
+    assert (denied.code, denied.object["status"]) == (5, "cancelled")
+    other = waiting(desk, "--most", "3")
+    compared = desk.call("diff", run, other, "--json").object
+    assert compared["same"] is False
+    assert compared["inputs"]["most"] == [2, 3]
+
+
+def test_a_step_that_only_reads_is_witnessed_with_its_ruling(desk: Desk, count: Path) -> None:
+    evidence = desk.call("audit", waiting(desk), "--json").object
+    act = evidence["steps"][0]["acts"][0]
+    assert act["action"]["argv"] == ["seq", "10"]
+    assert act["ruling"] == {"decision": "allow", "rules": ["a command that only reads is allowed (default)"]}
+
+
+def test_a_dry_run_shows_every_step_and_does_nothing(desk: Desk, count: Path) -> None:
+    before = desk.files()
+    ran = desk.call("run", count, "--most", "4", "--token", "env:T", "--dry-run")
+    assert ran.code == 0
+    assert "=== Step list: List them\n--- command\nseq 4\n" in ran.out
+    assert "--- if ${loud}, which does not hold: it is skipped" in ran.out
+    assert "--- once it is approved\n--- command\ntee out.txt\n" in ran.out
+    assert "--- stdin\n$list.stdout" in ran.out
+    assert desk.files() == before
+    shown = desk.call("run", count, "--dry-run", "--json").object
+    assert [one["runs"] for one in shown] == [True, False, True]
+
+
+def test_explain_tells_the_steps_what_they_touch_and_what_models_may_use(desk: Desk, count: Path) -> None:
+    words = desk.call("explain", count, "--most", "4").out
+    assert "  list List them: run seq 4" in words
+    assert "  keep Keep them: asks for approval, then run tee out.txt" in words
+    assert "ask   command" in words
+    assert "no model is asked" in words
+
+
+def test_a_new_pipeline_is_valid_and_runs(desk: Desk) -> None:
+    assert desk.call("new", "report", "--dialect", "pipeline").code == 0
+    assert desk.call("validate", "report.yml").code == 0
+    ran = desk.call("run", "report.yml", "--json")
+    assert (ran.code, ran.object["status"]) == (3, "awaiting_approval")
+    assert desk.call("decide", ran.object["run"], "approve").code == 0
+    assert "report.yml" in (desk.work / "report.txt").read_text()
+
+
+def test_a_model_drafts_a_pipeline(desk: Desk, server: ModelServer) -> None:
+    server.replies = ["```yaml\n" + COUNT + "```"]
+    assert desk.call("new", "made", "--dialect", "pipeline", "--from", "count").code == 0
+    assert "name: Count" in (desk.work / "made.yml").read_text()
+    assert "You write pipelines" in json.dumps(server.requests[0])
+
+
+# --- `cuebook test` -------------------------------------------------------------------------------------------
+
+CHECKED = """\
+name: Checked
+args: {version: {type: string, default: "1"}}
+steps:
+  - id: tests
+    command: cli run-tests --fast
+    retry: {max_attempts: 2, delay_ms: 3600000}
+  - id: tag
+    command: cli git tag v${version}
+    stdin: $tests.stdout
+    approval: required
+  - id: post
+    command: http POST https://example.com/hook
+    with: {json: {version: "${version}"}}
+    postcondition: {type: http_status, equals: 201}
+"""
+
+
+def outcome_of(desk: Desk, cases: str, *args: str) -> Ran:
+    desk.write("checked.yml", CHECKED)
+    desk.write("checked.test.yaml", cases)
+    return desk.call("test", *args)
+
+
+def test_commands_requests_and_approvals_are_what_a_case_says(desk: Desk) -> None:
+    cases = """\
+- name: it goes through
+  inputs: {version: "2"}
+  commands:
+    tests: [{exit_code: 1, stderr: flaky}, "3 passed"]
+    tag: ""
+  requests: {post: 201}
+  approvals: {tag: approve it is time}
+  expect:
+    ran: [tests, tag, post]
+    approvals: [tag]
+    outputs: {tests: 3 passed}
+    commands: {tag: {contains: [git tag v2, 3 passed]}}
+    requests: {post: ['POST https://example.com/hook', '{"version":"2"}']}
+- name: a refusal cancels it
+  commands: {tests: ok}
+  approvals: {tag: deny not today}
+  expect: {status: cancelled, ran: [tests, tag]}
+- name: nobody decides
+  commands: {tests: ok}
+  expect: {status: awaiting_approval}
+- name: the hook says no
+  commands: {tests: ok, tag: ok}
+  requests: {post: {status: 500, json: {why: broken}}}
+  approvals: {tag: approve}
+  expect: {status: failed, error: postcondition}
+- name: what is not said is not done
+  expect: {status: failed, error: does not say what step tests gives}
+"""
+    ran = outcome_of(desk, cases)
+    assert (ran.code, ran.out.count("passed  ")) == (0, 5), ran.out
+
+
+def test_a_case_that_expects_something_else_fails(desk: Desk) -> None:
+    cases = """\
+- name: wrong
+  commands: {tests: ok, tag: ok}
+  requests: {post: 201}
+  approvals: {tag: approve}
+  expect:
+    approvals: []
+    commands: {tag: git push, tests: run-tests}
+    requests: {tests: GET}
+"""
+    ran = outcome_of(desk, cases)
+    assert ran.code == 1
+    assert "steps that asked for approval" in ran.out
+    assert "to contain: git push" in ran.out
+    assert "nothing was sent in this step" in ran.out
+
+
+REAL = """\
+- name: for real
+  real: [a]
+  expect: {outputs: {a: made}}
+"""
+
+
+def test_a_step_is_performed_for_real_only_where_the_test_and_whoever_runs_it_say_so(desk: Desk) -> None:
+    desk.write("real.yml", "name: Real\nsteps:\n  - {id: a, command: cli tee made.txt, stdin: made}\n")
+    desk.write("real.test.yaml", REAL)
+    refused = desk.call("test")
+    assert (refused.code, "nobody said that it may" in refused.out) == (1, True)
+    assert not (desk.work / "made.txt").exists()
+    ran = desk.call("test", "--real")
+    assert ran.code == 0, ran.out
+    assert (desk.work / "made.txt").read_text() == "made"
+
+
+def test_a_mistake_in_a_case_is_told_with_its_line(desk: Desk) -> None:
+    ran = outcome_of(
+        desk, "- name: x\n  commands: {nothing: a}\n  approvals: {tag: perhaps}\n  requests: {post: {zzz: 1}}\n"
+    )
+    assert ran.code == 2
+    assert "checked.test.yaml:2: The playbook has no step nothing." in ran.err
+    assert "checked.test.yaml:3: 'perhaps' decides nothing." in ran.err
+    assert "checked.test.yaml:4:" in ran.err
+
+
+# --- from Python ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "work"
+    place.mkdir()
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setenv("CUEBOOK_STORE", str(tmp_path / "runs.db"))
+    monkeypatch.chdir(place)
+    return place
+
+
+def test_python_runs_a_pipeline_with_arguments_and_decides(folder: Path) -> None:
+    result = cuebook.run(COUNT, {"most": 2})
+    assert (result.status, result.outputs) == ("awaiting_approval", {"list": "1\n2\n"})
+    assert result.waits[0].details["preview"]["output of list"] == "1\n2\n"
+    assert not (folder / "out.txt").exists()
+    result = result.decide("approve", reason="fine")
+    assert result.ok
+    assert (folder / "out.txt").read_text() == "1\n2\n"
+    audited = result.audit()
+    assert audited.verdict.broken_at is None
+    assert audited.evidence.steps[-1].decisions[0].reason == "fine"
+
+
+def test_python_decides_approvals_as_they_come(folder: Path) -> None:
+    seen: list[Any] = []
+
+    def decide(wait: cuebook.Wait) -> tuple[str, str]:
+        seen.append(wait.details["preview"]["to undo it"])
+        return "approve", "checked"
+
+    assert cuebook.run(COUNT, {"most": 2}, decide=decide).ok
+    assert seen == ["Remove out.txt."]
+    refused = cuebook.run(COUNT, {"most": 2}, decide=lambda wait: "deny")
+    assert refused.status == "cancelled"
+    assert cuebook.run(COUNT, decide=lambda wait: None).status == "awaiting_approval"
+
+
+def test_python_tells_what_is_wrong_with_arguments(folder: Path) -> None:
+    with pytest.raises(cuebook.BadInput, match="most must be a whole number"):
+        cuebook.run(COUNT, {"most": "x"})
+    with pytest.raises(cuebook.BadInput, match="handle of a secret"):
+        cuebook.run(COUNT, {"token": "hunter2-hunter2"})
+    book = cuebook.load(_written(folder))
+    assert [(one.name, one.type, one.required) for one in book.inputs][-1] == ("token", "secret", False)
+    assert [step.label for step in book.steps] == ["list", "shout", "keep"]
+
+
+def _written(folder: Path) -> Path:
+    place = folder / "count.yml"
+    place.write_text(COUNT)
+    return place
+
+
+# --- what is said of what comes next ---------------------------------------------------------------------------
+
+
+def test_what_comes_next_names_the_store_that_was_given(desk: Desk, count: Path) -> None:
+    ran = desk.call("run", count, "--store", "my runs.db")
+    run = ran.err.rpartition("\nrun: ")[2].partition("\n")[0]
+    assert f"\nin full: cuebook inbox {run} --store 'my runs.db'\n" in ran.err
+    assert f"\nnext: cuebook decide {run} approve|deny --store 'my runs.db'\n" in ran.err
+    shown = desk.call("inbox", run, "--store", "my runs.db").out
+    assert "approve --reason WHY --store 'my runs.db'\n" in shown
+    assert "always:" not in shown, "no rule takes away what a step asks for"
+    approved = desk.call("decide", run, "approve", "--store", "my runs.db")
+    assert "\nstep keep: Keep them (goes on)\n  runs tee out.txt\n" in approved.err
+
+
+def test_a_run_that_failed_says_once_where_and_that_it_keeps_its_playbook(desk: Desk) -> None:
+    desk.write("fail.yml", "name: F\nsteps:\n  - {id: no, command: cli 'false', effect: read}\n")
+    ran = desk.call("run", "fail.yml")
+    assert "\nwhy: Step no failed: The command failed (exit code 1).\n" in ran.err
+    assert (
+        "\nmended: a run keeps its playbook; one that you have changed is run anew, by `cuebook run FILE`\n" in ran.err
+    )
+
+
+def test_a_missing_secret_is_asked_for_by_its_handle(desk: Desk) -> None:
+    desk.write("count.yml", COUNT.replace("required: false", "required: true"))
+    assert "Give --token HANDLE. A handle is env:NAME," in desk.call("run", "count.yml").err

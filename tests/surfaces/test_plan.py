@@ -1,0 +1,327 @@
+"""`cuebook plan`: the steps of a pipeline as they would be performed, and what the gate would say to each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.surfaces.desk import Desk
+
+RELEASE = """\
+name: Release
+args:
+  version: {type: string, required: true, description: Which version}
+  draft: {type: boolean, default: false}
+  token: {secret: true, required: true}
+allowed_domains: [example.com]
+steps:
+  - id: tests
+    command: cli echo "${version} ok"
+    effect: read
+  - id: notes
+    command: llm
+    llm: {model: default, prompt: "Notes from ${tests.stdout}", tools: {allow: [bash]}, max_tool_calls: 1}
+    output: {type: json, schema: {type: object}}
+  - id: tag
+    command: cli touch v${version} ${tests.stdout}
+    approval: required
+    rollback_hint: Remove the file.
+  - id: post
+    command: http POST https://example.com/hook
+    with: {headers: {Authorization: "Bearer ${token}"}, json: {version: "${version}"}}
+    condition: ${draft} == false
+    postcondition: {type: http_status, equals: 200}
+  - id: look
+    command: http GET https://other.example/x
+"""
+GIVEN = ("--version", "1.2", "--token", "env:GH_TOKEN")
+
+
+@pytest.fixture
+def release(desk: Desk) -> Path:
+    return desk.write("release.yml", RELEASE)
+
+
+def planned(desk: Desk, *args: str | Path) -> dict[str, Any]:
+    ran = desk.call("plan", *args, "--json")
+    assert ran.err == ""
+    made: dict[str, Any] = ran.object
+    return made
+
+
+def steps_of(plan: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {step["step"]: step for step in plan["steps"]}
+
+
+def policy(desk: Desk, text: str) -> None:
+    desk.config.with_name("policy.toml").write_text(text)
+
+
+def test_steps_are_resolved_as_far_as_they_are_known(desk: Desk, release: Path) -> None:
+    steps = steps_of(planned(desk, release, *GIVEN))
+    assert steps["tests"]["action"]["argv"] == ["echo", "1.2 ok"]
+    assert steps["tests"]["unknown"] == []
+    assert steps["tag"]["action"]["argv"] == ["touch", "v1.2", "$tests.stdout"]
+    assert steps["tag"]["unknown"] == ["$tests.stdout"]
+    assert steps["notes"]["action"]["model"] is None
+    assert steps["notes"]["action"]["prompt"].startswith("Notes from $tests.stdout\n\nAnswer with JSON only")
+    assert steps["post"]["action"]["body"] == '{"version":"1.2"}'
+    assert (steps["post"]["condition"], steps["post"]["runs"]) == ("${draft} == false", True)
+
+
+def test_each_step_has_its_decision_and_the_rules(desk: Desk, release: Path) -> None:
+    steps = steps_of(planned(desk, release, *GIVEN))
+    decided = {name: step["decision"] for name, step in steps.items()}
+    assert decided == {"tests": "allow", "notes": "allow", "tag": "ask", "post": "ask", "look": "ask"}
+    assert steps["tag"]["rules"][0] == "the step asks for approval"
+    assert "allowed_domains asks about every other host (release.yml)" in steps["look"]["rules"]
+    assert "a secret is asked about (default)" in steps["post"]["rules"]
+    assert steps["notes"]["tools"] == [{"tool": "Bash", "decision": "ask"}]
+
+
+def test_secrets_hosts_and_what_is_lacking_are_told(desk: Desk, release: Path) -> None:
+    plan = planned(desk, release, *GIVEN)
+    steps = steps_of(plan)
+    assert plan["secrets"] == ["env:GH_TOKEN"]
+    assert steps["post"]["secrets"] == [{"at": "headers.Authorization", "handle": "env:GH_TOKEN"}]
+    assert {"example.com", "other.example"} <= set(plan["hosts"])
+    assert steps["post"]["lacks"] == ["rollback_hint"]
+    assert steps["tag"]["lacks"] == ["postcondition"]
+    assert (steps["tests"]["lacks"], steps["look"]["lacks"]) == ([], [])
+
+
+def test_what_is_not_given_stands_for_itself(desk: Desk, release: Path) -> None:
+    plan = planned(desk, release)
+    steps = steps_of(plan)
+    assert steps["tests"]["action"]["argv"] == ["echo", "${version} ok"]
+    assert plan["secrets"] == ["${token}"]
+    assert len(plan["notes"]) == 1
+    assert "version (string), token (secret)" in plan["notes"][0]
+
+
+def test_a_condition_that_is_known_not_to_hold_is_said(desk: Desk, release: Path) -> None:
+    assert steps_of(planned(desk, release, *GIVEN, "--draft", "true"))["post"]["runs"] is False
+    assert "which does not hold: it is skipped" in desk.call("plan", release, *GIVEN, "--draft", "true").out
+
+
+def test_nothing_is_run_and_nothing_is_left_behind(desk: Desk, release: Path) -> None:
+    before = desk.files()
+    assert desk.call("plan", release, *GIVEN).code == 0
+    assert desk.files() == before
+
+
+def test_something_that_is_asked_about_is_no_failure_and_something_denied_is(desk: Desk, release: Path) -> None:
+    assert desk.call("plan", release, *GIVEN).code == 0
+    policy(desk, '[commands]\ndeny = ["touch *"]\n')
+    ran = desk.call("plan", release, *GIVEN)
+    assert ran.code == 1
+    assert "denied:     tag" in ran.out
+    assert "commands.deny 'touch *'" in ran.out
+    plan = desk.call("plan", release, *GIVEN, "--json").object
+    assert (plan["denied"], steps_of(plan)["tag"]["decision"]) == (True, "deny")
+
+
+def test_what_was_allowed_beforehand_is_allowed(desk: Desk, release: Path) -> None:
+    policy(desk, '[egress]\nallow = ["https://other.example/*"]\n')
+    look = steps_of(planned(desk, release, *GIVEN))["look"]
+    assert look["decision"] == "ask"  # the pipeline's own allowed_domains makes it stricter, and nothing looser
+    desk.write("open.yml", RELEASE.replace("allowed_domains: [example.com]\n", ""))
+    assert steps_of(planned(desk, "open.yml", *GIVEN))["look"]["decision"] == "allow"
+
+
+def test_a_policy_that_requires_postconditions_refuses_the_run(desk: Desk, release: Path) -> None:
+    policy(desk, 'postconditions = "require"\n')
+    ran = desk.call("plan", release, *GIVEN)
+    assert ran.code == 1
+    assert "A run would not begin" in ran.out
+    run = desk.call("run", release, *GIVEN)
+    assert run.code == 2
+    for told in (ran.out, run.err):
+        assert "Nothing tells whether the step 'tag' worked." in told
+        assert f'(postconditions = "require" in {desk.config.with_name("policy.toml")}' in told
+
+
+def test_a_policy_that_requires_postconditions_makes_it_a_mistake_to_have_none(desk: Desk, release: Path) -> None:
+    before = desk.call("validate", release, "--json").object
+    assert before["valid"] is True
+    policy(desk, 'postconditions = "require"\n')
+    ran = desk.call("validate", release)
+    assert ran.code == 2
+    error = next(line for line in ran.out.splitlines() if "whether the step 'tag' worked" in line)
+    assert ": error:" in error
+    assert f'postconditions = "require" in {desk.config.with_name("policy.toml")}' in error
+    desk.write("reading.yml", "name: R\nsteps:\n  - {id: a, command: cli true, effect: read}\n")
+    assert desk.call("validate", "reading.yml").code == 0
+
+
+def test_a_command_that_is_not_there_is_noted(desk: Desk) -> None:
+    desk.write("x.yml", "name: X\nsteps:\n  - {id: a, command: cli no-such-program}\n")
+    ran = desk.call("plan", "x.yml", "--json")
+    step = steps_of(ran.object)["a"]
+    assert (ran.code, step["decision"]) == (0, "unknown")
+    assert "no-such-program" in step["notes"][0]
+
+
+def test_a_value_of_a_secret_is_not_taken_and_not_repeated(desk: Desk, release: Path) -> None:
+    ran = desk.call("plan", release, "--version", "1", "--token", "hunter2-hunter2")
+    assert "hunter2" not in ran.out + ran.err
+    assert "must be the handle of a secret" in ran.out
+
+
+@pytest.mark.parametrize("folder", ["/etc", "../x"])
+def test_an_option_that_does_not_fit_is_refused(desk: Desk, release: Path, folder: str) -> None:
+    ran = desk.call("plan", release, *GIVEN, "--cwd", folder)
+    assert (ran.code, "cwd" in ran.err) == (2, True)
+
+
+def test_other_dialects_are_explained(desk: Desk) -> None:
+    ran = desk.call("plan", "tea.md")
+    assert (ran.code, "`cuebook explain tea.md`" in ran.err) == (2, True)
+
+
+# --- what is not known yet, and what is certain ---------------------------------------------------------------------
+
+
+def one_step(desk: Desk, step: str, *args: str, head: str = "") -> tuple[int, dict[str, Any]]:
+    """The exit code, and the last step of a plan."""
+    desk.write("one.yml", f"name: One\n{head}steps:\n  - {{id: first, command: cli echo, effect: read}}\n  - {step}\n")
+    ran = desk.call("plan", "one.yml", *args, "--json")
+    assert ran.err == ""
+    return ran.code, ran.object["steps"][-1]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        '{id: a, command: cli echo hi, env: {T: "${token}"}}',
+        '{id: a, command: cli cat, stdin: "${token}"}',
+        '{id: a, command: "http https://example.com/x", with: {headers: {X: "Bearer ${token}"}}}',
+        '{id: a, command: mcp srv.tool, with: {arguments: {t: "${token}"}}}',
+    ],
+)
+def test_a_secret_that_is_not_given_is_one_all_the_same(desk: Desk, step: str) -> None:
+    everything = '[commands]\nallow = ["*"]\n[egress]\nallow = ["*"]\n[tools]\nallow = ["*"]\n'
+    policy(desk, everything)
+    head = "args: {token: {secret: true}}\n"
+    _, planned = one_step(desk, step, head=head)
+    assert (planned["decision"], planned["rules"]) == ("ask", ["a secret is asked about (default)"])
+    policy(desk, f'{everything}[secrets]\nallow = ["*"]\n')
+    assert one_step(desk, step, head=head)[1]["decision"] == "allow"
+    policy(desk, f'{everything}[secrets]\nallow = ["*"]\ndeny = ["env:OTHER"]\n')
+    _, planned = one_step(desk, step, head=head)
+    assert planned["decision"] == "unknown"
+    assert "secrets.deny 'env:OTHER'" in planned["rules"][0]
+    assert one_step(desk, step, "--token", "env:MINE", head=head)[1]["decision"] == "allow"
+
+
+@pytest.mark.parametrize(
+    ("command", "decision"),
+    [
+        ("git ${n}", "unknown"),
+        ("git ${first.stdout}", "unknown"),
+        ("git pu${n}", "unknown"),
+        ("sh -c 'echo ${n}'", "unknown"),
+        ("env ${n}", "unknown"),
+        ("git log ${n}", "allow"),
+        ("git log", "allow"),
+        ("git push ${n}", "deny"),
+        ("sh -c 'git log' sh ${n}", "ask"),
+    ],
+)
+def test_a_stricter_rule_that_an_unknown_word_could_meet_is_named(desk: Desk, command: str, decision: str) -> None:
+    policy(desk, '[commands]\nallow = ["git *", "sh *", "env *", "echo *"]\ndeny = ["git push*"]\n')
+    step = f'{{id: a, command: "cli {command}"}}'
+    code, planned = one_step(desk, step, head="args: {n: {type: string}}\n")
+    assert (planned["decision"], code) == (decision, 1 if decision == "deny" else 0)
+    if decision == "unknown":
+        assert "commands.deny 'git push*'" in planned["rules"][0]
+        assert "is:          not known yet: it may be for commands.deny 'git push*'" in desk.call("plan", "one.yml").out
+
+
+def test_a_word_that_is_known_meets_the_rule_or_does_not(desk: Desk) -> None:
+    policy(desk, '[commands]\nallow = ["git *"]\ndeny = ["git push*"]\n')
+    head = "args: {n: {type: string}}\n"
+    assert one_step(desk, '{id: a, command: "cli git ${n}"}', "--n", "log", head=head)[1]["decision"] == "allow"
+    assert one_step(desk, '{id: a, command: "cli git ${n}"}', "--n", "push", head=head)[1]["decision"] == "deny"
+
+
+def test_a_part_of_a_path_that_is_unknown_meets_only_what_it_could(desk: Desk) -> None:
+    policy(desk, '[egress]\nallow = ["https://example.com/*"]\ndeny = ["DELETE https://example.com/users/*"]\n')
+    for command, decision in (
+        ("DELETE https://example.com/${n}/x", "unknown"),
+        ("DELETE https://example.com/groups/${n}", "allow"),
+        ("GET https://example.com/${n}/x", "allow"),
+        ("DELETE https://example.com/users/${n}", "deny"),
+    ):
+        head = "args: {n: {type: string}}\n"
+        assert one_step(desk, f'{{id: a, command: "http {command}"}}', head=head)[1]["decision"] == decision, command
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "{id: a, command: http http://127.0.0.1:9/x}",
+        "{id: a, command: http http://169.254.169.254/x}",
+        "{id: a, command: http http://localhost/x}",
+        "{id: a, command: cli echo hi, cwd: link}",
+        "{id: a, command: cli ../outside}",
+    ],
+)
+def test_what_no_run_would_get_past_is_denied(desk: Desk, step: str) -> None:
+    (desk.work / "link").symlink_to("/")
+    policy(desk, '[commands]\nallow = ["*"]\n[egress]\nallow = ["*"]\n')
+    code, planned = one_step(desk, step)
+    assert (code, planned["decision"], len(planned["rules"])) == (1, "deny", 1)
+    assert "denied:     a\n" in desk.call("plan", "one.yml").out
+
+
+@pytest.mark.parametrize("url", ["https://${first.json.host}/x", "${first.stdout}", "${first.stdout}/x"])
+def test_a_host_that_is_unknown_is_no_fault(desk: Desk, url: str) -> None:
+    code, planned = one_step(desk, f'{{id: a, command: "http {url}"}}')
+    assert (code, planned["decision"]) == (0, "unknown")
+    assert planned["notes"] == ["Which host it is, only the run can tell."]
+    assert planned["hosts"] == []
+    assert planned["action"]["url"] == url.replace("{", "").replace("}", "")
+
+
+def test_a_program_that_is_unknown_is_no_fault(desk: Desk) -> None:
+    code, planned = one_step(desk, "{id: a, command: 'cli ${first.stdout} x'}")
+    assert (code, planned["decision"]) == (0, "unknown")
+    assert planned["notes"] == ["Which program it is, only the run can tell."]
+
+
+def test_a_message_about_something_unknown_names_it_as_it_is_written(desk: Desk) -> None:
+    _, planned = one_step(desk, "{id: a, command: 'cli no-such-program ${first.stdout}', cwd: none}")
+    assert planned["decision"] == "unknown"
+    assert "unknown.example" not in str(planned)
+
+
+@pytest.mark.parametrize(
+    ("step", "args"),
+    [
+        ("{id: a, command: mcp srv.tool}", ()),
+        ('{id: a, command: cli echo hi, env: {T: "${token}"}}', ("--token", "secret:nowhere")),
+        ('{id: a, command: cli echo hi, env: {T: "${token}"}}', ("--token", "bad:handle")),
+    ],
+)
+def test_what_is_bound_to_fail_is_no_success(desk: Desk, step: str, args: tuple[str, ...]) -> None:
+    head = "args: {token: {secret: true, required: false}}\n"
+    code, planned = one_step(desk, step, *args, head=head)
+    assert code == 1
+    assert planned["decision"] != "deny"
+    assert one_step(desk, "{id: a, command: cli echo hi}", "--token", "env:MINE", head=head)[0] == 0
+
+
+def test_a_rule_of_a_file_that_nobody_trusted_is_pointed_to(desk: Desk) -> None:
+    step = "{id: a, command: http http://127.0.0.1:9/x}"
+    _, planned = one_step(desk, step)
+    assert '[egress] allow = ["http://127.0.0.1:9/*"]' in planned["notes"][0]
+    path = desk.write("cuebook.policy.toml", '[egress]\nallow = ["http://127.0.0.1:9/*"]\n')
+    code, planned = one_step(desk, step)
+    assert (code, planned["decision"]) == (1, "deny")
+    assert f"`cuebook policy trust {path}`" in planned["notes"][0]
+    assert f"cuebook policy trust {path}" in desk.call("run", "one.yml").err
+    assert desk.call("policy", "trust", path).code == 0
+    assert one_step(desk, step)[1]["decision"] == "allow"

@@ -1,0 +1,144 @@
+"""A secret that a command says aloud is masked wherever it could show: database, log, events, envelope and preview."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from keyring.backend import KeyringBackend
+from keyring.errors import PasswordSetError
+
+from tests.gate.yard import bytes_below
+from tests.office import ALLOWED, Office
+from tests.surfaces.model_server import ModelServer
+
+SECRET = "gh-s3cret/token value"
+POLICY = ALLOWED + '[secrets]\nallow = ["env:OFFICE_TOKEN"]\n'
+
+ECHOING = """
+name: Echo
+args:
+  token: {secret: true, required: true}
+steps:
+  - id: say
+    command: >-
+      cli python3 -c "import os, sys, json, base64; t = os.environ['TOKEN'];
+      print(json.dumps([t, base64.b64encode(t.encode()).decode(), 'head ' + t + ' tail'])); print(t, file=sys.stderr)"
+    env: {TOKEN: "${token}"}
+    effect: read
+  - id: use
+    command: cli tee made.txt
+    stdin: $say.stdout
+    approval: required
+  - id: fail
+    command: cli sh -c 'echo "$TOKEN"; echo "$TOKEN" >&2; exit 3'
+    env: {TOKEN: "secret:env:OFFICE_TOKEN"}
+    effect: read
+"""
+
+
+def forms() -> list[str]:
+    return [SECRET, base64.b64encode(SECRET.encode()).decode(), quote(SECRET, safe="")]
+
+
+async def test_a_secret_that_is_echoed_shows_nowhere(
+    office: Office, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OFFICE_TOKEN", SECRET)
+    caplog.set_level(logging.DEBUG)
+    office.rule(POLICY)
+    seen: list[object] = []
+    office.service.observe(seen.append)
+    waiting = await office.run(ECHOING, args={"token": "env:OFFICE_TOKEN"})
+    assert waiting["status"] == "needs_approval"
+    assert "head" in str(waiting["requiresApproval"]["items"]), "the rest of it is there"
+    assert "head" in str(waiting["requiresApproval"]["preview"])
+    failed = await office.resume(waiting, True, reason=f"the token is {SECRET}")
+    assert (failed["status"], failed["error"]["stepId"]) == ("error", "fail")
+    logging.getLogger("cuebook").warning("it was %s", SECRET)
+    events = [event async for event in office.service.events(waiting["runId"], follow=False)]
+    audit = await office.service.audit(waiting["runId"])
+    kept = bytes_below(office.home)
+    for form in forms():
+        for place in (waiting, failed, seen, events, audit, caplog.text):
+            assert form not in str(place)
+        assert form.encode() not in kept
+    assert (office.work / "made.txt").read_text(), "and what the next step was given holds no secret either"
+    assert SECRET not in (office.work / "made.txt").read_text()
+
+
+async def test_a_raw_secret_as_an_argument_starts_nothing(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OFFICE_TOKEN", SECRET)
+    office.rule(POLICY)
+    envelope = await office.run(ECHOING, args={"token": SECRET})
+    assert envelope["error"]["code"] == "invalid_request"
+    assert SECRET not in str(envelope)
+    assert await office.rows() == []
+
+
+async def test_a_secret_that_the_policy_denies_is_never_resolved(office: Office, tmp_path: Path) -> None:
+    place = tmp_path / "token"
+    place.write_text(SECRET)
+    office.rule(ALLOWED + f'[secrets]\ndeny = ["file:{place}"]\n')
+    envelope = await office.run(ECHOING, args={"token": f"file:{place}"})
+    assert envelope["error"]["code"] == "forbidden"
+    assert "secrets.deny" in envelope["error"]["message"]
+
+
+async def test_a_secret_waits_for_an_approval_by_its_handle(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OFFICE_TOKEN", SECRET)
+    waiting = await office.run(ECHOING, args={"token": "env:OFFICE_TOKEN"})
+    assert waiting["requiresApproval"]["kind"] == "policy"
+    assert "env:OFFICE_TOKEN" in str(waiting["requiresApproval"]["preview"])
+
+
+ASKING = """
+name: Ask
+steps:
+  - id: notes
+    command: llm
+    llm: {model: house/one, prompt: Draft the notes.}
+    output: {type: json, schema: {type: object, required: [title]}}
+"""
+KEY = "sk-house-0123456789"
+
+
+class Ring(KeyringBackend):
+    """A keyring with one key in it."""
+
+    priority = 1.0
+
+    def get_password(self, service: str, username: str) -> str | None:
+        return KEY if (service, username) == ("cuebook", "HOUSE_KEY") else None
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        raise PasswordSetError("This keyring only gives.")
+
+
+@pytest.mark.parametrize("place", ["environment", "keyring"])
+async def test_a_step_that_asks_a_model_has_the_key_of_its_provider_and_shows_it_nowhere(
+    office: Office, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    if place == "environment":
+        monkeypatch.setenv("HOUSE_KEY", KEY)
+    else:
+        monkeypatch.setattr("keyring.core._keyring_backend", Ring())  # type: ignore[no-untyped-call]
+    server = ModelServer()
+    try:
+        server.replies = [f'{{"title": "for {KEY}"}}']
+        (office.config / "cuebook.toml").write_text(
+            f'[providers.house]\nbase_url = "{server.url}"\nkey_env = "HOUSE_KEY"\n'
+        )
+        await office.close()
+        envelope = await office.open().run(ASKING)
+    finally:
+        server.close()
+    assert envelope["status"] == "ok", envelope
+    assert server.keys == [f"Bearer {KEY}"]
+    assert "for " in str(envelope["output"]), "what the model said is there, without the key"
+    audit = await office.service.audit(envelope["runId"])
+    assert KEY not in str([envelope, audit])
+    assert KEY.encode() not in bytes_below(office.home)

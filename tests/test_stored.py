@@ -1,0 +1,121 @@
+"""Stored playbooks: found by id and by path in their folders; what cannot be run is left out, and told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cuebook.stored import Stored
+from tests.office import Office
+
+ONE = "id: one\nname: One\nversion: '1'\nsteps:\n  - {id: a, command: cli echo one, effect: read}\n"
+TWO = "name: Two\nsteps:\n  - {id: a, command: cli pwd, effect: read}\n"
+BOOK = "# Book\n\n## STEP 1: A\n\nDo it.\n"
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_playbooks_are_found_in_files_and_folders_of_every_dialect(tmp_path: Path) -> None:
+    write(tmp_path, "release/playbook.yml", ONE)
+    write(tmp_path, "two.yaml", TWO)
+    write(tmp_path, "book.md", BOOK)
+    write(tmp_path, "notes.txt", "no playbook")
+    write(tmp_path, "book/readme.md", "# Nothing")
+    found, left_out = Stored([tmp_path]).found()
+    assert [(one.id, one.title, one.dialect, one.name) for one in found] == [
+        ("book", "Book", "markdown", "book.md"),
+        ("one", "One", "pipeline", "release/playbook.yml"),
+        ("two", "Two", "pipeline", "two.yaml"),
+    ]
+    assert left_out == []
+
+
+def test_what_cannot_be_run_is_left_out_and_told(tmp_path: Path) -> None:
+    broken = write(tmp_path, "broken.yml", "name: B\nsteps: []\n")
+    binary = tmp_path / "binary.yml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    found, left_out = Stored([tmp_path]).found()
+    assert found == []
+    assert {one.path for one in left_out} == {broken, binary}
+    assert all(one.problem for one in left_out)
+
+
+def test_a_folder_that_is_not_there_holds_none(tmp_path: Path) -> None:
+    assert Stored([tmp_path / "missing"]).found() == ([], [])
+
+
+def test_of_two_with_one_id_the_first_counts(tmp_path: Path) -> None:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    first = write(mine, "one.yml", ONE)
+    second = write(theirs, "other.yml", ONE)
+    found, left_out = Stored([mine, theirs]).found()
+    assert [one.path for one in found] == [first]
+    assert [one.path for one in left_out] == [second]
+    assert str(first) in left_out[0].problem
+
+
+def test_a_link_out_of_the_folder_is_left_out(tmp_path: Path) -> None:
+    outside = write(tmp_path, "outside/one.yml", ONE)
+    folder = tmp_path / "playbooks"
+    folder.mkdir()
+    (folder / "one.yml").symlink_to(outside)
+    found, left_out = Stored([folder]).found()
+    assert (found, len(left_out)) == ([], 1)
+
+
+def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
+    path = write(tmp_path, "one.yml", ONE)
+    stored = Stored([tmp_path])
+    assert stored.named("one") is not None
+    path.write_text(ONE.replace("id: one", "id: another"))
+    assert stored.named("one") is None
+    assert stored.named("another") is not None
+    path.unlink()
+    assert stored.all() == []
+
+
+# --- through the runtime -----------------------------------------------------------------------------------------------
+
+
+async def test_a_stored_playbook_is_run_by_id_and_by_path(office: Office) -> None:
+    path = write(office.config / "playbooks", "release/playbook.yml", ONE)
+    for pipeline in ("one", str(path), "release/playbook.yml"):
+        envelope = await office.run(pipeline)
+        assert envelope["output"] == ["one\n"]
+    assert {row.name for row in await office.rows()} == {"release/playbook.yml"}
+
+
+async def test_a_projects_playbooks_are_stored_too(office: Office) -> None:
+    write(office.work / "playbooks", "two.yml", TWO)
+    await office.close()
+    office.open()
+    assert (await office.run("two"))["status"] == "ok"
+    assert [one.id for one in office.runtime.stored.all()] == ["two"]
+
+
+@pytest.mark.parametrize(
+    "pipeline", ["three", "/etc/passwd", "../outside.yml", "playbooks/../outside.yml", "\0", "x" * 9000]
+)
+async def test_no_other_file_can_be_run(office: Office, pipeline: str) -> None:
+    write(office.work / "playbooks", "two.yml", TWO)
+    write(office.work, "outside.yml", TWO)
+    await office.close()
+    office.open()
+    envelope = await office.run(pipeline)
+    assert envelope["error"]["code"] == "invalid_request"
+    assert "two" in envelope["error"]["message"], "what is stored is told"
+    assert (await office.run(str(office.work / "outside.yml")))["error"]["code"] == "invalid_request"
+    assert await office.rows() == []
+
+
+async def test_an_id_goes_before_a_text(office: Office) -> None:
+    write(office.config / "playbooks", "one.yml", ONE)
+    assert (await office.run('{"name": "J", "steps": [{"id": "a", "command": "cli echo text"}]}'))["output"] == [
+        "text\n"
+    ]
