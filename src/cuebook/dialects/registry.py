@@ -15,6 +15,8 @@ from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow, Settings, WaitRow
 
 if TYPE_CHECKING:
+    from cuebook.dialects.program.observe import Said
+    from cuebook.dialects.program.told import ProgramRun
     from cuebook.kernel.engine import WatchFunction
 
 
@@ -179,6 +181,17 @@ class Tracing(Protocol):
 
 
 @runtime_checkable
+class Conversing(Protocol):
+    """A dialect whose runs speak with people."""
+
+    def told(self, entries: Iterable[Entry]) -> ProgramRun:
+        """What was said, and how it came about. `entries` are those that count."""
+
+    def saying(self, document: Any) -> Callable[[Entry | TextChunk | TextReset], list[Said]]:
+        """Gives what is said, each thing once, as soon as it is sure. It must see all events of a run, in their order."""
+
+
+@runtime_checkable
 class Typed(Protocol):
     """A dialect whose inputs have types. To others an input is the text that was written."""
 
@@ -251,6 +264,18 @@ class Choosing(Protocol):
 
     def unfit(self, document: Any, options: Mapping[str, Any]) -> tuple[Problem, ...]:
         """What keeps the document from being run so; `BadInput` for a choice that no document could be run with."""
+
+
+@runtime_checkable
+class Adapting(Protocol):
+    """A dialect whose inputs depend on how a document is run."""
+
+    def adapted(self, document: Any, options: Mapping[str, Any]) -> Any:
+        """The document as a run with these options takes it."""
+
+
+def adapted(dialect: Dialect, document: Any, options: Mapping[str, Any]) -> Any:
+    return dialect.adapted(document, options) if isinstance(dialect, Adapting) else document
 
 
 @runtime_checkable

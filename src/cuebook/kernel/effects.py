@@ -55,7 +55,8 @@ class SecretUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     at: str
-    """`env.NAME` or `stdin` of a command, `headers.NAME` or `body` of a request, `arguments.NAME` of a tool."""
+    """`env.NAME` or `stdin` of a command, `headers.NAME` or `body` of a request, `arguments.NAME` of a tool; of a tool
+    server that a playbook brings, the header's name."""
     handle: str
     """`env:NAME`, `keyring:NAME`, `file:PATH`, or a name that was given to one of these."""
     form: str = "{}"
@@ -147,6 +148,8 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     env_names: tuple[str, ...] = ()
     """Variables that the command is given, as they are set where Cuebook runs. Their values count as secrets."""
     headers: dict[str, str] = {}
+    secret_headers: tuple[SecretUse, ...] = ()
+    """In a form that begins with `Basic `, the user and the password are encoded as HTTP wants it."""
 
 
 class CallTool(Acting, frozen=True):
@@ -154,6 +157,8 @@ class CallTool(Acting, frozen=True):
     arguments: dict[str, Any] = {}
     server: ServerSpec | None = None
     """Where the tool is found, if the playbook brings that along; the tool is named `SERVER.TOOL` all the same."""
+    key_at: str = ""
+    """The argument that is given the key of this call, the same over all attempts, where the tool takes one."""
     timeout: float | None = None
     max_output: int | None = None
     """Bytes that are kept of the result."""

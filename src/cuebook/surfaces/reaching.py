@@ -278,6 +278,8 @@ class Reaching:
             secret_env={name: f"env:{name}" for name in spec.env_names if self.environ.get(name)},
             url=spec.url,
             headers=spec.headers,
+            secret_headers={use.at: use.handle for use in spec.secret_headers},
+            forms={use.at: use.form for use in spec.secret_headers},
             network=bool(spec.command),
             brought=True,
         )

@@ -103,6 +103,32 @@ def test_what_cannot_or_must_not_be_computed_is_not(text: str) -> None:
         evaluate(expression_of(text), {})
 
 
+@pytest.mark.parametrize(
+    ("text", "x"),
+    [
+        ("[[[[0] * 200] * 200] * 200] * 3", 0),
+        ("[$x, $x]", [["a" * 1_000_000] * 3]),
+        ('{"a": [$x] * 3}', ["a" * 1_000_000] * 2),
+        ("str([$x] * 1000)", [0] * 100_000),
+    ],
+)
+def test_what_is_larger_than_it_looks_is_not_computed(text: str, x: Any) -> None:
+    with pytest.raises(NotComputable):
+        evaluate(expression_of(text), {"x": x})
+
+
+def test_a_list_within_itself_over_and_over_has_an_end() -> None:
+    deep: Any = []
+    for _ in range(50):
+        deep = evaluate(expression_of("[$x]"), {"x": deep})
+    with pytest.raises(NotComputable):
+        evaluate(expression_of(f"{'[' * 55}$x{']' * 55}"), {"x": deep})
+
+
+def test_a_long_list_is_computed() -> None:
+    assert len(evaluate(expression_of("$x + [['a', {'b': 1}]]"), {"x": [[1, "b"]] * 10_000})) == 10_001
+
+
 def test_a_call_has_its_arguments_by_place_and_by_name() -> None:
     call = call_of('Desk.Book($date, seat="3A", $row=[1])')
     assert call.name == "Desk.Book"

@@ -67,6 +67,23 @@ def test_where_no_model_is_needed_next_the_reply_ends() -> None:
     assert "line1" not in rules(None)
 
 
+@pytest.mark.parametrize("lines", [["EXE"], ["CND", "EXE"]])
+def test_a_long_listing_has_one_that_is_not_much_longer(lines: list[str]) -> None:
+    rows = [(f"{n:04}{'.01' * at}", code, "If so") for n in range(1, 1001) for at, code in enumerate(lines)]
+    made = grammar_of(Listing.of_rows("Main", rows), None, (), {})
+    assert made is not None
+    assert len(made) < 200 * len(rows)
+
+
+@pytest.mark.parametrize("text", ["$x = 1{}x", "$x = 1; yld {}; x", "$x = 1; {}x", "$x{}:y", "$x = F(){}x"])
+@pytest.mark.parametrize("code", ["EXE", "QUE", "CND", "RET"])
+def test_a_long_line_is_read_as_well(text: str, code: str) -> None:
+    """Were the work more than linear, this would not come to an end."""
+    line = ListingLine("01", code, text.format(" " * 100_000))  # type: ignore[arg-type]
+    needs_model(line)
+    grammar_of(Listing("Main", (line,)), None, (), {})
+
+
 def test_a_playbook_without_a_listing_has_none() -> None:
     assert grammar_of(Listing("Free", ()), None, (), {}) is None
 

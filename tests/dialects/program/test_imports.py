@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cuebook.dialects import registry
 from cuebook.dialects.program.check import check, whole
-from cuebook.dialects.program.imports import DEEPEST, LARGEST, resolved
+from cuebook.dialects.program.imports import DEEPEST, LARGEST, MOST_FILES, resolved
 from cuebook.dialects.registry import InvalidPlaybook
 from cuebook.performers.beside import reader
 from tests.dialects.program.texts import files
@@ -83,6 +83,20 @@ def test_what_is_imported_has_a_size() -> None:
 def test_only_files_beside_the_program_are_imported(path: str) -> None:
     assert refused(f"!import {path}", {}) == [f"1: '{path}' cannot be imported: it is no file beside the program."]
     assert refused("!import # nothing", {}) == ["1: Here is an import without a file."]
+
+
+def test_files_that_import_others_over_and_over_are_refused_soon() -> None:
+    texts = {f"f{one}": f"!import f{one + 1}\n" * 10 for one in range(1, 10)} | {"f10": ""}
+    reads = []
+
+    def read(path: str) -> str:
+        reads.append(path)
+        return texts[path]
+
+    with pytest.raises(InvalidPlaybook) as caught:
+        resolved("# A\n!import f1\n", "main.pbasm", read)
+    assert [problem.code for problem in caught.value.problems] == ["TOO_LARGE"]
+    assert len(reads) <= MOST_FILES
 
 
 def test_a_problem_in_an_imported_file_is_told_by_that_file() -> None:

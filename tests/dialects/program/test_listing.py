@@ -29,7 +29,7 @@ def listing(*lines: str, **about: object) -> Listing:
 
 def follows(listing: Listing, number: str) -> set[str]:
     """The numbers of the lines that may be named after one; `end` if the listing may be over."""
-    nodes = {node for one in listing.by_number[number] for node in listing.reached(one)}
+    nodes = listing.reached(listing.by_number[number])
     return {"end" if node == END else listing.line_at(node).number for node in nodes}
 
 

@@ -249,43 +249,6 @@ def test_sections_at_the_wrong_level_are_taken_with_a_warning() -> None:
     assert warned(text, "a.pb") == [(3, "SECTION_LEVEL"), (5, "SECTION_LEVEL"), (7, "UNKNOWN_SECTION")]
 
 
-# --- agents elsewhere ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("metadata", "remote"),
-    [
-        ("mcp:\n  url: http://a.test/x\n  timeout: 10", Remote("mcp", "http://a.test/x", transport="sse", timeout=10.0)),
-        ("remote:\n  type: mcp\n  command: python 'my server.py'",
-         Remote("mcp", "", ("python", "my server.py"), "stdio")),
-        ("remote:\n  type: mcp\n  command: [python]\n  args: [a.py, 1]", Remote("mcp", "", ("python", "a.py", "1"), "stdio")),
-        ("remote:\n  type: playbooks\n  url: http://a.test\n  auth:\n    type: bearer",
-         Remote("cuebook", "http://a.test", transport="sse", auth={"type": "bearer"})),
-    ],
-)  # fmt: skip
-def test_an_agent_can_live_elsewhere(metadata: str, remote: Remote) -> None:
-    agent = parse(f"# Far\n{metadata}\n", "far.pb").agents["Far"]
-    assert (agent.kind, agent.remote) == ("mcp", remote)
-
-
-@pytest.mark.parametrize(
-    ("metadata", "words"),
-    [
-        ("remote: here", "must be a table"),
-        ("remote:\n  type: pigeon", "'pigeon' is no kind"),
-        ("remote:\n  type: mcp", "has no address"),
-        ("remote:\n  type: mcp\n  url: http://a.test\n  transport: smoke", "no transport 'smoke'"),
-        ("remote:\n  type: mcp\n  url: http://a.test\n  timeout: soon", "number of seconds"),
-        ("remote:\n  type: mcp\n  url: http://a.test\n  auth: key", "'auth' must be"),
-        ("remote:\n  type: mcp\n  command: [[a]]", "'command' must be"),
-    ],
-)
-def test_what_does_not_say_where_an_agent_lives_is_refused(metadata: str, words: str) -> None:
-    found = read(f"# Far\n{metadata}\n", "far.pb").errors[0]
-    assert (found.line, found.code) == (1, "REMOTE")
-    assert words in found.message
-
-
 # --- what is refused ----------------------------------------------------------------------------------------
 
 

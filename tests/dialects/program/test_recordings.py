@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from cuebook.dialects.program.linting import lint
-from cuebook.dialects.program.listing import Position
 from cuebook.dialects.program.reply import Reply, ReplyError
 from cuebook.dialects.program.verify import verify_reply
 from tests.dialects.program.recordings import beside, listing_for, listings, read, replies
@@ -45,15 +44,13 @@ def test_illegal_jumps_are_found_in_a_few_per_cent() -> None:
         if listing is None or not isinstance(found, Reply):
             continue
         known += 1
-        # Where the reply before stopped is not recorded: it is taken to have stopped where this one goes on.
-        here = Position(next(step.line for step in found.steps if step.is_line))
-        verdicts = verify_reply(listing, here, None, found)
+        verdicts = verify_reply(listing, None, None, found)  # where the reply before stopped is not recorded
         broken.update({verdict.rule for verdict in verdicts.verdicts if verdict.policy == "R"})
         refused += not verdicts.ok
     assert known > 3000
     assert 0.005 * known < broken["C5"] < 0.05 * known
     assert broken["C4"] == 0
-    assert 0.02 * known < refused < 0.12 * known
+    assert 0.02 * known < refused < 0.10 * known
 
 
 def test_every_listing_is_linted() -> None:

@@ -60,3 +60,21 @@ async def test_an_agent_that_cannot_be_reached_is_told_of_and_its_calls_are_erro
     played = await Room(tmp_path).play(text, says)
     assert played.result["value"] == "unknown_playbook"
     assert any("good cannot be reached" in one for one in played.seen.warnings)
+
+
+async def test_what_two_of_its_tools_give_at_once_is_taken_as_it_is(bench: Bench) -> None:
+    text = elsewhere(
+        '- 01:QUE $a = good.add(1, 2)\n- 02:QUE $b:str = good.fail(why="rain")\n- 03:YLD for call\n- 04:RET [$a, $b]'
+    )
+    says = [reply('`Step["Main:04:RET"]` `Return[[$a, $b.error]]` `Var[$__, "One of them failed"]`')]
+    played = await Room(bench.workspace, box=bench.good(trusted=True)).play(text, says)
+    assert played.result["value"] == [{"result": 3}, "tool_error"]
+
+
+async def test_an_agent_by_a_transport_that_is_not_carried_is_not_tried(tmp_path: Path) -> None:
+    remote = "remote:\n  type: mcp\n  transport: memory\n  url: memory://./server.py"
+    text = program("- 01:RET 1", f"# far:MCP\nmetadata:\n{remote}\n---\nComputes elsewhere.\n")
+    played = await Room(tmp_path).play(text)
+    assert played.result["value"] == 1
+    told = "The agent far cannot be reached: The transport 'memory' is not carried here."
+    assert told in played.seen.warnings

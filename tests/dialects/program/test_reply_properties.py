@@ -94,6 +94,9 @@ def test_every_text_has_verdicts(text: str, line: str, done: bool) -> None:
     assert sum(verdict.policy == "R" for verdict in result.verdicts) <= 1
     if not result.ok:
         assert result.verdicts[-1].policy == "R"
+        for one in result.verdicts[-1].legal:
+            again = verify_reply(LISTING, result.position, STATE, f'`Step["Main:{one.number}:{one.code}"]` yld call')
+            assert "C4:R" not in again.rules
 
 
 # --- work ---------------------------------------------------------------------------------------------------
@@ -101,7 +104,7 @@ def test_every_text_has_verdicts(text: str, line: str, done: bool) -> None:
 UNITS = (
     *(piece for piece in PIECES if piece.strip()),
     "`a(", "`$x:y[", "`a", "a.", "((", "-", "not ", "1+", "'a", '`Say("', "`Var[$x, [", "$x.a", "`a`", "$x = `", "`Say('''", "a'b",
-    '`Say("a" ', "`Var[$x, a ", "yld for user\n", '`Step["Main:01:QUE"]` `Var[$x, [1, 2]]`\ntrig? no\n', "is not in ",
+    "`Step[a      ", '`Say("a" ', "`Var[$x, a ", "yld for user\n", '`Step["Main:01:QUE"]` `Var[$x, [1, 2]]`\ntrig? no\n', "is not in ",
 )  # fmt: skip
 
 
@@ -138,6 +141,39 @@ def test_a_long_text_is_read_as_well(before: str) -> None:
     """Work inside of regular expressions is not counted: were it more than linear, this would not come to an end."""
     for unit in UNITS:
         items_of([before + unit * (50_000 // len(unit))])
+
+
+def test_a_listing_with_a_long_number_is_built_with_linear_work() -> None:
+    def built(times: int) -> int:
+        rows = [("01", "EXE", "a"), (".".join(["01"] * times), "EXE", "b")]
+        return work(lambda: Listing.of_rows("Main", rows))
+
+    assert built(800) <= 4.4 * built(200)
+    Listing.of_rows("Main", [("01", "EXE", "a"), (".".join(["01"] * 200_000), "EXE", "b")])
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [("{:04}", "TNK"), ("01", "CND"), ("01", "TNK")], ids=["numbers", "one condition", "one number"]
+)
+def test_a_long_reply_to_a_long_listing_is_verified_with_linear_work(number: str, code: str) -> None:
+    def verified(times: int) -> int:
+        numbers = [number.format(one) for one in range(1, times + 1)]
+        made = Listing.of_rows("Main", [(one, code, "Think") for one in numbers])
+        steps = "".join(f'`Step["Main:{one}:{code}"]` so\ntrig? no\n' for one in numbers[:90])
+        return work(lambda: verify_reply(made, Position(""), None, f"{steps}yld call"))
+
+    verified(10)
+    assert verified(6400) <= 2 * verified(1600)
+
+
+def test_a_step_per_line_takes_linear_work() -> None:
+    def verified(times: int) -> int:
+        numbers = [f"{one:04}" for one in range(1, times + 1)]
+        made = Listing.of_rows("Main", [(one, "TNK", "Think") for one in numbers])
+        steps = "".join(f'`Step["Main:{one}:TNK"]` so\ntrig? no\n' for one in numbers)
+        return work(lambda: verify_reply(made, Position(""), None, f"{steps}yld call"))
+
+    assert verified(800) <= 4.4 * verified(200)
 
 
 def test_a_long_listing_is_built_with_linear_work() -> None:

@@ -134,8 +134,9 @@ def listing_of(case: Mapping[str, Any]) -> Listing:
     return Listing.of_rows(about.pop("name", "Main"), rows, params=params, notes=notes, **about)
 
 
-def position_of(case: Mapping[str, Any]) -> Position | None:
-    return Position(*case["position"].split()) if case.get("position") else None
+def position_of(case: Mapping[str, Any]) -> Position:
+    line, status, *more = case.get("position", " arrived").split(" ")
+    return Position(line, status, settled=True if more == ["settled"] else None)
 
 
 def state_of(case: Mapping[str, Any]) -> State:
@@ -145,6 +146,7 @@ def state_of(case: Mapping[str, Any]) -> State:
     if "triggers" in given:
         given["triggers"] = {id: KnownTrigger(*text.split(" ", 1)) for id, text in given["triggers"].items()}
     given["said"] = tuple(given.get("said", ()))
+    given["agents"] = tuple(given["agents"]) if "agents" in given else None
     if given.pop("last", "") == "same":
         inbox = given.pop("inbox", 0)
         before = verify_reply(listing_of(case), position_of(case), State(**given), case["reply"])
@@ -169,7 +171,7 @@ def differences(case: Mapping[str, Any], result: Verdicts) -> Iterator[str]:
         "legal": [line.number for line in rejected.legal] if rejected else [],
         "at": case["reply"][first.start : first.end].strip() if first else "",
         "actions": [text for action in result.actions if (text := told(action))],
-        "position": f"{result.position.line} {result.position.status}",
+        "position": standing(result.position),
         "ends": ended(result),
         "values": result.values,
         "returns": result.returns,
@@ -181,6 +183,10 @@ def differences(case: Mapping[str, Any], result: Verdicts) -> Iterator[str]:
     for name, wanted in expect.items():
         if have[name] != wanted or msgspec.json.encode(have[name]) != msgspec.json.encode(wanted):
             yield f"{name}: {have[name]!r} is not {wanted!r}; {[verdict.words for verdict in result.verdicts]}"
+
+
+def standing(position: Position) -> str:
+    return f"{position.line} {position.status}{' settled' if position.settled else ''}"
 
 
 def ended(result: Verdicts) -> str | None:

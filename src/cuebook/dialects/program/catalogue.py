@@ -12,12 +12,14 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.program.evaluate import NotComputable, condition_of, evaluate
+from cuebook.dialects.program.evaluate import NotComputable, condition_of, judge
 from cuebook.dialects.program.expressions import Expression, refs_of
+from cuebook.dialects.program.frames import is_error
 from cuebook.dialects.program.listing import Listing
 from cuebook.dialects.program.model import Agent, Param, Playbook, ProgramText
 from cuebook.dialects.program.prompts import DISPATCH, MESSAGES
 from cuebook.dialects.program.scope import BUILT_IN
+from cuebook.dialects.program.sharing import Touched, named_in, touched_by
 from cuebook.dialects.program.verdicts import KnownTrigger, Signature, signature_of
 
 _VARIABLE = re.compile(r"\$(\w+)")
@@ -69,9 +71,23 @@ class AgentView:
         """Variables that a semantic trigger speaks of: whenever one is set, a model has to look."""
         return frozenset(name for text in self.semantic.values() for name in _VARIABLE.findall(text))
 
+    def add_others(self, agent: Agent) -> None:
+        """What a message can set off in another agent: named with its name before it."""
+        for playbook in agent.playbooks.values():
+            for trigger in playbook.triggers:
+                if trigger.kind == "EVT" or (trigger.kind == "CND" and condition_of(trigger.text) is None):
+                    name = f"{agent.name}.{playbook.name}"
+                    self.triggers[f"{name}:{trigger.id}"] = KnownTrigger(trigger.kind, trigger.text)
+                    self.callees[name] = Callee(agent, playbook)
+                    self.signatures[name] = signature_of(playbook)
+
     def holds(self, id: str, variables: Mapping[str, Any]) -> bool:
+        """Of the agent's own variables. What failed says nothing."""
+        condition = self.conditions[id]
+        if any(is_error(variables.get(name)) for name in refs_of(condition)):
+            return False
         try:
-            return bool(evaluate(self.conditions[id], variables))
+            return judge(condition, variables)
         except NotComputable:
             return False
 
@@ -87,6 +103,12 @@ class Catalogue:
         self.grammars: dict[Hashable, str] = {}
         """Those that were made, by what they depend on."""
         self._views: dict[str, AgentView] = {}
+        self._dispatching: dict[str, AgentView] = {}
+        self._touched: dict[tuple[str, str], Touched] = {}
+        self.messages = MESSAGES
+        """The name of the frame that decides what a message sets off: one that no playbook has."""
+        while any(self.messages in agent.playbooks for agent in program.agents.values()):
+            self.messages += "_"
         self._listings: dict[tuple[str, str], Listing] = {}
         agents = [agent for agent in program.agents.values() if agent.kind == "ai"]
         self.ids = {agent.name: f"agent {1000 + number}" for number, agent in enumerate(agents)}
@@ -98,6 +120,8 @@ class Catalogue:
         agent = msgspec.structs.replace(self.program.agents[name], playbooks={tool.name: tool for tool in tools})
         self.program = msgspec.structs.replace(self.program, agents={**self.program.agents, name: agent})
         self._views.clear()
+        self._dispatching.clear()
+        self._touched.clear()
 
     def view(self, agent: str) -> AgentView:
         if agent not in self._views:
@@ -105,8 +129,39 @@ class Catalogue:
         return self._views[agent]
 
     def playbook(self, agent: str, name: str) -> Playbook:
-        found = self.program.agents[agent].playbooks.get(name)
-        return _DISPATCHER if found is None and name == MESSAGES else self.program.agents[agent].playbooks[name]
+        if name == self.messages:
+            return msgspec.structs.replace(_DISPATCHER, name=name)
+        return self.program.agents[agent].playbooks[name]
+
+    def dispatching(self, agent: str) -> AgentView:
+        """What an agent can set off when the user's words are for any of them."""
+        if agent not in self._dispatching:
+            made = self._dispatching[agent] = AgentView(self.program, self.program.agents[agent])
+            for other in self.agents.values():
+                if other.name != agent:
+                    made.add_others(other)
+        return self._dispatching[agent]
+
+    def touched(self, agent: str, name: str) -> Touched:
+        """What a call may read and set: by itself, by what it calls, and by what its variables trigger."""
+        key = (agent, name)
+        if key not in self._touched:
+            seen: set[tuple[str, str]] = set()
+            waiting, all_ = [key], Touched()
+            while waiting:
+                one = waiting.pop()
+                if one in seen or self.program.agents[one[0]].remote is not None:
+                    continue
+                seen.add(one)
+                owner, playbook, view = self.program.agents[one[0]], self.playbook(*one), self.view(one[0])
+                own = touched_by(owner, playbook, self.listing(*one))
+                all_ |= own
+                called = [view.callees[word] for word in named_in(owner, playbook) if word in view.callees]
+                waiting += [(callee.agent.name, callee.playbook.name) for callee in called]
+                for _, variable in own.sets:
+                    waiting += [(one[0], id.partition(":")[0]) for id in view.watchers.get(variable, ())]
+            self._touched[key] = all_
+        return self._touched[key]
 
     def listing(self, agent: str, name: str) -> Listing:
         key = (agent, name)

@@ -12,7 +12,17 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from cuebook.dialects.program.evaluate import DoesNotCoerce, NotComputable, coerced, condition_of, evaluate, type_name
+from cuebook.dialects.program.evaluate import (
+    DoesNotCoerce,
+    NotComputable,
+    coerced,
+    condition_of,
+    evaluate,
+    figures,
+    is_text,
+    judge,
+    type_name,
+)
 from cuebook.dialects.program.expressions import (
     CallOf,
     Expression,
@@ -26,15 +36,17 @@ from cuebook.dialects.program.expressions import (
 )
 from cuebook.dialects.program.frames import is_error
 from cuebook.dialects.program.items import Call, Target
-from cuebook.dialects.program.listing import END, Listing, Position, call_named, yield_of
+from cuebook.dialects.program.listing import END, Listing, Position, call_named, jump_condition, yield_of
 from cuebook.dialects.program.model import ListingLine
+from cuebook.dialects.program.verdicts import Signature
 
 _SET = re.compile(
     r"(?:set\s++)?\$(?P<name>[^\W\d]\w*+)\s*+(?::\s*+(?P<type>[\w.]++(?:\[[\w, ]*+\])?))?\s*+=(?!=)\s*+", re.I
 )
-_TAIL = re.compile(r"\s*;\s*(?:do not yield|no yield needed|yld\b[^;\"']*)\s*\Z", re.IGNORECASE)
+_TAIL = re.compile(r"(?<!\s)\s*+;\s*+(?:do not yield|no yield needed|yld\b[^;\"']*+)\s*+\Z", re.IGNORECASE)
 _UNTIL = re.compile(r"until\b\s*", re.IGNORECASE)
-_OTHERWISE = re.compile(r"(?:else|otherwise)\s*,?\s*(?=if|when)|el(?=if\b)", re.IGNORECASE)
+_UNLESS = re.compile(r"unless\b\s*", re.IGNORECASE)
+_OTHERWISE = re.compile(r"(?:else|otherwise)\s*+,?+\s*+(?=if|when)|el(?=if\b)", re.IGNORECASE)
 _EACH = re.compile(r"for\s++each\s++\$(?P<item>\w++)(?::\w++)?\s++in\s++\$(?P<list>\w++)\s*+[.:]?+\Z", re.IGNORECASE)
 _SPEAKING = frozenset({"Say", "SendMessage"})
 
@@ -61,8 +73,8 @@ def _called(text: str, at: int) -> CallOf | None:
 
 @lru_cache(_KEPT)
 def _comparison(text: str) -> tuple[Expression | None, bool]:
-    """The condition of a CND line, and whether it is one that ends a loop."""
-    until = _UNTIL.match(text)
+    """A condition, and whether it is the other way round: one that ends a loop, or that keeps from a jump."""
+    until = _UNTIL.match(text) or _UNLESS.match(text)
     return condition_of(text[until.end() :] if until else _OTHERWISE.sub("", text, count=1)), until is not None
 
 
@@ -121,14 +133,13 @@ def following(listing: Listing, position: Position) -> int | None:
         return None
     if not position.line:
         return 0
-    indexes = listing.by_number.get(position.line, [])
-    if len(indexes) != 1:
+    nodes = listing.nodes_at(position)
+    if len(nodes) != 1 or position.status == "begun":
         return None
-    index = indexes[0]
     if position.status == "arrived":
-        return None if listing.in_chain(index) else index
-    found = listing.yields[index]
-    ways = listing.successors(index)
+        return nodes[0]
+    found = listing.yields[nodes[0] % len(listing.lines)]
+    ways = listing.successors(nodes[0])
     if len(ways) != 1 or (found is not None and found.repeats):
         return None
     return ways[0]
@@ -141,19 +152,26 @@ class Decider:
     """Decides lines of one playbook."""
 
     def __init__(
-        self, listing: Listing, types: Callable[[str], str], *, known: Callable[[str], bool], watched: Collection[str]
+        self,
+        listing: Listing,
+        types: Callable[[str], str],
+        *,
+        known: Callable[[str], bool],
+        signatures: Mapping[str, Signature],
+        watched: Collection[str],
     ) -> None:
-        """`known` says whether there is a playbook of a name; `watched` are the variables of triggers that only a model
-        can judge, so that it must be asked whenever one of them is set.
+        """`known` says whether there is a playbook of a name, `signatures` how each is called; `watched` are the variables of
+        triggers that only a model can judge, so that it must be asked whenever one of them is set.
         """
         self._listing, self._types, self._known, self._watched = listing, types, known, watched
+        self._signatures = signatures
 
     def decide(self, node: int, variables: Mapping[str, Any], loops: Mapping[str, int], came: str) -> Done | None:
         """What the line at a node does; None if a model has to say. `came` is the line from which it is reached."""
         line = self._listing.line_at(node)
         match line.code:
             case "JMP":
-                return Goes(self._listing.successors(node)[0])
+                return self._jump(node, line, variables)
             case "CND":
                 return self._condition(node, line, variables, loops, came)
             case "EXE":
@@ -166,6 +184,24 @@ class Decider:
                 return self._yield(node)
         return None
 
+    def _jump(self, node: int, line: ListingLine, variables: Mapping[str, Any]) -> Done | None:
+        ways = self._listing.successors(node)
+        condition = jump_condition(line)
+        if not condition:
+            return Goes(ways[0])
+        taken = self._holds(condition, variables)
+        return None if taken is None else Goes(ways[0] if taken else ways[-1])
+
+    def _holds(self, text: str, variables: Mapping[str, Any]) -> bool | None:
+        """Whether a condition holds; None if a model has to say."""
+        condition, reverse = _comparison(text)
+        if condition is None or _untellable(condition, variables):
+            return None
+        try:
+            return judge(condition, variables) != reverse
+        except NotComputable:
+            return None
+
     def _condition(
         self, node: int, line: ListingLine, variables: Mapping[str, Any], loops: Mapping[str, int], came: str
     ) -> Done | None:
@@ -175,11 +211,8 @@ class Decider:
         each = _EACH.match(line.text.strip())
         if each is not None:
             return self._each(line, each, ways, variables, loops, came)
-        condition, until = _comparison(line.text.strip())
-        holds = None if condition is None else self._value(condition, variables)
-        if holds is None:
-            return None
-        return Goes(ways[0] if bool(holds.value) != until else ways[1])
+        taken = self._holds(line.text.strip(), variables)
+        return None if taken is None else Goes(ways[0] if taken else ways[1])
 
     def _each(
         self,
@@ -205,8 +238,8 @@ class Decider:
         ways = self._listing.successors(node)
         if found is None or self._listing.yields[node] is not None or len(ways) != 1 or found["name"] in self._watched:
             return None
-        value = self._read(text, found.end(), variables)
         type = found["type"] or self._types(found["name"])
+        value = self._read(text, found.end(), variables, type)
         fitted = None if value is None else _fitted(value.value, type)
         return None if fitted is None else Sets(found["name"], fitted.value, found["type"] or "", ways[0])
 
@@ -234,13 +267,18 @@ class Decider:
             return to_user and isinstance(message, Ref) and self._value(message, variables) is not None
         if not self._known(call.name):
             return True  # it comes to an error, and no model could do better
+        signature = self._signatures.get(call.name)
+        types = {one.name: one.type for one in signature.params} if signature else {}
+        given = [*zip(types, call.args, strict=False), *call.named]
+        if any(is_text(types.get(name, "")) and figures(value) for name, value in given):
+            return False  # what looks like a sum is a text without quotes
         return all(self._value(value, variables) is not None for value in values)
 
     def _return(self, line: ListingLine, variables: Mapping[str, Any]) -> Done | None:
         text = line.text.strip()
         if not text:
             return Returns(None) if returns_nothing(self._listing.returns) else None
-        value = self._read(text, 0, variables)
+        value = self._read(text, 0, variables, self._listing.returns)
         fitted = None if value is None else _fitted(value.value, self._listing.returns)
         return None if fitted is None else Returns(fitted.value)
 
@@ -252,13 +290,15 @@ class Decider:
 
     # --- values ---
 
-    def _read(self, text: str, at: int, variables: Mapping[str, Any]) -> Literal | None:
+    def _read(self, text: str, at: int, variables: Mapping[str, Any], type: str) -> Literal | None:
         expression = _expression(text, at)
-        return None if expression is None else self._value(expression, variables)
+        if expression is None or (is_text(type) and figures(expression)):
+            return None
+        return self._value(expression, variables)
 
     def _value(self, expression: Expression, variables: Mapping[str, Any]) -> Literal | None:
         """What it comes to; None for words, for an unknown variable, for an error, and for a call."""
-        if _has_words(expression) or any(is_error(variables.get(name)) for name in refs_of(expression)):
+        if _untellable(expression, variables):
             return None
         try:
             return Literal(evaluate(expression, variables))
@@ -272,7 +312,8 @@ def needs_model(line: ListingLine) -> bool:
     found = _SET.match(text)
     match line.code:
         case "JMP":
-            return False
+            condition = jump_condition(line)
+            return bool(condition) and _comparison(condition)[0] is None
         case "YLD":
             target = yield_of(line)
             return target is None or target.repeats or target.target in (None, "meeting", "agent")
@@ -288,6 +329,19 @@ def needs_model(line: ListingLine) -> bool:
     return True
 
 
+def foreseen(listing: Listing, index: int) -> bool:
+    """Whether a line needs no model if its variables have values that fit, as far as its words tell."""
+    line = listing.lines[index]
+    text = line.text.strip()
+    if line.code == "CND":
+        computed = _EACH.match(text) is not None or _comparison(text)[0] is not None
+        return computed or len(listing.successors(index)) == 1
+    if line.code == "QUE" and call_named(line) in _SPEAKING:
+        call = _called(_TAIL.sub("", text), 0)
+        return call is not None and isinstance([None, *call.args, *(value for _, value in call.named)][-1], Ref)
+    return not needs_model(line)
+
+
 def returns_nothing(returns: str) -> bool:
     return returns.strip().lower() in ("", "any", "void") or type_name(returns) == "null"
 
@@ -297,6 +351,11 @@ def _fitted(value: Any, type: str) -> Literal | None:
         return Literal(coerced(value, type).value)
     except DoesNotCoerce:
         return None
+
+
+def _untellable(expression: Expression, variables: Mapping[str, Any]) -> bool:
+    """Whether it has words in it, or what a call that failed came to."""
+    return _has_words(expression) or any(is_error(variables.get(name)) for name in refs_of(expression))
 
 
 def _has_words(value: Any) -> bool:

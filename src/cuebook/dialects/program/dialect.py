@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cuebook.dialects.options import Option
 from cuebook.dialects.program.detect import recognises
-from cuebook.dialects.registry import OutlinedStep
+from cuebook.dialects.registry import OutlinedStep, Problem
 from cuebook.kernel.effects import Program as Generator
 from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.events import TextChunk, TextReset
+from cuebook.kernel.journal import Entry
 
 if TYPE_CHECKING:
     from cuebook.dialects.program.imports import Read
     from cuebook.dialects.program.model import ProgramText
+    from cuebook.dialects.program.observe import Said
+    from cuebook.dialects.program.told import ProgramRun
 
 CALL = Option("call", "Call this playbook, as in Rate(x=3), instead of what begins with the program.", "text")
 ALWAYS_ASK = Option("always_ask", "Ask a model for every line, also where none is needed.")
@@ -22,7 +26,7 @@ MAX_TURNS = Option("max_turns", "How often a model is asked before something com
 
 
 class Program:
-    """Implements `registry.Dialect`, and of what a dialect may have besides: typed inputs, an outline and imports."""
+    """Implements `registry.Dialect`, and of what a dialect may have besides: typed inputs, an outline, a trace and imports."""
 
     name = "program"
     interpreter = 1
@@ -54,12 +58,19 @@ class Program:
         return lambda state: interpret(document, inputs, options, state)
 
     def outline(self, document: ProgramText) -> tuple[OutlinedStep, ...]:
-        return tuple(
-            OutlinedStep(f"{playbook.name}:{line.number}", line.text)
-            for agent in document.agents.values()
-            for playbook in agent.playbooks.values()
-            for line in playbook.steps
-        )
+        return tuple(OutlinedStep(step.label, step.title) for step in document.walk())
+
+    def unfit(self, document: ProgramText, options: Mapping[str, Any]) -> tuple[Problem, ...]:
+        if options.get(CALL.name):
+            from cuebook.dialects.program.wanted import check
+
+            check(document, str(options[CALL.name]))
+        return ()
+
+    def adapted(self, document: ProgramText, options: Mapping[str, Any]) -> ProgramText:
+        from cuebook.dialects.program.wanted import adapted
+
+        return adapted(document, options)
 
     def takes(self, document: ProgramText, name: str) -> bool:
         from cuebook.dialects.program.inputs import taken
@@ -75,6 +86,28 @@ class Program:
         from cuebook.dialects.program.inputs import changed_value
 
         return changed_value(text)
+
+    def told(self, entries: Iterable[Entry]) -> ProgramRun:
+        from cuebook.dialects.program.told import told_of
+
+        return told_of(entries)
+
+    def saying(self, document: ProgramText) -> Callable[[Entry | TextChunk | TextReset], list[Said]]:
+        from cuebook.dialects.program.speaking import Conversation
+
+        return Conversation(document).see
+
+    def trace(self, document: ProgramText, entries: Iterable[Entry]) -> dict[str, Any]:
+        from cuebook.dialects.program.observe import seen
+
+        told = seen(entries, document).plain()
+        return {"trace": told, "results": told["variables"]}
+
+    def values(self, document: ProgramText, entries: Iterable[Entry]) -> dict[str, Any]:
+        """Its variables, by name."""
+        from cuebook.dialects.program.observe import seen
+
+        return {one.name: one.value for several in seen(entries, document).typed().values() for one in several}
 
     def whole(self, text: str, name: str, read: Read) -> str:
         from cuebook.dialects.program.check import whole

@@ -51,7 +51,7 @@ _KEYWORD = re.compile(
     re.VERBOSE,
 )
 _OPAQUE = frozenset({"yldq", "what"})
-_TARGET = re.compile(r"\s*+(?:for\b\s*+)?+(?P<word>[^\s.,;:`]++)?+[ \t]*+(?P<rest>[^\n`]*+)")
+_TARGET = re.compile(r"\s*+(?:for\b\s*+)?+(?:the\b\s*+)?+(?P<word>[^\s.,;:`]++)?+[ \t]*+(?P<rest>[^\n`]*+)")
 _TARGETS: dict[str, Target] = {
     "user": "user",
     "human": "user",
@@ -103,6 +103,9 @@ def _yield(span: Span, at: int) -> ReplyItem:
     if not found or not word:
         return Defect("S2", "the yield does not say for what", "Write 'yld user', 'yld call' or 'yld exit'.", **place)
     target = _TARGETS.get(word.lower())
+    if target is None and word[0].islower():
+        fix = f"Write 'yld user', 'yld call', 'yld return' or 'yld exit'; for an agent 'yld for agent {word}'."
+        return Defect("S2", f"there is nothing to yield for that is called '{word}'", fix, **place)
     if target is None:
         return Yield("agent", f"{word} {found['rest']}".strip(" ."), **place)
     if target not in ("meeting", "agent"):
@@ -117,7 +120,7 @@ _HEAD = re.compile(
     r"\s*+(?:(?P<name>[^\W\d][\w.]*+)\s*+(?P<open>[\[(])|\$(?P<target>\w++)(?P<more>[^=(]*+)(?P<is>=?+))"
 )
 _STEP = re.compile(
-    r"""\s*+(?P<quote>["']?+)\s*+(?P<playbook>[^:"'\]]+?)\s*:\s*+
+    r"""\s*+(?P<quote>["']?+)\s*+(?P<playbook>[^:"'\]\s]++(?:\s++[^:"'\]\s]++)*+)\s*+:\s*+
     (?:(?P<line>\d{1,4}(?:\.\d{1,4})*+)|(?P<other>[TN]\d{1,4}))(?:\s*+:\s*+(?P<code>[A-Za-z]{3}))?\s*+(?P=quote)\s*+\Z""",
     re.VERBOSE,
 )

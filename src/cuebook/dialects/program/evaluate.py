@@ -34,6 +34,10 @@ from cuebook.dialects.program.expressions import (
 
 _LARGEST = 1_000_000
 """Items or characters that a computed value may have."""
+_LARGEST_WITHIN = 5_000_000
+"""Items and characters in all the lists and tables within it, each as often as it is there."""
+_DEEPEST = 100
+"""Lists and tables within each other."""
 _MOST_BITS = 4096
 _LARGEST_FLOAT = 1.7e308
 
@@ -54,9 +58,9 @@ def evaluate(expression: Expression, variables: Mapping[str, Any]) -> Any:
                 raise NotComputable(f"${name} is not defined")
             return variables[name]
         case ListOf(items):
-            return [evaluate(one, variables) for one in items]
+            return _bounded([evaluate(one, variables) for one in items])
         case TableOf(pairs):
-            return {_key(evaluate(key, variables)): evaluate(value, variables) for key, value in pairs}
+            return _bounded({_key(evaluate(key, variables)): evaluate(value, variables) for key, value in pairs})
         case Field(of, name):
             return _field(evaluate(of, variables), name)
         case Item(of, Slice(start, stop)):
@@ -65,7 +69,7 @@ def evaluate(expression: Expression, variables: Mapping[str, Any]) -> Any:
         case Item(of, index):
             return _item(evaluate(of, variables), evaluate(index, variables))
         case Unary("not", of):
-            return not evaluate(of, variables)
+            return not judge(of, variables)
         case Unary(sign, of):
             return _computed(operator.neg if sign == "-" else operator.pos, evaluate(of, variables))
         case Binary(("and" | "or") as word, left, right):
@@ -74,15 +78,15 @@ def evaluate(expression: Expression, variables: Mapping[str, Any]) -> Any:
         case Binary(sign, left, right):
             return _binary(sign, evaluate(left, variables), evaluate(right, variables))
         case Choice(condition, then, otherwise):
-            return evaluate(then if evaluate(condition, variables) else otherwise, variables)
+            return evaluate(then if judge(condition, variables) else otherwise, variables)
         case CallOf(name, args, named) if name in _FUNCTIONS and not named:
             return _computed(_FUNCTIONS[name], *(evaluate(one, variables) for one in args))
     raise NotComputable("a call is needed for this")
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "len": len, "abs": abs, "round": round, "min": min, "max": max, "sum": sum, "str": str, "int": int, "float": float,
-    "bool": bool,
+    "len": len, "abs": abs, "round": round, "min": lambda *of: _extreme(min, of), "max": lambda *of: _extreme(max, of), "sum": sum, "str": str, "int": int, "float": float,
+    "bool": lambda value: _holds(value),
 }  # fmt: skip
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -99,8 +103,8 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
-    "in": lambda one, many: one in many,
-    "not in": lambda one, many: one not in many,
+    "in": lambda one, many: _within(one, many),
+    "not in": lambda one, many: not _within(one, many),
     "is": lambda one, other: one is other or one == other,
     "is not": lambda one, other: one is not other and one != other,
 }
@@ -114,7 +118,75 @@ def _binary(sign: str, left: Any, right: Any) -> Any:
         raise NotComputable("the result is too large")
     if sign == "%" and not numbers:  # a text with % would be a format
         raise NotComputable("only numbers can be divided")
+    if sign in _EQUALITIES and _unlike(left, right):
+        raise NotComputable("whether a text is the same as a number is a matter of meaning")
+    if sign in _ORDERS and (isinstance(left, str) or isinstance(right, str)):
+        raise NotComputable("what comes first of two texts is a matter of meaning")
     return _computed(_OPERATORS[sign], left, right)
+
+
+_EQUALITIES = frozenset({"==", "!=", "is", "is not"})
+_ORDERS = frozenset({"<", "<=", ">", ">="})
+
+
+def judge(condition: Expression, variables: Mapping[str, Any]) -> bool:
+    """Whether a condition holds. `$name or "you"` as a value is the one or the other; as a condition, both are judged."""
+    match condition:
+        case Binary("and", left, right):
+            return judge(left, variables) and judge(right, variables)
+        case Binary("or", left, right):
+            return judge(left, variables) or judge(right, variables)
+    return _holds(evaluate(condition, variables))
+
+
+def _holds(value: Any) -> bool:
+    """Whether a value counts as true. What a text says, as `no` or `0`, is a matter of meaning."""
+    if isinstance(value, str) and value:
+        raise NotComputable("whether a text holds is a matter of meaning")
+    return bool(value)
+
+
+def _extreme(choose: Callable[[Any], Any], of: tuple[Any, ...]) -> Any:
+    values = of[0] if len(of) == 1 else of
+    if any(isinstance(one, str) for one in values):
+        raise NotComputable("what comes first of several texts is a matter of meaning")
+    return choose(values)
+
+
+def _unlike(one: Any, other: Any) -> bool:
+    """Whether one is a text and the other a number, or true or false."""
+    return (isinstance(one, str) and isinstance(other, (int, float))) or (
+        isinstance(other, str) and isinstance(one, (int, float))
+    )
+
+
+def _within(one: Any, many: Any) -> bool:
+    if one in many:
+        return True
+    if not isinstance(many, str) and any(_unlike(one, other) for other in many):
+        raise NotComputable("whether a text is the same as a number is a matter of meaning")
+    return False
+
+
+def figures(expression: Expression) -> bool:
+    """Numbers with signs between them and nothing else, as in `2024-11-12`: where a text is wanted, no sum is meant."""
+    match expression:
+        case Binary(_, left, right):
+            return _figure(left) and _figure(right)
+    return False
+
+
+def _figure(expression: Expression) -> bool:
+    match expression:
+        case Literal(value):
+            return type(value) in (int, float)
+        case Unary(_, of):
+            return _figure(of)
+    return figures(expression)
+
+
+def is_text(type: str) -> bool:
+    return type_name(type) == "str"
 
 
 def _size(value: Any) -> int:
@@ -137,7 +209,29 @@ def _computed(function: Callable[..., Any], *args: Any) -> Any:
             fits = not isinstance(result, complex)
     if not fits:
         raise NotComputable("the result is too large, or no number")
-    return result
+    return _bounded(result)
+
+
+def _bounded(value: Any) -> Any:
+    """The value, unless it is larger than it looks: a list can hold another a thousand times, and that one a third."""
+    if _weight(value, {}, 0) > _LARGEST_WITHIN:
+        raise NotComputable("the result is too large")
+    return value
+
+
+def _weight(value: Any, known: dict[int, int], depth: int) -> int:
+    """Items and characters, each as often as it is there; what is there several times is counted through once."""
+    if isinstance(value, str):
+        return len(value)
+    if not isinstance(value, (list, dict)):
+        return 1
+    if depth > _DEEPEST:
+        raise NotComputable("the result is nested too deep")
+    if id(value) not in known:
+        within = value.values() if isinstance(value, dict) else value
+        plain = not {*map(type, within)} & {str, list, dict}
+        known[id(value)] = 1 + (len(value) if plain else sum(_weight(one, known, depth + 1) for one in within))
+    return known[id(value)]
 
 
 def _key(value: Any) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cuebook.dialects.program.items import Call, Step, Target, Yield
+import msgspec
+
+from cuebook.dialects.program.items import Step, Target, Yield
 from cuebook.dialects.program.listing import (
     END,
     Listing,
@@ -17,6 +19,7 @@ from cuebook.dialects.program.listing import (
 from cuebook.dialects.program.model import ListingLine
 from cuebook.dialects.program.verdicts import Verdict
 
+_HOW = {"arrived": "is still to be executed", "begun": "is being executed", "done": "was executed"}
 MOST_ENTRIES = 100
 """How often a line may be entered before something new comes in."""
 
@@ -31,8 +34,12 @@ class Path:
         self._entries = dict(entries)
         self._nodes: frozenset[int] | None = None
         """None before the first step of the reply."""
-        self._acted = False
-        """Whether anything was done at this line."""
+        self._index: int | None = next(iter(listing.by_number.get(self.number, ())), None)
+        """Of the line, or the first of those that it may be."""
+        self._targets: frozenset[int] = frozenset()
+        """Where the step leads that was not refused."""
+        self._acted = self._begun = self.position.status == "begun"
+        """Whether anything was done at this line; and whether that was before this reply, with the call that it names."""
         self._calls: list[str] = []
         """The names of the calls made at this line."""
 
@@ -48,8 +55,7 @@ class Path:
 
     @property
     def line(self) -> ListingLine | None:
-        indexes = self.listing.by_number.get(self.number)
-        return self.listing.lines[indexes[0]] if indexes else None
+        return None if self._index is None else self.listing.lines[self._index]
 
     @property
     def at_yield(self) -> bool:
@@ -62,29 +68,27 @@ class Path:
         """The nodes that the next step may name."""
         if self._nodes is None:
             return self.listing.resumes(self.position)
-        return self._nodes.union(*(self.listing.reached(node) for node in self._nodes))
-
-    def legal_lines(self) -> tuple[ListingLine, ...]:
-        return self.listing.lines_of(self.legal) if self.listing.lines else ()
+        return self._nodes | self.listing.reached(self._nodes)
 
     def _ahead(self) -> frozenset[int]:
         """What may follow the line where it stands, once that is over."""
         if self._nodes is None:
             return self.listing.resumes(self.position)
-        return frozenset().union(*(self.listing.reached(node) for node in self._nodes))
+        return self.listing.reached(self._nodes)
 
     def at_end(self) -> bool:
         """Whether nothing is left to do: here, or behind lines that need not be named, the listing is over."""
-        return not self.listing.lines or END in self._ahead()
+        ahead = self._ahead() if self.listing.lines else ()
+        return not ahead or END in ahead
 
     # --- moving ---------------------------------------------------------------------------------------------
 
     def act(self) -> None:
         self._acted = True
 
-    def call(self, call: Call) -> None:
+    def call(self, name: str) -> None:
         self._acted = True
-        self._calls.append(call.name)
+        self._calls.append(name)
 
     def refusal(self, step: Step) -> Verdict | None:
         """Why the reply must not go there; None if it may."""
@@ -97,37 +101,40 @@ class Path:
             if self.at_yield:
                 words = f"{self.number} is a YLD line: the reply must yield there, and not go on to {step.line}."
                 return self._refused("C6", step, words)
-            missing = self._missing_call()
-            if missing:
-                return self._refused("C12", step, f"{self.number} calls {missing}, and the reply has not called it.")
-        if not self._targets(step):
+            if self.left_undone:
+                return self._refused("C12", step, self.left_undone)
+        self._targets = self._led_to(step)
+        if not self._targets:
             return self._illegal(step)
         if self._entries.get(step.line, 0) >= MOST_ENTRIES:
             words = f"{step.line} was entered {MOST_ENTRIES} times, and nothing new came in."
             return self._refused("C13", step, words)
         return None
 
-    def _targets(self, step: Step) -> frozenset[int]:
-        return self.legal.intersection(self.listing.nodes_of(step.line))
+    def _led_to(self, step: Step) -> frozenset[int]:
+        wanted = self.listing.nodes_of(step.line)
+        if self._nodes is None:
+            return self.listing.resumes(self.position).intersection(wanted)
+        here = self._nodes.intersection(wanted)
+        return here | self.listing.reached(self._nodes, wanted)
 
     def _illegal(self, step: Step) -> Verdict:
         if not self.moved:
-            how = "was executed" if self.position.status == "done" else "is still to be executed"
+            how = _HOW[self.position.status]
             return self._refused(
                 "C4", step, f"{self.number} {how}, and {step.line} does not follow.", self._broken(step)
             )
         return self._refused("C5", step, f"{step.line} does not follow {self.number}.", self._broken(step))
 
     def _refused(self, rule: str, step: Step, words: str, because: str = "") -> Verdict:
-        here = self.listing.lines_of(self._nodes) if rule == "C12" and self._nodes is not None else self.legal_lines()
-        return Verdict(rule, "R", words, step.start, step.end, self.number, because, here)
+        return Verdict(rule, "R", words, step.start, step.end, self.number, because)
 
     def _broken(self, step: Step) -> str:
         """The narrower rule: what the jump passes over, or what it does instead of what the line says."""
         line = self.line
         if line is not None and line.code == "JMP" and self.moved:
             return "C8"
-        near = self._ahead() | (self._nodes or frozenset())
+        near = self._ahead().union(self._nodes or self.listing.nodes_at(self.position))
         settled = {node for node in near if node >= len(self.listing.lines)}
         bodies = {self.listing.children.get(node - len(self.listing.lines), [END])[0] for node in settled}
         if bodies.intersection(self.listing.by_number[step.line]):
@@ -151,19 +158,26 @@ class Path:
 
     def move(self, step: Step) -> None:
         """Goes to a line that was not refused."""
-        again = self.moved and step.line == self.number
-        nodes = self._targets(step)
+        again = (self.moved or self._begun) and step.line == self.number
+        nodes = self._targets
+        if len(nodes) > 1:
+            nodes = frozenset(node for node in nodes if self.listing.line_at(node).code == step.code) or nodes
         self._nodes = nodes
-        self.position = Position(step.line)
+        self._index = min(nodes) % len(self.listing.lines) if nodes else None
+        self.position = self.listing.position_at(nodes) if nodes else Position(step.line)
         if not again:
             self._entries[step.line] = self._entries.get(step.line, 0) + 1
-            self._acted, self._calls = False, []
+            self._acted, self._calls, self._begun = False, [], False
 
-    def _missing_call(self) -> str:
+    @property
+    def left_undone(self) -> str:
+        """What the reply must not leave the line without; empty if it may go."""
         line = self.line
-        named = call_named(line) if line is not None else ""
+        over = self._begun or (not self.moved and self.position.status == "done")
+        named = call_named(line) if line is not None and not over else ""
         made = {name.rpartition(".")[2] for name in self._calls}
-        return "" if not named or named.rpartition(".")[2] in made else named
+        missing = named and named.rpartition(".")[2] not in made
+        return f"{self.number} calls {named}, and the reply has not called it." if missing else ""
 
     # --- ending ---------------------------------------------------------------------------------------------
 
@@ -171,7 +185,7 @@ class Path:
         line = self.line
         if self.listing.react or line is None:
             return True
-        here = self.moved or self.position.status == "arrived"
+        here = self.moved or self.position.status != "done"
         return (here and says_return(line)) or self.at_end()
 
     def may_exit(self, root: bool) -> bool:
@@ -184,8 +198,7 @@ class Path:
 
     def _yields_here(self) -> Iterator[str | None]:
         """Targets of the YLD lines that a yield could be: the one where it stands, or else those ahead."""
-        indexes = self.listing.by_number.get(self.number, []) if self.moved else []
-        found = [self.listing.yields[index] for index in indexes]
+        found = [self.listing.yields[node % len(self.listing.lines)] for node in self._nodes or ()]
         if any(one is not None for one in found):
             yield from (one.target for one in found if one is not None)
             return
@@ -200,10 +213,7 @@ class Path:
 
     def listed_target(self) -> Target | None:
         """For what the YLD line yields where the reply stands; None if it stands at none, or that does not say."""
-        line = self.line
-        if not self.at_yield or line is None:
-            return None
-        found = self.listing.yields[self.listing.by_number[line.number][0]]
+        found = self.listing.yields[self._index] if self.at_yield and self._index is not None else None
         return found.target if found else None
 
     def may_wait(self) -> bool:
@@ -211,17 +221,26 @@ class Path:
         return line is not None and waits(line)
 
     def stopped(self, how: Yield | None, pending: tuple[str, ...]) -> Position:
-        """Where the frame stands after a yield, or after the last thing that was accepted."""
+        """Where the frame stands after a yield, or a return."""
         line = self.line
+        here = msgspec.structs.replace(self.position, pending=pending)
         if line is None:
-            return Position(self.number, self.position.status, pending)
-        if not self.moved and (self.position.status == "done" or not self._acted):
-            return self._behind_yield(how, Position(self.number, self.position.status, pending))
-        done = self._acted and not self._missing_call()
-        if line.code == "YLD":
-            done = how is not None
-        position = Position(self.number, "done" if done else "arrived", pending)
-        return self._behind_yield(how, position)
+            return here
+        if self.moved or (here.status != "done" and self._acted):
+            done = how is not None if line.code == "YLD" else self._acted and not self.left_undone
+            here = msgspec.structs.replace(here, status="done" if done else "arrived")
+        return self._behind_yield(how, here)
+
+    def refused(self, pending: tuple[str, ...], *, leaving: bool) -> Position:
+        """Where the frame stands after the last thing that was accepted. `leaving`: the step to another line was refused, so
+        that this one is over; otherwise it was being executed, and may be gone on with."""
+        line = self.line
+        here = msgspec.structs.replace(self.position, pending=pending)
+        if line is None or not (self.moved or (here.status == "arrived" and self._acted)):
+            return here
+        if not self._acted or line.code == "YLD" or self.left_undone:
+            return msgspec.structs.replace(here, status="arrived")
+        return msgspec.structs.replace(here, status="done" if leaving else "begun")
 
     def _behind_yield(self, how: Yield | None, position: Position) -> Position:
         """A yield that names no line is the YLD line that follows, if there is one such."""
@@ -230,7 +249,8 @@ class Path:
         fitting = [node for node in self._yields_ahead() if self._yields_for(node, how)]
         if len(fitting) != 1:
             return position
-        return Position(self.listing.lines[fitting[0]].number, "done", position.pending)
+        number = self.listing.lines[fitting[0]].number
+        return Position(number, "done", position.pending)
 
     def _yields_for(self, index: int, how: Yield) -> bool:
         found = self.listing.yields[index]

@@ -33,6 +33,8 @@ class QueuedCall(msgspec.Struct, frozen=True):
     target: str = ""
     """The variable that gets the result."""
     type: str = ""
+    private: tuple[str, ...] = ()
+    """Arguments that were made of private variables, by place or name: no model is shown them."""
 
     @property
     def name(self) -> str:
@@ -109,8 +111,7 @@ class Frame(msgspec.Struct):
 
     def pending(self) -> Position:
         """Where it stands, as a verifier is told."""
-        ids = tuple(call.id for call in self.queue)
-        return Position(self.position.line, self.position.status, ids)
+        return msgspec.structs.replace(self.position, pending=tuple(call.id for call in self.queue))
 
 
 class Saved(msgspec.Struct):
@@ -132,6 +133,18 @@ class AgentState(msgspec.Struct):
     """Triggers that fired, and whose playbook is still to be called."""
     mail: list[dict[str, str]] = []
     """Messages for it: from whom, and what."""
+    taken: int = 0
+    """How many messages it has taken so far."""
+
+    def take(self, most: int | None = None) -> list[dict[str, str]]:
+        """Its messages, or the first of them: they have come."""
+        found = self.mail[:most]
+        self.mail = self.mail[len(found) :]
+        self.taken += len(found)
+        return found
+
+
+_MARK = "$"
 
 
 class Error(msgspec.Struct, frozen=True):
@@ -143,8 +156,8 @@ class Error(msgspec.Struct, frozen=True):
 
     @property
     def value(self) -> dict[str, str]:
-        """As a variable holds it."""
-        return {"error": self.code, "message": self.message}
+        """As a variable holds it. The mark tells it from a table of the program's own."""
+        return {"error": self.code, "message": self.message, _MARK: "error"}
 
     @property
     def failed(self) -> Failed:
@@ -152,7 +165,12 @@ class Error(msgspec.Struct, frozen=True):
 
 
 def is_error(value: Any) -> bool:
-    return isinstance(value, dict) and set(value) == {"error", "message"}
+    return isinstance(value, dict) and value.get(_MARK) == "error"
+
+
+def is_private(name: str) -> bool:
+    """`$_x`: no model is shown it. `$_` and `$__` are not."""
+    return name.startswith("_") and name.strip("_") != ""
 
 
 class Variables(Mapping[str, Any]):

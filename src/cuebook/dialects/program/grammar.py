@@ -13,13 +13,14 @@ from cuebook.dialects.program.deciding import needs_model
 from cuebook.dialects.program.evaluate import type_name
 from cuebook.dialects.program.expressions import CallOf, ExpressionError, Literal, Ref, call_of
 from cuebook.dialects.program.listing import ELIDABLE, END, Listing, Position, call_named
-from cuebook.dialects.program.model import ListingLine
+from cuebook.dialects.program.model import ListingLine, Param
+from cuebook.dialects.program.scope import BUILT_IN
 from cuebook.dialects.program.verdicts import Signature
 
 _VARIABLE = re.compile(r"\$([^\W\d]\w*)(?::(\w+))?")
-_ASSIGNED = re.compile(r"\s*\$([^\W\d]\w*)\s*(?::\s*[\w\[\], ]+)?\s*=(?!=)\s*")
+_ASSIGNED = re.compile(r"\s*+\$([^\W\d]\w*+)\s*+(?::\s*+[\w\[\], ]++)?+\s*+=(?!=)\s*+")
 _TYPED = re.compile(r"(\$\w+):\w+")
-_TAIL = re.compile(r"\s*;.*\Z", re.DOTALL)
+_TAIL = re.compile(r"(?<!\s)\s*+;.*\Z", re.DOTALL)
 
 _COMMON = r"""
 words ::= [^\n`"\\]{1,160}
@@ -32,6 +33,9 @@ list ::= "[" (plain (", " plain){0,20})? "]"
 dict ::= "{" (string ": " plain (", " string ": " plain){0,20})? "}"
 any ::= plain | list | dict
 """
+_BUILT_IN = {**BUILT_IN, "SaveArtifact": Signature(tuple(Param(one, "str") for one in ("name", "summary", "content")))}
+MOST_LINES = 200
+"""Lines that one reply is led through; behind them it yields, and is asked to go on."""
 _RULES = {"str": "string", "int": "int", "float": "float", "bool": "bool", "list": "list", "dict": "dict"}
 
 
@@ -55,12 +59,16 @@ class _Grammar:
         self._variables = set(variables)
         """Those that have a value."""
         self._rules: dict[str, str] = {}
+        self._unmade: list[tuple[str, int]] = []
+        """Rules that are named somewhere, with their nodes, and still to be made: a loop comes back to one of them."""
 
     def text(self, position: Position | None, heard: bool) -> str:
         starts = _named(self._listing, self._listing.resumes(position))
         given = "".join(self._told(position)) if heard else ""
         head = _quoted(f"recap – {self._listing.name} is under way\nplan – go on with it\n")
         root = f"root ::= {head} {given}{self._ways(starts)}"
+        for name, node in self._unmade:  # grows meanwhile
+            self._rules[name] = self._line(node, self._listing.line_at(node))
         return "\n".join([root, *(f"{name} ::= {rule}" for name, rule in self._rules.items())]) + _COMMON
 
     def _told(self, position: Position | None) -> Iterator[str]:
@@ -83,11 +91,10 @@ class _Grammar:
         if node == END:
             self._rules.setdefault("end", self._returns(""))
             return "end"
-        index = node % len(self._listing.lines)
-        name = f"line{index}"
+        name = f"line{node}"
         if name not in self._rules:
-            self._rules[name] = ""  # a loop comes back to it while it is being made
-            self._rules[name] = self._line(node, self._listing.lines[index])
+            self._rules[name] = ""
+            self._unmade.append((name, node))
         return name
 
     def _line(self, node: int, line: ListingLine) -> str:
@@ -101,9 +108,11 @@ class _Grammar:
         body = f'{step} {self._does(line)}"\\ntrig? no\\n" '
         if found is not None and found.target is not None:
             return f"{body}{_quoted(f'yld {found.target}')}"
-        following = _named(self._listing, self._listing.reached(node))
-        if not any(one != END and needs_model(self._listing.line_at(one)) for one in following):
-            return f'{body}"yld call"'  # what follows is done without a model
+        following = _named(self._listing, self._listing.reached((node,)))
+        if len(self._rules) > MOST_LINES or not any(
+            one != END and needs_model(self._listing.line_at(one)) for one in following
+        ):
+            return f'{body}"yld call"'  # what follows is done without a model, or in the next reply
         return body + self._ways(following)
 
     def _does(self, line: ListingLine) -> str:
@@ -137,7 +146,7 @@ class _Grammar:
             call = None
         if call is not None and self._known(call):
             return _quoted(target + text[start.end() if start else 0 :])
-        signature = self._signatures.get(name, Signature())
+        signature = self._signatures.get(name) or _BUILT_IN.get(name, Signature())
         args = [f"{_quoted(f'{param.name}=')} {_rule(param.type)}" for param in signature.params]
         between = ' ", " '.join(args)
         return f'{_quoted(f"{target}{name}(")} {between} ")"'
@@ -156,8 +165,7 @@ class _Grammar:
 
 def _named(listing: Listing, nodes: Iterable[int]) -> list[int]:
     """The lines that a reply has to name; those that may be left out are."""
-    kept = {node if node == END else node % len(listing.lines): node for node in nodes}
-    return [node for node in sorted(kept.values()) if node == END or listing.line_at(node).code not in ELIDABLE]
+    return [node for node in sorted(nodes) if node == END or listing.line_at(node).code not in ELIDABLE]
 
 
 def _rule(type: str) -> str:

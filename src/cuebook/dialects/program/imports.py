@@ -19,6 +19,8 @@ LARGEST = 1_048_576
 """Bytes of one file."""
 LARGEST_WHOLE = 4_000_000
 """Characters of all of it together."""
+MOST_FILES = 1_000
+"""Files that are imported, each as often as it is."""
 _WORD = "!import"
 _IMPORT = re.compile(r"(?P<indent>[ \t]*+)!import[ \t]++(?P<path>[^#\n]*+)(?:#.*)?")
 _ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]++://")
@@ -81,7 +83,7 @@ def resolved(text: str, name: str, read: Read) -> Resolved:
 class _Reading:
     def __init__(self, read: Read) -> None:
         self._read = read
-        self._size = 0
+        self._size = self._files = 0
         self.problems: list[Problem] = []
         self._line = 0
         """The line of the program below which everything is that is read now."""
@@ -90,11 +92,13 @@ class _Reading:
         for number, line, found in _lines(text):
             if not within:
                 self._line = number
+            self._size += len(line) + len(indent) + 1
             if found is None:
-                self._size += len(line) + len(indent) + 1
                 origin = Origin(self._line, file, number) if file else Origin(number)
                 yield (f"{indent}{line}" if line.strip() else line), origin
-            elif not self._too_much(found["path"].strip()):
+            elif self._too_much(found["path"].strip()):
+                return
+            else:
                 try:
                     path, content = self._text(found["path"].strip(), file, number, within)
                 except _NotImported as error:
@@ -103,10 +107,12 @@ class _Reading:
                     yield from self.lines(content, path, f"{indent}{found['indent']}", (*within, path))
 
     def _too_much(self, path: str) -> bool:
-        if self._size <= LARGEST_WHOLE:
+        self._files += 1
+        if self._size <= LARGEST_WHOLE and self._files <= MOST_FILES:
             return False
         if not any(problem.code == "TOO_LARGE" for problem in self.problems):
-            message = f"With '{path}' the program has more than {LARGEST_WHOLE:,} characters."
+            most = f"{MOST_FILES:,} imports" if self._files > MOST_FILES else f"{LARGEST_WHOLE:,} characters"
+            message = f"With '{path}' the program has more than {most}."
             self.problems.append(Problem(message, self._line, "Import less.", "TOO_LARGE"))
         return True
 

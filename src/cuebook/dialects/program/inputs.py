@@ -20,6 +20,9 @@ def accept(program: ProgramText, given: Mapping[str, Any]) -> dict[str, Any]:
     accepted: dict[str, Any] = {}
     wrong: list[str] = []
     for name, value in given.items():
+        if name not in params and program.called:
+            wrong.append(f"'{name}' is no input: what {program.called} is given stands in the call.")
+            continue
         if name not in params:
             wrong.append(f"The program takes no input '{name}'. {meant(name, params)}")
             continue

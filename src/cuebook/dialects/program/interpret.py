@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.program.catalogue import Callee, Catalogue, tool_of
+from cuebook.dialects.program.away import look
+from cuebook.dialects.program.catalogue import Callee, Catalogue
 from cuebook.dialects.program.deciding import (
     Decider,
     Done,
@@ -26,16 +27,16 @@ from cuebook.dialects.program.deciding import (
     returns_nothing,
 )
 from cuebook.dialects.program.evaluate import DoesNotCoerce, NotComputable, coerced
-from cuebook.dialects.program.expressions import ExpressionError, Literal, Ref, call_of
-from cuebook.dialects.program.frames import Error, Frame, QueuedCall
+from cuebook.dialects.program.expressions import Literal
+from cuebook.dialects.program.frames import Error, Frame, QueuedCall, is_private
 from cuebook.dialects.program.items import Call
-from cuebook.dialects.program.listing import END, Position
+from cuebook.dialects.program.listing import END
 from cuebook.dialects.program.machine import Machine
-from cuebook.dialects.program.model import ListingLine, ProgramText
-from cuebook.dialects.program.prompts import MESSAGES
+from cuebook.dialects.program.model import ListingLine, Playbook, ProgramText
 from cuebook.dialects.program.running import attempt, listen, prepared, run_calls, values_of
 from cuebook.dialects.program.scope import BUILT_IN
 from cuebook.dialects.program.turns import ask, auto_summary, enqueue, flush, model_of
+from cuebook.dialects.program.wanted import wanted
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
     AskModel,
@@ -45,14 +46,10 @@ from cuebook.kernel.effects import (
     Moment,
     Now,
     Program,
-    ReadSource,
     Reply,
     Returned,
     RunPython,
-    ServerSpec,
-    Source,
 )
-from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import ArtifactMade, Noted, Planned, Warned
 
 _TELLS_TIME = re.compile(r"\b(?:time|datetime|date)\b")
@@ -63,7 +60,7 @@ def interpret(
 ) -> Program[dict[str, Any]]:
     machine = Machine(Catalogue(program), options)
     if state is None:
-        if program.plan:
+        if program.plan and not options.get("call"):
             yield Planned(program.plan)
         for problem in program.warnings:
             yield Warned("playbook", f"Line {problem.line}: {problem.message}" if problem.line else problem.message)
@@ -80,19 +77,17 @@ def _look_around(machine: Machine) -> Program[None]:
     for agent in tuple(machine.program.agents.values()):
         if agent.remote is None:
             continue
-        server = ServerSpec(agent.name, agent.remote.command, agent.remote.url)
-        found: Source | Failed = yield from attempt(ReadSource(f"tools:{agent.name}.*", server))
+        found: list[Playbook] | Failed = yield from attempt(look(agent, agent.remote))
         if isinstance(found, Failed):
             yield Warned("agent", f"The agent {agent.name} cannot be reached: {found.message}")
-            continue
-        tools = msgspec.json.decode(str(found.content))
-        machine.catalogue.learn(agent.name, [tool_of(tool, agent.name) for tool in tools])
+        else:
+            machine.catalogue.learn(agent.name, found)
 
 
 def _first_calls(machine: Machine, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> list[QueuedCall]:
-    wanted = options.get("call")
-    if wanted:
-        return [_wanted(machine, str(wanted))]
+    call = options.get("call")
+    if call:
+        return [wanted(machine.catalogue, str(call))]
     calls = []
     for agent, playbook in machine.program.beginning:
         named = tuple((one.name, Literal(inputs[one.name])) for one in playbook.params if one.name in inputs)
@@ -106,19 +101,6 @@ def _first_calls(machine: Machine, inputs: Mapping[str, Any], options: Mapping[s
             )
         )
     return calls
-
-
-def _wanted(machine: Machine, text: str) -> QueuedCall:
-    """The playbook that is called from outside: `Name`, or `Name(argument=1)`."""
-    try:
-        call = call_of(text if "(" in text else f"{text}()")
-    except ExpressionError as error:
-        raise BadInput(f"'{text}' is no call: {error}.", fix="Write it as Playbook(argument=1).") from None
-    for name in machine.catalogue.agents:
-        callee = machine.catalogue.view(name).callees.get(call.name)
-        if callee is not None:
-            return QueuedCall("#1", Call(f"{callee.agent.name}.{callee.playbook.name}", call.args, call.named))
-    raise BadInput(f"There is no playbook '{call.name}' in {machine.program.name}.", fix="See the program's outline.")
 
 
 def _end(machine: Machine) -> Program[dict[str, Any]]:
@@ -177,20 +159,20 @@ def _begin_next(machine: Machine) -> Program[bool]:
             yield from _call(machine, QueuedCall("#1", Call(f"{name}.{memory.due.pop(0).partition(':')[0]}")))
             return True
         if memory.mail and name in machine.catalogue.agents:
-            yield from _dispatch(machine, name, memory.mail.pop(0))
+            yield from _dispatch(machine, name, memory.take(1)[0])
             return True
     name = "" if machine.options.get("call") else machine.catalogue.waits_for_messages()
     if not name:
         return False
     agent = machine.program.agents[name]
-    callee = Callee(agent, machine.catalogue.playbook(name, MESSAGES))
+    callee = Callee(agent, machine.catalogue.playbook(name, machine.catalogue.messages))
     yield from machine.push(callee, {"message": ""})
     machine.top.after = "user"
     return True
 
 
 def _dispatch(machine: Machine, name: str, mail: Mapping[str, str]) -> Program[None]:
-    callee = Callee(machine.program.agents[name], machine.catalogue.playbook(name, MESSAGES))
+    callee = Callee(machine.program.agents[name], machine.catalogue.playbook(name, machine.catalogue.messages))
     yield from machine.push(callee, {"message": f"{mail['from']}: {mail['text']}"})
 
 
@@ -239,12 +221,11 @@ def _hear_agent(machine: Machine, frame: Frame) -> Program[None]:
     for name, memory in machine.agents.items():
         if name != frame.agent and memory.mail and name in machine.catalogue.agents:
             frame.after = "agent"
-            frame.running.insert(0, QueuedCall("#1", Call(MESSAGES)))
-            yield from _dispatch(machine, name, memory.mail.pop(0))
+            frame.running.insert(0, QueuedCall("#1", Call(machine.catalogue.messages)))
+            yield from _dispatch(machine, name, memory.take(1)[0])
             return
-    mail = machine.memory(frame).mail
+    mail = machine.memory(frame).take()
     words = [f"{one['from']} says: {one['text']}" for one in mail] or ["No message came."]
-    mail.clear()
     _hear(machine, frame, "\n".join(words))
 
 
@@ -253,7 +234,8 @@ def _hear_agent(machine: Machine, frame: Frame) -> Program[None]:
 
 def _run_python(machine: Machine, frame: Frame) -> Program[None]:
     playbook = machine.playbook(frame)
-    if not frame.replies and not frame.moment and _TELLS_TIME.search(playbook.source):
+    source = "\n\n".join(machine.program.agents[frame.agent].python) or playbook.source
+    if not frame.replies and not frame.moment and _TELLS_TIME.search(source):
         now: Moment = yield Now()
         frame.moment = now.at
     named = {} if frame.extra else frame.arguments
@@ -263,7 +245,7 @@ def _run_python(machine: Machine, frame: Frame) -> Program[None]:
             frame.playbook,
             {"args": frame.extra, "named": named},
             tuple(frame.replies),
-            "\n\n".join(machine.program.agents[frame.agent].python) or playbook.source,
+            source,
             tuple(dict.fromkeys(names)),
             frame.moment,
         )
@@ -283,7 +265,7 @@ def _run_python(machine: Machine, frame: Frame) -> Program[None]:
 def _ask_raw(machine: Machine, frame: Frame) -> Program[None]:
     """One question with the description, and nothing else: no history, and no calls."""
     machine.count_turn()
-    given = "\n".join(f"${name} = {value}" for name, value in frame.arguments.items())
+    given = "\n".join(f"${name} = {value}" for name, value in frame.arguments.items() if not is_private(name))
     prompt = "\n\n".join(part for part in (machine.description(frame).strip(), given) if part)
     reply: Reply = yield AskModel(prompt or frame.playbook, model=model_of(machine, frame))
     text = reply.text.strip()
@@ -308,7 +290,7 @@ def _advance(machine: Machine, frame: Frame) -> Program[None]:
         _fire(machine, frame, id)
         return
     listing = machine.catalogue.listing(frame.agent, frame.playbook)
-    asks = frame.heard or frame.kind == "react" or machine.options.get("always_ask")
+    asks = frame.heard or frame.retry or frame.kind == "react" or machine.options.get("always_ask")
     node = None if asks else frame.node if frame.node is not None else following(listing, frame.position)
     if node == END and returns_nothing(listing.returns):
         frame.summary = auto_summary(frame)
@@ -324,8 +306,14 @@ def _advance(machine: Machine, frame: Frame) -> Program[None]:
         flush(frame, "")
         return
     came = frame.position.line
-    yield from machine.arrive(frame, line.number)
-    decider = Decider(listing, lambda name: machine.type_of(frame, name), known=view.knows, watched=view.watched)
+    yield from machine.arrive(frame, listing.position_at((node,)))
+    decider = Decider(
+        listing,
+        lambda name: machine.type_of(frame, name),
+        known=view.knows,
+        signatures=view.signatures,
+        watched=view.watched,
+    )
     done = decider.decide(node, machine.variables(frame), frame.loops, came)
     if done is None:
         frame.node = None
@@ -338,8 +326,8 @@ def _fire(machine: Machine, frame: Frame, id: str) -> None:
     """Calls the playbook of a trigger, with the variables that have the names of its parameters."""
     name = id.partition(":")[0]
     playbook = machine.catalogue.playbook(frame.agent, name)
-    variables = machine.variables(frame)
-    named = tuple((one.name, Ref(one.name)) for one in playbook.params if one.name in variables)
+    variables = machine.memory(frame).variables
+    named = tuple((one.name, Literal(variables[one.name])) for one in playbook.params if one.name in variables)
     frame.running.append(QueuedCall(id, Call(name, (), named)))
 
 
@@ -348,7 +336,7 @@ def _do(machine: Machine, frame: Frame, line: ListingLine, done: Done) -> Progra
     machine.count_line()
     machine.without_model += 1
     number = line.number
-    frame.position = Position(number, "done")
+    frame.position = msgspec.structs.replace(frame.position, status="done")
     match done:
         case Goes(following):
             frame.node = following

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Literal, cast
 
@@ -20,20 +21,37 @@ ELIDABLE = frozenset({"CND", "JMP", "CHK", "TNK"})
 """Codes of lines that a reply may pass without naming them."""
 
 Kind = Literal["if", "when", "elif", "else", "loop"]
-Status = Literal["arrived", "done"]
+Status = Literal["arrived", "begun", "done"]
 
 END = -1
 """What follows a line behind which the listing has nothing more."""
+MOST_PASSED = 1_000
+"""Nodes that are looked at for what may come next: so many lines need not be named at once."""
+MOST_TWINS = 16
+"""Lines of one number that are told apart; more are in no listing that anybody means."""
 
 
 class Position(msgspec.Struct, frozen=True):
     """Where a frame stands between two replies."""
 
     line: str
+    """Its number; empty for the first line."""
     status: Status = "arrived"
-    """`arrived`: the line is still to be executed; `done`: what follows it is."""
+    """`arrived`: the line is still to be executed; `done`: what follows it is. `begun`: something was done at it before a
+    reply was refused, so that it may be gone on with, or left."""
     pending: tuple[str, ...] = ()
     """Ids of the calls that were queued and have not run yet."""
+    settled: bool | None = None
+    """At a member of an `If ... Otherwise` chain: whether the body of an earlier one was taken. None if nobody knows."""
+
+
+class _Level:
+    """Lines whose numbers begin with the same parts."""
+
+    def __init__(self) -> None:
+        self.latest: int | None = None
+        """The last line so far that has just this number."""
+        self.below: dict[str, _Level] = {}
 
 
 class LineYield(msgspec.Struct, frozen=True):
@@ -53,6 +71,7 @@ _KINDS: dict[Kind, re.Pattern[str]] = {
 }
 """How a condition begins; the first that fits."""
 _JUMP = re.compile(r"(?<![\w.])\d{1,4}(?:\.\d{1,4})*+")
+_JUMP_IF = re.compile(r"\b(?:if|when|unless|while|until)\b.*", re.IGNORECASE | re.DOTALL)
 _YIELDED = re.compile(
     r"(?:for\s*+)?+(?:(?P<call>call(?:s\b|\b|(?=complete)))|(?P<user>(?:user|human)(?:\b|(?=input)))|(?P<exit>exit\b)"
     r"|(?P<return>return\b)|(?P<meeting>meeting\b)|(?P<agent>agent\b))",
@@ -71,6 +90,9 @@ _VARIABLE = re.compile(r"\$(?P<name>[^\W\d]\w*+)(?::(?P<type>[^\W\d]\w*+(?:\[[\w
 _ENDS = re.compile(
     r"\b(?:end|exit|stop|quit|terminate)s?\b[^.;]{0,20}\b(?:program|playbooks?|application)\b|\bEndProgram\b",
     re.IGNORECASE,
+)
+_NOT = re.compile(
+    r"(?:\b(?:never|not|cannot|without|avoid)|n['’]t)\s++(?:(?:ever|yet|just|simply|to)\s++)?\Z", re.IGNORECASE
 )
 _RETURNS = re.compile(r"return\b", re.IGNORECASE)
 _WAITS = re.compile(r"\bwait", re.IGNORECASE)
@@ -109,7 +131,6 @@ class Listing:
             for index in range(len(self.lines))
             if index in self._chained
         }
-        self._reached: dict[int, frozenset[int]] = {}
 
     @classmethod
     def of(cls, playbook: Playbook) -> Listing:
@@ -134,19 +155,17 @@ class Listing:
 
     def _shape(self) -> None:
         """Which line stands below which, and the chains of conditions of which one at most is taken."""
-        latest: dict[str, int] = {}
+        top = _Level()
         self.parent: list[int | None] = []
         self.children: dict[int | None, list[int]] = {None: []}
         for index, line in enumerate(self.lines):
-            number = line.number
-            while "." in number:
-                number = number.rpartition(".")[0]
-                if number in latest:
-                    break
-            parent = latest.get(number) if "." in line.number else None
+            level, parent = top, None
+            for part in line.number.split("."):
+                parent = parent if level.latest is None else level.latest
+                level = level.below.setdefault(part, _Level())
+            level.latest = index
             self.parent.append(parent)
             self.children.setdefault(parent, []).append(index)
-            latest[line.number] = index
         self.kinds = [self._kind(index) for index in range(len(self.lines))]
         self.place = {index: at for group in self.children.values() for at, index in enumerate(group)}
         self._chain_next: dict[int, int] = {}
@@ -208,7 +227,8 @@ class Listing:
         if line.code == "RET":
             return ()
         if line.code == "JMP":
-            return tuple(self.by_number.get(jump_of(line), ())) or (leaves,)
+            found = tuple(self.by_number.get(jump_of(line), ()))
+            return (*found, leaves) if jump_condition(line) or not found else found
         if line.code == "YLD":
             target = self.yields[index]
             return () if target is not None and target.target in ("exit", "return") else (leaves,)
@@ -219,11 +239,9 @@ class Listing:
         return (body[0], leaves)
 
     def _next_when_settled(self, index: int) -> tuple[int, ...]:
-        """A chain's member behind one that was taken: only another `When` may apply as well."""
+        """A chain's member behind one that was taken: of `If ... Otherwise`, and of several `When`, one applies."""
         follower = self._chain_next.get(index)
-        leaves = self.after[index] if follower is None else follower + len(self.lines)
-        body = self.children.get(index, ())
-        return (body[0], leaves) if body and self.kinds[index] == "when" else (leaves,)
+        return (self.after[index] if follower is None else follower + len(self.lines),)
 
     def in_chain(self, index: int) -> bool:
         """Whether a condition belongs to one that stands before it."""
@@ -237,43 +255,63 @@ class Listing:
 
     def nodes_of(self, number: str) -> tuple[int, ...]:
         """All nodes of a line."""
-        found = self.by_number.get(number, ())
+        found = self.by_number.get(number, ())[:MOST_TWINS]
         return (*found, *(index + len(self.lines) for index in found if index in self._chained))
 
-    def reached(self, node: int) -> frozenset[int]:
-        """The nodes that may come directly after this one: its successors, and what lies behind elidable lines."""
-        known = self._reached.get(node)
-        if known is None:
-            found: set[int] = set()
-            waiting = list(self.successors(node))
-            while waiting:
-                one = waiting.pop()
-                if one in found:
-                    continue
-                found.add(one)
-                if one != END and self.line_at(one).code in ELIDABLE:
-                    waiting += self.successors(one)
-            known = self._reached[node] = frozenset(found)
-        return known
+    def nodes_at(self, position: Position) -> tuple[int, ...]:
+        """The nodes where a frame may stand, as far as its position tells."""
+        nodes = self.nodes_of(position.line)
+        if position.settled is None:
+            return nodes
+        if position.settled:
+            return tuple(node for node in nodes if self._is_settled(node) or node not in self._chained)
+        return tuple(node for node in nodes if not self._is_settled(node))
+
+    def position_at(self, nodes: Collection[int], status: Status = "arrived") -> Position:
+        """The position of a frame that stands at nodes of one line."""
+        number = self.line_at(next(iter(nodes))).number
+        settled = {self._is_settled(node) for node in nodes if node % len(self.lines) in self._chained}
+        return Position(number, status, settled=settled.pop() if len(settled) == 1 else None)
+
+    def _is_settled(self, node: int) -> bool:
+        return node >= len(self.lines)
+
+    def reached(self, nodes: Iterable[int], wanted: Collection[int] | None = None) -> frozenset[int]:
+        """The nodes that may come directly after these: their successors, and what lies behind elidable lines. Of those that
+        are wanted, if any are, and the search is over when it has them."""
+        found: set[int] = set()
+        left = None if wanted is None else set(wanted)
+        waiting: deque[int] = deque()
+        for node in nodes:
+            waiting.extend(self.successors(node))
+        while waiting and len(found) < MOST_PASSED and (left is None or left):
+            one = waiting.popleft()
+            if one in found:
+                continue
+            found.add(one)
+            if left is not None:
+                left.discard(one)
+            if one != END and self.line_at(one).code in ELIDABLE:
+                waiting.extend(self.successors(one))
+        return frozenset(found) if wanted is None else frozenset(found.intersection(wanted))
 
     def resumes(self, position: Position | None) -> frozenset[int]:
         """The nodes at which the next reply may go on."""
         if not self.lines:
             return frozenset({END})
         if position is None or not position.line:
-            return self._entered(0)
-        nodes = self.nodes_of(position.line)
+            return self._entered((0,))
+        nodes = self.nodes_at(position)
         if position.status == "arrived":
-            return frozenset().union(*(self._entered(node) for node in nodes))
-        repeats = (node for node in nodes if self._repeats(node % len(self.lines)))
-        return frozenset(repeats).union(*(self.reached(node) for node in nodes))
+            return self._entered(nodes)
+        again = nodes if position.status == "begun" else (node for node in nodes if self._repeats(node))
+        return frozenset(again) | self.reached(nodes)
 
-    def _entered(self, node: int) -> frozenset[int]:
-        here = frozenset({node})
-        return here | self.reached(node) if self.line_at(node).code in ELIDABLE else here
+    def _entered(self, nodes: Collection[int]) -> frozenset[int]:
+        return frozenset(nodes) | self.reached(node for node in nodes if self.line_at(node).code in ELIDABLE)
 
-    def _repeats(self, index: int) -> bool:
-        found = self.yields[index]
+    def _repeats(self, node: int) -> bool:
+        found = self.yields[node % len(self.lines)]
         return found is not None and found.repeats
 
     def lines_of(self, nodes: Iterable[int]) -> tuple[ListingLine, ...]:
@@ -318,6 +356,12 @@ def jump_of(line: ListingLine) -> str:
     return ".".join(part.zfill(2) for part in found[0].split(".")) if found else ""
 
 
+def jump_condition(line: ListingLine) -> str:
+    """Of `JMP 04 if $x > 3` its `if $x > 3`: otherwise the next line follows. Empty where the jump is made in any case."""
+    found = _JUMP_IF.search(line.text)
+    return found[0].strip() if found else ""
+
+
 def yield_of(line: ListingLine) -> LineYield | None:
     """How a line yields: a YLD line, or `; YLD ...` behind what it does."""
     if line.code == "YLD":
@@ -340,7 +384,8 @@ def call_named(line: ListingLine) -> str:
 
 
 def ends_program(line: ListingLine) -> bool:
-    return _ENDS.search(line.text) is not None
+    """Whether it says that the program ends, and not that it must not."""
+    return any(not _NOT.search(line.text, max(0, one.start() - 40), one.start()) for one in _ENDS.finditer(line.text))
 
 
 def says_return(line: ListingLine) -> bool:

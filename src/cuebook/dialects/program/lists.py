@@ -78,20 +78,28 @@ def steps_of(parts: list[Part]) -> Steps:
     more: dict[int, list[str]] = {}
     warnings: list[Problem] = []
     for item in items:
-        step = _STEP.fullmatch(item.text)
+        step = line_of(item.text, item.line)
         if step is None:
             fix = "Number it as 02:EXE, or write it on the line of the step."
             message = "This has no number, and counts as a part of the step before it."
             warnings.append(Problem(message, item.line, fix, "UNNUMBERED_STEP"))
             more.setdefault(len(lines) - 1, []).append(f"- {item.text}")
             continue
-        number = ".".join(part.zfill(2) for part in step["number"].split("."))
-        code: Code = step["code"].upper()  # type: ignore[assignment]  # the linter tells of codes that do not exist
-        lines.append(ListingLine(number, code, step["text"].strip(), item.line))
+        lines.append(step)
     for index, texts in more.items():
         line = lines[index]
         lines[index] = msgspec.structs.replace(line, text="\n".join([line.text, *texts]))
     return Steps(tuple(lines), (), warnings)
+
+
+def line_of(text: str, line: int = 0) -> ListingLine | None:
+    """Of `02.01:QUE Say(user, Hello)`; None for a text that has no number and code."""
+    step = _STEP.fullmatch(text)
+    if step is None:
+        return None
+    number = ".".join(part.zfill(2) for part in step["number"].split("."))
+    code: Code = step["code"].upper()  # type: ignore[assignment]  # the linter tells of codes that do not exist
+    return ListingLine(number, code, step["text"].strip(), line)
 
 
 def notes_of(parts: list[Part]) -> tuple[Note, ...]:

@@ -7,7 +7,7 @@ is asked is in `turns`, how calls run is in `running`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -15,10 +15,18 @@ from cuebook.dialects.program.catalogue import AgentView, Callee, Catalogue
 from cuebook.dialects.program.context import History
 from cuebook.dialects.program.evaluate import DoesNotCoerce, coerced
 from cuebook.dialects.program.filling import calls_in, rendered
-from cuebook.dialects.program.frames import AgentState, Error, Frame, QueuedCall, Saved, Variables
+from cuebook.dialects.program.frames import AgentState, Error, Frame, QueuedCall, Saved, Variables, is_private
 from cuebook.dialects.program.listing import Position
 from cuebook.dialects.program.model import Playbook, ProgramText
-from cuebook.dialects.program.prompts import CONTRACT, frame_text, program_text, shown
+from cuebook.dialects.program.prompts import (
+    CONTRACT,
+    LONG_RESULT,
+    frame_text,
+    others_text,
+    program_text,
+    shown,
+    told,
+)
 from cuebook.kernel.context import EMPTY, Context, Text, digest_of
 from cuebook.kernel.effects import Breakpoint, Checkpoint, EffectFailed, Failed, Program, Resumed
 from cuebook.kernel.events import Noted, StepFinished, StepStarted, ValueSet, Warned
@@ -31,6 +39,13 @@ MOST_TURNS = 2_000
 CHECKPOINT_EVERY = 32
 """Lines and replies between two checkpoints. A checkpoint costs the same however long the program has run."""
 _MOST_LOGGED = 40
+
+
+class Spent(msgspec.Struct):
+    """What was done since something came in from outside, by a run and all its calls that run beside each other."""
+
+    lines: int = 0
+    turns: int = 0
 
 
 class Machine:
@@ -52,6 +67,13 @@ class Machine:
         self.turns = 0
         self.model_calls = 0
         self.without_model = 0
+        self.spent = Spent()
+        self.depth = 0
+        """In a call that runs beside others: the frames below it."""
+        self.level = 0
+        """How many times a call that runs beside others has begun such calls itself."""
+        self.written: dict[str, list[str]] = {}
+        """In a call that runs beside others: the variables it has set, by agent."""
         self.base: Context | None = None
         """In a call that runs beside others: what its caller has seen."""
         self._histories: dict[int, History] = {}
@@ -72,7 +94,11 @@ class Machine:
         return self.base is not None
 
     def view(self, frame: Frame) -> AgentView:
-        return self.catalogue.view(frame.agent)
+        return self.catalogue.dispatching(frame.agent) if self._for_any(frame) else self.catalogue.view(frame.agent)
+
+    def _for_any(self, frame: Frame) -> bool:
+        """Whether it decides what the user's words set off, in whichever agent."""
+        return frame.playbook == self.catalogue.messages and not frame.arguments.get("message")
 
     def playbook(self, frame: Frame) -> Playbook:
         return self.catalogue.playbook(frame.agent, frame.playbook)
@@ -84,16 +110,16 @@ class Machine:
         return Variables(frame, self.agents[frame.agent])
 
     def type_of(self, frame: Frame, name: str) -> str:
-        return self.memory(frame).types.get(name) or self.catalogue.listing(frame.agent, frame.playbook).declared.get(
-            name, ""
-        )
+        """As the playbook declares it, or else as another one of its agent did. A parameter is its playbook's alone."""
+        declared = self.catalogue.listing(frame.agent, frame.playbook).declared.get(name, "")
+        return declared if declared or name in frame.arguments else self.memory(frame).types.get(name, "")
 
     # --- the life of a frame ---
 
     def push(self, callee: Callee, arguments: dict[str, Any], extra: list[Any] | None = None) -> Program[None]:
         """Begins a call. What its description calls is run first."""
         playbook = callee.playbook
-        if len(self.stack) >= MOST_FRAMES:
+        if self.depth + len(self.stack) >= MOST_FRAMES:
             error = Error(
                 "too_deep", f"{playbook.name} is called {MOST_FRAMES} levels deep.", "See why it calls itself."
             )
@@ -107,7 +133,7 @@ class Machine:
         for text, call in calls_in(playbook.description, self.view(frame).knows):
             frame.running.append(QueuedCall(f"#{len(frame.running) + 1}", call, text))
         if playbook.kind != "listing":
-            yield from self.open_step(frame, playbook.name, playbook.description.split("\n", 1)[0])
+            yield from self.open_step(frame, playbook.name, playbook.heading)
 
     def finish(self, frame: Frame, came: Any, summary: str = "") -> Program[None]:
         """Ends a frame with its value, or with an `Error`."""
@@ -117,6 +143,9 @@ class Machine:
         yield Noted("returned", told | ({"summary": summary} if summary else {}))
         self.stack.pop()
         self._histories.pop(frame.id, None)
+        if isinstance(came, Error) and not self.stack and frame.playbook == self.catalogue.messages:
+            yield Warned("message", f"A message set nothing off: {came.message}")
+            return
         yield from self.give_back(came, summary)
 
     def give_back(self, came: Any, summary: str) -> Program[None]:
@@ -143,13 +172,31 @@ class Machine:
                 {"call": call, **({"error": came.message, "code": came.code} if failed else {"value": value})}
             )
             return
-        frame.result = value
+        if not quiet or value is not None:
+            frame.result = value
         if queued.target:
             yield from self._assign(frame, queued, value, failed)
         if failed:
             frame.heard = True
         if not quiet or failed:
-            self.remember(frame, "user", _told(queued, came, summary))
+            artifact = "" if failed else (yield from self._kept_apart(frame, queued, value))
+            self.remember(frame, "user", told(queued, came, summary, artifact))
+
+    def _kept_apart(self, frame: Frame, queued: QueuedCall, value: Any) -> Program[str]:
+        """A long result becomes an artifact: its name, or nothing where it is short."""
+        if frame.kind not in ("listing", "react") or is_private(queued.target):
+            return ""
+        text = value if isinstance(value, str) else shown(value)
+        if len(text) <= LONG_RESULT:
+            return ""
+        digest = digest_of(text)
+        name = queued.target
+        if not name or name in frame.arguments:
+            name = f"a_{digest.rpartition(':')[2][:8]}"
+            yield from self.set(frame, name, value)
+        summary = f"what {queued.name} came to, {len(text)} characters"
+        self.memory(frame).artifacts[name] = Saved(summary, digest)
+        return name
 
     def _assign(self, frame: Frame, queued: QueuedCall, value: Any, failed: bool) -> Program[None]:
         type = queued.type or self.type_of(frame, queued.target)
@@ -167,15 +214,31 @@ class Machine:
     # --- variables and triggers ---
 
     def set(self, frame: Frame, name: str, value: Any, type: str = "", *, fire: bool = True) -> Program[None]:
-        """Sets a variable; a trigger whose condition holds from now on is due."""
-        memory, variables = self.memory(frame), self.variables(frame)
-        if type:
-            memory.types.setdefault(name, type)
-        variables.set(name, value)
+        """Sets a variable; a trigger whose condition holds from now on is due. A parameter triggers nothing."""
+        self._put(frame, name, value)
         yield ValueSet(name, value)
-        view = self.view(frame)
+        if name not in frame.arguments:
+            type = type or self.type_of(frame, name)
+            if type:
+                self.memory(frame).types[name] = type
+            self.notice(frame.agent, name, fire=fire)
+
+    def _put(self, frame: Frame, name: str, value: Any) -> None:
+        self.variables(frame).set(name, value)
+        if name in frame.arguments:
+            return
+        self.memory(frame).artifacts.pop(name, None)  # what was kept under this name is no more
+        if name in frame.loaded:
+            frame.loaded.remove(name)
+        written = self.written.setdefault(frame.agent, []) if self.beside else []
+        if name not in written:
+            written.append(name)
+
+    def notice(self, agent: str, name: str, *, fire: bool = True) -> None:
+        """A variable of an agent was set: looks at the triggers that watch it."""
+        memory, view = self.agents[agent], self.catalogue.view(agent)
         for id in view.watchers.get(name, ()):
-            holds = view.holds(id, variables)
+            holds = view.holds(id, memory.variables)
             if fire and holds and not memory.held.get(id) and id not in memory.due:
                 memory.due.append(id)
             memory.held[id] = holds
@@ -183,15 +246,15 @@ class Machine:
     def save(self, frame: Frame, name: str, summary: str, content: Any) -> Program[None]:
         """Keeps an artifact. Its frame has seen the content; others load it."""
         text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
+        yield from self.set(frame, name, content)
         self.memory(frame).artifacts[name] = Saved(summary, digest_of(text))
         if name not in frame.loaded:
             frame.loaded.append(name)
-        yield from self.set(frame, name, content)
 
     def override(self, frame: Frame, changed: Mapping[str, Any]) -> None:
         """Values that a person changed."""
         for name, value in changed.items():
-            self.variables(frame).set(name.removeprefix("$"), value)
+            self._put(frame, name.removeprefix("$"), value)
 
     # --- steps ---
 
@@ -206,13 +269,12 @@ class Machine:
         listing = self.catalogue.listing(frame.agent, frame.playbook)
         line = listing.lines[listing.by_number[number][0]]
         frame.log = [*frame.log[1 - _MOST_LOGGED :], number]
-        yield from self.open_step(frame, f"{frame.playbook}:{number}", f"{line.code} {line.text}".rstrip())
+        yield from self.open_step(frame, f"{frame.playbook}:{number}", line.title)
 
-    def arrive(self, frame: Frame, number: str) -> Program[None]:
+    def arrive(self, frame: Frame, here: Position) -> Program[None]:
         """Goes to a line that is still to be executed, unless it stands there already."""
-        here = Position(number)
-        if frame.position != here or frame.open != f"{frame.playbook}:{number}":
-            yield from self.open_line(frame, number)
+        if frame.position != here or frame.open != f"{frame.playbook}:{here.line}":
+            yield from self.open_line(frame, here.line)
         frame.position = here
 
     def close_step(self, frame: Frame, came: Any = None) -> Program[None]:
@@ -262,7 +324,9 @@ class Machine:
         return EMPTY.add("system", CONTRACT).add("system", program_text(self.program, agent))
 
     def description(self, frame: Frame) -> str:
-        return rendered(self.playbook(frame).description, self.variables(frame), frame.slots)
+        words = rendered(self.playbook(frame).description, self.variables(frame), frame.slots)
+        others = others_text(self.program, frame.agent, self.view(frame).triggers) if self._for_any(frame) else ""
+        return f"{words}\n\n{others}" if others else words
 
     def remember(self, frame: Frame, role: Any, text: str) -> None:
         if frame.kind in ("listing", "react"):
@@ -272,28 +336,31 @@ class Machine:
 
     def count_line(self) -> None:
         self.lines += 1
+        self.spent.lines += 1
         self._since += 1
         most = self.options.get("max_lines") or MOST_LINES
-        if self.lines > most:
-            words = f"{most} lines were executed, and nothing came in from outside."
-            raise EffectFailed(
-                Failed("livelock", words, "See why the program does not come to an end, or raise max_lines.")
-            )
+        if self.spent.lines > most:
+            self._does_not_end(f"{most} lines were executed", "max_lines")
 
     def count_turn(self) -> None:
         self.turns += 1
+        self.spent.turns += 1
         self.model_calls += 1
         self._since += 1
         most = self.options.get("max_turns") or MOST_TURNS
-        if self.turns > most:
-            words = f"A model was asked {most} times, and nothing came in from outside."
-            raise EffectFailed(
-                Failed("livelock", words, "See why the program does not come to an end, or raise max_turns.")
-            )
+        if self.spent.turns > most:
+            self._does_not_end(f"A model was asked {most} times", "max_turns")
+
+    def _does_not_end(self, what: str, option: str) -> NoReturn:
+        frame = self.top
+        where = frame.open or f"{frame.playbook}:{frame.position.line}".rstrip(":")
+        words = f"{what}, and nothing came in from outside. The run stands at {where}."
+        fix = f"See why {frame.playbook} does not come to an end, or raise {option}."
+        raise EffectFailed(Failed("livelock", words, fix))
 
     def heard(self) -> None:
         """Something came in from outside: what was counted begins anew."""
-        self.lines = self.turns = 0
+        self.lines = self.turns = self.spent.lines = self.spent.turns = 0
 
     # --- checkpoints ---
 
@@ -314,6 +381,7 @@ class Machine:
             "counts": [self.lines, self.turns, self.model_calls, self.without_model],
             "came": msgspec.to_builtins(self.came),
             "failed": isinstance(self.came, Error),
+            "written": self.written,
             "histories": {id: history.kept() for id, history in histories.items()},
         }
         return Checkpoint(state, (Text(""), *(text for history in histories.values() for text in history.texts())))
@@ -326,6 +394,9 @@ class Machine:
         for name, tools in msgspec.convert(state["served"], dict[str, list[Playbook]]).items():
             self.catalogue.learn(name, tools)
         self.lines, self.turns, self.model_calls, self.without_model = state["counts"]
+        self.spent.lines += self.lines
+        self.spent.turns += self.turns
+        self.written = {name: list(names) for name, names in state.get("written", {}).items()}
         self.came = msgspec.convert(state["came"], Error) if state["failed"] else state["came"]
         left = iter(texts[1:])
         for frame in self.stack:
@@ -338,24 +409,12 @@ class Machine:
     # --- beside others ---
 
     def branched(self, caller: Frame) -> Machine:
-        """A machine for one call that runs beside others: it begins with what is known now."""
+        """A machine for one call that runs beside others: it begins with what is known now. What is due is the caller's."""
         made = Machine(self.catalogue, self.options)
         made.agents = {name: msgspec.convert(msgspec.to_builtins(one), AgentState) for name, one in self.agents.items()}
+        for memory in made.agents.values():
+            memory.due = []
+        made.spent, made.depth, made.level = self.spent, self.depth + len(self.stack), self.level + 1
         made.base = self.history(caller).context if caller.kind in ("listing", "react") else self.base or EMPTY
         made.frames = self.frames
         return made
-
-
-def _told(queued: QueuedCall, came: Any, summary: str) -> str:
-    """What a caller's model is shown of a call that has run."""
-    args = ", ".join(
-        [
-            *(shown(getattr(one, "value", "...")) for one in queued.call.args),
-            *(f"{name}={shown(getattr(one, 'value', '...'))}" for name, one in queued.call.named),
-        ]
-    )
-    target = f"${queued.target} = " if queued.target else ""
-    if isinstance(came, Error):
-        return f"{target}{queued.name}({args}) failed: {came.message}"
-    result = f"{target}{queued.name}({args}) -> {shown(came)}"
-    return f"{result}\n{summary}" if summary else result

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
 
 from cuebook.dialects.registry import Input, Problem
+from cuebook.kernel.effects import SecretUse
 from cuebook.kernel.events import PlannedStep
 
 Code = Literal["EXE", "TNK", "QUE", "CND", "CHK", "RET", "JMP", "YLD"]
@@ -38,6 +40,11 @@ class ListingLine(msgspec.Struct, frozen=True):
     text: str = ""
     line: int = 0
     """Where it stands in the file."""
+
+    @property
+    def title(self) -> str:
+        """As in `EXE $x = 1`."""
+        return f"{self.code} {self.text}".rstrip()
 
 
 class Trigger(msgspec.Struct, frozen=True):
@@ -80,6 +87,18 @@ class Playbook(msgspec.Struct, frozen=True, dict=True):
         return self.metadata.get("public") is True
 
     @property
+    def heading(self) -> str:
+        """The first line of what it says of itself."""
+        return self.description.split("\n", 1)[0]
+
+    def planned(self) -> Iterator[PlannedStep]:
+        """Its lines, or itself where it has none."""
+        if self.kind != "listing":
+            yield PlannedStep(self.name, self.heading)
+        for line in self.steps:
+            yield PlannedStep(f"{self.name}:{line.number}", line.title, "." in line.number)
+
+    @property
     def begins(self) -> bool:
         """Whether it runs when the program starts."""
         return any(trigger.kind == "BGN" for trigger in self.triggers)
@@ -93,7 +112,9 @@ class Remote(msgspec.Struct, frozen=True):
     command: tuple[str, ...] = ()
     transport: str = ""
     timeout: float = 30.0
-    auth: dict[str, Any] = {}
+    """Seconds for one call."""
+    auth: SecretUse | None = None
+    """The header that says who asks."""
 
 
 class Agent(msgspec.Struct, frozen=True):
@@ -116,6 +137,8 @@ class ProgramText(msgspec.Struct, frozen=True, dict=True):
     compiled: bool = True
     frontmatter: dict[str, Any] = {}
     warnings: tuple[Problem, ...] = ()
+    called: str = ""
+    """What a run calls instead of what begins with the program."""
 
     @property
     def title(self) -> str:
@@ -124,6 +147,8 @@ class ProgramText(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def beginning(self) -> tuple[tuple[Agent, Playbook], ...]:
         """What runs when the program starts, in the order in which it stands there."""
+        if self.called:
+            return ()
         return tuple(
             (agent, playbook)
             for agent in self.agents.values()
@@ -146,7 +171,14 @@ class ProgramText(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def plan(self) -> tuple[PlannedStep, ...]:
-        return ()
+        """The lines of what runs when the program starts. Those below a condition are listed when a run comes to them."""
+        return tuple(step for _, playbook in self.beginning for step in playbook.planned())
+
+    def walk(self) -> Iterator[PlannedStep]:
+        """Every step that a run may come to."""
+        for agent in self.agents.values():
+            for playbook in agent.playbooks.values():
+                yield from playbook.planned()
 
 
 _INPUT_TYPES = {"int": "number", "float": "number", "bool": "boolean"}

@@ -137,7 +137,7 @@ class _Reading:
             self._wrong(part.line, "An agent has no name.", "Write it behind the #.", "NO_NAME")
         code = _Code([], [])
         area = self._area(list(_without_code(part.parts, code, inside=False)))
-        remote = remote_of(area.metadata, part.line, self._errors)
+        remote = remote_of(area.metadata, part.parts, part.line, self._errors, self._warnings)
         if kind == "mcp" and remote is None:
             self._odd(part.line, f"Nothing says where '{name}' is reached.", "Write remote: with a url.", "REMOTE")
         # Functions are defined before the playbooks in words, wherever their block stands.

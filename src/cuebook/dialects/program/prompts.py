@@ -9,13 +9,19 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cuebook.dialects.program.frames import Saved
+from cuebook.dialects.program.frames import Error, QueuedCall, Saved, is_private
 from cuebook.dialects.program.listing import Listing, Position
 from cuebook.dialects.program.model import Agent, ListingLine, Playbook, ProgramText
 
 _SHORT = 100
 _LONGEST = 400
 """Characters of a value that the state shows; the whole of it is an artifact, or in the history."""
+
+LONG_RESULT = 2_000
+"""Characters of a result that a model is shown; what is longer becomes an artifact."""
+MOST_LOADED = 20_000
+"""Characters of an argument, or of an artifact that is loaded."""
+PRIVATE = "(private)"
 
 CONTRACT = """\
 You execute natural-language programs, line by line, exactly as their listings say. A runtime reads your reply, verifies \
@@ -62,6 +68,9 @@ A message came in while nothing was being executed. If it is what one of the tri
 that helps. Then return."""
 
 
+OTHERS = "What other agents wait for:"
+
+
 def program_text(program: ProgramText, agent: Agent) -> str:
     """Who the model is, and what it can call."""
     parts = [f"You are the agent {agent.name}."]
@@ -94,6 +103,18 @@ def _triggers(playbook: Playbook) -> list[str]:
     ]
 
 
+def others_text(program: ProgramText, agent: str, known: Iterable[str]) -> str:
+    """What a message can set off in other agents; empty if there is nothing."""
+    lines = []
+    for id in known:
+        name, _, number = id.rpartition(":")
+        owner, _, playbook = name.rpartition(".")
+        if owner and owner != agent:
+            trigger = next(one for one in program.agents[owner].playbooks[playbook].triggers if one.id == number)
+            lines.append(f'- {trigger.text}: `Trigger["{id}:{trigger.kind}"]`, then call {name}')
+    return "\n".join([OTHERS, *lines]) if lines else ""
+
+
 def _first(text: str) -> str:
     line = text.strip().split("\n", 1)[0].strip()
     return line if len(line) <= _SHORT else f"{line[: _SHORT - 1]}…"
@@ -112,7 +133,7 @@ def frame_text(playbook: Playbook, description: str, arguments: Mapping[str, Any
         parts.append(REACT)
     if playbook.notes:
         parts.append("Notes:\n" + "\n".join(f"{note.id} {note.text}" for note in playbook.notes))
-    given = ", ".join(f"${name}={shown(value)}" for name, value in arguments.items())
+    given = ", ".join(f"${name}={PRIVATE if is_private(name) else cut(value)}" for name, value in arguments.items())
     parts.append(f"Executing {playbook.name}({given})")
     return "\n\n".join(parts)
 
@@ -148,26 +169,54 @@ def state_text(
         state["artifacts"] = {
             f"${name}": one.summary if name in seen else f"{one.summary} (not loaded)"
             for name, one in artifacts.items()
+            if not is_private(name)
         }
     return json.dumps(state, ensure_ascii=False)
 
 
 def short(value: Any) -> Any:
     """The value, or the beginning of a long one."""
+    return value if len(shown(value)) <= _LONGEST else cut(value, _LONGEST)
+
+
+def cut(value: Any, most: int = MOST_LOADED) -> str:
+    """A value as it is written, or the beginning of a long one."""
     text = shown(value)
-    if len(text) <= _LONGEST:
-        return value
-    return f"{text[:_LONGEST]}… ({len(text)} characters in all)"
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters in all)"
+
+
+def told(queued: QueuedCall, came: Any, summary: str, artifact: str = "") -> str:
+    """What a caller's model is shown of a call that has run. `artifact` is where a long result is kept."""
+    call = queued.call
+    given = [(str(at), "", one) for at, one in enumerate(call.args)]
+    given += [(name, f"{name}=", one) for name, one in call.named]
+    args = ", ".join(before + _argument(one, key in queued.private or is_private(key)) for key, before, one in given)
+    target = f"${queued.target} = " if queued.target else ""
+    if isinstance(came, Error):
+        return f"{target}{queued.name}({args}) failed: {came.message}"
+    words = PRIVATE if is_private(queued.target) else cut(came, _LONGEST if artifact else LONG_RESULT)
+    result = f"{target}{queued.name}({args}) -> {words}"
+    if artifact:
+        result += f' - kept as ${artifact}: LoadArtifact("{artifact}") shows it'
+    return f"{result}\n{summary}" if summary else result
+
+
+def _argument(value: Any, private: bool) -> str:
+    return PRIVATE if private else cut(getattr(value, "value", "..."), _LONGEST)
 
 
 def shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
+CHECK = "Look at these triggers and at nothing else."
+"""How the question begins which triggers apply."""
+
+
 def check_text(triggers: Iterable[str], state: str) -> str:
     """The question which triggers apply, where a reply did not look."""
     return (
-        "Look at these triggers and at nothing else. Does one of them apply now?\n"
+        f"{CHECK} Does one of them apply now?\n"
         + "\n".join(triggers)
         + f"\n\nState: {state}\n\nAnswer `trig? no`, or `trig? ` with the Trigger and the call of its playbook."
     )

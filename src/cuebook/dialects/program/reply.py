@@ -191,7 +191,14 @@ def items_of(text: str) -> tuple[tuple[ReplyItem, ...], int | None]:
 
 
 def parse_reply(text: str) -> Reply:
-    """The reply as values; `ReplyError`, with its place, for what cannot be read."""
+    """The reply as values; `ReplyError`, with its place, for what cannot be read.
+
+    >>> reply = parse_reply('recap - asked\\nplan - greet\\n`Var[$name, "Ada"]`\\ntrig? no\\n`Step["Main:02:YLD"]` yld user')
+    >>> reply.recap, reply.steps[0].line, reply.terminator.target
+    ('asked', '02', 'user')
+
+    `items` has everything in the order of the text, and `groups` the same between the looks at the triggers.
+    """
     items, after = items_of(text)
     last = items[-1] if items else None
     if isinstance(last, Defect):

@@ -14,6 +14,7 @@ from cuebook.dialects.program.verdicts import RULES, Verdict, Verdicts
 
 MOST_RETRIES = 2
 _MOST_LINES = 12
+_STANDS = {"arrived": "still to be executed", "begun": "being executed", "done": "executed"}
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -76,7 +77,7 @@ def _line(playbook: str, line: ListingLine) -> str:
 def _position(playbook: str, position: Position) -> str:
     if not position.line:
         return f"{playbook}, no line"
-    return f"{playbook}:{position.line}, {'executed' if position.status == 'done' else 'still to be executed'}"
+    return f"{playbook}:{position.line}, {_STANDS[position.status]}"
 
 
 def _place(verdict: Verdict, text: str) -> str:

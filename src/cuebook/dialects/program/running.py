@@ -1,21 +1,24 @@
 """How calls run: built-in ones at once, playbooks in frames of their own, tools of other agents by effects.
 
-Calls that read nothing of each other run at the same time; their results are taken in the order in which they were queued.
+Calls that read and set nothing of each other run at the same time; their results are taken in the order in which they were
+queued.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
 
+from cuebook.dialects.program.away import call as call_away
 from cuebook.dialects.program.catalogue import Callee
 from cuebook.dialects.program.evaluate import DoesNotCoerce, NotComputable, coerced, evaluate
-from cuebook.dialects.program.frames import Error, Frame, QueuedCall, Saved
+from cuebook.dialects.program.frames import RESULT, AgentState, Error, Frame, QueuedCall, Saved
 from cuebook.dialects.program.items import Call
 from cuebook.dialects.program.machine import Machine
 from cuebook.dialects.program.model import Playbook
+from cuebook.dialects.program.sharing import Touched
 from cuebook.dialects.program.turns import SAYS, load
 from cuebook.dialects.wording import meant
 from cuebook.kernel.effects import (
@@ -24,22 +27,21 @@ from cuebook.kernel.effects import (
     Answer,
     AskHuman,
     Branch,
-    CallTool,
     Effect,
     EffectFailed,
     Failed,
     Program,
     ReadSource,
     Send,
-    ServerSpec,
     Source,
-    ToolResult,
 )
+from cuebook.kernel.events import ValueSet, Warned
 
 Run: TypeAlias = Callable[[Machine], Program[None]]
 Prepared: TypeAlias = tuple[Callee, dict[str, Any], list[Any]]
 """What is called, its arguments by name, and all of them in order where there are more than it names."""
-
+MOST_LEVELS = 3
+"""Calls that run beside others begin such calls themselves so many times; deeper down, calls run one after the other."""
 FINAL = frozenset({"denied", "expired", "in_doubt", "cancelled"})
 """Failures that a person decided: they end the run, and are no program's to handle."""
 BUILT_IN = SAYS | {
@@ -71,16 +73,26 @@ def _builtin(machine: Machine, frame: Frame, name: str) -> bool:
 
 
 def _group(machine: Machine, frame: Frame) -> list[QueuedCall]:
-    """The calls at the head of the queue of which none reads what another one sets."""
+    """The calls at the head of the queue of which none reads or sets what another one sets."""
     group: list[QueuedCall] = []
-    set_by: set[str] = set()
-    for queued in frame.running:
-        if _builtin(machine, frame, queued.name) or queued.reads & set_by or ("_" in queued.reads & {"_"} and group):
+    all_ = targets = Touched()
+    for queued in frame.running if machine.level < MOST_LEVELS else ():
+        callee = machine.view(frame).callees.get(queued.name)
+        own = Touched() if callee is None else machine.catalogue.touched(callee.agent.name, callee.playbook.name)
+        arguments = Touched(frozenset(_variable(frame, name) for name in queued.reads))
+        later = _builtin(machine, frame, queued.name) or (RESULT in queued.reads and group)
+        if later or own.disturbs(all_) or targets.disturbs(own | arguments):
             break
         group.append(queued)
+        all_ |= own
         if queued.target:
-            set_by.add(queued.target)
+            targets |= Touched(sets=frozenset({_variable(frame, queued.target)}))
     return group or frame.running[:1]
+
+
+def _variable(frame: Frame, name: str) -> tuple[str, str]:
+    """A parameter belongs to the frame, so that no other playbook can see it."""
+    return ("" if name in frame.arguments else frame.agent, name)
 
 
 # --- arguments ----------------------------------------------------------------------------------------------
@@ -133,14 +145,15 @@ def _run_one(machine: Machine, frame: Frame, queued: QueuedCall) -> Program[None
     ready = _prepared(machine, frame, queued)
     if isinstance(ready, Error):
         yield from machine.give(frame, frame.running.pop(0), ready)
-    elif isinstance(ready, CallTool):
-        came = yield from attempt(ready)
+    elif isinstance(ready, Branch):
+        came = yield from attempt(ready.start(None))
         yield from machine.give(frame, frame.running.pop(0), _result(came))
     else:
         yield from machine.push(*ready)
 
 
-def _prepared(machine: Machine, frame: Frame, queued: QueuedCall) -> Prepared | CallTool | Error:
+def _prepared(machine: Machine, frame: Frame, queued: QueuedCall) -> Prepared | Branch | Error:
+    """What is to be done for a call: a frame of its own, or what an agent does that lives elsewhere."""
     view = machine.view(frame)
     try:
         args, named = values_of(queued.call, machine.variables(frame))
@@ -149,20 +162,21 @@ def _prepared(machine: Machine, frame: Frame, queued: QueuedCall) -> Prepared | 
     callee = view.callees.get(queued.name)
     if callee is not None:
         ready = prepared(callee, args, named)
+        if isinstance(ready, Error) and queued.private:
+            return Error(ready.code, f"An argument of {queued.name} does not fit.")
         remote = callee.agent.remote
         if remote is None or isinstance(ready, Error):
             return ready
         given = {name: value for name, value in ready[1].items() if value is not None or name in named}
-        server = ServerSpec(callee.agent.name, remote.command, remote.url)
-        return CallTool(f"{callee.agent.name}.{callee.playbook.name}", given, server=server)
+        return Branch(lambda _: call_away(callee.agent, remote, callee.playbook, given))
     words = f"There is no playbook '{queued.name}'."
     return Error("unknown_playbook", f"{words} {meant(queued.name, view.named)}".rstrip())
 
 
-def attempt(effect: Effect) -> Program[Any]:
-    """The outcome of an effect, also where it failed; what a person decided ends the run."""
+def attempt(what: Effect | Program[Any]) -> Program[Any]:
+    """What an effect or a program comes to, also where that is a failure; what a person decided ends the run."""
     try:
-        return (yield effect)
+        return (yield what) if isinstance(what, Effect) else (yield from what)
     except EffectFailed as error:
         if error.failed.code in FINAL:
             raise
@@ -170,14 +184,7 @@ def attempt(effect: Effect) -> Program[Any]:
 
 
 def _result(outcome: Any) -> Any:
-    match outcome:
-        case Failed(code, message, fix):
-            return Error(code, message, fix)
-        case ToolResult(value, True):
-            return Error("tool_error", value if isinstance(value, str) else msgspec.json.encode(value).decode())
-        case ToolResult(value):
-            return value
-    return outcome
+    return Error(outcome.code, outcome.message, outcome.fix) if isinstance(outcome, Failed) else outcome
 
 
 # --- several at once ----------------------------------------------------------------------------------------
@@ -187,26 +194,27 @@ def _run_beside(machine: Machine, frame: Frame, group: list[QueuedCall], run: Ru
     """Each call has a machine of its own that begins with what is known now; what they changed is taken in their order."""
     branches: list[Effect | Branch] = []
     known: dict[int, Error] = {}
-    tools: set[int] = set()
+    abroad: set[int] = set()
     for number, queued in enumerate(group):
         ready = _prepared(machine, frame, queued)
         if isinstance(ready, Error):
             known[number] = ready
-        elif isinstance(ready, CallTool):
-            tools.add(number)
+        elif isinstance(ready, Branch):
+            abroad.add(number)
             branches.append(ready)
         else:
             branches.append(_branch(machine, frame, ready, run))
     outcomes = iter((yield All(tuple(branches))) if branches else ())
     frame.running = frame.running[len(group) :]
     exits = False
+    written: set[tuple[str, str]] = set()
     for number, queued in enumerate(group):
-        outcome = known.get(number) or next(outcomes)
-        if isinstance(outcome, Failed) and (outcome.code in FINAL or number not in tools):
+        outcome: Any = known.get(number) or next(outcomes)
+        if isinstance(outcome, Failed) and (outcome.code in FINAL or number not in abroad):
             raise EffectFailed(outcome)  # a playbook that fails gives an error; this is a failure of the run itself
         summary = ""
-        if isinstance(outcome, dict) and outcome.get("branch"):
-            _join(machine, outcome)
+        if number not in abroad and number not in known:
+            yield from _join(machine, frame, outcome, written)
             exits |= outcome["exits"]
             summary = outcome["summary"]
             outcome = Error(**outcome["error"]) if outcome["error"] else outcome["value"]
@@ -218,49 +226,91 @@ def _run_beside(machine: Machine, frame: Frame, group: list[QueuedCall], run: Ru
 def _branch(machine: Machine, frame: Frame, ready: Prepared, run: Run) -> Branch:
     def start(state: Any) -> Program[dict[str, Any]]:
         other = machine.branched(frame)
-        before = {name: dict(one.variables) for name, one in other.agents.items()}
         if state is None:
             yield from other.push(*ready)
         else:
             other.restore(*state)
         yield from run(other)
-        return _left(other, before)
+        return _left(other, machine.agents)
 
     return Branch(start)
 
 
-def _left(machine: Machine, before: dict[str, dict[str, Any]]) -> dict[str, Any]:
+class _Left(msgspec.Struct):
+    """What a call that ran beside others has changed in one agent's memory."""
+
+    variables: dict[str, Any]
+    types: dict[str, str]
+    artifacts: dict[str, Saved]
+    held: dict[str, bool]
+    due: list[str]
+    taken: int
+    """How many messages the agent has taken, of those that were there before."""
+    mail: list[dict[str, str]]
+
+
+def _left(machine: Machine, before: Mapping[str, AgentState]) -> dict[str, Any]:
     """What a call that ran beside others has left, as plain values."""
-    changed = {
-        name: {
-            key: value for key, value in one.variables.items() if key not in before[name] or before[name][key] != value
-        }
-        for name, one in machine.agents.items()
-    }
+    left = {name: _changed(one, before[name], machine.written.get(name, ())) for name, one in machine.agents.items()}
     failed = machine.came if isinstance(machine.came, Error) else None
     return {
-        "branch": True,
         "value": None if failed else machine.came,
         "error": None if failed is None else msgspec.to_builtins(failed),
         "summary": machine.summary,
         "exits": machine.exited,
-        "changed": changed,
-        "artifacts": {name: msgspec.to_builtins(one.artifacts) for name, one in machine.agents.items()},
-        "held": {name: one.held for name, one in machine.agents.items()},
+        "agents": msgspec.to_builtins(left),
         "counts": [machine.lines, machine.turns, machine.model_calls, machine.without_model],
     }
 
 
-def _join(machine: Machine, left: Mapping[str, Any]) -> None:
-    for name, memory in machine.agents.items():
-        memory.variables.update(left["changed"].get(name, {}))
-        memory.held.update(left["held"].get(name, {}))
-        memory.artifacts.update(msgspec.convert(left["artifacts"].get(name, {}), dict[str, Saved]))
+def _changed(now: AgentState, before: AgentState, written: Iterable[str]) -> _Left:
+    there = len(before.mail)
+    taken = min(now.taken - before.taken, there)
+    return _Left(
+        {name: now.variables[name] for name in written if name in now.variables},
+        _other(now.types, before.types),
+        _other(now.artifacts, before.artifacts),
+        _other(now.held, before.held),
+        now.due,
+        before.taken + taken,
+        now.mail[there - taken :],
+    )
+
+
+def _other(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    return {name: one for name, one in now.items() if name not in before or before[name] != one}
+
+
+def _join(machine: Machine, frame: Frame, left: Mapping[str, Any], written: set[tuple[str, str]]) -> Program[None]:
+    """Takes over what a call has left. `written` are the variables that calls beside it have set."""
+    for name, found in msgspec.convert(left["agents"], dict[str, _Left]).items():
+        memory = machine.agents[name]
+        for key, value in found.variables.items():
+            memory.variables[key] = value
+            memory.artifacts.pop(key, None)
+            if (name, key) in written:
+                yield Warned("shared", f"Calls that ran at once have both set ${key}: what the later one set is kept.")
+                if name == frame.agent and key not in frame.arguments:
+                    yield ValueSet(key, value)
+            written.add((name, key))
+        memory.types.update(found.types)
+        memory.artifacts.update(found.artifacts)
+        memory.held.update(found.held)
+        memory.due += [id for id in found.due if id not in memory.due]
+        memory.take(max(0, found.taken - memory.taken))
+        memory.mail += found.mail
+        for key in found.variables:
+            machine.notice(name, key)
+        if machine.beside:
+            mine = machine.written.setdefault(name, [])
+            mine += [key for key in found.variables if key not in mine]
     lines, turns, asked, without = left["counts"]
     machine.lines += lines
     machine.turns += turns
     machine.model_calls += asked
     machine.without_model += without
+    machine.spent.lines = max(machine.spent.lines, machine.lines)  # in a run that goes on, they were counted elsewhere
+    machine.spent.turns = max(machine.spent.turns, machine.turns)
 
 
 # --- built-in calls -----------------------------------------------------------------------------------------
@@ -277,7 +327,7 @@ def _run_builtin(machine: Machine, frame: Frame, queued: QueuedCall) -> Program[
             yield from machine.exit()
             return
         came = yield from _builtin_result(machine, frame, name, args, named)
-    quiet = name in SAYS or name == "SaveArtifact"
+    quiet = name in SAYS or name in ("SaveArtifact", "LoadArtifact")
     yield from machine.give(frame, frame.running.pop(0), came, quiet=quiet)
 
 
@@ -293,7 +343,7 @@ def _builtin_result(machine: Machine, frame: Frame, name: str, args: list[Any], 
         key = str((args or [named.get("name", "")])[0]).removeprefix("$")
         if not load(machine, frame, key):
             return Error("unknown_artifact", f"There is no artifact '{key}'.")
-        return machine.memory(frame).variables.get(key)
+        return machine.variables(frame).get(key)
     if name == "Loadfile":
         path = str((args or [named.get("path", "")])[0])
         came: Source | Failed = yield from attempt(ReadSource(f"file:{path}"))
@@ -321,18 +371,17 @@ def _say(machine: Machine, frame: Frame, args: list[Any], named: dict[str, Any])
 
 def _message(machine: Machine, frame: Frame) -> Program[Any]:
     """The messages for an agent; where there are none, the user is waited for."""
-    mail = machine.memory(frame).mail
+    mail = machine.memory(frame).take()
     if mail:
-        texts = [one["text"] for one in mail]
-        mail.clear()
-        return texts
+        return [one["text"] for one in mail]
     answer = yield from listen(machine, frame)
     return [answer]
 
 
 def listen(machine: Machine, frame: Frame) -> Program[str]:
     """Waits for the user, for as long as it takes."""
-    answer: Answer = yield AskHuman(frame.question, label=frame.open, expires_after=NEVER)
+    prompt = frame.question or f"{frame.agent} waits for what you say."
+    answer: Answer = yield AskHuman(prompt, label=frame.open, expires_after=NEVER)
     machine.heard()
     frame.question = ""
     return answer.value

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.program.evaluate import DoesNotCoerce, NotComputable, coerced, evaluate
+from cuebook.dialects.program.evaluate import DoesNotCoerce, NotComputable, coerced, evaluate, figures, is_text
 from cuebook.dialects.program.expressions import Expression, Field, Literal, Ref, refs_of
+from cuebook.dialects.program.frames import is_private
 from cuebook.dialects.program.items import Artifact, Assign, Call, Return, SaveArtifact, Var
 from cuebook.dialects.program.listing import Listing
 from cuebook.dialects.program.model import Param
@@ -74,7 +75,7 @@ class Scope:
         return var if value is var.value else msgspec.structs.replace(var, value=value), remarks
 
     def assign(self, assign: Assign) -> list[Remark]:
-        remarks = [*self._target(assign.name), *self.call(assign.call)]
+        remarks = [*self._kept(assign.name), *self._target(assign.name), *self.call(assign.call)]
         if assign.type:
             self._types.setdefault(assign.name, assign.type)
         self._awaited.add(assign.name)
@@ -88,6 +89,10 @@ class Scope:
             self.variables[name] = self.set[name] = evaluate(value, self.variables)
         except NotComputable:  # only where the variables are not known
             self.variables[name] = self.set[name] = None
+
+    def _kept(self, name: Any) -> Iterator[Remark]:
+        if name == SUMMARY:
+            yield Remark("V1", "R", "$__ is the summary of a return, and nothing else is kept in it.")
 
     def _target(self, name: str) -> Iterator[Remark]:
         if name == RESULT:
@@ -104,6 +109,9 @@ class Scope:
 
     def _fitted(self, value: Expression, type: str, what: str, rule: str) -> tuple[Expression, list[Remark]]:
         """The value as its type wants it."""
+        if is_text(type) and figures(value):
+            return value, [Remark(rule, "R", f"{_upper(what)} is a text: write it in quotes.")]
+        private = any(map(is_private, refs_of(value)))
         try:
             plain = evaluate(value, self.variables)
         except NotComputable as why:
@@ -112,11 +120,13 @@ class Scope:
         try:
             fitted = coerced(plain, type)
         except DoesNotCoerce:
-            return value, [Remark(rule, "R", f"{_shown(plain)} is no {type}, which {what} must be.")]
+            words = "A private value" if private else _shown(plain)
+            return value, [Remark(rule, "R", f"{words} is no {type}, which {what} must be.")]
         if not fitted.changed:
             same = fitted.value is plain or fitted.value.__class__ is plain.__class__
             return value if same else Literal(fitted.value), []
-        words = f"{_shown(plain)} was taken as {_shown(fitted.value)}, because {what} is {type}."
+        how = "Its value was changed" if private else f"{_shown(plain)} was taken as {_shown(fitted.value)}"
+        words = f"{how}, because {what} is {type}."
         return Literal(fitted.value), [Remark(rule, "F", words)]
 
     # --- using ----------------------------------------------------------------------------------------------
@@ -159,7 +169,7 @@ class Scope:
         if signature is None:
             yield Remark("V4", "R", f"There is no playbook '{call.name}'. {meant(call.name, self._state.playbooks)}")
             return
-        wrong = _unbound(signature, call)
+        wrong = _unbound(signature, call) or _unquoted(signature, call)
         if wrong:
             yield Remark("V4", "R", f"{call.name} {wrong}.")
 
@@ -170,10 +180,12 @@ class Scope:
             yield Remark("V5", "F", f"There is no artifact '{name}': the call comes to an error, not to a text.")
 
     def saved(self, item: Artifact | SaveArtifact) -> list[Remark]:
-        remarks = self.used(item.summary, item.content)
         name: Any = item.name
         if isinstance(item, SaveArtifact):
             name = item.name.name if isinstance(item.name, Ref) else getattr(item.name, "value", None)
+        remarks = [*self._kept(name), *self.used(item.summary, item.content)]
+        if name == RESULT:
+            remarks[:0] = self._target(name)
         if isinstance(name, str) and not _refused(remarks):
             self._artifacts[name] = True
         return remarks
@@ -212,6 +224,20 @@ def _unbound(signature: Signature, call: Call) -> str:
         given.add(name)
     missing = [param.name for param in signature.params if not param.has_default and param.name not in given]
     return f"needs {', '.join(missing)}" if missing else ""
+
+
+def _unquoted(signature: Signature, call: Call) -> str:
+    """Which text stands there without quotes, so that it would be a sum; empty if none does."""
+    names = [param.name for param in signature.params]
+    given = dict(zip(names, call.args, strict=False)) | dict(call.named)
+    for param in signature.params:
+        if param.name in given and is_text(param.type) and figures(given[param.name]):
+            return f"wants {param.name} as a text: write it in quotes"
+    return ""
+
+
+def _upper(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _shown(value: Any) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from cuebook.dialects.program.evaluate import NotComputable, condition_of, evaluate
+from cuebook.dialects.program.evaluate import NotComputable, condition_of, judge
 from cuebook.dialects.program.expressions import Expression, refs_of
+from cuebook.dialects.program.frames import is_error
 from cuebook.dialects.program.items import Call, Trigger
 from cuebook.dialects.program.scope import Remark
 from cuebook.dialects.program.verdicts import KnownTrigger
@@ -16,15 +17,26 @@ from cuebook.dialects.wording import meant
 class Triggering:
     """Which triggers fired, which should have, and which of those that fired still lacks its call."""
 
-    def __init__(self, known: Mapping[str, KnownTrigger] | None, variables: Mapping[str, Any] | None) -> None:
-        self._known = known
+    def __init__(
+        self,
+        known: Mapping[str, KnownTrigger] | None,
+        variables: Mapping[str, Any] | None,
+        fired: Mapping[str, bool] | None = None,
+        own: Collection[str] = (),
+    ) -> None:
+        """`fired`: by id, whether a trigger held, and so fired, before. `own` are the parameters of the frame: what they are
+        triggers nothing.
+        """
+        self._known, self._before = known, fired or {}
         self._conditions: dict[str, Expression] = {}
         self._watched: dict[str, list[str]] = {}
-        self._held: dict[str, bool] = {}
-        """Whether each computable condition held before."""
+        self._held: dict[str, bool | None] = {}
+        """Whether each computable condition held before; None where the values are such that only a model can tell."""
         for id, trigger in (known or {}).items() if variables is not None else ():
             condition = condition_of(trigger.text) if trigger.kind == "CND" else None
-            if condition is not None:
+            if condition is not None and not {*own}.isdisjoint(refs_of(condition)):
+                self._held[id] = self._before.get(id) if fired is not None else None
+            elif condition is not None:
                 self._conditions[id] = condition
                 self._held[id] = self._holds(id, variables or {})
                 for name in refs_of(condition):
@@ -34,21 +46,25 @@ class Triggering:
         """The trigger whose playbook is still to be called."""
         self.fired: Trigger | None = None
 
-    def _holds(self, id: str, variables: Mapping[str, Any]) -> bool:
+    def _holds(self, id: str, variables: Mapping[str, Any]) -> bool | None:
+        condition = self._conditions[id]
+        names = [*refs_of(condition)]
         try:
-            return bool(evaluate(self._conditions[id], variables))
+            if not any(is_error(variables.get(name)) for name in names):
+                return judge(condition, variables)
         except NotComputable:
-            return False
+            pass
+        return None if all(name in variables for name in names) else False
 
     def changed(self, name: str, variables: Mapping[str, Any]) -> None:
         """A variable was set: conditions that did not hold before, and do now, are due."""
         for id in self._watched.get(name, ()):
-            holds = self._holds(id, variables)
-            if holds and not self._held[id] and id not in self._due:
+            now = self._holds(id, variables)
+            if now and not self._held[id] and id not in self._due:
                 self._due.append(id)
-            elif not holds and id in self._due:
+            elif not now and id in self._due:
                 self._due.remove(id)
-            self._held[id] = holds
+            self._held[id] = now
 
     def named(self, trigger: Trigger) -> Remark | None:
         """The reply says that a trigger fired."""
@@ -63,10 +79,12 @@ class Triggering:
         known = self._known.get(id)
         if known is None or known.kind == "BGN":
             return Remark("T2", "R", f"There is no trigger '{id}' here. {meant(id, sorted(self._known))}")
-        if id in self._conditions and not self._held[id]:
+        if self._held.get(id) is False:
             return Remark("T4", "F", f"'{known.text}' does not hold: the trigger is not fired.")
         if id in self._due:
             self._due.remove(id)
+        elif self._before.get(id):
+            return Remark("T4", "F", f"'{known.text}' held before, and has fired then: the trigger is not fired again.")
         self._fire(trigger)
         return None
 

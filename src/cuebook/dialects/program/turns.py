@@ -12,11 +12,11 @@ import msgspec
 
 from cuebook.dialects.program import prompts
 from cuebook.dialects.program.evaluate import NotComputable, evaluate
-from cuebook.dialects.program.expressions import Expression, Ref
-from cuebook.dialects.program.frames import Error, Frame, QueuedCall, settled
+from cuebook.dialects.program.expressions import Expression, Ref, refs_of
+from cuebook.dialects.program.frames import RESULT, Error, Frame, QueuedCall, is_private, settled
 from cuebook.dialects.program.grammar import grammar_of
 from cuebook.dialects.program.items import Artifact, Assign, Call, Return, SaveArtifact, Step, Trigger, Var, What, Yield
-from cuebook.dialects.program.listing import Listing
+from cuebook.dialects.program.listing import Listing, Position
 from cuebook.dialects.program.machine import Machine
 from cuebook.dialects.program.reply import ReplyReader
 from cuebook.dialects.program.retry import MOST_RETRIES, retry_of
@@ -35,7 +35,7 @@ def ask(machine: Machine, frame: Frame) -> Program[None]:
     """Asks a model to go on with a frame."""
     listing = machine.catalogue.listing(frame.agent, frame.playbook)
     if listing.lines and frame.position.status == "arrived":
-        yield from machine.arrive(frame, frame.position.line or listing.lines[0].number)
+        yield from machine.arrive(frame, frame.position if frame.position.line else Position(listing.lines[0].number))
     machine.count_turn()
     frame.changes += 1
     position = frame.pending()
@@ -48,7 +48,7 @@ def ask(machine: Machine, frame: Frame) -> Program[None]:
         grammar=_grammar(machine, frame, listing),
     )
     text = reply.text
-    verdicts = verify_reply(listing, position if position.line else None, state, text)
+    verdicts = verify_reply(listing, position, state, text)
     machine.remember(frame, "assistant", text.strip() or "(nothing)")
     yield from _told(frame, verdicts)
     yield from _apply(machine, frame, listing, verdicts)
@@ -65,7 +65,7 @@ def _grammar(machine: Machine, frame: Frame, listing: Listing) -> str:
     """What a model that runs here is held to. It depends on so little that it is seldom made anew."""
     known = frozenset(machine.variables(frame))
     position = frame.position
-    key = (frame.agent, frame.playbook, position.line, position.status, frame.heard, known)
+    key = (frame.agent, frame.playbook, position, frame.heard, known)
     kept = machine.catalogue.grammars
     if key not in kept:
         if len(kept) >= MOST_GRAMMARS:
@@ -83,18 +83,27 @@ def model_of(machine: Machine, frame: Frame) -> str | None:
 
 def _state(machine: Machine, frame: Frame) -> State:
     memory, view = machine.memory(frame), machine.view(frame)
+    listing = machine.catalogue.listing(frame.agent, frame.playbook)
     return State(
         variables=dict(machine.variables(frame)),
-        types=dict(memory.types),
+        types={name: type for name, type in memory.types.items() if not _declares(listing, name)},
         artifacts={name: name in frame.loaded for name in memory.artifacts},
+        agent=frame.agent,
+        agents=tuple(machine.agents),
         playbooks=view.signatures,
         triggers=view.triggers,
+        held={id: memory.held.get(id, False) for id in view.conditions},
         said=tuple(frame.said),
         root=len(machine.stack) == 1 and not machine.beside,
         inbox=frame.inbox,
         entries=frame.entries,
         last=frame.last,
     )
+
+
+def _declares(listing: Listing, name: str) -> bool:
+    """Whether a type of a variable that another playbook declared does not count here."""
+    return bool(listing.declared.get(name)) or any(param.name == name for param in listing.params)
 
 
 def _prompt(machine: Machine, frame: Frame, listing: Listing) -> str:
@@ -139,7 +148,7 @@ def _apply(machine: Machine, frame: Frame, listing: Listing, verdicts: Verdicts)
     held = dict(memory.held)
     fired: set[str] = set()
     steps = [one.line for one in verdicts.actions if isinstance(one, Step) and one.is_line]
-    arrived = frame.open.rpartition(":")[2] if frame.position.status == "arrived" else ""
+    arrived = frame.open.rpartition(":")[2] if frame.position.status != "done" else ""
     current = ""
     for action in verdicts.actions:
         match action:
@@ -161,7 +170,10 @@ def _apply(machine: Machine, frame: Frame, listing: Listing, verdicts: Verdicts)
             case SaveArtifact(name):
                 yield from _save(machine, frame, _named(machine, frame, name), action)
             case Trigger(playbook, id):
-                fired.add(f"{playbook.rpartition('.')[2]}:{id}")
+                known = f"{playbook.rpartition('.')[2]}:{id}"
+                fired.add(known)
+                if known in machine.view(frame).conditions:
+                    memory.held[known] = True
                 yield Noted("trigger", {"id": f"{playbook}:{id}", "by": "model"})
             case LoadContent(name):
                 load(machine, frame, name)
@@ -196,17 +208,31 @@ def load(machine: Machine, frame: Frame, name: str) -> bool:
         return False
     if name not in frame.loaded:
         frame.loaded.append(name)
-        content = memory.variables.get(name)
-        machine.remember(
-            frame, "user", f"Content of ${name}:\n{content if isinstance(content, str) else prompts.shown(content)}"
-        )
+    content = machine.variables(frame).get(name)
+    text = content if isinstance(content, str) else prompts.shown(content)
+    if not _sees(machine, frame, text):
+        shortened = text[: prompts.MOST_LOADED]
+        more = f"… ({len(text)} characters in all)" if shortened != text else ""
+        machine.remember(frame, "user", f"Content of ${name}:\n{shortened}{more}")
     return True
+
+
+def _sees(machine: Machine, frame: Frame, text: str) -> bool:
+    """Whether a text stands in what a frame is shown: it, or a frame below it, wrote it or loaded it."""
+    if frame.kind not in ("listing", "react"):
+        return True
+    forms = {text[: prompts.MOST_LOADED], prompts.shown(text)[1:-1][: prompts.MOST_LOADED]}
+    return any(form in str(block.text) for block in machine.history(frame).context for form in forms)
 
 
 def enqueue(machine: Machine, frame: Frame, call: Call, target: str = "", type: str = "") -> None:
     awaited = {one.target for one in frame.queue if one.target}
+    if any(one.name not in SAYS for one in frame.queue):
+        awaited.add(RESULT)  # it is what the call before comes to
+    given = [*((str(at), one) for at, one in enumerate(call.args)), *call.named]
+    private = tuple(key for key, value in given if any(map(is_private, refs_of(value))))
     number = f"{frame.position.line or frame.open.rpartition(':')[2]}#{len(frame.queue) + 1}"
-    frame.queue.append(QueuedCall(number, settled(call, machine.variables(frame), awaited), target, type))
+    frame.queue.append(QueuedCall(number, settled(call, machine.variables(frame), awaited), target, type, private))
 
 
 def _still(listing: Listing, loops: dict[str, int], steps: list[str]) -> dict[str, int]:
@@ -259,6 +285,8 @@ def _refuse(machine: Machine, frame: Frame, verdicts: Verdicts, text: str) -> Pr
     frame.refused += 1
     retry = retry_of(verdicts, frame.playbook, text)
     frame.retry = retry.text
+    told = {"playbook": frame.playbook, **msgspec.to_builtins(retry), "attempt": frame.refused, "retries": MOST_RETRIES}
+    yield Noted("refused", told)
     if frame.refused > MOST_RETRIES:
         words = f"{frame.refused} replies in a row were refused at {retry.position}. The last one: {retry.problem} ({retry.rule})"
         fix = "See the verdicts in the run's events; a stronger model, or a listing that says more, may help."

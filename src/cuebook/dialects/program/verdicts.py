@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -34,7 +34,7 @@ RULES: Mapping[str, tuple[str, str]] = {
     "V1": ("RW", "A variable that is set is one of the playbook, its parameters or the state."),
     "V2": ("RF", "A value fits the type of its variable."),
     "V3": ("R", "Every variable that is used has a value."),
-    "V4": ("R", "What is called exists, may be called, and takes these arguments."),
+    "V4": ("R", "What is called exists, may be called, and takes these arguments; who is waited for exists."),
     "V5": ("F", "An artifact exists, and its content is there where it is needed."),
     "T1": ("F", "The triggers are looked at after each step and each variable."),
     "T2": ("R", "A trigger is one of this agent, and not one of the program's start."),
@@ -68,10 +68,16 @@ class State(msgspec.Struct, frozen=True):
     """Of variables that were declared outside of the listing."""
     artifacts: dict[str, bool] | None = None
     """By name, whether the content is loaded."""
+    agent: str = ""
+    """Whose playbook is executed."""
+    agents: tuple[str, ...] | None = None
+    """Who may be waited for."""
     playbooks: dict[str, Signature] | None = None
     """What may be called: the agent's own by name, public ones of others as `Agent.Name`."""
     triggers: dict[str, KnownTrigger] | None = None
     """By id, as in `Refund:T1`; those of another agent as `Desk.Refund:T1`."""
+    held: dict[str, bool] | None = None
+    """By id of a trigger that can be computed, whether it held before: it has fired then."""
     said: tuple[str, ...] = ()
     """To whom this frame has spoken before."""
     root: bool = True
@@ -100,7 +106,7 @@ class Verdict(msgspec.Struct, frozen=True):
     because: str = ""
     """The narrower rule that was broken: C7 or C8 for a step that C5 refuses."""
     legal: tuple[ListingLine, ...] = ()
-    """Of a step that was refused: the lines that may come instead."""
+    """Of what was refused: the lines that the next reply may begin with, where it stands then."""
 
 
 # --- what a repair asks of the machine ---------------------------------------------------------------------
@@ -142,8 +148,12 @@ class Verdicts(msgspec.Struct, frozen=True):
     progress: str = ""
     """What the next reply must differ in."""
 
+    def __iter__(self) -> Iterator[Verdict]:
+        return iter(self.verdicts)
+
     @property
     def ok(self) -> bool:
+        """Whether the reply is accepted, repaired where that was needed."""
         return self.rejected is None
 
     @property

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from cuebook.dialects.program.expressions import Expression, Literal, Ref, Words
 from cuebook.dialects.program.flow import Path
+from cuebook.dialects.program.given import (
+    GivenListing,
+    GivenPosition,
+    GivenState,
+    listing_of,
+    position_of,
+    state_of,
+)
 from cuebook.dialects.program.items import (
     Artifact,
     Assign,
@@ -37,9 +45,9 @@ from cuebook.dialects.program.items import (
     YieldCheck,
 )
 from cuebook.dialects.program.listing import Listing, Position
-from cuebook.dialects.program.model import Playbook
 from cuebook.dialects.program.reply import Reply, items_of
 from cuebook.dialects.program.scope import SUMMARY, Remark, Scope
+from cuebook.dialects.program.signatures import name_of
 from cuebook.dialects.program.triggering import Triggering
 from cuebook.dialects.program.verdicts import (
     Action,
@@ -51,6 +59,7 @@ from cuebook.dialects.program.verdicts import (
     Verdict,
     Verdicts,
 )
+from cuebook.dialects.wording import meant
 
 MOST_SUMMARY_LINES = 5
 _EXECUTES = (Step, Var, Assign, Call, Artifact, SaveArtifact, Return)
@@ -64,10 +73,12 @@ class Verifier:
         self._state = state or State()
         self._path = Path(listing, position, self._state.entries)
         self._scope = Scope(listing, self._state)
-        self._triggers = Triggering(self._state.triggers, self._state.variables)
+        own = {param.name for param in listing.params}
+        self._triggers = Triggering(self._state.triggers, self._state.variables, self._state.held, own)
         self._verdicts: list[Verdict] = []
         self._actions: list[Action] = []
-        self.rejected = False
+        self._stands: Position | None = None
+        """Where the frame stands after something was refused."""
         self._heads = {"recap", "plan"}
         """What the reply must begin with, and has not."""
         self._unchecked: Step | Var | None = None
@@ -106,16 +117,18 @@ class Verifier:
             case Call():
                 self._queued(item, item, self._scope.call(item))
             case Artifact() | SaveArtifact():
-                self._take(item, self._scope.saved(item))
+                if self._take(item, self._scope.saved(item)):
+                    self._path.call("SaveArtifact")
             case Return():
                 self._return(item)
             case Trigger():
                 self._trigger(item)
             case Check():
                 self._checked(item)
-            case What():
+            case What():  # it executes no line
                 self._say("WHAT", "W", item.text or "Something unexpected happened.", item)
-                self._act(item)
+                self._bare = False
+                self._actions.append(item)
             case Prose() if not self._path.moved:  # words before the first step execute no line
                 self._actions.append(item)
             case Prose():
@@ -139,7 +152,7 @@ class Verifier:
     def result(self) -> Verdicts:
         """What came of the items seen so far."""
         how = self._terminator if isinstance(self._terminator, Yield) else None
-        position = self._path.stopped(how, tuple(self._pending))
+        position = self._stands or self._path.stopped(how, tuple(self._pending))
         return Verdicts(
             tuple(self._verdicts),
             tuple(self._actions),
@@ -164,12 +177,20 @@ class Verifier:
     # --- saying ---------------------------------------------------------------------------------------------
 
     def _say(self, rule: str, policy: Policy, words: str, item: Item) -> None:
-        legal = self._path.legal_lines() if policy == "R" else ()
-        self._tell(Verdict(rule, policy, words.strip(), item.start, item.end, self._path.number, "", legal))
+        leaving = isinstance(item, Step)
+        self._tell(Verdict(rule, policy, words.strip(), item.start, item.end, self._path.number), leaving=leaving)
 
-    def _tell(self, verdict: Verdict) -> None:
+    def _tell(self, verdict: Verdict, *, leaving: bool) -> None:
+        """What is legal instead of what was refused is just what the next reply may begin with."""
+        if verdict.policy == "R":
+            self._stands = self._path.refused(tuple(self._pending), leaving=leaving)
+            legal = self._listing.lines_of(self._listing.resumes(self._stands)) if self._listing.lines else ()
+            verdict = msgspec.structs.replace(verdict, legal=legal)
         self._verdicts.append(verdict)
-        self.rejected |= verdict.policy == "R"
+
+    @property
+    def rejected(self) -> bool:
+        return self._stands is not None
 
     def _act(self, item: Action) -> None:
         self._path.act()
@@ -180,8 +201,8 @@ class Verifier:
         """Lets an item take effect, unless one of the remarks refuses it."""
         for remark in remarks:
             self._say(remark.rule, remark.policy, remark.words, item)
-        if self.rejected:
-            return False
+            if self.rejected:
+                return False
         self._act(item)
         while self._scope.needed:
             self._actions.append(LoadContent(self._scope.needed.pop(0)))
@@ -203,14 +224,14 @@ class Verifier:
 
     def _step(self, step: Step) -> None:
         self._unfired = ""
-        if step.is_line and _last(step.playbook) != _last(self._listing.name):
+        if step.is_line and self._elsewhere(step.playbook):
             words = f"{self._listing.name} is being executed, and not {step.playbook}."
             return self._say("C1", "R", words, step)
         if not step.is_line:
             return self._reference(step)
         refused = self._path.refusal(step)
         if refused is not None:
-            return self._tell(refused)
+            return self._tell(refused, leaving=True)
         self._check_passed(step)
         self._call_due(step)
         self._path.move(step)
@@ -221,6 +242,12 @@ class Verifier:
             self._say("C3", "F", f"{step.line} is {code} in the listing, and not {step.code}.", step)
         self._actions.append(msgspec.structs.replace(step, code=code))
         return None
+
+    def _elsewhere(self, playbook: str) -> bool:
+        """Whether this is the name of a playbook that is not executed here."""
+        agent, _, name = playbook.rpartition(".")
+        known = self._state.agent
+        return name != _last(self._listing.name) or bool(agent and known and agent != known)
 
     def _reference(self, step: Step) -> None:
         """A step that names a trigger or a note, and goes nowhere."""
@@ -264,7 +291,7 @@ class Verifier:
             return
         if not self._take(item, remarks):
             return
-        self._path.call(call)
+        self._path.call(call.name)
         self._pending.append(f"{self._path.number}#{len(self._pending) + 1}")
         target = call.said_to
         if target is not None:
@@ -331,6 +358,8 @@ class Verifier:
     def _return(self, item: Return) -> None:
         if not self._path.may_return():
             return self._say("C9", "R", f"{self._path.number} is no RET line, and not the end of the listing.", item)
+        if self._path.left_undone:
+            return self._say("C12", "R", self._path.left_undone, item)
         fitted, value, remarks = self._scope.returned(item)
         if self._take(fitted, remarks):
             self._returned, self._value = fitted, value
@@ -374,6 +403,9 @@ class Verifier:
         if item.target == "return" and not path.may_return():
             self._say("C9", "R", f"{path.number} is no RET line, and not the end of the listing.", item)
             return None
+        if item.target in ("exit", "return") and path.left_undone:
+            self._say("C12", "R", path.left_undone, item)
+            return None
         if item.target == "return" or (at_return and item.target == "call"):
             self._say("C9", "F", "Nothing was returned: Return[] is taken.", item)
             self._actions.append(Return(start=item.start, end=item.start))
@@ -382,6 +414,10 @@ class Verifier:
         if listed is not None and listed != item.target and item.target != "exit":
             self._say("C6", "F", f"{path.number} yields for {listed}, and not for {item.target}.", item)
             return listed
+        agents = self._state.agents
+        if item.target == "agent" and item.name[:1].isupper() and agents and name_of(item.name) not in agents:
+            self._say("V4", "R", f"There is no agent '{item.name}'. {meant(item.name, agents)}", item)
+            return None
         return item.target
 
     def _end(self, how: Yield | Return, item: Item) -> None:
@@ -431,21 +467,30 @@ def _person(target: str) -> str:
 
 
 def verify_reply(
-    listing: Listing | Playbook,
-    position: Position | str | None,
-    state: State | Mapping[str, Any] | None,
-    reply: Reply | str,
+    listing: GivenListing, position: GivenPosition = None, state: GivenState = None, reply: Reply | str = ""
 ) -> Verdicts:
-    """The verdicts on a reply, a text or one that was read before.
+    """The verdicts on a reply to the playbook that it executes, in the order of its text. A reply that cannot be read is
+    refused by S2 or S3; nothing is raised for it.
 
-    A position that is only a line's number has just arrived there; none is the first line. A state that is a mapping are the
-    variables, by name.
+    - `listing`: the lines, as `["01:QUE Say(user, Hello)", "02:YLD for exit"]`, as `["01", "QUE", "Say(user, Hello)"]` rows,
+      as one text, or as a `Listing` or the `Playbook` of a program. Of a program's text, the playbook that the reply names.
+    - `position`: where the frame stands: a `Position`, or the number of the line that is to be executed, as in `"02.01"`.
+      None if that is not known: then the first step may be any line, and what follows it is judged.
+    - `state`: what is known beforehand: a `State`, or the variables by name. None or an empty mapping if nothing is: then
+      no variable, playbook or trigger is judged by it.
+    - `reply`: its text, or what `parse_reply` made of it.
+
+    >>> listing = ["01:QUE Say(user, Ask for a name)", "02:YLD for user", "03:RET"]
+    >>> found = verify_reply(listing, "01", None, 'recap - new\\nplan - ask\\n`Step["Main:03:RET"]` yld return')
+    >>> found.ok, found.rules, [line.number for line in found.rejected.legal]
+    (False, ('C4:R',), ['01'])
+
+    Each verdict has its `rule`, its `policy` (R rejected, F repaired, W remarked on), its `words`, and where it stands:
+    `start` and `end` in the reply, `line` in the listing.
     """
-    lines = Listing.of(listing) if isinstance(listing, Playbook) else listing
-    here = Position(position) if isinstance(position, str) else position
-    known = State(variables=dict(state)) if isinstance(state, Mapping) else state
-    verifier = Verifier(lines, here, known)
     items, after, end = _read(reply)
+    lines = listing_of(listing, items)
+    verifier = Verifier(lines, position_of(position, lines, items), state_of(state))
     for item in items:
         verifier.see(item)
     result = verifier.finish(end)

@@ -29,7 +29,7 @@ from cuebook.dialects.program.detect import SUFFIXES as PROGRAMS
 from cuebook.dialects.registry import UNKNOWN, InvalidPlaybook, Problem
 from cuebook.kernel.errors import BadInput, told
 from cuebook.performers.beside import reader
-from cuebook.surfaces.cli import completion, live, options, pipelines, workflows
+from cuebook.surfaces.cli import completion, live, options, pipelines, programs, workflows
 from cuebook.surfaces.cli.foreseeing import condition_words
 from cuebook.surfaces.cli.options import Given, NotText, command, read_playbook, read_text, value_of
 from cuebook.surfaces.cli.plain import hand_over, say
@@ -56,14 +56,16 @@ def _name(path: str) -> str:
 def parse_command(given: Given) -> int:
     """Print a playbook as it is read: an outline, or with --json the whole of it.
 
-    FILE may be - for stdin. The JSON object has `valid`, `definition`, `warnings` and `errors`, in the shape of the
-    format's conformance vectors. What else may be wrong with a playbook is told by `cuebook validate`.
+    FILE is a Markdown playbook or a program; - is stdin. The JSON object has `valid`, `definition`, `warnings` and
+    `errors`, of a Markdown playbook in the shape of the format's conformance vectors. What else may be wrong with a playbook is told by `cuebook validate`.
 
     Exit codes: 0 it is a playbook, 2 it is none.
     """
     try:
-        text = read_playbook(given["file"])
-        workflows.refuse(text, _name(given["file"]), "parse")
+        text, name = read_playbook(given["file"]), _name(given["file"])
+        if PROGRAM.recognises(text, name):
+            return _parse_program(given, text, name)
+        workflows.refuse(text, name, "parse")
         parsed = read(text)
     except NotText as error:
         if not given["as_json"]:
@@ -76,6 +78,17 @@ def parse_command(given: Given) -> int:
         raise InvalidPlaybook(_name(given["file"]), parsed.errors)
     say("\n".join(_outline(parsed.definition)))
     return 0
+
+
+def _parse_program(given: Given, text: str, name: str) -> int:
+    if not given["as_json"]:
+        program = programs.program_of(text, name)
+        assert program is not None
+        say("\n".join(programs.outline(program)))
+        return 0
+    found = programs.parsed_object(text, name)
+    sys.stdout.write(live.json_line(found))
+    return 0 if found["valid"] else 2
 
 
 def _outline(book: Book) -> Iterator[str]:
@@ -319,9 +332,12 @@ def summary_command(given: Given) -> int:
     FILE may be - for stdin. `cuebook info` is the same command.
     """
     text, name = read_playbook(given["file"]), _name(given["file"])
-    pipeline = pipelines.pipeline_of(text, name)
-    workflow = workflows.workflow_of(text, name) if pipeline is None else None
-    if pipeline is not None:
+    program = programs.program_of(text, name)
+    pipeline = pipelines.pipeline_of(text, name) if program is None else None
+    workflow = workflows.workflow_of(text, name) if program is None and pipeline is None else None
+    if program is not None:
+        made, lines = programs.summary_of(program), programs.summary_lines(program)
+    elif pipeline is not None:
         made, lines = pipelines.summary_of(pipeline), pipelines.summary_lines(pipeline)
     elif workflow is not None:
         made, lines = workflows.summary_of(workflow), workflows.summary_lines(workflow)
