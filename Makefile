@@ -5,6 +5,8 @@ EXAMPLE ?= examples/launch-note.playbook.md
 ARGS ?=
 
 BIN := .venv/bin
+# The tests start thousands of processes, and each would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
 heading = @printf '\n==> %s\n'
 
 .DEFAULT_GOAL := help

@@ -58,7 +58,8 @@ def test_the_guide_has_its_files_and_examples() -> None:
 
 @pytest.mark.parametrize(("text", "line"), SCRIPTS, ids=[f"line {line}" for _, line in SCRIPTS])
 def test_an_example_runs_as_it_stands(desk: Desk, text: str, line: int) -> None:
-    ran = finished(python(desk, "-c", text))
+    ran = desk.fork(program=desk.write("example.py", text))
+    assert ran is not None
     assert (ran.code, ran.err) == (0, "")
 
 
