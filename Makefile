@@ -5,10 +5,12 @@ EXAMPLE ?= examples/launch-note.playbook.md
 ARGS ?=
 
 BIN := .venv/bin
+# The tests start thousands of processes, and each would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
 heading = @printf '\n==> %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve pipeline test check chaos fuzz bench lock build clean python environment dev
+.PHONY: help demo serve pipeline program test check chaos fuzz bench lock build clean python environment dev
 
 help: ## Show this list
 	@echo 'Cuebook: make COMMAND [PYTHON=python3.12] [ARGS="..."]'
@@ -24,6 +26,10 @@ serve: environment ## Serve the web app with the examples; open the address that
 
 pipeline: environment ## Run a release on a scratch git repository: tests, notes, your approval, tag, webhook
 	@$(MAKE) --no-print-directory -C examples/release release CUEBOOK=$(CURDIR)/$(BIN)/cuebook $(ARGS)
+
+program: environment ## Talk with a program that splits bills; with no terminal, lines of stdin are the answers
+	$(heading) 'cuebook run examples/bill/bill.pbasm $(ARGS)'
+	@CUEBOOK=$(CURDIR)/$(BIN)/cuebook sh examples/bill/demo.sh $(ARGS)
 
 test: check ## Everything CI runs: the checks below, then the tests (ARGS go to pytest)
 	$(heading) 'Tests (pytest)'
@@ -45,7 +51,7 @@ chaos: dev ## Kill processes at random moments for some minutes, and see that no
 fuzz: dev ## Feed the Markdown parser changed playbooks for five minutes (ARGS="--seconds 60")
 	@$(BIN)/python -m tests.dialects.markdown.fuzz_parse --seconds 300 $(ARGS)
 
-bench: dev ## Measure durable steps, and reading playbooks, against raw SQLite and peers (ARGS go to bench/run.py)
+bench: dev ## Measure durable steps, reading playbooks, and programs, against raw SQLite and peers (ARGS go to bench/run.py)
 	@$(BIN)/python -m bench.run $(ARGS)
 
 build: dev ## Build the wheel and the source archive into dist/

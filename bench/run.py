@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STEPS = (10, 100, 1000)
 RUNS, RUN_STEPS = 500, 10
 WAITING = 10_000
-PARTS = ("starting", "gated", "markdown", "alone", "together", "waiting")
+PARTS = ("starting", "gated", "markdown", "programs", "alone", "together", "waiting")
 
 
 class Table:
@@ -131,6 +131,18 @@ def gated(table: Table, rounds: int) -> None:
     table.add("what the gate adds", result["added"], "ms", "under 1 ms", result["added"] < 1)
 
 
+def programs(table: Table, rounds: int) -> None:
+    """Replies of models to natural-language programs, and turns of them: each has a benchmark of its own."""
+    for what, module in (
+        ("reading and verifying replies", "bench.program"),
+        ("turns of a program", "bench.program_turns"),
+    ):
+        _say(f"{what} ...")
+        command = [sys.executable, "-m", module, "--rounds", str(rounds), "--json"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
+        table.rows += json.loads(done.stdout.splitlines()[-1])
+
+
 def starting(table: Table, rounds: int) -> None:
     _say("starting ...")
     for what, command, most in (
@@ -197,6 +209,8 @@ def main() -> None:
             gated(table, chosen.rounds)
         if chosen.only in (None, "markdown"):
             reading(table, chosen.rounds, peers)
+        if chosen.only in (None, "programs"):
+            programs(table, chosen.rounds)
         if chosen.only in (None, "alone"):
             alone(table, folder, chosen.rounds, peers)
         if chosen.only in (None, "together"):

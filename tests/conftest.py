@@ -37,3 +37,19 @@ async def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     made = Office(tmp_path, monkeypatch).open()
     yield made
     await made.close()
+
+
+@pytest.fixture
+def bare_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder in a home where nothing is configured. It is where the process is from now on."""
+    home, folder = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    folder.mkdir()
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(home / name))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("CUEBOOK_STORE", str(home / "runs.db"))
+    monkeypatch.setenv("CUEBOOK_SYNCHRONOUS", "NORMAL")
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+    monkeypatch.chdir(folder)
+    return folder

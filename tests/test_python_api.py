@@ -55,20 +55,10 @@ GREEN = {"kind": "green"}
 
 
 @pytest.fixture(autouse=True)
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def work(bare_home: Path) -> Path:
     """A working folder in a home where nothing is configured, with a playbook in it."""
-    home, folder = tmp_path / "home", tmp_path / "work"
-    home.mkdir()
-    folder.mkdir()
-    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
-        monkeypatch.setenv(name, str(home / name))
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("CUEBOOK_STORE", str(home / "runs.db"))
-    monkeypatch.setenv("CUEBOOK_SYNCHRONOUS", "NORMAL")
-    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
-    monkeypatch.chdir(folder)
-    (folder / "tea.playbook.md").write_text(TEA)
-    return folder
+    (bare_home / "tea.playbook.md").write_text(TEA)
+    return bare_home
 
 
 # --- importing and loading ----------------------------------------------------------------------------------

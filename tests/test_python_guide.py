@@ -52,13 +52,14 @@ def python(desk: Desk, *args: str) -> subprocess.Popen[str]:
 
 
 def test_the_guide_has_its_files_and_examples() -> None:
-    assert set(FILES) == {"letter.md", "price.md", "mood.yml", "deploy.py"}
+    assert set(FILES) == {"letter.md", "price.md", "mood.yml", "split.pbasm", "deploy.py"}
     assert len(SCRIPTS) >= 9
 
 
 @pytest.mark.parametrize(("text", "line"), SCRIPTS, ids=[f"line {line}" for _, line in SCRIPTS])
 def test_an_example_runs_as_it_stands(desk: Desk, text: str, line: int) -> None:
-    ran = finished(python(desk, "-c", text))
+    ran = desk.fork(program=desk.write("example.py", text))
+    assert ran is not None
     assert (ran.code, ran.err) == (0, "")
 
 

@@ -15,9 +15,11 @@ __all__ = [
     "InvalidPlaybook",
     "Playbook",
     "Problem",
+    "ProgramRun",
     "Programs",
     "Result",
     "Runtime",
+    "Said",
     "Step",
     "Wait",
     "__version__",
@@ -36,7 +38,12 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'cuebook' has no attribute '{name}'")
     import importlib
 
-    places = {"Programs": "cuebook.surfaces.programs", "Runtime": "cuebook.surfaces.runtimes"}
+    places = {
+        "ProgramRun": "cuebook.dialects.program.told",
+        "Programs": "cuebook.surfaces.programs",
+        "Runtime": "cuebook.surfaces.runtimes",
+        "Said": "cuebook.dialects.program.observe",
+    }
     place = places.get(name, "cuebook.surfaces.python")
     found: object = getattr(importlib.import_module(place), name)
     globals()[name] = found

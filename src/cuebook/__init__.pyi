@@ -1,4 +1,6 @@
 # What `__getattr__` finds, for type checkers.
+from cuebook.dialects.program.observe import Said
+from cuebook.dialects.program.told import ProgramRun
 from cuebook.surfaces.programs import Programs
 from cuebook.surfaces.python import (
     Artifact,
@@ -33,9 +35,11 @@ __all__ = [
     "InvalidPlaybook",
     "Playbook",
     "Problem",
+    "ProgramRun",
     "Programs",
     "Result",
     "Runtime",
+    "Said",
     "Step",
     "Wait",
     "__version__",

@@ -80,8 +80,9 @@ def checked_values(
     declares, as they had to at the start. `playbook` is the text that the run was started with.
     """
     dialect = registry.named(row.dialect)
-    document = dialect.parse(playbook, row.name)
-    inputs = Recorded(entries, 0).inputs
+    recorded = Recorded(entries, 0)
+    inputs = recorded.inputs
+    document = registry.adapted(dialect, dialect.parse(playbook, row.name), recorded.options)
     if isinstance(dialect, registry.Changing) and isinstance(dialect, registry.Tracing):
         so_far = [entry for entry in entries if not before or entry.seq < before]
         dialect.check_changes(document, inputs, dialect.values(document, so_far), given)

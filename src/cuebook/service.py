@@ -125,7 +125,7 @@ class Service(Administration):
             row = self._row(PYTHON, 1, digest_of(text), name, who)
         else:
             dialect = registry.detect(text, name)
-            document = dialect.parse(text, name)
+            document = registry.adapted(dialect, dialect.parse(text, name), settings.options)
             accepted = dialect.accept(document, inputs)
             settings = msgspec.structs.replace(settings, options=options_of(dialect, document, name, settings))
             row = self._row(dialect.name, dialect.interpreter, digest_of(text), name, who)

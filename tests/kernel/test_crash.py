@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from cuebook.kernel.engine import Engine
 from cuebook.kernel.events import RunFinished
 from cuebook.kernel.ports import Store
 from cuebook.stores.sqlite import SqliteStore
+from tests.forking import run_child
 from tests.support import begin, engine_on, lines, new_row
 
 ROOT = Path(__file__).parents[2]
@@ -104,11 +102,9 @@ async def undisturbed(folder: Path, shape: str) -> tuple[dict[str, Any], Counter
 
 def die(folder: Path, run: str, when: str, number: int, disk: str) -> bool:
     """Whether the child really died at that write; False once there are no more writes to die at."""
-    command = [sys.executable, "-m", "tests.kernel.crash_child", str(folder), run, when, str(number), disk]
-    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, timeout=60)
-    assert done.returncode in (0, -9), done.stderr.decode()
-    return done.returncode == -9
+    code, _, said = run_child("tests.kernel.crash_child", folder, run, when, number, disk)
+    assert code in (0, -9), said
+    return code == -9
 
 
 @pytest.mark.timeout(600)

@@ -6,7 +6,7 @@ import html
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from tests.surfaces import desk
 from tests.surfaces.desk import Desk
 from tests.surfaces.model_server import ModelServer
 
@@ -68,11 +69,11 @@ class Ran:
 class Runner:
     """A machine of the service: a workspace, files for outputs and summary, and the environment that it gives."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.temporary = desk.home.parent / "temporary"
+    def __init__(self, at: Desk) -> None:
+        self.desk = at
+        self.temporary = at.home.parent / "temporary"
         self.temporary.mkdir()
-        desk.write("tea.md", TEA)
+        at.write("tea.md", TEA)
 
     def run(self, **inputs: str) -> Ran:
         output, summary = self.temporary / "output", self.temporary / "summary"
@@ -80,18 +81,21 @@ class Runner:
         summary.write_text("")
         given = {f"INPUT_{name.upper()}": value for name, value in inputs.items()}
         runner = {"RUNNER_TEMP": str(self.temporary), "GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(summary)}
-        done = subprocess.run(
+        done = self.desk.fork(program=SCRIPT, more={**runner, **given}) or self._started({**runner, **given})
+        assert done.err == ""
+        return Ran(done.code, done.out, outputs_in(output.read_text()), summary.read_text())
+
+    def _started(self, more: Mapping[str, str]) -> desk.Ran:
+        process = subprocess.Popen(
             [sys.executable, str(SCRIPT)],
             cwd=self.desk.work,
-            env={**self.desk.environ, **runner, **given},
+            env={**self.desk.environ, **more},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=100,
-            check=False,
         )
-        assert done.stderr == ""
-        return Ran(done.returncode, done.stdout, outputs_in(output.read_text()), summary.read_text())
+        return desk.finished(process)
 
     def read(self, path: str) -> str:
         return (self.desk.work / path).read_text()
@@ -290,11 +294,11 @@ def test_numbers_reach_the_playbook_as_they_are_written(runner: Runner, server: 
 
 @pytest.mark.embedded
 def test_without_a_model_the_embedded_one_is_asked(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    desk.environ["PYTHONPATH"] = desk.environ["PYTHONPATH"].partition(":")[2]
-    desk.environ["CUEBOOK_MAX_TOKENS"] = "8"
-    desk.write("say.md", "# Say\n\n## STEP 1: Do\n\nSay hello.\n")
-    ran = Runner(desk).run(playbook="say.md")
+    made = Desk(tmp_path)
+    made.environ["PYTHONPATH"] = made.environ["PYTHONPATH"].partition(":")[2]
+    made.environ["CUEBOOK_MAX_TOKENS"] = "8"
+    made.write("say.md", "# Say\n\n## STEP 1: Do\n\nSay hello.\n")
+    ran = Runner(made).run(playbook="say.md")
     assert (ran.code, ran.outputs["status"], ran.outputs["step-count"]) == (0, "ok", "1")
     assert "model local/" in ran.summary
 

@@ -54,7 +54,7 @@ def test_pip_installs_the_wheel_with_pinned_packages_and_the_command_answers(
     venv.create(tmp_path / "clean", symlinks=True)
     pip = [sys.executable, "-m", "pip", "--python", str(tmp_path / "clean/bin/python")]
     # With dependencies followed: under --require-hashes pip refuses any that is not pinned.
-    run(*pip, "install", "--quiet", "--require-hashes", "--requirement", requirements)
+    run(*pip, "install", "--quiet", "--no-compile", "--require-hashes", "--requirement", requirements)
     run(*pip, "install", "--quiet", "--no-deps", wheel)
     assert "No broken requirements" in run(*pip, "check")
     the_command_answers(tmp_path / "clean/bin/cuebook", tmp_path)
@@ -67,7 +67,8 @@ def test_pipx_installs_the_wheel_and_the_command_answers(wheel: Path, requiremen
     versions = tmp_path / "versions.txt"
     pins = re.findall(r"^([a-z].*) \\$", requirements.read_text(), flags=re.MULTILINE)
     versions.write_text("\n".join(pins))
-    run(sys.executable, "-m", "pipx", "install", f"--pip-args=--constraint={versions}", wheel, environment=places)
+    how = f"--pip-args=--no-compile --constraint={versions}"
+    run(sys.executable, "-m", "pipx", "install", how, wheel, environment=places)
     the_command_answers(tmp_path / "bin/cuebook", tmp_path)
 
 

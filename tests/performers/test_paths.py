@@ -23,6 +23,7 @@ from cuebook.performers.paths import (
     parts_of,
     read_inside,
     read_named_inside,
+    real,
     write_inside,
 )
 
@@ -171,6 +172,19 @@ def test_a_root_may_be_reached_by_a_link(root: Path, tmp_path: Path) -> None:
     assert read_inside(tmp_path / "alias", "absolute", 100) == b"inside"
     write_inside(tmp_path / "alias", "new.txt", b"x")
     assert (root / "new.txt").read_bytes() == b"x"
+
+
+def test_where_a_path_really_leads_is_told_as_by_python_itself(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "file").write_text("here")
+    (folder / "moved (deleted)").write_text("still here")
+    (tmp_path / "link").symlink_to(folder)
+    (folder / "file link").symlink_to("file")
+    (tmp_path / "circle").symlink_to("circle")
+    names = ["folder", "link", "link/file", "link/file link", "link/../folder", "folder/moved (deleted)"]
+    for path in [*(str(tmp_path / name) for name in (*names, "missing/at all", "circle")), "/", "", "."]:
+        assert real(path) == os.path.realpath(path), path
 
 
 def test_too_much_is_not_read(root: Path) -> None:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,8 +18,8 @@ from cuebook.kernel.engine import Engine
 from cuebook.kernel.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
 from cuebook.kernel.events import WAITING
 from cuebook.kernel.run import Settings
+from cuebook.stores import writer
 from cuebook.stores.sqlite import SqliteStore
-from cuebook.stores.writer import Writer
 from tests.stores.children import child, hear, tell
 from tests.stores.disk_child import NOBODY
 from tests.stores.pen import create, numbers
@@ -142,14 +141,7 @@ async def test_a_new_store_on_a_full_disk_is_refused_in_words(tiny_disk: Path) -
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the store wait a moment for the lock, not ten seconds."""
-    begin_now = Writer._begin_now
-
-    def hurried(self: Writer[Any]) -> bool:
-        begun = begin_now(self)
-        self._connection.execute("PRAGMA busy_timeout = 50")
-        return begun
-
-    monkeypatch.setattr(Writer, "_begin_now", hurried)
+    monkeypatch.setattr(writer, "BUSY_TIMEOUT", 0.05)
 
 
 async def test_a_lock_that_another_process_keeps_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,7 +170,7 @@ def test_folders_are_searched(folder: Path, capsys: pytest.CaptureFixture[str]) 
     nothing = Said(capsys, "validate", "empty")
     assert nothing.code == 2
     assert (
-        "There is no playbook in empty: no *.playbook.md, no other *.md that has a step, and no workflow or pipeline."
+        "There is no playbook in empty: no *.playbook.md, no other *.md that has a step, no workflow, pipeline or program."
         in nothing.err
     )
 

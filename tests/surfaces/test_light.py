@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from cuebook.surfaces.cli import COMMANDS
 from tests.surfaces.desk import Desk
 
 HEAVY = {"rich", "openai", "anthropic", "xllamacpp", "keyring", "jsonschema", "msgspec", "asyncio", "sqlite3", "ruamel"}
@@ -42,3 +43,11 @@ def test_the_version_is_told(bare_desk: Desk) -> None:
     from cuebook import __version__
 
     assert bare_desk.call("--version").out == f"cuebook {__version__}\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_starts_where_nothing_is_loaded(bare_desk: Desk, name: str) -> None:
+    """In a new process, since other calls are forks of one that has everything loaded."""
+    ran = bare_desk.start(name, "--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith(f"Usage: cuebook {name} ")

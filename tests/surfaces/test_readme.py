@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from cuebook.dialects.markdown.check import check
@@ -26,11 +23,10 @@ def commands(page: list[Block]) -> list[str]:
 
 
 def assert_runs(desk: Desk, program: str) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=desk.work, env=desk.environ, capture_output=True, text=True, check=False
-    )
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.startswith("completed ")
+    ran = desk.fork(program=desk.write("program.py", program))
+    assert ran is not None
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("completed ")
 
 
 @pytest.mark.timeout(400)  # dozens of processes

@@ -92,7 +92,7 @@ def test_every_mistake_in_every_file_is_told_and_nothing_is_run(tested: Desk) ->
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.splitlines() == [
         "cuebook: lost.test.yaml: its playbook is not there. It is lost.playbook.md or lost.md or lost.yml"
-        " or lost.yaml, beside it.",
+        " or lost.yaml or lost.pbasm, beside it.",
         "cuebook: other.test.yaml:2: There is no 'reply' in a case. Did you mean 'replies'?",
         "cuebook: other.test.yaml:3: The playbook has no step 2. There are: 1.",
     ]
@@ -101,7 +101,7 @@ def test_every_mistake_in_every_file_is_told_and_nothing_is_run(tested: Desk) ->
 def test_no_tests_is_an_error_that_says_how_to_write_one(bare_desk: Desk) -> None:
     ran = bare_desk.call("test")
     assert ran.code == 2
-    assert "Write NAME.test.yaml beside a playbook: NAME.playbook.md, NAME.md or NAME.yml." in ran.err
+    assert "Write NAME.test.yaml beside a playbook: NAME.playbook.md, NAME.md, NAME.yml or NAME.pbasm." in ran.err
 
 
 def test_a_test_leaves_nothing_behind(tested: Desk) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -13,6 +13,11 @@ from cuebook.kernel.errors import BadInput, told
 from cuebook.kernel.events import PlannedStep, TextChunk, TextReset
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow, Settings, WaitRow
+
+if TYPE_CHECKING:
+    from cuebook.dialects.program.observe import Said
+    from cuebook.dialects.program.told import ProgramRun
+    from cuebook.kernel.engine import WatchFunction
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -176,6 +181,17 @@ class Tracing(Protocol):
 
 
 @runtime_checkable
+class Conversing(Protocol):
+    """A dialect whose runs speak with people."""
+
+    def told(self, entries: Iterable[Entry]) -> ProgramRun:
+        """What was said, and how it came about. `entries` are those that count."""
+
+    def saying(self, document: Any) -> Callable[[Entry | TextChunk | TextReset], list[Said]]:
+        """Gives what is said, each thing once, as soon as it is sure. It must see all events of a run, in their order."""
+
+
+@runtime_checkable
 class Typed(Protocol):
     """A dialect whose inputs have types. To others an input is the text that was written."""
 
@@ -250,6 +266,28 @@ class Choosing(Protocol):
         """What keeps the document from being run so; `BadInput` for a choice that no document could be run with."""
 
 
+@runtime_checkable
+class Adapting(Protocol):
+    """A dialect whose inputs depend on how a document is run."""
+
+    def adapted(self, document: Any, options: Mapping[str, Any]) -> Any:
+        """The document as a run with these options takes it."""
+
+
+def adapted(dialect: Dialect, document: Any, options: Mapping[str, Any]) -> Any:
+    return dialect.adapted(document, options) if isinstance(dialect, Adapting) else document
+
+
+@runtime_checkable
+class Importing(Protocol):
+    """A dialect whose playbooks may take in the texts of other files."""
+
+    def whole(self, text: str, name: str, read: Callable[[str], str]) -> str:
+        """The text with what it imports, as a run keeps it. `read` gives a file by its path from the playbook's folder.
+        `InvalidPlaybook` names the files that cannot be read, and whatever else is wrong by the file it stands in.
+        """
+
+
 # --- which dialects there are -------------------------------------------------------------------------
 
 LARGEST = 20_000_000
@@ -265,7 +303,7 @@ UNKNOWN = Problem(
     "this is no playbook that Cuebook knows.",
     fix="A Markdown playbook ends in .md and has a '# Title' and '## STEP 1: ...' headings; a workflow graph ends in"
     " .yml, .yaml or .json and has id, name, entry, nodes and edges; a pipeline ends likewise and has a name and a list"
-    " of steps, each with an id and a command.",
+    " of steps, each with an id and a command; a program ends in .pbasm and has '# Agent' and '## Playbook' headings.",
     code="UNKNOWN_PLAYBOOK",
 )
 """What is said of a text that is written in no dialect."""
@@ -275,8 +313,9 @@ def dialects() -> tuple[Dialect, ...]:
     from cuebook.dialects.graph import GRAPH
     from cuebook.dialects.markdown import MARKDOWN
     from cuebook.dialects.pipeline import PIPELINE
+    from cuebook.dialects.program import PROGRAM
 
-    return (GRAPH, PIPELINE, MARKDOWN)
+    return (GRAPH, PIPELINE, PROGRAM, MARKDOWN)
 
 
 def named(name: str) -> Dialect:
@@ -286,8 +325,29 @@ def named(name: str) -> Dialect:
     raise BadInput(f"There is no dialect named '{name}'.", fix="Upgrade Cuebook.")
 
 
+def whole(text: str, name: str, read: Callable[[str], str]) -> str:
+    """A playbook's text with what it imports; the text itself in a dialect without imports."""
+    for dialect in dialects():
+        if isinstance(dialect, Importing) and dialect.recognises(text, name):
+            return dialect.whole(text, name, read)
+    return text
+
+
 def detect(text: str, name: str) -> Dialect:
     for dialect in dialects():
         if dialect.recognises(text, name):
             return dialect
     raise BadInput(f"{name}: {UNKNOWN.message}", fix=UNKNOWN.fix)
+
+
+# --- what reads replies as they stream -----------------------------------------------------------------
+
+
+def _program_watch(**arguments: Any) -> WatchFunction:
+    from cuebook.dialects.program.watch import ReplyWatch
+
+    return ReplyWatch.of(**arguments)
+
+
+WATCHES: Mapping[str, Callable[..., WatchFunction]] = {"program": _program_watch}
+"""By the name under which a dialect asks for one; loaded when a model is asked, since most runs are of other dialects."""

@@ -75,7 +75,8 @@ class Gate:
         workspace: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._describers = dict(describers)
+        # Whether one describes is found out here, since that takes long and is the same for every effect.
+        self._describers = {kind: one for kind, one in describers.items() if isinstance(one, Describer)}
         self._kept = kept
         self._today = today
         self._vault = vault
@@ -107,9 +108,13 @@ class Gate:
                 f"The run works in {case.settings.workspace}, and this is {self._workspace}.",
                 fix="Go on with it there.",
             )
-        overrides = await self._overrides(case.run, policies)
         actions = tuple(self._canonical(action) for action in description.actions)
-        ruling = decide_all((*actions, *secret), policies, overrides, self._clock())
+        ruling = decide_all((*actions, *secret), policies)
+        # Overrides count only where somebody would be asked, and nothing more comes up while a command is performed.
+        settled = ruling.decision != "ask" and isinstance(effect, RunCommand)
+        overrides = [] if settled else await self._overrides(case.run, policies)
+        if overrides:
+            ruling = decide_all((*actions, *secret), policies, overrides, self._clock())
         networked = any((action.domain, action.target) == (NETWORK.domain, NETWORK.target) for action in actions)
         if networked and denies_network(policies):
             return Failed(
@@ -123,10 +128,11 @@ class Gate:
         needed = await self._untrusted(description, case, policies)
         if needed is not None:
             return needed
-        digest = approvals.digest(effect, description, limits)
-        approved = digest in case.granted
         why = _why(wanted[0], effect, ruling, policies)
-        if (ruling.decision == "ask" or why) and not approved:
+        asks = ruling.decision == "ask" or bool(why)
+        digest = approvals.digest(effect, description, limits) if asks or case.granted else ""
+        approved = digest in case.granted
+        if asks and not approved:
             return self._approval(description, ruling, digest, wanted, why, case, policies)
         return Admitted(
             permits=_Permits(description, policies, overrides, self._clock, approved),
@@ -176,8 +182,8 @@ class Gate:
             return Description((Action("model", model, reads_only=True),), f"Ask {model}")
         if isinstance(effect, AskApproval):
             return Description((), "")
-        describer: object = self._describers.get(type(effect))
-        if isinstance(describer, Describer):
+        describer = self._describers.get(type(effect))
+        if describer is not None:
             return await describer.describe(effect, settings)
         if isinstance(effect, Acting) and effect.secrets:
             return Failed(
@@ -221,12 +227,15 @@ class Gate:
             if len(self._snapshots) > 100:
                 self._snapshots.clear()
             known = self._snapshots[case.policy] = Policy.from_snapshot(case.policy)
-        return (known,) if known == today else (known, today)
+        if known != today:
+            return (known, today)
+        self._snapshots[case.policy] = today  # told apart at a glance the next time
+        return (today,)
 
     async def _overrides(self, run: RunRow, policies: Sequence[Policy]) -> list[Override]:
         """Where another person must approve, nobody's own override counts for their own run."""
         found = [msgspec.convert(body, Override) for body in (await self._kept.kept(run.tenant, "override")).values()]
-        if approvals_of(policies).different_person:
+        if found and approvals_of(policies).different_person:
             return [override for override in found if override.by != run.owner]
         return found
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from cuebook.gate.glance import is_clean
 from cuebook.kernel.context import Text
 
 T = TypeVar("T")
@@ -228,13 +229,13 @@ class _Finder:
         self._states: dict[tuple[frozenset[_Item], str | None], _State] = {}
         first = frozenset((index, 0, form.units[0], False) for index, form in enumerate(forms))
         self._start = self._state(first, None)
-        self._begins = re.compile(_pattern(_beginnings(forms, self.AHEAD), top=True)).search
+        self.begins = re.compile(_pattern(_beginnings(forms, self.AHEAD), top=True)).search
         self._masks: dict[str, str] = {}
         names = dict.fromkeys(form.name for form in forms)
         self._masks = {name: self._mask(name) for name in names}
 
     def text(self, text: str) -> str:
-        if self._begins(text) is None:
+        if self.begins(text) is None:
             return text
         return self.scan(text, None, final=True)[0]
 
@@ -258,7 +259,7 @@ class _Finder:
             if progress is not None:
                 (state, position, end, name), progress = progress, None
             else:
-                found = self._begins(text, at)
+                found = self.begins(text, at)
                 if found is None:
                     break
                 at = position = found.start()
@@ -428,7 +429,9 @@ class SecretRedactor:
     def value(self, value: T) -> T:
         """The value with every secret in it masked, keys included; the same object where there is none."""
         finder = self.finder()
-        return value if finder is None else cast(T, _masked(value, finder, finder.text, DEEPEST))
+        if finder is None or is_clean(value, finder.begins, DEEPEST):
+            return value
+        return cast(T, _masked(value, finder, finder.text, DEEPEST))
 
     def stream(self) -> SecretStream:
         return SecretStream(self.finder)
@@ -536,11 +539,11 @@ def _masked_dict(value: dict[Any, Any], finder: _Finder, depth: int) -> dict[Any
 def _masked_struct(value: msgspec.Struct, finder: _Finder, depth: int) -> msgspec.Struct:
     changes: dict[str, Any] = {}
     for field in value.__struct_fields__:
-        cut = field in _CUT_WHERE and getattr(value, _CUT_WHERE[field], False) is True
-        cut = cut or (field == "content" and getattr(value, "finish", "") in _CUT_SHORT)
         old = getattr(value, field, None)
         if isinstance(old, int) and field not in _PLAIN:
             continue
+        cut = field in _CUT_WHERE and getattr(value, _CUT_WHERE[field], False) is True
+        cut = cut or (field == "content" and getattr(value, "finish", "") in _CUT_SHORT)
         new = _masked(old, finder, finder.cut_text if cut else finder.text, depth)
         if new is not old:
             changes[field] = new

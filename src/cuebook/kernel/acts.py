@@ -19,6 +19,7 @@ from cuebook.kernel.admission import CANCELLED, CutShort, admit, interruptibly
 from cuebook.kernel.budgets import NO_BUDGET, Over, cut_by_budget, out_of_time, over_budget, spent, within_budget
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
+    NEVER,
     Acting,
     Answer,
     AnyOutcome,
@@ -101,6 +102,7 @@ async def _ask_human(driver: Driver, line: Line, key: Key, effect: AskHuman) -> 
     if answer is not None:
         return await driver.record(key, effect.fingerprint, answer)
     expiry = effect.expires_after if effect.expires_after is not None else driver.settings.pause_expiry
+    expiry = None if expiry == NEVER else expiry
     closed = await driver.waits.wait(
         line,
         key,

@@ -61,7 +61,9 @@ class Confined(Protocol):
         """Ends it and everything it started, whatever group that is in by now. May be called more than once."""
 
     async def wait(self) -> int:
-        """Its exit code once it has ended and nothing of it is left; minus the signal's number if one ended it."""
+        """Its exit code once it has ended and nothing of it is left; minus the signal's number if one ended it. Whoever
+        is interrupted while waiting may wait again.
+        """
 
 
 SandboxName = Literal["landlock", "bubblewrap", "none"]

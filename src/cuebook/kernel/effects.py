@@ -55,7 +55,8 @@ class SecretUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     at: str
-    """`env.NAME` or `stdin` of a command, `headers.NAME` or `body` of a request, `arguments.NAME` of a tool."""
+    """`env.NAME` or `stdin` of a command, `headers.NAME` or `body` of a request, `arguments.NAME` of a tool; of a tool
+    server that a playbook brings, the header's name."""
     handle: str
     """`env:NAME`, `keyring:NAME`, `file:PATH`, or a name that was given to one of these."""
     form: str = "{}"
@@ -121,6 +122,8 @@ class AskModel(Effect, frozen=True):
     tools: tuple[ToolSpec, ...] = ()
     stop: tuple[str, ...] = ()
     watch: Watch | None = None
+    grammar: str = ""
+    """A grammar (GBNF) of the replies that make sense, for models that can be held to one; others do not see it."""
     lenient: bool = False
     """Whether a reply that does not follow the schema comes as it is, because the program checks it itself."""
     timeout: float | None = None
@@ -145,6 +148,8 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     env_names: tuple[str, ...] = ()
     """Variables that the command is given, as they are set where Cuebook runs. Their values count as secrets."""
     headers: dict[str, str] = {}
+    secret_headers: tuple[SecretUse, ...] = ()
+    """In a form that begins with `Basic `, the user and the password are encoded as HTTP wants it."""
 
 
 class CallTool(Acting, frozen=True):
@@ -152,6 +157,8 @@ class CallTool(Acting, frozen=True):
     arguments: dict[str, Any] = {}
     server: ServerSpec | None = None
     """Where the tool is found, if the playbook brings that along; the tool is named `SERVER.TOOL` all the same."""
+    key_at: str = ""
+    """The argument that is given the key of this call, the same over all attempts, where the tool takes one."""
     timeout: float | None = None
     max_output: int | None = None
     """Bytes that are kept of the result."""
@@ -214,9 +221,21 @@ class CallNode(Acting, frozen=True):
 
 
 class RunPython(Effect, frozen=True):
+    """A function that reaches the world by calls only. It is run from its beginning each time: up to the first call that
+    `replies` does not answer yet (`Called`), or to its end (`Returned`).
+    """
+
     function: str
     arguments: dict[str, Any] = {}
+    """`args` and `named`."""
     replies: tuple[Any, ...] = ()
+    """The calls it has made, in order, each with its `value` or its `error`. Another call in its place is a failure."""
+    source: str = ""
+    """The text that defines the function."""
+    names: tuple[str, ...] = ()
+    """What it can call besides the functions of the text: `Name`, or `Agent.Name`."""
+    moment: float = 0.0
+    """The time that its clock shows."""
 
     @property
     def subject(self) -> str:
@@ -261,6 +280,8 @@ class Send(Acting, frozen=True):
 
 QuestionType = Literal["input", "confirm", "select"]
 
+NEVER = float("inf")
+
 
 class AskHuman(Effect, frozen=True):
     question: str
@@ -268,7 +289,7 @@ class AskHuman(Effect, frozen=True):
     options: tuple[str, ...] = ()
     default: str | None = None
     expires_after: float | None = None
-    """Seconds; none means never."""
+    """Seconds; none means what the run is set to, and `NEVER` that it stays open."""
     label: str = ""
     """What an answer that was given beforehand is found by, besides the labels of the steps it is asked in."""
 
@@ -469,6 +490,24 @@ class Drawn(Outcome, frozen=True):
     """In [0, 1)."""
 
 
+class PythonCall(msgspec.Struct, frozen=True):
+    name: str
+    args: tuple[Any, ...] = ()
+    named: dict[str, Any] = {}
+
+
+class Called(Outcome, frozen=True):
+    """A Python function stands still until these calls are answered."""
+
+    calls: tuple[PythonCall, ...]
+
+
+class Returned(Outcome, frozen=True):
+    """A Python function came to its end."""
+
+    value: Any = None
+
+
 class Failed(Outcome, frozen=True):
     code: str
     message: str
@@ -512,6 +551,8 @@ AnyOutcome: TypeAlias = (
     | Message
     | Moment
     | Drawn
+    | Called
+    | Returned
     | Failed
 )
 

@@ -20,6 +20,10 @@ _EACH = 9
 """Bytes that each takes besides its own: an address and an end."""
 
 
+_WIDEST = 4
+"""Bytes of a character, at most."""
+
+
 class TooLong(BadInput):
     """The command is given more than a program can take."""
 
@@ -28,12 +32,16 @@ class TooLong(BadInput):
 
 def check_size(argv: Sequence[str], env: Mapping[str, str]) -> None:
     """Raises `TooLong`. No value is quoted: it may be a secret."""
+    count, most = len(argv) + len(env), _most()
+    characters = sum(map(len, argv)) + sum(map(len, env)) + sum(map(len, env.values()))
+    if _WIDEST * characters + (_EACH + 1) * count <= min(LONGEST, most):
+        return  # whatever its characters are
     sizes = {f"argument {number} of the command": _size(word) for number, word in enumerate(argv)}
     sizes |= {f"variable {name}": _size(f"{name}={value}") for name, value in env.items()}
     for what, size in sizes.items():
         if size > LONGEST:
             raise _too_long(f"The {what} has {size:,} bytes, and a program can be given {LONGEST:,} at most.")
-    together, most = sum(sizes.values()) + _EACH * len(sizes), _most()
+    together = sum(sizes.values()) + _EACH * count
     if together > most:
         words = f"The arguments and variables of the command have {together:,} bytes together"
         raise _too_long(f"{words}, and a program can be given {most:,} at most.")

@@ -29,7 +29,7 @@ from cuebook.kernel.run import Settings
 from cuebook.performers import private
 from cuebook.performers.argument_sizes import check_size
 from cuebook.performers.contents import digest_aside
-from cuebook.performers.paths import OutsideRoot, inside
+from cuebook.performers.paths import OutsideRoot, inside, real
 from cuebook.performers.processes import Running
 
 DEFAULT_PATH = os.pathsep.join(
@@ -122,7 +122,8 @@ class CommandPerformer:
         line = shlex.join(effect.argv)
         # A variable can make a harmless command run another: as if it were typed, so no rule about the bare one fits.
         telling = {name: value for name, value in effect.env.items() if not name.startswith(ARGUMENT)}
-        typed = shlex.join(("env", *(f"{name}={value}" for name, value in telling.items()), *effect.argv))
+        variables = (f"{name}={value}" for name, value in telling.items())
+        typed = shlex.join(("env", *variables, *effect.argv)) if telling else line
         environment = {**effect.env, **{_name(use): _shown(use) for use in effect.secrets if use.at != "stdin"}}
         long = sum(map(len, effect.argv)) > _LONG
         named = await asyncio.to_thread(found.files, effect.argv) if long else found.files(effect.argv)
@@ -130,9 +131,7 @@ class CommandPerformer:
         return Description(
             # What can reach the network can change what is there, so it is not held to reading.
             actions=(
-                Action(
-                    "command", typed if telling else line, reads_only=effect.reads_only and sandboxed and not network
-                ),
+                Action("command", typed, reads_only=effect.reads_only and sandboxed and not network),
                 *((Action("tool", "network"),) if effect.network else ()),
             ),
             summary=f"Run {line}",
@@ -168,11 +167,11 @@ class CommandPerformer:
     def _found(self, effect: RunCommand) -> _Found:
         """Reads the effect. Raises `BadInput` for what must not or cannot be run."""
         _check(effect)
-        workspace = os.path.realpath(self._workspace)
+        workspace = real(self._workspace)
         in_itself = not effect.cwd and os.path.isdir(workspace)
         cwd = workspace if in_itself else self._folder(effect.cwd)
         path = self._program(effect.argv[0], workspace, cwd)
-        return _Found(workspace, cwd, path, os.path.realpath(path))
+        return _Found(workspace, cwd, path, real(path))
 
     def _folder(self, given: str) -> str:
         """The real path of a folder below the workspace."""
@@ -194,11 +193,11 @@ class CommandPerformer:
                     f"The program {name!a} lies outside the workspace.",
                     fix="Name a program of the workspace, one of the PATH, or one by its full path.",
                 )
-            candidates = [path]
+            candidates: Iterable[str] = [path]
         else:
-            candidates = [name] if name.startswith("/") else [os.path.join(folder, name) for folder in self._folders]
+            candidates = [name] if name.startswith("/") else (os.path.join(folder, name) for folder in self._folders)
         for path in candidates:
-            if os.path.isfile(path) and os.access(path, os.X_OK):
+            if os.access(path, os.X_OK) and os.path.isfile(path):
                 return path
         where = f" It was looked for in {os.pathsep.join(self._folders)} (the PATH)." if "/" not in name else ""
         raise NoSuchCommand(
@@ -307,8 +306,8 @@ class _Found(msgspec.Struct, frozen=True):
     def files(self, argv: Sequence[str]) -> dict[str, str]:
         """The files of the workspace that the arguments name, by their name there."""
         named = {os.path.join(self.cwd, word) for word in _words(argv) if _fits(word)}
-        real = {os.path.realpath(path) for path in named if _is_file(path)}
-        return {os.path.relpath(path, self.workspace): path for path in sorted(real) if _below(path, self.workspace)}
+        found = {real(path) for path in named if _is_file(path)}
+        return {os.path.relpath(path, self.workspace): path for path in sorted(found) if _below(path, self.workspace)}
 
 
 class _Folders:

@@ -17,9 +17,12 @@ _known: dict[tuple[str | int, ...], str] = {}
 def digest_of(path: str) -> str:
     """Its SHA-256, or in words why there is none."""
     try:
-        status = os.stat(path)
+        return _digest(path, os.stat(path))
     except OSError:
         return "gone"
+
+
+def _digest(path: str, status: os.stat_result) -> str:
     if status.st_size > LARGEST:
         return f"{status.st_size} bytes of {status.st_mtime_ns}, {status.st_ctime_ns}, {status.st_ino}"
     # The last of these cannot be set by anybody, so a file that was changed and given its old time is noticed.
@@ -38,7 +41,7 @@ def digest_of(path: str) -> str:
 async def digest_aside(path: str) -> str:
     """The same, without holding up the loop for a file that takes its time."""
     try:
-        large = os.stat(path).st_size > _AT_ONCE
+        status = os.stat(path)
     except OSError:
         return "gone"
-    return await asyncio.to_thread(digest_of, path) if large else digest_of(path)
+    return await asyncio.to_thread(digest_of, path) if status.st_size > _AT_ONCE else _digest(path, status)

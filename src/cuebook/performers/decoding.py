@@ -7,7 +7,7 @@ import codecs
 
 def decoded(data: bytes, charset: str = "utf-8", *, cut: bool = False, errors: str = "replace") -> str:
     """The text. A character that a limit has cut in two is left out; `UnicodeDecodeError` if strict."""
-    return codecs.getincrementaldecoder(charset)(errors).decode(data, final=not cut)
+    return codecs.getincrementaldecoder(charset)(errors).decode(data) if cut else data.decode(charset, errors)
 
 
 def is_text(data: bytes, charset: str = "utf-8", *, cut: bool = False) -> bool:

@@ -98,32 +98,39 @@ class Running:
         self._input = Feeding(process.stdin, stdin)
         self.stdout = Keeping(process.stdout, most)
         self.stderr = Keeping(process.stderr, most)
-        self._ended = asyncio.ensure_future(process.wait())
+        self._ending: asyncio.Future[int] | None = None
 
     async def ended(self, seconds: float) -> int | None:
         """Its exit code, or None if it still runs after that time."""
-        await asyncio.wait({self._ended}, timeout=seconds)
-        return self._ended.result() if self._ended.done() else None
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.process.wait()
+        except TimeoutError:
+            return None
 
     async def stop(self, grace: float) -> None:
         """Asks it to end, makes it end, and waits until it has, however often the waiting is interrupted."""
         self.process.terminate()
+        ending = self._ending = asyncio.ensure_future(self.process.wait())
         try:
-            await asyncio.wait({self._ended}, timeout=grace)
+            await asyncio.wait({ending}, timeout=grace)
         finally:
             self.process.kill()
-        await asyncio.wait({self._ended}, timeout=_ENDING)
+        await asyncio.wait({ending}, timeout=_ENDING)
 
     async def drained(self) -> None:
         """Waits for the rest of the output. Nothing of the process is left, so it is there or never comes."""
-        await asyncio.wait({self.stdout.ended, self.stderr.ended}, timeout=_DRAINING)
+        left = {stream.ended for stream in (self.stdout, self.stderr) if not stream.ended.done()}
+        if left:
+            await asyncio.wait(left, timeout=_DRAINING)
 
     def close(self) -> None:
         self.process.kill()
         self._input.close()
         self.stdout.close()
         self.stderr.close()
-        self._ended.cancel()
+        if self._ending is not None:
+            self._ending.cancel()
 
 
 _ENDING = 10.0

@@ -10,6 +10,7 @@ import asyncio
 import difflib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -157,6 +158,8 @@ class Toolbox:
         arguments = _with_secrets(effect, secret, call)
         if isinstance(arguments, Failed):
             return arguments
+        if effect.key_at:
+            arguments = {**arguments, effect.key_at: sha256(call.key.encode()).hexdigest()}
         left = msgspec.structs.replace(call.limits, seconds=max(0.0, call.limits.seconds - (clock() - begun)))
         # What a tool hands on to other performers has secrets of its own, or none.
         inner = msgspec.structs.replace(call, limits=left, secrets=dict)

@@ -60,6 +60,8 @@ class Writer(Generic[X]):
         self._loop: asyncio.AbstractEventLoop
         """The loop for which a commit is scheduled; set whenever one is."""
         self._slow = False
+        self._patience = -1.0
+        """Seconds for which the connection waits for a lock; unknown at first."""
         self._thread: ThreadPoolExecutor | None = None
         self._under_way: Future[None] | None = None
         self._closed = False
@@ -111,13 +113,17 @@ class Writer(Generic[X]):
     def _begin_now(self) -> bool:
         """Begins a transaction if no other process holds the lock."""
         try:
-            self._connection.execute("PRAGMA busy_timeout = 0")
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._begin(patience=0.0)
         except sqlite3.Error:  # the thread will wait, or say what is wrong
             return False
-        finally:
-            self._connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT * 1000:.0f}")
         return True
+
+    def _begin(self, patience: float) -> None:
+        """Only here is a lock waited for: once a transaction has begun, no other process can be in its way."""
+        if patience != self._patience:
+            self._connection.execute(f"PRAGMA busy_timeout = {patience * 1000:.0f}")
+            self._patience = patience
+        self._connection.execute("BEGIN IMMEDIATE")
 
     def _commit(self, writes: list[_Write[X]], begun: bool = False) -> None:
         started = time.perf_counter()
@@ -138,7 +144,7 @@ class Writer(Generic[X]):
     def _attempt(self, writes: list[_Write[X]], begun: bool) -> None:
         try:
             if not begun:
-                self._connection.execute("BEGIN IMMEDIATE")
+                self._begin(patience=BUSY_TIMEOUT)
             self._transaction.begin()
             for write in writes:
                 try:

@@ -13,11 +13,12 @@ from cuebook.dialects import registry
 from cuebook.dialects.registry import Dialect, Finding, Input, Problem
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import PlannedStep
+from cuebook.performers.beside import reader
 
 Source: TypeAlias = "str | os.PathLike[str] | Playbook"
 """A path, the text itself (which has a line break), or what `load` gave."""
 
-_NAMES = {"graph": "workflow.yml", "pipeline": "pipeline.yml"}
+_NAMES = {"graph": "workflow.yml", "pipeline": "pipeline.yml", "program": "program.pbasm"}
 """What a text without a name is called, by its dialect."""
 
 
@@ -84,7 +85,7 @@ def load(path: str | os.PathLike[str]) -> Playbook:
     except (OSError, ValueError) as error:  # a path may hold what no path can
         why = getattr(error, "strerror", None) or str(error)
         raise BadInput(f"{place} cannot be read: {why}.", fix="Check the path.") from None
-    return Playbook.from_text(text, place.name, path=place)
+    return Playbook.from_text(registry.whole(text, str(place), reader(place)), place.name, path=place)
 
 
 async def aload(path: str | os.PathLike[str]) -> Playbook:

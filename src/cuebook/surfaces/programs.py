@@ -18,7 +18,7 @@ from cuebook.kernel.events import ENDED
 from cuebook.kernel.run import RunRow, Settings
 from cuebook.performers.models.port import Model
 from cuebook.service import Principal, Service
-from cuebook.surfaces.python import Result, Session, Tools, Where
+from cuebook.surfaces.results import Result, Session, Tools, Where
 from cuebook.surfaces.wiring import Wiring
 
 Written: TypeAlias = Callable[[dict[str, Any]], Program[Any]]

@@ -4,21 +4,45 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from cuebook.dialects import registry
-from cuebook.dialects.registry import Dialect, Publisher, Publishing, Tracing
+from cuebook.dialects.registry import Conversing, Dialect, Publishing, Tracing
 from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow
 from cuebook.service import Service
 
+if TYPE_CHECKING:
+    from cuebook.dialects.program.observe import Said
+    from cuebook.dialects.program.told import ProgramRun
+
 Published: TypeAlias = Mapping[str, Any]
 """An event of the format, with its name as `type`."""
 
+T = TypeVar("T")
+
+Names: TypeAlias = Callable[["Entry | TextChunk | TextReset"], Sequence[T]]
+"""What a watcher is told of an event: often nothing, or several things."""
+NamesOf: TypeAlias = Callable[[Dialect, Any, str], "Names[T] | None"]
+"""Makes that for a run of a document; None where the dialect has nothing to tell."""
+
 log = logging.getLogger("cuebook")
+
+
+def named(dialect: Dialect, document: Any, run: str) -> Names[Published] | None:
+    """The events that the playbook's format has."""
+    return dialect.publisher(document, run) if isinstance(dialect, Publishing) else None
+
+
+def saying(dialect: Dialect, document: Any, run: str) -> Names[Said] | None:
+    """What the playbook says to people."""
+    if not isinstance(dialect, Conversing):
+        return None
+    hear = dialect.saying(document)
+    return lambda event: [said for said in hear(event) if said.by == "program"]
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -26,11 +50,14 @@ class Left(msgspec.Struct, frozen=True):
 
     trace: Mapping[str, Any] | None = None
     events: tuple[Published, ...] = ()
+    program: ProgramRun | None = None
 
 
 async def left_by(service: Service, row: RunRow, entries: Sequence[Entry]) -> Left:
     """`entries` are those that count."""
     dialect = _dialect(row)
+    if isinstance(dialect, Conversing):
+        return Left(program=dialect.told(entries))
     if not isinstance(dialect, Tracing | Publishing):
         return Left()
     document = await _document(service, row, dialect)
@@ -41,27 +68,34 @@ async def left_by(service: Service, row: RunRow, entries: Sequence[Entry]) -> Le
     return Left(trace, tuple(told for entry in entries for told in names(entry)))
 
 
-class Watch:
-    """Tells a function the events of one run, each once, however often the run waits and goes on in between."""
+class Watch(Generic[T]):
+    """Tells a function what happens in a run, each thing once, however often the run waits and goes on in between."""
 
-    def __init__(self, tell: Callable[[Published], None]) -> None:
+    def __init__(self, what: str, tell: Callable[[T], None], names_of: NamesOf[T]) -> None:
+        """`what` is how the caller knows the function."""
+        self._what = what
         self._tell_one = tell
+        self._names_of = names_of
         self._run = ""
         self._seq = 0
         """The last record that was told."""
-        self._names: Publisher | None = None
+        self._names: Names[T] | None = None
         self._failed = False
 
     async def follow(self, service: Service, run: str) -> None:
         """Tells what has happened since, and then what happens, until the service is closed."""
-        if not self._run:
-            self._run = run
+        if self._run != run:
+            self._run, self._seq, self._names = run, 0, None
             row = await service.get(run)
             dialect = _dialect(row)
-            if isinstance(dialect, Publishing):
-                self._names = dialect.publisher(await _document(service, row, dialect), run)
+            if dialect is not None:
+                self._names = self._names_of(dialect, await _document(service, row, dialect), run)
         async for entry in service.engine.entries(run, self._seq):
-            self._see(entry)
+            if entry.run != run and self._names is not None:  # what a fork has from its parent was told before
+                self._seq = entry.seq
+                self._names(entry)
+            else:
+                self._see(entry)
         service.observe(self._see)
 
     def _see(self, event: Entry | TextChunk | TextReset) -> None:
@@ -74,13 +108,13 @@ class Watch:
         for told in self._names(event):
             self._tell(told)
 
-    def _tell(self, told: Published) -> None:
+    def _tell(self, told: T) -> None:
         try:
             self._tell_one(told)
         except Exception:  # who watches never harms a run
             if not self._failed:
                 self._failed = True
-                log.exception("on_published failed; the run goes on. Its further failures are not shown.")
+                log.exception("%s failed; the run goes on. Its further failures are not shown.", self._what)
 
 
 def _dialect(row: RunRow) -> Dialect | None:

@@ -6,32 +6,37 @@ service, and knows no dialect.
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cuebook.config import load as load_config
 from cuebook.dialects.registry import Finding, Input, InvalidPlaybook, Problem
-from cuebook.exports import Audited
-from cuebook.kernel.engine import Observer, Programs
+from cuebook.kernel.engine import Observer
 from cuebook.kernel.errors import BadInput, CuebookError
-from cuebook.kernel.events import WAITING, Warned
-from cuebook.kernel.journal import without_void
-from cuebook.kernel.ports import Store
-from cuebook.kernel.run import Budget, WaitRow
+from cuebook.kernel.run import Budget
 from cuebook.performers.models.port import Model
 from cuebook.performers.python import python_tool as tool
-from cuebook.performers.tools import Tool
-from cuebook.service import RunView, Service
+from cuebook.service import Service
 from cuebook.surfaces.loading import Playbook, Source, aload, load, playbook_of
-from cuebook.surfaces.publishing import Left, Published, Watch, left_by
+from cuebook.surfaces.publishing import Published, Watch, named, saying
+from cuebook.surfaces.results import (
+    Artifact,
+    Decide,
+    Result,
+    Say,
+    Session,
+    Step,
+    Tools,
+    Wait,
+    Where,
+    checked_answer,
+    finished,
+)
 from cuebook.surfaces.wiring import Wiring
+
+if TYPE_CHECKING:
+    from cuebook.dialects.program.observe import Said
 
 __all__ = [
     "Artifact",
@@ -54,209 +59,6 @@ __all__ = [
     "tool",
 ]
 
-T = TypeVar("T")
-
-Tools: TypeAlias = Iterable[Callable[..., Any] | Tool]
-Where: TypeAlias = "str | os.PathLike[str] | Store | None"
-"""Where runs are kept: a file, a store object, or what is configured."""
-Decision: TypeAlias = Literal["approve", "deny", "repeat", "stop", "done"]
-Decide: TypeAlias = "Callable[[Wait], str | tuple[str, str] | None]"
-"""Says `approve` or `deny` to an approval, alone or with the reason; None leaves it waiting."""
-
-GIVEN = "python"
-"""The provider under whose name a model object answers."""
-
-_SUFFIXES = {
-    "markdown": ".md",
-    "json": ".json",
-    "chartjs": ".json",
-    "mermaid": ".mmd",
-    "html_css": ".html",
-    "javascript": ".js",
-    "typescript": ".ts",
-}
-
-
-# --- what there is to see -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step of a run."""
-
-    label: str
-    title: str
-    status: str
-    reason: str
-    output: str | None
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Something that a run waits for."""
-
-    id: str
-    kind: str
-    """`question`, `approval`, `breakpoint`, `budget` or `in_doubt`."""
-    step: str
-    prompt: str
-    type: str
-    """Of a question: `input`, `confirm` or `select`."""
-    options: tuple[str, ...]
-    default: str | None
-    details: Mapping[str, Any] = field(repr=False)
-    """Of an approval: the summary, the preview and the rules that ask for it."""
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """What a run was for."""
-
-    content: str
-    type: str
-    """As the playbook says; empty where it does not."""
-
-    @property
-    def suffix(self) -> str:
-        """What the name of its file ends in."""
-        return _SUFFIXES.get(self.type, ".md")
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes it to a file; into a folder, as `artifact` with its suffix."""
-        place = Path(path)
-        if place.is_dir():
-            place = place / f"artifact{self.suffix}"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(self.content, encoding="utf-8")
-        return place
-
-    def __str__(self) -> str:
-        return self.content
-
-
-@dataclass(frozen=True)
-class Result:
-    """A run, as it was when it ended or began to wait."""
-
-    run: str
-    """Its id."""
-    status: str
-    reason: str
-    model: str
-    output: str | None
-    """The artifact's text, or the last output there is."""
-    artifact: Artifact | None
-    values: Mapping[str, Any]
-    """Named outputs, and inputs that were changed; of a workflow graph, what each node came to."""
-    outputs: Mapping[str, str]
-    """The text of each step, by label."""
-    steps: tuple[Step, ...]
-    waits: tuple[Wait, ...]
-    warnings: tuple[str, ...]
-    error: str | None
-    cost: float | None
-    """US dollars; None where nobody knows."""
-    tokens: int
-    """Of all model calls, in and out."""
-    result: Any = field(repr=False)
-    """What its program returned."""
-    trace: Mapping[str, Any] | None = field(repr=False)
-    """Of a workflow graph: the steps, the edges that were followed and why, and the sources."""
-    events: tuple[Published, ...] = field(repr=False)
-    """What happened, as the playbook's format has it; what a retry took back does not count."""
-    _session: Session = field(repr=False, compare=False)
-
-    @property
-    def ok(self) -> bool:
-        return self.status == "completed"
-
-    @property
-    def waiting(self) -> bool:
-        return self.status in WAITING
-
-    # --- going on ---
-
-    async def aanswer(self, value: str, wait: str | None = None) -> Result:
-        """Answers the question it waits for, and goes on. A value that does not fit is `BadInput`."""
-        one = self._wait(("question",), wait)
-        said = _answer(value, "given")
-        return await self._session.going_on(self.run, lambda service: service.answer(one, said))
-
-    async def aresume(self, overrides: Mapping[str, Any] | None = None, **settings: Any) -> Result:
-        """Ends a pause and goes on: with values to change, and settings such as `budget` or `model`."""
-        return await self._session.going_on(
-            self.run, lambda service: service.resume(self.run, overrides=overrides, settings=settings)
-        )
-
-    async def adecide(
-        self,
-        decision: Decision,
-        wait: str | None = None,
-        *,
-        reason: str = "",
-        outcome: Mapping[str, Any] | None = None,
-    ) -> Result:
-        """Approves or denies what it wants to do, or settles what is in doubt; then goes on."""
-        kinds = ("approval",) if decision in ("approve", "deny") else ("in_doubt",)
-        one = self._wait(kinds, wait)
-        return await self._session.going_on(
-            self.run, lambda service: service.decide(one, decision, reason=reason, outcome=outcome)
-        )
-
-    async def aretry(self, *, whole_step: bool = False) -> Result:
-        """Goes on with a failed run where it failed."""
-        return await self._session.going_on(self.run, lambda service: service.retry(self.run, whole_step=whole_step))
-
-    async def acancel(self, reason: str = "") -> Result:
-        return await self._session.going_on(self.run, lambda service: service.cancel(self.run, reason))
-
-    async def aaudit(self) -> Audited:
-        """What was done, who let it through and what came of it, with a check of the run's journal."""
-        async with self._session.opened() as (service, _):
-            return await service.audit(self.run)
-
-    def audit(self) -> Audited:
-        """What was done, who let it through and what came of it, with a check of the run's journal."""
-        return _finished(self.aaudit(), "aaudit")
-
-    def answer(self, value: str, wait: str | None = None) -> Result:
-        """Answers the question it waits for, and goes on. A value that does not fit is `BadInput`."""
-        return _finished(self.aanswer(value, wait), "aanswer")
-
-    def resume(self, overrides: Mapping[str, Any] | None = None, **settings: Any) -> Result:
-        """Ends a pause and goes on: with values to change, and settings such as `budget` or `model`."""
-        return _finished(self.aresume(overrides, **settings), "aresume")
-
-    def decide(
-        self,
-        decision: Decision,
-        wait: str | None = None,
-        *,
-        reason: str = "",
-        outcome: Mapping[str, Any] | None = None,
-    ) -> Result:
-        """Approves or denies what it wants to do, or settles what is in doubt; then goes on."""
-        return _finished(self.adecide(decision, wait, reason=reason, outcome=outcome), "adecide")
-
-    def retry(self, *, whole_step: bool = False) -> Result:
-        """Goes on with a failed run where it failed."""
-        return _finished(self.aretry(whole_step=whole_step), "aretry")
-
-    def cancel(self, reason: str = "") -> Result:
-        return _finished(self.acancel(reason), "acancel")
-
-    def _wait(self, kinds: tuple[str, ...], named: str | None) -> str:
-        if named is not None:
-            return named
-        fitting = [wait.id for wait in self.waits if wait.kind in kinds]
-        if len(fitting) == 1:
-            return fitting[0]
-        if fitting:
-            raise BadInput(f"Run {self.run} waits for {len(fitting)} of them.", fix=f"Name one: {', '.join(fitting)}.")
-        waits = ", ".join(wait.kind for wait in self.waits) or "nothing"
-        raise BadInput(f"Run {self.run} is {self.status} and waits for {waits}.", fix="Look at `waits` of the result.")
-
-
 # --- running ------------------------------------------------------------------------------------------------
 
 
@@ -274,9 +76,12 @@ def run(
     temperature: float | None = None,
     budget: Budget | None = None,
     options: Mapping[str, Any] | None = None,
+    call: str | None = None,
+    answer: Say | None = None,
     decide: Decide | None = None,
     on_event: Observer | None = None,
     on_published: Callable[[Published], None] | None = None,
+    on_say: Callable[[Said], None] | None = None,
 ) -> Result:
     """Runs a playbook until it ends, or waits for someone.
 
@@ -288,10 +93,14 @@ def run(
     - `store`: the file or store that keeps the run; otherwise the configured one, which the command line sees, too.
     - `options`: `strict` (a warning fails the run), `stop_on_no` (a confirmation that is answered with no stops it), and
       what the dialect has of its own.
+    - `call`: of a program, the playbook that is called, as in `Rate(x=3)`, instead of what begins with it.
+    - `answer`: called with each question that the run waits for (a `Wait`, whose `prompt` is what was said last); gives the
+      answer, or None to leave it waiting. It may be a coroutine.
     - `decide`: called with each approval that the run waits for (a `Wait`, whose `details` have the preview); gives
       "approve" or "deny", alone or in a pair with the reason, or None to leave it waiting.
     - `on_event` is called with everything that happens, as it happens; `on_published` with the events that the playbook's
-      format has for it: of a workflow graph, `workflow:start` to `workflow:end`.
+      format has for it: of a workflow graph, `workflow:start` to `workflow:end`; `on_say` with what a program says, each
+      thing once, as soon as it is verified, while the model still writes.
 
     Whatever the settings leave open is configured as for the command line.
     """
@@ -308,11 +117,14 @@ def run(
         temperature=temperature,
         budget=budget,
         options=options,
+        call=call,
+        answer=answer,
         decide=decide,
         on_event=on_event,
         on_published=on_published,
+        on_say=on_say,
     )
-    return _finished(work, "arun")
+    return finished(work, "arun")
 
 
 async def arun(
@@ -329,23 +141,28 @@ async def arun(
     temperature: float | None = None,
     budget: Budget | None = None,
     options: Mapping[str, Any] | None = None,
+    call: str | None = None,
+    answer: Say | None = None,
     decide: Decide | None = None,
     on_event: Observer | None = None,
     on_published: Callable[[Published], None] | None = None,
+    on_say: Callable[[Said], None] | None = None,
 ) -> Result:
     """As `run`, from a coroutine."""
     book = playbook_of(playbook)
     folder = book.path.absolute().parent if book.path is not None else None
     flags: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
-    session = Session(model, tools, store, on_event, flags, decide, on_published)
-    given = {str(label): _answer(answer, f"for step {label}") for label, answer in (answers or {}).items()}
+    watches: list[Watch[Any]] = [] if on_published is None else [Watch("on_published", on_published, named)]
+    watches += [] if on_say is None else [Watch("on_say", on_say, saying)]
+    session = Session(model, tools, store, on_event, flags, decide, answer, watches)
+    given = {str(label): checked_answer(answer, f"for step {label}") for label, answer in (answers or {}).items()}
     paused = tuple(str(label) for label in breakpoints)
     _check_labels(book, (*given, *paused))
     settings = {
         "answers": given,
         "unattended": unattended,
         "breakpoints": paused,
-        "options": dict(options or {}),
+        "options": {**(options or {}), **({} if call is None else {"call": call})},
         **({"budget": budget} if budget is not None else {}),
     }
 
@@ -355,16 +172,6 @@ async def arun(
         return (await service.start(book.text, book.name, inputs or {}, chosen)).id
 
     return await session.driven(begin)
-
-
-def _answer(value: Any, which: str) -> str:
-    if not isinstance(value, str):
-        raise BadInput(f"The answer {which} is {value!r}, which is no text.", fix="Give it as a text, such as 'yes'.")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise BadInput(f"The answer {which} holds half a character.", fix="Correct it.") from None
-    return value
 
 
 def _check_labels(book: Playbook, labels: Iterable[str]) -> None:
@@ -379,7 +186,7 @@ def find(run: str, *, model: Model | None = None, tools: Tools = (), store: Wher
 
     Give the tools and the model that it was started with if they were objects.
     """
-    return _finished(afind(run, model=model, tools=tools, store=store), "afind")
+    return finished(afind(run, model=model, tools=tools, store=store), "afind")
 
 
 async def afind(run: str, *, model: Model | None = None, tools: Tools = (), store: Where = None) -> Result:
@@ -387,148 +194,3 @@ async def afind(run: str, *, model: Model | None = None, tools: Tools = (), stor
     session = Session(model, tools, store)
     async with session.opened() as (service, _):
         return await session.result(service, (await service.get(run)).id)
-
-
-def _finished(work: Coroutine[Any, Any, T], twin: str) -> T:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    work.close()
-    raise BadInput("This was called inside a running event loop.", fix=f"Await its async twin, {twin}.")
-
-
-# --- inside -------------------------------------------------------------------------------------------------
-
-
-class Session:
-    """What a run was started with and needs again to go on. Opens the service for each call, and closes it."""
-
-    def __init__(
-        self,
-        model: str | Model | None = None,
-        tools: Tools = (),
-        store: Where = None,
-        on_event: Observer | None = None,
-        flags: Mapping[str, Any] | None = None,
-        decide: Decide | None = None,
-        on_published: Callable[[Published], None] | None = None,
-    ) -> None:
-        self._decide = decide
-        self._models: dict[str, Model] = {}
-        self._flags = dict(flags or {})
-        if isinstance(model, str):
-            self._flags["model"] = model
-        elif model is not None:
-            self._models = {GIVEN: model}
-            self._flags["model"] = f"{GIVEN}/{type(model).__name__}"
-        self._tools = [_as_tool(one) for one in tools]
-        self._store: Store | None = None
-        if isinstance(store, str | os.PathLike):
-            self._flags["store"] = os.fspath(store)
-        elif store is not None:
-            self._store = _Open(store)
-        self._on_event = on_event
-        self._watch = None if on_published is None else Watch(on_published)
-
-    @asynccontextmanager
-    async def opened(self, programs: Programs | None = None) -> AsyncIterator[tuple[Service, Wiring]]:
-        config = load_config({name: value for name, value in self._flags.items() if value is not None})
-        wiring = Wiring(config, models=self._models, tools=self._tools, store=self._store)
-        service = wiring.service(programs=programs)
-        if self._on_event is not None:
-            service.observe(self._on_event)
-        try:
-            yield service, wiring
-        finally:
-            await service.close()
-
-    async def driven(self, begin: Callable[[Service, Wiring], Awaitable[str]]) -> Result:
-        async with self.opened() as (service, wiring):
-            run = await begin(service, wiring)
-            if self._watch is not None:
-                await self._watch.follow(service, run)
-            row = await service.drive(run)
-            while row.status == "awaiting_approval" and await self._decided(service, run):
-                row = await service.drive(run)
-            return await self.result(service, run)
-
-    async def _decided(self, service: Service, run: str) -> bool:
-        """Whether something was decided. Asked are those that the caller of `run` gave something to decide with."""
-        if self._decide is None:
-            return False
-        decided = False
-        for row in await service.store.waits(run=run):
-            said = self._decide(_wait(row)) if row.kind == "approval" else None
-            if said is not None:
-                decision, reason = (said, "") if isinstance(said, str) else said
-                await service.decide(row.id, cast(Decision, decision), reason=reason)
-                decided = True
-        return decided
-
-    async def going_on(self, run: str, act: Callable[[Service], Awaitable[Any]]) -> Result:
-        async def begin(service: Service, wiring: Wiring) -> str:
-            await act(service)
-            return run
-
-        return await self.driven(begin)
-
-    async def result(self, service: Service, run: str) -> Result:
-        view = await service.view(run)
-        entries = without_void([entry async for entry in service.engine.entries(run)])
-        warnings = tuple(entry.event.message for entry in entries if isinstance(entry.event, Warned))
-        return _result(view, warnings, await left_by(service, view.run, entries), self)
-
-
-class _Open:
-    """A store that belongs to the caller: it stays open when the service is closed."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def close(self) -> None:
-        return None
-
-
-def _as_tool(given: Callable[..., Any] | Tool) -> Tool:
-    if hasattr(given, "spec"):
-        return cast(Tool, given)
-    if not callable(given):
-        raise BadInput(f"{given!r} is no tool.", fix="Give functions, or what cuebook.tool() makes of them.")
-    return tool(given)
-
-
-def _result(view: RunView, warnings: tuple[str, ...], left: Left, session: Session) -> Result:
-    row, totals = view.run, view.run.totals
-    outputs = {label: str(text) for label, text in view.outputs.items()}
-    artifact = None if view.artifact is None else Artifact(str(view.artifact.content), view.artifact.type)
-    last = next(reversed(outputs.values())) if outputs else None
-    return Result(
-        run=row.id,
-        status=row.status,
-        reason=row.reason,
-        model=row.model,
-        output=last if artifact is None else artifact.content,
-        artifact=artifact,
-        values=view.values,
-        trace=left.trace,
-        events=left.events,
-        outputs=outputs,
-        steps=tuple(
-            Step(step.label, step.title, step.status, step.reason, outputs.get(step.label)) for step in view.steps
-        ),
-        waits=tuple(_wait(wait) for wait in view.waits),
-        warnings=warnings,
-        error=None if row.error is None else str(row.error),
-        cost=None if totals.unknown_costs else totals.cost,
-        tokens=totals.tokens,
-        result=view.result,
-        _session=session,
-    )
-
-
-def _wait(row: WaitRow) -> Wait:
-    return Wait(row.id, row.kind, row.place.step, row.prompt, row.type, row.options, row.default, row.details)

@@ -29,6 +29,8 @@ from cuebook.kernel.effects import (
     Failed,
     ReadSource,
     RunCommand,
+    RunPython,
+    Send,
     SendHttp,
     ServerSpec,
     ToolSpec,
@@ -41,7 +43,9 @@ from cuebook.performers.agent_tools import SearchProvider, agent_tools
 from cuebook.performers.commands import CommandPerformer
 from cuebook.performers.http import HttpPerformer
 from cuebook.performers.mcp import McpPrompts, McpServer, McpTools, checked_client
+from cuebook.performers.messages import MessagePerformer
 from cuebook.performers.python import python_tool
+from cuebook.performers.python_playbooks import PythonPerformer
 from cuebook.performers.skills import Configured, Skills
 from cuebook.performers.sources import BroughtTools, ListTools, ServedPrompts, SourcePerformer
 from cuebook.performers.tools import SimpleTool, Tool, Toolbox
@@ -92,7 +96,12 @@ class Reaching:
 
     def performers(self, model: Performer) -> dict[type[Effect], Performer]:
         workspace: Path = self.config.get("workspace")
-        made: dict[type[Effect], Any] = {AskModel: model, SendHttp: self.http}
+        made: dict[type[Effect], Any] = {
+            AskModel: model,
+            SendHttp: self.http,
+            Send: MessagePerformer(),
+            RunPython: PythonPerformer(self.sandbox),
+        }
         problem = self.unfit(workspace)
         if problem is not None:
             commands: Any = _Nothing(problem)
@@ -269,6 +278,8 @@ class Reaching:
             secret_env={name: f"env:{name}" for name in spec.env_names if self.environ.get(name)},
             url=spec.url,
             headers=spec.headers,
+            secret_headers={use.at: use.handle for use in spec.secret_headers},
+            forms={use.at: use.form for use in spec.secret_headers},
             network=bool(spec.command),
             brought=True,
         )

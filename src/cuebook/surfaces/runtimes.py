@@ -13,7 +13,7 @@ from cuebook.kernel.engine import Observer
 from cuebook.kernel.errors import Refused
 from cuebook.performers.models.port import Model
 from cuebook.service import Principal, Service
-from cuebook.surfaces.python import Session, Tools, Where
+from cuebook.surfaces.results import Session, Tools, Where
 from cuebook.surfaces.wiring import Wiring
 
 

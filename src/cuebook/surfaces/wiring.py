@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from cuebook.config import Config, Provider, config_folder
+from cuebook.dialects import registry
 from cuebook.dialects.registry import Dialect, Named, NamingModels
 from cuebook.kernel.engine import Programs
 from cuebook.kernel.errors import BadInput
@@ -137,6 +138,7 @@ class Wiring:
             redactor=self.reaching.redactor,
             today=self.reaching.today,
             learn=self.reaching.learn,
+            watches=registry.WATCHES,
             on_close=self.reaching.tools.close,
             key_file=key_file,
             rate=self.config.get("rate_limit"),

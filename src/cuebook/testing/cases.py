@@ -25,6 +25,7 @@ FINISHES: tuple[str, ...] = get_args(Finish)
 
 
 _REPLY = ["text", "data", "calls", "finish", "error", "kind"]
+_WORDS = ("equals", "contains", "not_contains")
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -41,6 +42,13 @@ class Listed(msgspec.Struct, frozen=True):
 
     line: int
     texts: tuple[str, ...]
+
+
+class Messages(msgspec.Struct, frozen=True):
+    """What a run says to the user, all of it and in order."""
+
+    line: int
+    words: tuple[Words, ...]
 
 
 class Artifact(msgspec.Struct, frozen=True):
@@ -89,6 +97,13 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     """By step: method and address, then headers and body."""
     approvals: Listed | None = None
     """The steps that asked for approval, all of them and in order."""
+    messages: Messages | None = None
+    result: tuple[int, Any] | None = None
+    """The line, and what must be in what the run returns."""
+    refusals: Listed | None = None
+    """The rules for which replies were refused, all of them and in order."""
+    triggers: Listed | None = None
+    """The triggers that fired, all of them and in order."""
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -134,6 +149,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     answers: dict[str, tuple[str, ...]] = {}
     """By step; where one does not fit, the next is given."""
+    answers_in_order: tuple[str, ...] | None = None
+    """For whatever is asked next."""
     tools: dict[str, tuple[ToolSaid, ...]] = {}
     commands: dict[str, tuple[CommandSaid, ...]] = {}
     requests: dict[str, tuple[ResponseSaid, ...]] = {}
@@ -141,7 +158,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     approvals: dict[str, tuple[str, ...]] = {}
     """By step: what an approver says, in turn. A step that is not among them waits."""
     real: tuple[str, ...] = ()
-    """Steps whose commands and requests are performed for real."""
+    """Steps whose commands and requests, and Python playbooks, that are performed for real."""
     prompts: dict[str, str] = {}
     """Texts that stand for `@prompt` arguments."""
     breakpoints: tuple[str, ...] = ()
@@ -180,7 +197,6 @@ class _Cases:
             "recorded": self._recorded,
             "routes": self._by_step("routes", self._routes),
             "options": lambda one: {name: value.plain for name, value in self._reader.fields(one, "options").items()},
-            "answers": self._by_step("answers", lambda one: self._reader.texts(one, "an answer")),
             "tools": self._tools,
             "commands": self._by_step("commands", lambda one: commands_said(self._reader, one)),
             "requests": self._by_step("requests", lambda one: responses_said(self._reader, one)),
@@ -192,12 +208,14 @@ class _Cases:
             "unattended": lambda one: self._reader.flag(one, "unattended"),
             "expect": self._expected,
         }
-        fields = self._reader.table(node, ["name", "replies", *readers], "a case")
+        fields = self._reader.table(node, ["name", "replies", "answers", *readers], "a case")
         made = {name: readers[name](one) for name, one in fields.items() if name in readers}
         if "replies" in fields:
             self._replies(fields["replies"], made)
             if "recorded" in fields:
                 self._reader.wrong(fields["recorded"].line, "A case has either replies or recorded ones.", "Drop one.")
+        if "answers" in fields:
+            self._answers(fields["answers"], made)
         made.setdefault("expect", Expected(line=node.line))
         return Case(name=self._name(fields.get("name"), node), line=node.line, **made)
 
@@ -224,6 +242,14 @@ class _Cases:
             made["step_replies"] = self._by_step("replies", self._said_in_turn)(node)
         else:
             made["replies"] = self._said_in_turn(node)
+
+    def _answers(self, node: Node, made: dict[str, Any]) -> None:
+        if node.kind == "map":
+            made["answers"] = self._by_step("answers", lambda one: self._reader.texts(one, "an answer"))(node)
+            return
+        made["answers_in_order"] = self._reader.texts(node, "an answer")
+        if made.get("unattended"):
+            self._reader.wrong(node.line, "Nobody is there to give answers in order.", "Give each by its step.")
 
     def _said_in_turn(self, node: Node) -> tuple[Said, ...]:
         return tuple(self._said(one) for one in self._reader.several(node))
@@ -299,12 +325,19 @@ class _Cases:
             "commands": self._by_step("commands", self._words("a command")),
             "requests": self._by_step("requests", self._words("a request")),
             "approvals": self._listed_steps("approvals"),
+            "messages": self._messages,
+            "result": lambda one: (one.line, one.plain),
+            "refusals": lambda one: Listed(one.line, self._reader.texts(one, "a rule")),
+            "triggers": lambda one: Listed(one.line, self._reader.texts(one, "a trigger")),
         }
-        nothing = [name for name, one in node.fields.items() if one.kind == "null" and name in readers]
+        null = [name for name, one in node.fields.items() if one.kind == "null" and name in readers]
+        nothing = [name for name in null if name != "result"]
         for name in nothing:
             self._reader.wrong(node.lines[name], f"'{name}' expects nothing.", "Write [] for none, or take it out.")
         fields = self._reader.table(node, list(readers), "expect")
         made: dict[str, Any] = {name: readers[name](one) for name, one in fields.items()}
+        if "result" in null:  # a run may be expected to return nothing
+            made["result"] = (node.lines["result"], None)
         if isinstance(made.get("questions"), dict):
             made["asked"] = made.pop("questions")
         if "refused" in made and len(made) > 1:
@@ -323,7 +356,7 @@ class _Cases:
                 if exactly:
                     return Words(node.line, equals=self._reader.text(node, what))
                 return Words(node.line, contains=self._reader.texts(node, what))
-            fields = self._reader.table(node, ["equals", "contains", "not_contains"], what)
+            fields = self._reader.table(node, _WORDS, what)
             if not fields:
                 self._reader.wrong(node.line, f"Nothing is expected of {what}.", "Say what it equals or contains.")
             equals = self._reader.text(fields["equals"], "equals") if "equals" in fields else None
@@ -336,18 +369,28 @@ class _Cases:
 
     def _variables(self, node: Node) -> dict[str, Words]:
         read = self._words("a variable", exactly=True)
-        return {name: read(one) for name, one in self._reader.fields(node, "variables").items()}
+
+        def value(one: Node) -> Words:
+            if one.is_scalar or (one.kind == "map" and one.fields and set(one.fields) <= set(_WORDS)):
+                return read(one)
+            return Words(one.line, equals=json.dumps(one.plain, ensure_ascii=False))
+
+        return {name: value(one) for name, one in self._reader.fields(node, "variables").items()}
+
+    def _messages(self, node: Node) -> Messages:
+        read = self._words("a message", exactly=True)
+        return Messages(node.line, tuple(read(one) for one in self._reader.several(node)))
 
     def _system(self, node: Node) -> dict[str, Words]:
         read = self._words("system")
-        if node.kind == "map" and not {"equals", "contains", "not_contains"} & set(node.fields):
+        if node.kind == "map" and not set(_WORDS) & set(node.fields):
             return self._by_step("system", read)(node)
         return {"": read(node)}
 
     def _artifact(self, node: Node) -> Artifact:
         if node.kind != "map":
             return Artifact(Words(node.line, equals=self._reader.text(node, "artifact")))
-        fields = self._reader.table(node, ["equals", "contains", "not_contains", "type"], "artifact")
+        fields = self._reader.table(node, [*_WORDS, "type"], "artifact")
         kind = self._reader.text(fields.pop("type"), "type") if "type" in fields else None
         if not fields:
             return Artifact(Words(node.line), kind)

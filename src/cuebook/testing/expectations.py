@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from cuebook.testing.cases import Called, Expected, Listed, Words
+from cuebook.dialects.program.observe import Refusal
+from cuebook.testing.cases import Called, Expected, Listed, Messages, Words
 from cuebook.testing.reading import meant
 from cuebook.testing.scripts import Done
-from cuebook.testing.stage import Asked, ToolRequest
+from cuebook.testing.stage import Asked, ToolRequest, playbook_of
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +34,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     outputs: Mapping[str, str] = {}
     asked: tuple[Asked, ...] = ()
     calls: tuple[ToolRequest, ...] = ()
+    missing: Mapping[str, str] = {}
+    """By Python playbook: why it gave nothing."""
     commands: tuple[Done, ...] = ()
     requests: tuple[Done, ...] = ()
     approvals: tuple[tuple[str, str], ...] = ()
@@ -45,6 +48,15 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     refused_answers: tuple[tuple[str, str], ...] = ()
     left: int = 0
     """Scripted replies that nobody asked for."""
+    answers_left: int = 0
+    """Answers that were given in order, and that nothing asked for."""
+    messages: tuple[str, ...] = ()
+    """What was said to the user."""
+    result: Any = None
+    """What the run returned."""
+    refusals: tuple[Refusal, ...] = ()
+    """Replies that were not taken."""
+    triggers: tuple[str, ...] = ()
 
 
 class Mismatch(msgspec.Struct, frozen=True):
@@ -62,6 +74,8 @@ def compare(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
     if outcome.refused is not None or expected.refused is not None:
         yield from _refused(expected, outcome)
         return
+    for name, why in outcome.missing.items():
+        yield Mismatch(expected.line, f"call of {name}", "a result in the test", why, name)
     yield from _status(expected, outcome)
     if expected.error is not None:
         yield from _words(expected.error, outcome.error, "error", outcome.step)
@@ -71,6 +85,7 @@ def compare(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
     yield from _by_name(expected.outputs, outcome.outputs, "output of step", steps=True)
     yield from _requests(expected, outcome)
     yield from _artifact(expected, outcome)
+    yield from _conversation(expected, outcome)
     yield from _warnings(expected.warnings, outcome.warnings)
     yield from _questions(expected, outcome)
     for call in expected.calls:
@@ -84,6 +99,9 @@ def compare(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
     if outcome.left and outcome.status == "completed":
         replies = f"{outcome.left} more repl{'y' if outcome.left == 1 else 'ies'} to be asked for"
         yield Mismatch(expected.line, "replies", replies, f"a run that ended after {len(outcome.asked)} requests")
+    if outcome.answers_left and outcome.status == "completed":
+        answers = f"{outcome.answers_left} more answer{'s' * (outcome.answers_left > 1)} to be asked for"
+        yield Mismatch(expected.line, "answers", answers, f"a run that asked {len(outcome.questions)} times")
 
 
 def _refused(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
@@ -146,6 +164,8 @@ def _by_name(
 ) -> Iterator[Mismatch]:
     for name, words in wanted.items():
         step = name if steps else ""
+        if name in found and _same_data(words.equals, found[name]):
+            continue
         if name in found:
             yield from _words(words, _text(found[name]), f"{what} {name}", step)
             continue
@@ -156,9 +176,9 @@ def _by_name(
 
 def _requests(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
     for step, words in expected.prompts.items():
-        yield from _among([one.prompt for one in outcome.asked if one.step == step], words, "prompt", step)
+        yield from _among([one.prompt for one in outcome.asked if _of(one, step)], words, "prompt", step)
     for step, words in expected.system.items():
-        texts = [one.system for one in outcome.asked if not step or one.step == step]
+        texts = [one.system for one in outcome.asked if not step or _of(one, step)]
         if step:
             yield from _among(texts, words, "system message", step)
             continue
@@ -167,6 +187,11 @@ def _requests(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
             yield from problems
             if problems:
                 return
+
+
+def _of(asked: Asked, step: str) -> bool:
+    """Whether a step asked so: a line of a program belongs to its playbook as well."""
+    return step in (asked.step, playbook_of(asked.step))
 
 
 def _done(wanted: Mapping[str, Words], done: Sequence[Done], what: str, none: str) -> Iterator[Mismatch]:
@@ -201,6 +226,45 @@ def _artifact(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
     yield from _words(wanted.words, outcome.artifact, "artifact")
     if wanted.type is not None and wanted.type != outcome.artifact_type:
         yield Mismatch(line, "type of the artifact", wanted.type or "none", outcome.artifact_type or "none")
+
+
+def _conversation(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
+    if expected.messages is not None:
+        yield from _messages(expected.messages, outcome)
+    if expected.result is not None and not _holds(expected.result[1], outcome.result):
+        line, wanted = expected.result
+        yield Mismatch(line, "result", _json(wanted), _json(outcome.result), outcome.step)
+    rules = tuple(one.rule for one in outcome.refusals)
+    if expected.refusals is not None and expected.refusals.texts != rules:
+        got = "\n".join(f"{one.rule} at {one.position}: {one.problem}" for one in outcome.refusals) or "none"
+        where = outcome.refusals[-1].playbook if outcome.refusals else ""
+        yield Mismatch(expected.refusals.line, "refused replies", _list(expected.refusals.texts), got, where)
+    if expected.triggers is not None and expected.triggers.texts != outcome.triggers:
+        wanted_ids = _list(expected.triggers.texts)
+        yield Mismatch(expected.triggers.line, "triggers that fired", wanted_ids, _list(outcome.triggers))
+
+
+def _messages(wanted: Messages, outcome: Outcome) -> Iterator[Mismatch]:
+    for number, (words, text) in enumerate(zip(wanted.words, outcome.messages, strict=False), 1):
+        yield from _words(words, text, f"message {number}")
+    said, expected = len(outcome.messages), len(wanted.words)
+    if said < expected:
+        missing = wanted.words[said]
+        got = f"nothing more was said after {said} message{'s' * (said != 1)}"
+        yield Mismatch(missing.line, f"message {said + 1}", _wanted(missing), got, outcome.step)
+    if said > expected:
+        more = "\n".join(outcome.messages[expected:])
+        yield Mismatch(wanted.line, "messages", f"no more than {expected}", f"{said}, with these besides:\n{more}")
+
+
+def _same_data(wanted: str | None, found: Any) -> bool:
+    """Whether a text is the JSON of a value that has parts, in whatever order."""
+    if wanted is None or not isinstance(found, dict | list):
+        return False
+    try:
+        return bool(json.loads(wanted) == found)
+    except ValueError:
+        return False
 
 
 def _warnings(wanted: Listed | None, found: Sequence[str]) -> Iterator[Mismatch]:

@@ -1,6 +1,7 @@
 """Tests of playbooks: finds the files, loads their cases, and runs each on the real engine with an in-memory store.
 
-`tea.test.yaml` holds the cases of `tea.playbook.md`, `tea.md` or `tea.yml` beside it. What is printed is a surface's business.
+`tea.test.yaml` holds the cases of `tea.playbook.md`, `tea.md`, `tea.yml` or `tea.pbasm` beside it. What is printed is a
+surface's business.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from typing import Any, Literal
 import msgspec
 
 from cuebook.dialects import registry
-from cuebook.dialects.registry import Dialect, Publishing, Tracing, Typed
+from cuebook.dialects.program.told import ProgramRun
+from cuebook.dialects.registry import Conversing, Dialect, Publishing, Tracing, Typed
 from cuebook.kernel.effects import Answer
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.events import Performed, RunStarted, StepStarted, WaitOpened, Warned
 from cuebook.kernel.journal import Entry, without_void
 from cuebook.kernel.run import RunRow, Settings, WaitRow
+from cuebook.performers.beside import reader
 from cuebook.performers.models import DEFAULT
 from cuebook.performers.models.port import Model
 from cuebook.performers.models.recorded import RecordedModel
@@ -30,10 +33,10 @@ from cuebook.testing.cases import Case, cases_in
 from cuebook.testing.expectations import Mismatch, Outcome, compare
 from cuebook.testing.reading import BadFile, Reader, read
 from cuebook.testing.scripts import AskingGate
-from cuebook.testing.stage import Stage
+from cuebook.testing.stage import Stage, playbook_of
 
 SUFFIXES = (".test.yaml", ".test.yml")
-PLAYBOOKS = (".playbook.md", ".md", ".yml", ".yaml")
+PLAYBOOKS = (".playbook.md", ".md", ".yml", ".yaml", ".pbasm")
 _PASSED_OVER = ("node_modules", "__pycache__", "dist", "build")
 _MOST_TURNS = 10_000
 _EMBEDDED_MAX_TOKENS = 512
@@ -152,11 +155,13 @@ def _read_playbook(path: Path) -> tuple[str, str, list[str] | None]:
     except (OSError, UnicodeDecodeError) as error:
         return "", f"{path} cannot be read: {error}", None
     try:
+        text = registry.whole(text, str(path), reader(path))
         document = registry.detect(text, path.name).parse(text, str(path))
     except BadInput as error:
         return text, str(error), None
     every = document.walk() if hasattr(document, "walk") else document.plan
-    return text, "", list(dict.fromkeys(step.label for step in every))
+    labels = [label for step in every for label in (playbook_of(step.label), step.label) if label]
+    return text, "", list(dict.fromkeys(labels))
 
 
 # --- running ------------------------------------------------------------------------------------------------
@@ -180,7 +185,7 @@ async def run(file: CaseFile, case: Case, real: Real | None = None, *, real_step
 async def _outcome(file: CaseFile, case: Case, real: Real | None, real_steps: bool) -> Outcome:
     stage = Stage(case, file.playbook.parent, _recording(case, real), real=real_steps)
     clock = _Clock()
-    service = Service(MemoryStore(), stage.performers(), gate=AskingGate(), clock=clock)
+    service = Service(MemoryStore(), stage.performers(), gate=AskingGate(), clock=clock, watches=registry.WATCHES)
     try:
         try:
             row = await service.start(file.text, file.playbook.name, case.inputs, _settings(case))
@@ -197,7 +202,7 @@ def _recording(case: Case, real: Real | None) -> Model | None:
     if case.recorded is None:
         return None
     if real is not None:
-        return RecordedModel(case.recorded, real(case.model or DEFAULT))
+        return RecordedModel(case.recorded, real(case.model or DEFAULT), keep_stopped=True)
     if not case.recorded.is_file():
         raise BadInput(f"There is no recording {case.recorded}.", fix="`cuebook test --record` makes it.")
     return RecordedModel(case.recorded, mode="replay")
@@ -237,6 +242,7 @@ class _Acting:
         self._clock = clock
         self._approvals = {step: list(said) for step, said in case.approvals.items()}
         self._answers = {step: list(values) for step, values in case.answers.items()}
+        self.in_order = list(case.answers_in_order or ())
         self._overrides = case.overrides
         self.refused: list[tuple[str, str]] = []
         """Answers that did not fit, by step: in a list of several they are tried, a single one must fit."""
@@ -263,7 +269,7 @@ class _Acting:
         if wait.kind == "breakpoint" and step in self._overrides:
             await self._service.resume(wait.run, overrides=self._overrides[step])
             return True
-        answers = self._answers.get(step) or self._answers.get(_around(step), [])
+        answers = self.in_order or self._answers.get(step) or self._answers.get(_around(step), [])
         while wait.kind == "question" and answers:
             value = answers.pop(0)
             try:
@@ -275,9 +281,9 @@ class _Acting:
 
 
 def _around(step: str) -> str:
-    """The step that a sub-step belongs to: an answer for it is an answer for both."""
+    """The step that a sub-step belongs to, or the playbook of a line: an answer for it is an answer for both."""
     sub = _SUB_STEP.fullmatch(step)
-    return sub[1] if sub else step
+    return sub[1] if sub else playbook_of(step) or step
 
 
 def _published(dialect: Dialect, document: Any, entries: Sequence[Entry]) -> Iterator[str]:
@@ -297,9 +303,11 @@ async def _told(service: Service, row: RunRow, case: Case, stage: Stage, acting:
         refused_answers=tuple(acting.refused),
         asked=tuple(stage.asked),
         calls=tuple(stage.calls),
+        missing=stage.missing,
         commands=tuple(stage.scripts.ran),
         requests=tuple(stage.scripts.sent),
         left=stage.lines.left,
+        answers_left=len(acting.in_order),
         skipped=tuple(step.label for step in view.steps if step.status == "skipped"),
         outputs={label: str(text) for label, text in view.outputs.items()},
     )
@@ -330,6 +338,8 @@ async def _told(service: Service, row: RunRow, case: Case, stage: Stage, acting:
             case Performed(outcome=Answer()) if case.unattended:
                 gathered["questions"].append((entry.place.step, ""))
     artifact = view.artifact
+    if isinstance(dialect, Conversing):
+        outcome = _heard(outcome, dialect.told(entries), gathered["variables"])
     return msgspec.structs.replace(
         outcome,
         ran=tuple(label for label in gathered["ran"] if label not in outcome.skipped),
@@ -342,4 +352,18 @@ async def _told(service: Service, row: RunRow, case: Case, stage: Stage, acting:
         approvals=tuple(gathered["approvals"]),
         artifact=None if artifact is None else str(artifact.content),
         artifact_type="" if artifact is None else artifact.type,
+    )
+
+
+def _heard(outcome: Outcome, run: ProgramRun, variables: dict[str, Any]) -> Outcome:
+    """What was said and how it came about. Variables of an agent are also known by its name, as in `Desk.size`."""
+    for agent, known in run.variables.items():
+        variables.update(known)
+        variables.update({f"{agent}.{name}": value for name, value in known.items()})
+    return msgspec.structs.replace(
+        outcome,
+        messages=run.messages,
+        result=run.value,
+        refusals=run.refusals,
+        triggers=run.triggers,
     )

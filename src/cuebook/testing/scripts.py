@@ -163,18 +163,18 @@ class Scripts:
         stdin = f"\n{effect.stdin}" if effect.stdin else ""
         self.ran.append(Done(step, f"{shlex.join(effect.argv)}{stdin}"))
         if step in self._real:
-            return await self._commands.perform(effect, call) if self._allow_real else _not_allowed(step)
+            return await self._commands.perform(effect, call) if self._allow_real else not_allowed(step)
         said = self._next(RunCommand, step)
-        return _unsaid(step, "commands") if said is None else said.outcome
+        return unsaid(step, "commands") if said is None else said.outcome
 
     async def send(self, step: str, effect: SendHttp, call: Call) -> HttpResponse | Failed:
         headers = "".join(f"\n{name}: {value}" for name, value in effect.headers.items())
         body = f"\n\n{effect.body}" if effect.body else ""
         self.sent.append(Done(step, f"{effect.method} {effect.url}{headers}{body}"))
         if step in self._real:
-            return await self._requests.perform(effect, call) if self._allow_real else _not_allowed(step)
+            return await self._requests.perform(effect, call) if self._allow_real else not_allowed(step)
         said = self._next(SendHttp, step)
-        return _unsaid(step, "requests") if said is None else said.outcome
+        return unsaid(step, "requests") if said is None else said.outcome
 
     def _next(self, kind: type[Effect], step: str) -> Any:
         several = self._said[kind].get(step, ())
@@ -185,12 +185,12 @@ class Scripts:
         return several[min(turn, len(several) - 1)]
 
 
-def _unsaid(step: str, where: str) -> Failed:
+def unsaid(step: str, where: str) -> Failed:
     fix = f"Add '{step}: ...' under '{where}', or name it under 'real'."
     return Failed("not_in_test", f"The test does not say what step {step} gives, and nothing was done.", fix)
 
 
-def _not_allowed(step: str) -> Failed:
+def not_allowed(step: str) -> Failed:
     fix = "Say so with `cuebook test --real`, once you have read what it does."
     return Failed("not_in_test", f"The test performs step {step} for real, and nobody said that it may.", fix)
 

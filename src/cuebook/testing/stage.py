@@ -6,7 +6,9 @@ What was asked of them is kept, with the step that asked.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import unquote
@@ -15,9 +17,11 @@ import msgspec
 
 from cuebook.config import project_file
 from cuebook.dialects.graph.routing import choices_in
+from cuebook.gate.sandbox import choose
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
     AskModel,
+    Called,
     CallTool,
     CommandResult,
     Effect,
@@ -25,22 +29,39 @@ from cuebook.kernel.effects import (
     HttpResponse,
     ReadSource,
     Reply,
+    Returned,
     RunCommand,
+    RunPython,
+    Send,
     SendHttp,
     Source,
     ToolResult,
     ToolSpec,
 )
+from cuebook.kernel.errors import told
 from cuebook.kernel.ports import Call, Performer
 from cuebook.performers.http import HttpPerformer
+from cuebook.performers.messages import MessagePerformer
 from cuebook.performers.models.port import Model, ModelError, Request, messages_of
 from cuebook.performers.models.scripted import Line, ScriptedModel
+from cuebook.performers.python_playbooks import PythonPerformer
 from cuebook.performers.skills import BUILT_IN
 from cuebook.performers.sources import SourcePerformer
 from cuebook.testing import model_performer
-from cuebook.testing.cases import Case
+from cuebook.testing.cases import Case, ToolSaid
 from cuebook.testing.reading import meant
-from cuebook.testing.scripts import Scripts
+from cuebook.testing.scripts import Scripts, not_allowed, unsaid
+
+_LINE = re.compile(r"(?P<playbook>.+):\d+(?:\.\d+)*", re.DOTALL)
+
+_asking: ContextVar[tuple[str, tuple[str, ...]]] = ContextVar("asking", default=("", ()))
+"""The step that asks a model, and what it chooses among: several may ask at the same time."""
+
+
+def playbook_of(step: str) -> str:
+    """Of a line of a program, as in `Main:02`, the playbook it belongs to; empty for other steps."""
+    line = _LINE.fullmatch(step)
+    return line["playbook"] if line else ""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -64,12 +85,16 @@ class Stage:
         """With `real`, steps that the case performs for real may be."""
         self.asked: list[Asked] = []
         self.calls: list[ToolRequest] = []
+        self.missing: dict[str, str] = {}
+        """By Python playbook: why it gave nothing, which a program may pass over."""
         self.lines = Lines(case)
         self._model = model_performer(model or ScriptedModel(self.lines.next))
         self._tools = case.tools
         self._told: dict[str, int] = {}
         self._texts = case.prompts
         self.scripts = Scripts(case.commands, case.requests, case.real, folder, real)
+        self._real, self._allow_real = frozenset(case.real), real
+        self._python = PythonPerformer(choose("auto"))
         # The requests of this performer would reach the network; only files and prompts get as far as it.
         self._sources = SourcePerformer([folder], http=HttpPerformer(), prompts=_libraries(folder))
 
@@ -79,6 +104,8 @@ class Stage:
             CallTool: _Calling(self),
             ReadSource: _Reading(self),
             RunCommand: _Running(self.scripts),
+            RunPython: _Computing(self),
+            Send: MessagePerformer(),
             SendHttp: _Sending(self.scripts),
         }
 
@@ -86,20 +113,38 @@ class Stage:
         step = _step_of(call)
         system = "\n\n".join(turn.text for turn in messages_of(effect) if turn.role == "system")
         self.asked.append(Asked(step, system, effect.prompt))
-        self.lines.step = step
-        self.lines.ways = tuple(choices_in(effect))
+        _asking.set((step, tuple(choices_in(effect))))
         return await self._model.perform(effect, call)
 
     async def use(self, effect: CallTool, call: Call) -> ToolResult | Failed:
         self.calls.append(ToolRequest(_step_of(call), effect.tool, effect.arguments))
-        results = self._tools.get(effect.tool)
-        if not results:
+        said = self._next(effect.tool)
+        if said is None:
             fix = f"Add it under 'tools'. {meant(effect.tool, self._tools)}"
             return Failed("no_such_tool", f"The test has no result for the tool '{effect.tool}'.", fix)
-        turn = self._told.get(effect.tool, 0)
-        self._told[effect.tool] = turn + 1
-        said = results[min(turn, len(results) - 1)]
         return ToolResult(said.value, said.is_error)
+
+    async def compute(self, effect: RunPython, call: Call) -> Called | Returned | Failed:
+        """A Python playbook gives what the case says, or is run, again after each call it makes."""
+        name = effect.function
+        if not effect.replies:
+            self.calls.append(ToolRequest(_step_of(call), name, effect.arguments.get("named", {})))
+        said = self._next(name)
+        if name in self._real and self._allow_real:
+            return await self._python.perform(effect, call)
+        if name in self._real or said is None:
+            failed = not_allowed(name) if name in self._real else unsaid(name, "tools")
+            self.missing[name] = told(failed.message, failed.fix)
+            return failed
+        return Failed("python_error", str(said.value)) if said.is_error else Returned(said.value)
+
+    def _next(self, tool: str) -> ToolSaid | None:
+        results = self._tools.get(tool)
+        if not results:
+            return None
+        turn = self._told.get(tool, 0)
+        self._told[tool] = turn + 1
+        return results[min(turn, len(results) - 1)]
 
     async def read(self, effect: ReadSource, call: Call) -> Source | Failed:
         scheme, _, name = effect.source.partition(":")
@@ -118,7 +163,9 @@ class Stage:
     def _listed(self, scheme: str, name: str) -> Source | Failed:
         """Tools are there if the case has results for them; a skill that comes along has those of its tools."""
         if scheme == "tools":
-            specs = [ToolSpec(name, "", {"type": "object"})] if name in self._tools else []
+            server = name.removesuffix("*") if name.endswith(".*") else None
+            known_tools = [one for one in self._tools if one == name or (server and one.startswith(server))]
+            specs = [ToolSpec(one, "", {"type": "object"}) for one in known_tools]
             return _source(specs) if specs else Failed("not_found", f"The test has no tool '{name}'.")
         known = BUILT_IN.get(name)
         if known is None:
@@ -131,10 +178,6 @@ class Lines:
     """The scripted replies: all in order, or those of each step."""
 
     def __init__(self, case: Case) -> None:
-        self.step = ""
-        """The step that asks now."""
-        self.ways: tuple[str, ...] = ()
-        """What it chooses among, where it asks for the way on."""
         self._routes = {step: list(ways) for step, ways in case.routes.items()}
         self._in_order = case.replies
         self._by_step: Mapping[str, Any] = case.step_replies
@@ -147,32 +190,34 @@ class Lines:
         return max(0, len(self._in_order or ()) - self.used)
 
     def next(self, request: Request) -> Line:
-        if self.ways and self.step in self._routes:
-            return self._way()
+        step, ways = _asking.get()
+        if ways and step in self._routes:
+            return self._way(step, ways)
         self.used += 1
         if self._in_order is not None:
             if self.used <= len(self._in_order):
                 return self._in_order[self.used - 1].as_line
-            where = "routes" if self.ways else "replies"
-            self._none(f"The test has {len(self._in_order)} replies, and step {self.step} asks for one more.", where)
-        replies = self._by_step.get(self.step, ())
-        turn = self._given.get(self.step, 0)
-        self._given[self.step] = turn + 1
+            where = "routes" if ways else "replies"
+            self._none(f"The test has {len(self._in_order)} replies, and step {step} asks for one more.", where)
+        label = step if step in self._by_step else playbook_of(step) or step
+        replies = self._by_step.get(label, ())
+        turn = self._given.get(label, 0)
+        self._given[label] = turn + 1
         if turn < len(replies):
             line: Line = replies[turn].as_line
             return line
-        if self.ways:
-            self._none(f"The test does not say which way the run goes from step {self.step}.", "routes")
+        if ways:
+            self._none(f"The test does not say which way the run goes from step {step}.", "routes")
         more = f" more than the {len(replies)}" if replies else ""
-        self._none(f"The test has no reply for step {self.step}{more}.")
+        self._none(f"The test has no reply for step {step}{more}.")
 
-    def _way(self) -> Line:
-        ways = self._routes[self.step]
+    def _way(self, step: str, known: tuple[str, ...]) -> Line:
+        ways = self._routes[step]
         if not ways:
-            self._none(f"The test has no further route from step {self.step}.", "routes")
+            self._none(f"The test has no further route from step {step}.", "routes")
         way = ways.pop(0) if len(ways) > 1 else ways[0]
-        if way not in self.ways:
-            self._none(f"From step {self.step} there is no way to '{way}': there are {', '.join(self.ways)}.", "routes")
+        if way not in known:
+            self._none(f"From step {step} there is no way to '{way}': there are {', '.join(known)}.", "routes")
         return json.dumps({"choice": way, "reason": "The test says so."})
 
     def _none(self, message: str, where: str = "replies") -> NoReturn:
@@ -193,6 +238,14 @@ class _Calling:
 
     async def perform(self, effect: CallTool, call: Call) -> ToolResult | Failed:
         return await self._stage.use(effect, call)
+
+
+class _Computing:
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    async def perform(self, effect: RunPython, call: Call) -> Called | Returned | Failed:
+        return await self._stage.compute(effect, call)
 
 
 class _Reading:

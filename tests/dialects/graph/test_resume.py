@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,7 +19,8 @@ from cuebook.service import Service
 from cuebook.stores.sqlite import SqliteStore
 from tests.dialects.graph.crash_child import FLOW, service_on
 from tests.dialects.graph.workbench import Bench, flow, way
-from tests.kernel.test_crash import ROOT, settle
+from tests.forking import run_child
+from tests.kernel.test_crash import settle
 from tests.support import lines
 
 TIMES = ("time", "duration", "run")
@@ -59,11 +57,9 @@ async def picture(service: Service, run: str) -> dict[str, Any]:
 
 def die(folder: Path, run: str, when: str, number: int) -> bool:
     """Whether the child died at that write; False once there are no more writes to die at."""
-    command = [sys.executable, "-m", "tests.dialects.graph.crash_child", str(folder), run, when, str(number)]
-    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, timeout=60)
-    assert done.returncode in (0, -9), done.stderr.decode()
-    return done.returncode == -9
+    code, _, said = run_child("tests.dialects.graph.crash_child", folder, run, when, number)
+    assert code in (0, -9), said
+    return code == -9
 
 
 @pytest.mark.timeout(600)

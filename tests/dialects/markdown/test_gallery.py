@@ -65,6 +65,9 @@ ANSWERS = {
 
 WARNED = {"linear/security-review": ["Step 1: @prompt(library:owasp-review-criteria) was left out"]}
 
+MOST = 6
+"""Tokens of a reply, whose words do not matter here."""
+
 ASK_FOR_THE_SERVER = '# Once\n\n## STEP 1: Call\n\n@tool(analytics, get_metrics, {"metric": "m", "period": "p"})\n'
 
 
@@ -95,7 +98,7 @@ def test_a_playbook_of_the_gallery_runs_to_its_end(path: Path) -> None:
     name = name_of(path)
     if name == "tool-integration/data-analysis":
         start_the_server_once()
-    ran = cuebook.run(path, GIVEN[name], model="local", unattended=True, max_tokens=16)
+    ran = cuebook.run(path, GIVEN[name], model="local", unattended=True, max_tokens=MOST)
     assert (ran.status, ran.error) == ("completed", None)
     assert ran.artifact is not None
     assert ran.artifact.content.strip()
@@ -105,7 +108,9 @@ def test_a_playbook_of_the_gallery_runs_to_its_end(path: Path) -> None:
     assert inside == [BRANCHES[name]] if name in BRANCHES else len(inside) <= 1
     assert ANSWERS.get(name, {}).items() <= ran.values.items()
     # What a small model makes of a request for JSON, and where it is cut, is its own affair.
-    ours = [words for words in ran.warnings if not any(said in words for said in ("was cut at 16 tokens", "@output("))]
+    ours = [
+        words for words in ran.warnings if not any(said in words for said in (f"was cut at {MOST} tokens", "@output("))
+    ]
     assert [words.partition(",")[0] for words in ours] == WARNED.get(name, [])
     if name == "tool-integration/data-analysis":
         assert ran.values["raw_data"] == "latency over 7d: 120, 118, 131, 245, 122"

@@ -17,6 +17,7 @@ from cuebook.dialects.pipeline.model import Operation
 from cuebook.kernel.events import Checkpointed
 from tests.dialects.pipeline.bench import Bench, cli, ref, shell, words
 from tests.dialects.pipeline.crash_child import bench_on
+from tests.forking import run_child
 
 ROOT = Path(__file__).parents[3]
 LINES = ["draft", "odd", "again", "again", "tool", "tag", "end"]
@@ -36,10 +37,9 @@ def child(folder: Path, run: str, *how: str) -> subprocess.Popen[bytes]:
 
 def die(folder: Path, run: str, when: str, number: int) -> bool:
     """Whether the child died at that write; False once there are no more writes to die at."""
-    process = child(folder, run, when, str(number))
-    _, said = process.communicate(timeout=60)
-    assert process.returncode in (0, -9), said.decode()
-    return process.returncode == -9
+    code, _, said = run_child("tests.dialects.pipeline.crash_child", folder, run, when, number)
+    assert code in (0, -9), said
+    return code == -9
 
 
 async def settle(bench: Bench, run: str) -> int:

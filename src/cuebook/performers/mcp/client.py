@@ -207,8 +207,9 @@ class McpTools:
         return Web(self.server.url, self._headers, self._http_client)
 
     def _headers(self) -> dict[str, str]:
-        secret = {name: self._reveal(handle) for name, handle in self.server.secret_headers.items()}
-        return {**self.server.headers, **secret}
+        server = self.server
+        secret = {name: server.header(name, self._reveal(handle)) for name, handle in server.secret_headers.items()}
+        return {**server.headers, **secret}
 
     async def _spawn(self, launch: Launch, folder: str) -> Confined:
         if launch.problem:

@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import shutil
+from base64 import b64encode
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -40,6 +41,8 @@ class McpServer(msgspec.Struct, frozen=True, omit_defaults=True):
     headers: Mapping[str, str] = {}
     secret_headers: Mapping[str, str] = {}
     """Headers whose values are secrets, by handle."""
+    forms: Mapping[str, str] = {}
+    """What stands around the secret of a header, as in `Bearer {}`, by the header's name."""
     trusted: bool = False
     """Whether it is believed when it says that a tool only reads, or may be repeated."""
     network: bool = False
@@ -68,6 +71,13 @@ class McpServer(msgspec.Struct, frozen=True, omit_defaults=True):
     def handles(self) -> tuple[str, ...]:
         """The secrets it is given."""
         return tuple(sorted({*self.secret_env.values(), *self.secret_headers.values()}))
+
+    def header(self, name: str, secret: str) -> str:
+        """The value of a secret header. What HTTP calls Basic is `user:password`, encoded."""
+        text = self.forms.get(name, "{}").replace("{}", secret)
+        if not self.forms.get(name, "").startswith("Basic "):
+            return text
+        return f"Basic {b64encode(text.removeprefix('Basic ').encode()).decode()}"
 
     @property
     def identity(self) -> str:
@@ -208,7 +218,9 @@ def _preview(server: McpServer, workspace: str, cwd: str, sandbox: str, contents
         given, secret = server.env, server.secret_env
         label = "environment"
     lines = [f"{name}={value}" for name, value in given.items()]
-    lines += [f"{name}=[secret {handle}]" for name, handle in secret.items()]
+    lines += [
+        f"{name}={server.forms.get(name, '{}').replace('{}', f'[secret {handle}]')}" for name, handle in secret.items()
+    ]
     if lines:
         shown[label] = "\n".join(lines)
     if server.trusted:

@@ -108,6 +108,8 @@ def _body(request: Request, choice: Choice | None, *, reuse_prompt: bool) -> dic
     schema = choice.schema if choice else request.schema
     if schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}}
+    elif request.grammar and choice is None:
+        body["grammar"] = request.grammar
     if request.stop:
         body["stop"] = list(request.stop)
     return body

@@ -278,7 +278,14 @@ class ModelPerformer:
 def _request(effect: AskModel, settings: Settings, resolved: Resolved, max_tokens: int) -> Request:
     temperature = effect.temperature if effect.temperature is not None else settings.temperature
     return Request(
-        resolved.model, messages_of(effect), max_tokens, temperature, effect.schema, effect.tools, effect.stop
+        resolved.model,
+        messages_of(effect),
+        max_tokens,
+        temperature,
+        effect.schema,
+        effect.tools,
+        effect.stop,
+        effect.grammar,
     )
 
 

@@ -37,6 +37,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     schema: dict[str, Any] | None = None
     tools: tuple[ToolSpec, ...] = ()
     stop: tuple[str, ...] = ()
+    grammar: str = ""
+    """What a model that runs here is held to; one that is asked over a network is not told."""
 
 
 class TextDelta(msgspec.Struct, frozen=True, tag="text"):

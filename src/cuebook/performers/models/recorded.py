@@ -46,17 +46,25 @@ class RecordedModel:
 
     A request that was recorded several times is replayed in that order, and then with its last reply again and
     again. A call that failed is not kept: a wrong key or a busy server is nothing that a model said. `strip` gives
-    values to mask, such as names or addresses; keys are masked by their shape as well.
+    values to mask, such as names or addresses; keys are masked by their shape as well. With `keep_stopped`, a reply that
+    its listener stopped is kept as far as it went: who watches a reply stops it at the same place each time.
     """
 
     def __init__(
-        self, path: Path | str, model: Model | None = None, *, mode: Mode = "auto", strip: Sequence[str] = ()
+        self,
+        path: Path | str,
+        model: Model | None = None,
+        *,
+        mode: Mode = "auto",
+        strip: Sequence[str] = (),
+        keep_stopped: bool = False,
     ) -> None:
         if mode == "record" and model is None:
             raise BadInput("A cassette cannot be recorded without a model.", fix="Give the model to record.")
         self.path = Path(path)
         self._model = None if mode == "replay" else model
         self._strip = tuple(strip)
+        self._keep_stopped = keep_stopped
         self._played: dict[str, int] = {}
         self._lines: dict[str, list[Line]] = {}
         if mode == "record":
@@ -82,15 +90,20 @@ class RecordedModel:
         return sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
 
     async def _recorded(self, model: Model, request: Request, digest: str) -> AsyncGenerator[Chunk, None]:
-        """Passes the chunks on as they come. A call that failed or was stopped half-way is not kept."""
+        """Passes the chunks on as they come. A call that failed is not kept."""
         chunks: list[Chunk] = []
+        asked = self._clean(msgspec.to_builtins(request))
         async with aclosing(model.stream(request)) as stream:
             async for chunk in stream:
                 chunks.append(chunk)
                 if isinstance(chunk, Final):  # whoever listens may not come back for more
-                    asked = self._clean(msgspec.to_builtins(request))
                     self._keep(Line(digest, asked, self._clean_chunks(chunks)))
-                yield chunk
+                try:
+                    yield chunk
+                except GeneratorExit:
+                    if self._keep_stopped and not isinstance(chunk, Final):
+                        self._keep(Line(digest, asked, self._clean_chunks([*chunks, Final()])))
+                    raise
 
     def _next(self, digest: str) -> Line | None:
         lines = self._lines.get(digest)

@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import IO, Literal
+from typing import IO, Literal, TypeVar
 
 import click
 
@@ -105,14 +105,14 @@ class Asker:
     # --- one way for each kind of wait ---
 
     async def _question(self, wait: WaitRow) -> None:
-        self._say(wait.prompt, "yellow")
+        self._pose(wait)
         numbered = wait.type == "select" and not any(option.strip().isdigit() for option in wait.options)
         if wait.type == "select":
             for number, option in enumerate(wait.options, start=1):
                 self._say(f"  {number:>2}  {option}" if numbered else f"  {option}")
         empty_is_meant = False
         while True:
-            said = await self._line(wait, _how_to_answer(wait, numbered))
+            said = await self._line(wait, self._invitation(wait, numbered))
             if wait.type != "input" and said.strip().lower() == LATER and LATER not in map(str.lower, wait.options):
                 raise Later
             if not said and wait.default is not None:
@@ -125,6 +125,13 @@ class Asker:
                 return await self._answer(wait, said, numbered)
             except BadInput as unfit:
                 self._say(str(unfit), "red")
+
+    def _pose(self, wait: WaitRow) -> None:
+        self._say(wait.prompt, "yellow")
+
+    def _invitation(self, wait: WaitRow, numbered: bool) -> str:
+        """What stands before the place where a person types."""
+        return _how_to_answer(wait, numbered)
 
     async def _answer(self, wait: WaitRow, said: str, numbered: bool) -> None:
         place = int(said) if numbered and said.strip().isdecimal() else 0
@@ -209,13 +216,16 @@ _WAYS: Mapping[str, Callable[[Asker, WaitRow], Awaitable[None]]] = {
 }
 
 
-def asker_for(given: Given, service: Service, who: Principal) -> Asker | None:
-    """Whoever can ask, if somebody is there to answer."""
+Made = TypeVar("Made", bound=Asker)
+
+
+def asker_for(given: Given, service: Service, who: Principal, made: Callable[..., Made]) -> Made | None:
+    """Whoever can ask, if somebody is there to answer. `made` is the kind of asker it is."""
     screen = _screen()
     if screen is None or not someone_is_there(given):
         return None
     color = not given.get("no_color") and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return Asker(service, who, Keyboard(sys.stdin.fileno(), screen), screen, color=color)
+    return made(service, who, Keyboard(sys.stdin.fileno(), screen), screen, color=color)
 
 
 def _how_to_answer(wait: WaitRow, numbered: bool) -> str:

@@ -22,9 +22,14 @@ from cuebook.dialects.markdown.sections import outline
 from cuebook.dialects.markdown.tools import tool_name
 from cuebook.dialects.pipeline import PIPELINE
 from cuebook.dialects.pipeline import check as pipeline_check
+from cuebook.dialects.program import PROGRAM
+from cuebook.dialects.program.check import CODES as PROGRAM_CODES
+from cuebook.dialects.program.check import check as check_program
+from cuebook.dialects.program.detect import SUFFIXES as PROGRAMS
 from cuebook.dialects.registry import UNKNOWN, InvalidPlaybook, Problem
 from cuebook.kernel.errors import BadInput, told
-from cuebook.surfaces.cli import completion, live, options, pipelines, workflows
+from cuebook.performers.beside import reader
+from cuebook.surfaces.cli import completion, live, options, pipelines, programs, workflows
 from cuebook.surfaces.cli.foreseeing import condition_words
 from cuebook.surfaces.cli.options import Given, NotText, command, read_playbook, read_text, value_of
 from cuebook.surfaces.cli.plain import hand_over, say
@@ -51,14 +56,16 @@ def _name(path: str) -> str:
 def parse_command(given: Given) -> int:
     """Print a playbook as it is read: an outline, or with --json the whole of it.
 
-    FILE may be - for stdin. The JSON object has `valid`, `definition`, `warnings` and `errors`, in the shape of the
-    format's conformance vectors. What else may be wrong with a playbook is told by `cuebook validate`.
+    FILE is a Markdown playbook or a program; - is stdin. The JSON object has `valid`, `definition`, `warnings` and
+    `errors`, of a Markdown playbook in the shape of the format's conformance vectors. What else may be wrong with a playbook is told by `cuebook validate`.
 
     Exit codes: 0 it is a playbook, 2 it is none.
     """
     try:
-        text = read_playbook(given["file"])
-        workflows.refuse(text, _name(given["file"]), "parse")
+        text, name = read_playbook(given["file"]), _name(given["file"])
+        if PROGRAM.recognises(text, name):
+            return _parse_program(given, text, name)
+        workflows.refuse(text, name, "parse")
         parsed = read(text)
     except NotText as error:
         if not given["as_json"]:
@@ -71,6 +78,17 @@ def parse_command(given: Given) -> int:
         raise InvalidPlaybook(_name(given["file"]), parsed.errors)
     say("\n".join(_outline(parsed.definition)))
     return 0
+
+
+def _parse_program(given: Given, text: str, name: str) -> int:
+    if not given["as_json"]:
+        program = programs.program_of(text, name)
+        assert program is not None
+        say("\n".join(programs.outline(program)))
+        return 0
+    found = programs.parsed_object(text, name)
+    sys.stdout.write(live.json_line(found))
+    return 0 if found["valid"] else 2
 
 
 def _outline(book: Book) -> Iterator[str]:
@@ -151,8 +169,9 @@ def validate_command(given: Given) -> int:
     """Find the mistakes in playbooks.
 
     FILES are playbooks, - for stdin, or folders, in which all *.playbook.md are looked for, every other *.md that has a
-    step, and all *.yml and *.yaml that are workflow graphs or pipelines. Each finding is a line: where, how bad, what, what
-    to do, and its code, which stays the same from release to release. Nothing is run.
+    step, all *.yml and *.yaml that are workflow graphs or pipelines, and all programs, which are *.pbasm and *.pb. Each
+    finding is a line: where, how bad, what, what to do, and its code, which stays the same from release to release.
+    Nothing is run.
 
     Exit codes: 0 nothing is wrong, 2 there is an error (with --strict, also a warning).
     """
@@ -183,7 +202,7 @@ def _playbooks(given: Sequence[str]) -> list[str]:
             continue
         inside = [str(file) for file in _files(path) if _is_playbook(file)]
         if not inside:
-            words = f"There is no playbook in {path}: no *{SUFFIX}, no other *.md that has a step, and no workflow or pipeline."
+            words = f"There is no playbook in {path}: no *{SUFFIX}, no other *.md that has a step, no workflow, pipeline or program."
             raise BadInput(words, fix="Name the files, or another folder.")
         found |= dict.fromkeys(inside)
     return list(found)
@@ -207,11 +226,15 @@ def _is_playbook(file: Path) -> bool:
     """Markdown and YAML have many other uses."""
     if file.name.endswith(".md"):
         return file.name.endswith(SUFFIX) or _has_steps(file)
+    if file.suffix.lower() in PROGRAMS:
+        return file.is_file()
     fitting = file.suffix.lower() in workflows.SUFFIXES and file.is_file()
     return fitting and any(one.recognises(_beginning(file), file.name) for one in (GRAPH, PIPELINE))
 
 
 def checked(text: str, name: str) -> list[Finding]:
+    if PROGRAM.recognises(text, name):
+        return check_program(text, name, read=reader(name))
     if PIPELINE.recognises(text, name):
         return pipelines.findings(text, name)
     if not workflows.is_workflow(text, name):
@@ -280,7 +303,8 @@ def _report(found: dict[str, list[Finding]], decisive: set[str]) -> dict[str, An
 
 def _sarif(found: dict[str, list[Finding]]) -> dict[str, Any]:
     """One log with one run: readers of SARIF refuse several runs of the same tool."""
-    codes = {**CODES, **pipeline_check.CODES, **workflows.CODES, UNKNOWN.code: ("error", "The file is no playbook.")}
+    codes = {**CODES, **pipeline_check.CODES, **PROGRAM_CODES, **workflows.CODES}
+    codes[UNKNOWN.code] = ("error", "The file is no playbook.")
     logs = [log_of(findings, _uri(path), codes) for path, findings in found.items()]
     runs = [log["runs"][0] for log in logs]
     rules = {rule["id"]: rule for run in runs for rule in run["tool"]["driver"]["rules"]}
@@ -308,9 +332,12 @@ def summary_command(given: Given) -> int:
     FILE may be - for stdin. `cuebook info` is the same command.
     """
     text, name = read_playbook(given["file"]), _name(given["file"])
-    pipeline = pipelines.pipeline_of(text, name)
-    workflow = workflows.workflow_of(text, name) if pipeline is None else None
-    if pipeline is not None:
+    program = programs.program_of(text, name)
+    pipeline = pipelines.pipeline_of(text, name) if program is None else None
+    workflow = workflows.workflow_of(text, name) if program is None and pipeline is None else None
+    if program is not None:
+        made, lines = programs.summary_of(program), programs.summary_lines(program)
+    elif pipeline is not None:
         made, lines = pipelines.summary_of(pipeline), pipelines.summary_lines(pipeline)
     elif workflow is not None:
         made, lines = workflows.summary_of(workflow), workflows.summary_lines(workflow)

@@ -14,6 +14,9 @@ from cuebook.dialects.markdown.tools import tool_name
 from cuebook.dialects.mermaid import escaped
 from cuebook.dialects.pipeline import draw as pipeline_draw
 from cuebook.dialects.pipeline.model import Pipeline
+from cuebook.dialects.program import draw as program_draw
+from cuebook.dialects.program.model import ProgramText
+from cuebook.dialects.program.observe import seen
 from cuebook.kernel.errors import BadInput
 from cuebook.service import Service
 from cuebook.surfaces.cli import completion, options, session
@@ -21,6 +24,7 @@ from cuebook.surfaces.cli.foreseeing import answers_only, branches_on_itself, co
 from cuebook.surfaces.cli.options import Given, command, read_playbook
 from cuebook.surfaces.cli.pipelines import pipeline_of
 from cuebook.surfaces.cli.plain import hand_over
+from cuebook.surfaces.cli.programs import program_of
 from cuebook.surfaces.cli.workflows import workflow_of
 
 _LINE_BREAK = "<br/>"
@@ -55,9 +59,10 @@ SHAPES = {
 def graph_command(given: Given) -> int:
     """Draw a playbook as a Mermaid flowchart.
 
-    FILE is a playbook, a workflow graph or a pipeline, - for stdin, or the id of a run, as with --run: then a workflow shows
-    which nodes were visited, how they ended, and which edges were followed, and a pipeline what became of its steps. Boxes
-    are what models are asked and what steps do, slanted boxes questions to a person, boxes with double sides tools, and
+    FILE is a playbook, a workflow graph, a pipeline or a program, - for stdin, or the id of a run, as with --run: then a
+    workflow shows which nodes were visited, how they ended, and which edges were followed, a pipeline what became of its
+    steps, and a program the lines it went through and where it stands. A program's playbooks are parts of the chart, and
+    dotted lines their calls. Boxes are what models are asked and what steps do, slanted boxes questions to a person, boxes with double sides tools, and
     diamonds branches and conditions. Paste it into a fenced block of the kind `mermaid`, where pages show such blocks
     as pictures, or draw it with Mermaid's own tools.
     """
@@ -68,6 +73,10 @@ def graph_command(given: Given) -> int:
         return session.with_service(given, lambda service: _draw_run(service, name), looking=True)
     text = read_playbook(name)
     place = "stdin" if name == "-" else name
+    program = program_of(text, place)
+    if program is not None:
+        hand_over(program_draw.mermaid(program))
+        return 0
     pipeline = pipeline_of(text, place)
     if pipeline is not None:
         hand_over(pipeline_draw.mermaid(pipeline))
@@ -91,6 +100,9 @@ async def _draw_run(service: Service, run: str) -> int:
         hand_over(pipeline_draw.mermaid(source.document, states, title=True))
         return 0
     entries = [entry async for entry in service.engine.entries(row.id)]
+    if isinstance(source.document, ProgramText):
+        hand_over(program_draw.mermaid(source.document, seen(entries, source.document), title=True))
+        return 0
     state = draw.state_of(source.document, observe.events(source.document, entries))
     hand_over(draw.mermaid(source.document, state, title=True))
     return 0

@@ -36,8 +36,8 @@ T = TypeVar("T")
 
 HELP = """Say what a run would do, what it touches and what it may cost.
 
-FILE is a Markdown playbook, a workflow graph or a pipeline; its inputs are given as to `cuebook run`, and those that are
-not given are not known. Told are the steps in order, what each branch depends on, who is asked what, which models, tools, texts and hosts are used,
+FILE is a Markdown playbook, a workflow graph, a pipeline or a program; its inputs are given as to `cuebook run`, and those
+that are not given are not known. Told are the steps in order, what each branch depends on, who is asked what, which models, tools, texts and hosts are used,
 what the policy says to each of them and by which rule, and the most that the models may cost. Nothing is run, called or
 created.
 """
@@ -68,6 +68,10 @@ def explain(given: Given, playbook: Playbook) -> int:
         from cuebook.surfaces.cli import pipeline_explaining
 
         return pipeline_explaining.explain(given, playbook)
+    if playbook.dialect.name == "program":
+        from cuebook.surfaces.cli import program_explaining
+
+        return program_explaining.explain(given, playbook)
     wiring = session.wiring_of(given)
     explained = asyncio.run(_explained(given, playbook, wiring))
     return told(given, _object, _lines, explained)

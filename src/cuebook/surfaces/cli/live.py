@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -60,6 +60,14 @@ class View(Protocol):
 
     def end(self, view: RunView) -> None:
         """The run waits or has ended."""
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A view that shows more of a run than what happens from now on."""
+
+    def remember(self, source: Source | None, entries: Sequence[Entry]) -> None:
+        """What the playbook says, and everything that has happened. It comes before `begin`."""
 
 
 def view_for(given: Given, *, asking: bool = False) -> View:
@@ -129,14 +137,22 @@ class Plain:
         pass
 
     def end(self, view: RunView) -> None:
-        for name, words in summary(view):
+        for name, words in self._summary(view):
             self._say(f"{name}: {words}")
         if self._as_json:
-            self._results.write(json_line(wording.as_object(view)))
+            self._results.write(json_line(self._object(view)))
         elif view.run.status == "completed" and (output := wording.final_output(view)) is not None:
             text = str(output)
             hand_over(text if text.endswith("\n") else text + "\n", self._results)
         self._results.flush()
+
+    def _object(self, view: RunView) -> dict[str, Any]:
+        """The run as JSON has it."""
+        return wording.as_object(view)
+
+    def _summary(self, view: RunView) -> list[tuple[str, str]]:
+        """The closing lines: name and words."""
+        return summary(view)
 
     def _say(self, line: str) -> None:
         print(harmless(" ".join(line.split("\n"))), file=self._progress, flush=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from cuebook.dialects.program import PROGRAM
 from cuebook.dialects.registry import Exporting, Tracing
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import ENDED
@@ -21,6 +22,9 @@ from cuebook.surfaces.cli import completion, live, options, session, wording
 from cuebook.surfaces.cli.continuing import RUN
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import complain, hand_over, in_json, say
+
+if TYPE_CHECKING:
+    from cuebook.dialects.program.observe import Projection
 
 _EVENT_ID = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 
@@ -79,7 +83,7 @@ def runs_command(given: Given) -> int:
         RUN,
         click.Option(["--output"], is_flag=True, help="Print the last output and nothing else."),
         click.Option(["--state"], is_flag=True, help="Print the state as the playbook's format has it, as JSON."),
-        click.Option(["--trace"], is_flag=True, help="Print a workflow's trace and the results of its nodes, as JSON."),
+        click.Option(["--trace"], is_flag=True, help="Print the trace and the results, as JSON."),
         options.STORE,
         options.AS_JSON,
     ],
@@ -89,7 +93,8 @@ def show_command(given: Given) -> int:
 
     With --state, it is what the format of Markdown playbooks calls the execution state, whatever the run's status; with
     --trace, what the format of workflow graphs calls the execution trace: each visit and attempt of a node, the edges
-    that were followed and why, and the sources.
+    that were followed and why, and the sources. Of a program, shown are what was said, the listing with the line it stands
+    at, the stack and the variables; with --trace, all of that and every line it went through.
     """
     if sum(given[name] for name in ("output", "state", "trace")) > 1:
         raise BadInput("--output, --state and --trace do not go together.", fix="Give one of them.")
@@ -103,15 +108,28 @@ def show_command(given: Given) -> int:
             return 0
         view, alive = await service.view(row.id), await _alive(service, row)
         output = wording.final_output(view)
+        program = None if given["output"] else await _program(service, row)
         if given["as_json"]:
-            sys.stdout.write(live.json_line(wording.as_object(view, alive)))
+            told = {"program": program.plain()} if program is not None else {}
+            sys.stdout.write(live.json_line({**wording.as_object(view, alive), **told}))
         elif given["output"]:
             hand_over(f"{output}\n" if output is not None else "")
         else:
-            say(_in_words(view, await session.title_of(service, row), alive))
+            say(_in_words(view, await session.title_of(service, row), alive, program))
         return 0
 
     return _looking(given, look)
+
+
+async def _program(service: Service, row: RunRow) -> Projection | None:
+    """What a program's run has come to; None for a run of anything else."""
+    if row.dialect != PROGRAM.name:
+        return None
+    from cuebook.dialects.program.observe import seen
+
+    source = await session.source_of(service, row)
+    entries = [entry async for entry in service.engine.entries(row.id)]
+    return seen(entries, source.document if source is not None else None)
 
 
 async def _state(service: Service, row: RunRow) -> dict[str, Any]:
@@ -142,11 +160,28 @@ async def _trace(service: Service, row: RunRow) -> dict[str, Any]:
     return {"run": row.id, "status": row.status, **source.dialect.trace(source.document, entries)}
 
 
-def _in_words(view: RunView, title: str, alive: bool) -> str:
+def _in_words(view: RunView, title: str, alive: bool, program: Projection | None) -> str:
     row = view.run
     parts = [f"{title}\n{row.name}, started {wording.moment(row.created)}"]
     if row.parent:
         parts.append(f"forked from run {row.parent}")
+    if program is not None:
+        from cuebook.surfaces.cli import talking
+
+        parts += talking.in_words(program)
+        closing = talking.summary_of(view, program)
+    else:
+        parts += _steps_in_words(view)
+        closing = live.summary(view)
+    next = [words for words in closing[1:] if words[0] in ("next", "or")]
+    lines = [("status", wording.status_of(row, alive, view.waits)), *closing[1 : -max(1, len(next))]]
+    if row.status != "completed":
+        lines += next if program is not None else [("next", wording.what_next(row, view.waits, alive))]
+    parts.append("\n".join(f"{name + ':':<12}{words}" for name, words in lines if words))
+    return "\n\n".join(parts)
+
+
+def _steps_in_words(view: RunView) -> Iterator[str]:
     last = {step.label: number for number, step in enumerate(view.steps)}
     for number, step in enumerate(view.steps):
         head = (
@@ -155,12 +190,7 @@ def _in_words(view: RunView, title: str, alive: bool) -> str:
         told = step.seq and last[step.label] == number  # what is known of a step is known of its last visit
         head += "".join(f"\n  {note}" for note in (view.notes.get(step.label, []) if told else []))
         output = view.outputs.get(step.label)
-        parts.append(f"{head}\n\n{str(output).rstrip()}" if output is not None and told else head)
-    lines = [("status", wording.status_of(row, alive, view.waits)), *live.summary(view)[1:-1]]
-    if row.status != "completed":
-        lines.append(("next", wording.what_next(row, view.waits, alive)))
-    parts.append("\n".join(f"{name + ':':<12}{words}" for name, words in lines if words))
-    return "\n\n".join(parts)
+        yield f"{head}\n\n{str(output).rstrip()}" if output is not None and told else head
 
 
 def _step_line(step: StepRow) -> str:

@@ -20,6 +20,9 @@ STORE = click.Option(["--store"], metavar="PATH", help="The file that holds the 
 AS_JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON on stdout.")
 AS_EVENTS = click.Option(["--events", "as_events"], is_flag=True, help="Print every event as a line of JSON on stdout.")
 AS_LIVE = click.Option(["--live", "as_live"], is_flag=True, help="Stream as on a terminal, wherever it goes.")
+LINES = click.Option(
+    ["--lines", "as_lines"], is_flag=True, help="Of a program, show each line, call and variable as it comes."
+)
 NO_COLOR = click.Option(["--no-color"], is_flag=True, help="No colours, as with NO_COLOR in the environment.")
 NO_ASK = click.Option(["--no-ask"], is_flag=True, help="Ask nothing here; say how to answer and end with exit code 3.")
 
@@ -56,7 +59,7 @@ BREAK = click.Option(
 )
 SET = click.Option(["--set", "values"], metavar="NAME=VALUE", multiple=True, help="Change a value; repeatable.")
 
-LIVE: list[click.Parameter] = [AS_JSON, AS_EVENTS, AS_LIVE, NO_COLOR, NO_ASK]
+LIVE: list[click.Parameter] = [AS_JSON, AS_EVENTS, AS_LIVE, LINES, NO_COLOR, NO_ASK]
 
 
 Given = dict[str, Any]

@@ -12,6 +12,7 @@ from cuebook.dialects import registry
 from cuebook.dialects.options import COMMON
 from cuebook.dialects.registry import Dialect
 from cuebook.kernel.errors import CuebookError
+from cuebook.performers.beside import reader
 from cuebook.surfaces.cli import completion, options
 from cuebook.surfaces.cli.inputs import InputOption, input_options
 from cuebook.surfaces.cli.options import Given
@@ -32,7 +33,7 @@ class Playbook:
     def __init__(self, path: str) -> None:
         self.path = path
         self.name = os.path.basename(path)
-        self.text = options.read_playbook(path)
+        self.text = registry.whole(options.read_playbook(path), path, reader(path))
         self.dialect: Dialect = registry.detect(self.text, self.name)
         self.document = self.dialect.parse(self.text, path)
 

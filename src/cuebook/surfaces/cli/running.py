@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import msgspec
 
 from cuebook.dialects import registry
 from cuebook.dialects.options import COMMON
-from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.run import RunRow
 from cuebook.service import Service
 from cuebook.surfaces.cli import dry_run, enveloping, graph_dry_run, options, pipeline_dry_run, session
@@ -23,11 +24,13 @@ from cuebook.surfaces.wiring import Wiring
 
 HELP = """Run a playbook.
 
-FILE is a Markdown playbook, a workflow graph or a pipeline; its inputs become options, which `cuebook run FILE --help` shows. The value of an input is
-written as it is, or as @FILE to take a file's text, or as - to take stdin's; @@ stands for one @ at the beginning.
+FILE is a Markdown playbook, a workflow graph, a pipeline or a program; its inputs become options, which
+`cuebook run FILE --help` shows. The value of an input is written as it is, or as @FILE to take a file's text, or as - to
+take stdin's; @@ stands for one @ at the beginning.
 
 What a step asks a person is asked right here if somebody sits at the terminal. Otherwise, and for what is left for
-later, the run waits, the exit code is 3, and it is said how to answer. Answers can be given beforehand, as values are.
+later, the run waits, the exit code is 3, and it is said how to answer. Answers can be given beforehand, as values are. At a
+terminal a program is a chat: /help lists what can be looked at, such as its listing, its stack and its variables.
 """
 
 OPTIONS: list[click.Parameter] = [
@@ -51,7 +54,8 @@ _DRY_RUNS: dict[str, Callable[..., int]] = {
 
 
 def start(given: Given, playbook: Playbook) -> int:
-    inputs = playbook.dialect.accept(playbook.document, gathered(given, playbook.document, playbook.dialect))
+    document = registry.adapted(playbook.dialect, playbook.document, options.chosen(given))
+    inputs = playbook.dialect.accept(document, gathered(given, document, playbook.dialect))
     source = Source(playbook.dialect, playbook.document)
     answers = gathered_answers(given, source)
     breakpoints = options.steps_named(given["breakpoints"])
@@ -59,6 +63,11 @@ def start(given: Given, playbook: Playbook) -> int:
     wiring = session.wiring_of(given)
     chosen = {"answers": answers, "unattended": given["unattended"], "options": options.chosen(given)}
     if given["dry_run"]:
+        if playbook.dialect.name not in _DRY_RUNS:
+            raise BadInput(
+                f"{playbook.path}: --dry-run is not for programs: what each line does is known when it is executed.",
+                fix=f"`cuebook explain {shlex.quote(playbook.path)}` says what a run of it may do.",
+            )
         return _DRY_RUNS[playbook.dialect.name](given, playbook, inputs, wiring, **chosen)
     settings = msgspec.structs.replace(
         wiring.settings(breakpoints, folder=Path(playbook.folder), document=playbook.document), **chosen

@@ -232,9 +232,54 @@ steps:
     rollback_hint: Remove report.txt.
 """
 
+PROGRAM = """\
+---
+title: {title}
+---
+
+# Desk
+
+You help people to count what they have. You are brief and friendly.
+
+```python
+@playbook
+async def Sum(amounts: list) -> float:
+    \"\"\"All amounts together.\"\"\"
+    return sum(amounts)
+```
+
+## Main() -> float
+
+Asks for amounts until there is none left, and returns their sum.
+
+### Triggers
+
+- T1:BGN At the beginning
+
+### Steps
+
+- 01:EXE $amounts:list = []
+- 02:EXE $more:bool = true
+- 03:CND While $more
+  - 03.01:QUE Say(user, Ask for an $amount:float)
+  - 03.02:YLD for user
+  - 03.03:EXE $amounts = $amounts + [$amount]
+  - 03.04:QUE Say(user, Ask whether there is $more:bool to add)
+  - 03.05:YLD for user
+  - 03.06:JMP 03
+- 04:QUE $sum:float = Sum(amounts=$amounts)
+- 05:YLD for call
+- 06:QUE Say(user, Tell them that it is $sum in all)
+- 07:RET $sum
+"""
+
 TEMPLATES = {"linear": LINEAR, "branching": BRANCHING, "questions": QUESTIONS, "tools": TOOLS}
 
-_YAML = {"graph": WORKFLOW, "pipeline": PIPELINE}
+_OTHERS = {"graph": WORKFLOW, "pipeline": PIPELINE, "program": PROGRAM}
+
+_YAML = ((".yml", ".yaml", ".json"), ".yml")
+_SUFFIXES = {"markdown": ((".md",), SUFFIX), "graph": _YAML, "pipeline": _YAML, "program": ((".pbasm",), ".pbasm")}
+"""By dialect: how a name may end, and what is added to one that ends in another way."""
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 
@@ -250,7 +295,7 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
         ),
         click.Option(
             ["--dialect"],
-            type=click.Choice(["markdown", "graph", "pipeline"]),
+            type=click.Choice(list(_SUFFIXES)),
             help="Otherwise what NAME ends in, or markdown.",
         ),
         click.Option(["--from", "description"], metavar="TEXT", help="Have the model draft it from a description."),
@@ -260,9 +305,9 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 def new_command(given: Given) -> int:
     """Write a small playbook to begin with.
 
-    NAME is its name or path; without a suffix, .playbook.md is added, or .yml for a workflow graph or a pipeline. A file that is there
-    already is left alone. With --from, the configured model drafts it: the draft is checked, mended at most twice, and
-    saved only if it is valid. TEXT may be @FILE, or - for stdin.
+    NAME is its name or path; without a suffix, .playbook.md is added, .yml for a workflow graph or a pipeline, or .pbasm
+    for a program. A file that is there already is left alone. With --from, the configured model drafts it: the draft is
+    checked, mended at most twice, and saved only if it is valid. TEXT may be @FILE, or - for stdin.
 
     \b
     linear     inputs and steps, one after the other
@@ -271,14 +316,13 @@ def new_command(given: Given) -> int:
     tools      a tool is called, and a model reads its result
     """
     dialect = given["dialect"] or _dialect_of(given["name"])
-    yaml = dialect != "markdown"
-    if given["template"] and (yaml or given["description"]):
+    if given["template"] and (dialect != "markdown" or given["description"]):
         raise BadInput("--template is for a Markdown playbook that nobody drafts.", fix="Take it out.")
-    path = _path(given["name"], (".yml", ".yaml", ".json") if yaml else (".md",), ".yml" if yaml else SUFFIX)
+    path = _path(given["name"], *_SUFFIXES[dialect])
     if given["description"] is not None:
         text = _drafted(given, path, dialect)
-    elif yaml:
-        text = _YAML[dialect].format(title=_quoted(_title(path)), id=_id(path))
+    elif dialect in _OTHERS:
+        text = _OTHERS[dialect].format(title=_quoted(_title(path)), id=_id(path))
     else:
         text = TEMPLATES[given["template"] or "linear"].format(title=_title(path))
     write_text(path, text, replace=False)
@@ -292,13 +336,17 @@ def _drafted(given: Given, path: str, dialect: str) -> str:
 
     if os.path.exists(path):  # before a model is asked for nothing
         raise BadInput(f"{path} is there already.", fix="Choose another name, or remove it first.")
-    system = drafting.SYSTEMS[dialect]
+    system = drafting.SYSTEMS.get(dialect)
+    if system is None:
+        raise BadInput(f"--from does not draft a {dialect}.", fix=f"Choose one of {', '.join(drafting.SYSTEMS)}.")
     description = options.value_of("--from", given["description"])
     return drafting.draft(description, system, lambda text: checked(text, path), session.wiring_of(given))
 
 
 def _dialect_of(name: str) -> str:
-    return "graph" if name.lower().endswith((".yml", ".yaml", ".json")) else "markdown"
+    if name.lower().endswith(".pbasm"):
+        return "program"
+    return "graph" if name.lower().endswith(_YAML[0]) else "markdown"
 
 
 def _path(name: str, suffixes: tuple[str, ...], suffix: str) -> str:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from cuebook.dialects import registry
+from cuebook.dialects.program import PROGRAM
 from cuebook.dialects.registry import Tracing, Typed
 from cuebook.kernel.errors import BadInput, CuebookError, NotFound, Refused, StoreError, WaitExpired
 from cuebook.kernel.events import ENDED, WAITING
@@ -21,7 +22,7 @@ from cuebook.stores.memory import MemoryStore
 from cuebook.surfaces.cli import wording
 from cuebook.surfaces.cli.answers import Source
 from cuebook.surfaces.cli.asking import Asker, asker_for
-from cuebook.surfaces.cli.live import Events, Published, Seen, View, view_for
+from cuebook.surfaces.cli.live import Events, Published, Remembering, Seen, View, view_for
 from cuebook.surfaces.cli.options import Given, configuration
 from cuebook.surfaces.cli.plain import complain
 from cuebook.surfaces.wiring import Wiring
@@ -107,10 +108,20 @@ def in_foreground(
             await settle(service.engine)
             await service.store.expire(service.engine.clock())
             row = await act(service, wires)
-            asker = asker_for(given, service, await acting(service, given))
-            return await shown(service, row, view_for(given, asking=asker is not None), asker)
+            view, asker = _in_front(given, row, service, await acting(service, given))
+            return await shown(service, row, view, asker)
 
     return perform(work())
+
+
+def _in_front(given: Given, row: RunRow, service: Service, who: Principal) -> tuple[View, Asker | None]:
+    """What shows the run, and what asks whoever sits there."""
+    if row.dialect == PROGRAM.name and not given.get("as_events"):
+        from cuebook.surfaces.cli import chat
+
+        return chat.in_front(given, service, who)
+    asker = asker_for(given, service, who, Asker)
+    return view_for(given, asking=asker is not None), asker
 
 
 async def shown(service: Service, row: RunRow, view: View, asker: Asker | None = None) -> int:
@@ -125,14 +136,18 @@ async def shown(service: Service, row: RunRow, view: View, asker: Asker | None =
         return wording.exit_code(row) if await service.store.waits(run=row.id) else 0
     source = await source_of(service, row)
     title, plan = (row.name, ()) if source is None else (str(source.document.title), source.document.plan)
-    if isinstance(view, Events):
+    before: list[Entry] = []
+    if isinstance(view, Events | Remembering):
         before = [entry async for entry in service.engine.entries(row.id)]
+    if isinstance(view, Remembering):
+        view.remember(source, before)
+    if isinstance(view, Events):
         begun = row.status != "pending" or bool(row.parent)
         view.published = Published(source, row.id, before if begun else ())
         for entry in () if begun else before:  # nobody has seen how it began
             view.see(entry)
     view.begin(title, row, await service.store.steps(row.id), plan)
-    watcher = Watcher(service, row.id, view)
+    watcher = Watcher(service, row.id, view, before[-1].seq if isinstance(view, Remembering) and before else None)
     try:
         row = await watcher.driven()
         while asker is not None and row.status in WAITING:
@@ -154,11 +169,11 @@ async def shown(service: Service, row: RunRow, view: View, asker: Asker | None =
 class Watcher:
     """Drives a run, or follows whoever does, and shows each of its events once."""
 
-    def __init__(self, service: Service, run: str, view: View) -> None:
+    def __init__(self, service: Service, run: str, view: View, last: int | None = None) -> None:
         self._service = service
         self._run = run
         self._view = view
-        self._last: int | None = None
+        self._last = last
         """The last record that was shown, as soon as that is known."""
         self._stop = service.observe(self._see)
         self._ticking = asyncio.create_task(self._tick())

@@ -178,7 +178,7 @@ class Terminal:
     def end(self, view: RunView) -> None:
         self.rest()
         style = STYLES.get(view.run.status, "")
-        lines = live.summary(view)
+        lines = self._summary(view)
         table = Table.grid(padding=(0, 2))
         for name, words in lines[1:]:
             table.add_row(Text(name, "dim"), Text(harmless(words), "bold" if name in ("next", "again") else ""))
@@ -189,6 +189,10 @@ class Terminal:
         panel = Panel(table, title=title, title_align="left", border_style=style, width=self._width, box=box.ROUNDED)
         self.console.print()
         self.console.print(panel)
+
+    def _summary(self, view: RunView) -> list[tuple[str, str]]:
+        """What stands in the box: name and words, the status first."""
+        return live.summary(view)
 
     # --- what an entry shows ---
 

@@ -41,10 +41,10 @@ _LONGEST = 1_500
 def test_command(given: Given) -> int:
     """Run the tests of playbooks.
 
-    NAME.test.yaml holds the cases of NAME.playbook.md, NAME.md, NAME.yml or NAME.yaml beside it. PATHS are test files,
-    playbooks, or folders to look in; without any, the working folder. Models, tools, commands, requests and answers are
-    what each case says: nothing is asked, run, sent or kept. With --real, the steps that a case names under `real` are
-    performed, in the playbook's folder and without any policy: read the case first.
+    NAME.test.yaml holds the cases of NAME.playbook.md, NAME.md, NAME.yml, NAME.yaml or NAME.pbasm beside it. PATHS are
+    test files, playbooks, or folders to look in; without any, the working folder. Models, tools, commands, requests and
+    answers are what each case says: nothing is asked, run, sent or kept. With --real, the steps that a case names under
+    `real` are performed, in the playbook's folder and without any policy: read the case first.
     """
     files = _loaded([Path(path) for path in given["paths"]] or [Path()])
     chosen = _chosen(files, given["word"])
@@ -64,7 +64,7 @@ def _loaded(paths: list[Path]) -> list[CaseFile]:
         where = ", ".join(str(path.absolute()) for path in paths)
         raise BadInput(
             f"There are no tests in {where}.",
-            fix="Write NAME.test.yaml beside a playbook: NAME.playbook.md, NAME.md or NAME.yml.",
+            fix="Write NAME.test.yaml beside a playbook: NAME.playbook.md, NAME.md, NAME.yml or NAME.pbasm.",
         )
     files, wrong = [], []
     for path in found:
@@ -193,6 +193,7 @@ def _object(ran: Ran) -> dict[str, Any]:
             "skipped": outcome.skipped,
             "variables": outcome.variables,
             "artifact": outcome.artifact,
+            "messages": outcome.messages,
             "warnings": outcome.warnings,
         },
     }

@@ -13,6 +13,7 @@ from cuebook.dialects.graph.check import CODES, check
 from cuebook.dialects.graph.model import Edge, Node, Source, Workflow
 from cuebook.dialects.graph.preparing import in_reach
 from cuebook.dialects.pipeline import PIPELINE
+from cuebook.dialects.program import PROGRAM
 from cuebook.dialects.registry import Input, Problem
 from cuebook.kernel.errors import BadInput
 from cuebook.performers.skills import BUILT_IN
@@ -48,10 +49,15 @@ def workflow_of(text: str, name: str) -> Workflow | None:
 
 def refuse(text: str, name: str, command: str) -> None:
     """`BadInput` for a command that only Markdown playbooks have."""
-    for dialect, kind in ((GRAPH, "workflow graph"), (PIPELINE, "pipeline")):
+    as_it_is = ", which is YAML or JSON as it is"
+    for dialect, kind in (
+        (GRAPH, f"workflow graph{as_it_is}"),
+        (PIPELINE, f"pipeline{as_it_is}"),
+        (PROGRAM, "program"),
+    ):
         if dialect.recognises(text, name):
             raise BadInput(
-                f"{name}: `cuebook {command}` is for Markdown playbooks; this is a {kind}, which is YAML or JSON as it is.",
+                f"{name}: `cuebook {command}` is for Markdown playbooks; this is a {kind}.",
                 fix="`cuebook summary`, `cuebook validate` and `cuebook graph` take it.",
             )
 

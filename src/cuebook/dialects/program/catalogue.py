@@ -1,0 +1,214 @@
+"""What a program holds, by what it is asked for while it runs: playbooks by the name of a call, triggers by id, listings.
+
+Everything is made once. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects.program.evaluate import NotComputable, condition_of, judge
+from cuebook.dialects.program.expressions import Expression, refs_of
+from cuebook.dialects.program.frames import is_error
+from cuebook.dialects.program.listing import Listing
+from cuebook.dialects.program.model import Agent, Param, Playbook, ProgramText
+from cuebook.dialects.program.prompts import DISPATCH, MESSAGES
+from cuebook.dialects.program.scope import BUILT_IN
+from cuebook.dialects.program.sharing import Touched, named_in, touched_by
+from cuebook.dialects.program.verdicts import KnownTrigger, Signature, signature_of
+
+_VARIABLE = re.compile(r"\$(\w+)")
+
+_DISPATCHER = Playbook(MESSAGES, "react", (Param("message", "str"),), description=DISPATCH)
+
+
+class Callee(msgspec.Struct, frozen=True):
+    """What a call leads to."""
+
+    agent: Agent
+    playbook: Playbook
+
+
+class AgentView:
+    """What one agent can call, and what its triggers watch."""
+
+    def __init__(self, program: ProgramText, agent: Agent) -> None:
+        self.agent = agent
+        self.callees = _callees(program, agent)
+        self.named = sorted({*agent.playbooks, *(name for name in self.callees if not _own(name, agent))})
+        """Everything that it can call, each by one name."""
+        self.signatures: dict[str, Signature] = {name: signature_of(one.playbook) for name, one in self.callees.items()}
+        self.triggers: dict[str, KnownTrigger] = {}
+        self.conditions: dict[str, Expression] = {}
+        self.watchers: dict[str, list[str]] = {}
+        """By variable: the computable triggers that look at it."""
+        self.semantic: dict[str, str] = {}
+        """By id: the conditions that only a model can judge."""
+        for playbook in agent.playbooks.values():
+            for trigger in playbook.triggers:
+                self._add(f"{playbook.name}:{trigger.id}", KnownTrigger(trigger.kind, trigger.text))
+        self.events = [id for id, one in self.triggers.items() if one.kind == "EVT"]
+
+    def _add(self, id: str, trigger: KnownTrigger) -> None:
+        self.triggers[id] = trigger
+        if trigger.kind != "CND":
+            return
+        condition = condition_of(trigger.text)
+        if condition is None:
+            self.semantic[id] = trigger.text
+            return
+        self.conditions[id] = condition
+        for name in dict.fromkeys(refs_of(condition)):
+            self.watchers.setdefault(name, []).append(id)
+
+    @cached_property
+    def watched(self) -> frozenset[str]:
+        """Variables that a semantic trigger speaks of: whenever one is set, a model has to look."""
+        return frozenset(name for text in self.semantic.values() for name in _VARIABLE.findall(text))
+
+    def add_others(self, agent: Agent) -> None:
+        """What a message can set off in another agent: named with its name before it."""
+        for playbook in agent.playbooks.values():
+            for trigger in playbook.triggers:
+                if trigger.kind == "EVT" or (trigger.kind == "CND" and condition_of(trigger.text) is None):
+                    name = f"{agent.name}.{playbook.name}"
+                    self.triggers[f"{name}:{trigger.id}"] = KnownTrigger(trigger.kind, trigger.text)
+                    self.callees[name] = Callee(agent, playbook)
+                    self.signatures[name] = signature_of(playbook)
+
+    def holds(self, id: str, variables: Mapping[str, Any]) -> bool:
+        """Of the agent's own variables. What failed says nothing."""
+        condition = self.conditions[id]
+        if any(is_error(variables.get(name)) for name in refs_of(condition)):
+            return False
+        try:
+            return judge(condition, variables)
+        except NotComputable:
+            return False
+
+    def knows(self, name: str) -> bool:
+        return name in self.signatures or name.rpartition(".")[2] in BUILT_IN or name == "SaveArtifact"
+
+
+class Catalogue:
+    def __init__(self, program: ProgramText) -> None:
+        self.program = program
+        self.served: dict[str, list[Playbook]] = {}
+        """By agent that lives elsewhere: what it can do."""
+        self.grammars: dict[Hashable, str] = {}
+        """Those that were made, by what they depend on."""
+        self._views: dict[str, AgentView] = {}
+        self._dispatching: dict[str, AgentView] = {}
+        self._touched: dict[tuple[str, str], Touched] = {}
+        self.messages = MESSAGES
+        """The name of the frame that decides what a message sets off: one that no playbook has."""
+        while any(self.messages in agent.playbooks for agent in program.agents.values()):
+            self.messages += "_"
+        self._listings: dict[tuple[str, str], Listing] = {}
+        agents = [agent for agent in program.agents.values() if agent.kind == "ai"]
+        self.ids = {agent.name: f"agent {1000 + number}" for number, agent in enumerate(agents)}
+        self.agents = {agent.name: agent for agent in agents}
+
+    def learn(self, name: str, tools: list[Playbook]) -> None:
+        """What an agent that lives elsewhere can do."""
+        self.served[name] = tools
+        agent = msgspec.structs.replace(self.program.agents[name], playbooks={tool.name: tool for tool in tools})
+        self.program = msgspec.structs.replace(self.program, agents={**self.program.agents, name: agent})
+        self._views.clear()
+        self._dispatching.clear()
+        self._touched.clear()
+
+    def view(self, agent: str) -> AgentView:
+        if agent not in self._views:
+            self._views[agent] = AgentView(self.program, self.program.agents[agent])
+        return self._views[agent]
+
+    def playbook(self, agent: str, name: str) -> Playbook:
+        if name == self.messages:
+            return msgspec.structs.replace(_DISPATCHER, name=name)
+        return self.program.agents[agent].playbooks[name]
+
+    def dispatching(self, agent: str) -> AgentView:
+        """What an agent can set off when the user's words are for any of them."""
+        if agent not in self._dispatching:
+            made = self._dispatching[agent] = AgentView(self.program, self.program.agents[agent])
+            for other in self.agents.values():
+                if other.name != agent:
+                    made.add_others(other)
+        return self._dispatching[agent]
+
+    def touched(self, agent: str, name: str) -> Touched:
+        """What a call may read and set: by itself, by what it calls, and by what its variables trigger."""
+        key = (agent, name)
+        if key not in self._touched:
+            seen: set[tuple[str, str]] = set()
+            waiting, all_ = [key], Touched()
+            while waiting:
+                one = waiting.pop()
+                if one in seen or self.program.agents[one[0]].remote is not None:
+                    continue
+                seen.add(one)
+                owner, playbook, view = self.program.agents[one[0]], self.playbook(*one), self.view(one[0])
+                own = touched_by(owner, playbook, self.listing(*one))
+                all_ |= own
+                called = [view.callees[word] for word in named_in(owner, playbook) if word in view.callees]
+                waiting += [(callee.agent.name, callee.playbook.name) for callee in called]
+                for _, variable in own.sets:
+                    waiting += [(one[0], id.partition(":")[0]) for id in view.watchers.get(variable, ())]
+            self._touched[key] = all_
+        return self._touched[key]
+
+    def listing(self, agent: str, name: str) -> Listing:
+        key = (agent, name)
+        if key not in self._listings:
+            self._listings[key] = Listing.of(self.playbook(agent, name))
+        return self._listings[key]
+
+    def addressed(self, target: str) -> str:
+        """The agent that a message is for: by its name, or as in `agent 1001`; empty for a person."""
+        words = target.strip()
+        for name, id in self.ids.items():
+            if words in (name, id) or words.lower() == id:
+                return name
+        return ""
+
+    def waits_for_messages(self) -> str:
+        """The first agent that a message can set something off in; empty if there is none."""
+        for name in self.agents:
+            view = self.view(name)
+            if view.events or view.semantic:
+                return name
+        return ""
+
+
+def _own(name: str, agent: Agent) -> bool:
+    return name in agent.playbooks or name.startswith(f"{agent.name}.") or "." not in name
+
+
+def _callees(program: ProgramText, agent: Agent) -> dict[str, Callee]:
+    """By the names that this agent can use: its own, and the public ones of others."""
+    found: dict[str, Callee] = {}
+    for other in program.agents.values():
+        for playbook in other.playbooks.values() if other.name != agent.name else ():
+            if playbook.public:
+                found[f"{other.name}.{playbook.name}"] = Callee(other, playbook)
+                found.setdefault(playbook.name, Callee(other, playbook))
+    for playbook in agent.playbooks.values():
+        found[playbook.name] = found[f"{agent.name}.{playbook.name}"] = Callee(agent, playbook)
+    return found
+
+
+def tool_of(spec: Mapping[str, Any], agent: str) -> Playbook:
+    """A tool of an agent that lives elsewhere, as something that can be called."""
+    schema = spec.get("parameters") or {}
+    known, needed = schema.get("properties") or {}, schema.get("required") or ()
+    params = tuple(Param(name, has_default=name not in needed) for name in known)
+    name = str(spec["name"]).removeprefix(f"{agent}.")
+    return Playbook(
+        name, "python", params, description=str(spec.get("description", "")), metadata={"public": True}, open=not known
+    )

@@ -1,0 +1,369 @@
+"""What can be executed without a model: jumps, literals and arithmetic, conditions on variables, explicit calls, returns.
+
+Given where a frame stands, it says what the next line does, or that only a model can tell. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import msgspec
+
+from cuebook.dialects.program.evaluate import (
+    DoesNotCoerce,
+    NotComputable,
+    coerced,
+    condition_of,
+    evaluate,
+    figures,
+    is_text,
+    judge,
+    type_name,
+)
+from cuebook.dialects.program.expressions import (
+    CallOf,
+    Expression,
+    ExpressionError,
+    Literal,
+    Ref,
+    Words,
+    call_of,
+    expression_of,
+    refs_of,
+)
+from cuebook.dialects.program.frames import is_error
+from cuebook.dialects.program.items import Call, Target
+from cuebook.dialects.program.listing import END, Listing, Position, call_named, jump_condition, yield_of
+from cuebook.dialects.program.model import ListingLine
+from cuebook.dialects.program.verdicts import Signature
+
+_SET = re.compile(
+    r"(?:set\s++)?\$(?P<name>[^\W\d]\w*+)\s*+(?::\s*+(?P<type>[\w.]++(?:\[[\w, ]*+\])?))?\s*+=(?!=)\s*+", re.I
+)
+_TAIL = re.compile(r"(?<!\s)\s*+;\s*+(?:do not yield|no yield needed|yld\b[^;\"']*+)\s*+\Z", re.IGNORECASE)
+_UNTIL = re.compile(r"until\b\s*", re.IGNORECASE)
+_UNLESS = re.compile(r"unless\b\s*", re.IGNORECASE)
+_OTHERWISE = re.compile(r"(?:else|otherwise)\s*+,?+\s*+(?=if|when)|el(?=if\b)", re.IGNORECASE)
+_EACH = re.compile(r"for\s++each\s++\$(?P<item>\w++)(?::\w++)?\s++in\s++\$(?P<list>\w++)\s*+[.:]?+\Z", re.IGNORECASE)
+_SPEAKING = frozenset({"Say", "SendMessage"})
+
+
+_KEPT = 2_000
+"""Texts of lines that are read once; what they say does not change."""
+
+
+@lru_cache(_KEPT)
+def _expression(text: str, at: int) -> Expression | None:
+    try:
+        return expression_of(text, at)
+    except ExpressionError:
+        return None
+
+
+@lru_cache(_KEPT)
+def _called(text: str, at: int) -> CallOf | None:
+    try:
+        return call_of(text, at)
+    except ExpressionError:
+        return None
+
+
+@lru_cache(_KEPT)
+def _comparison(text: str) -> tuple[Expression | None, bool]:
+    """A condition, and whether it is the other way round: one that ends a loop, or that keeps from a jump."""
+    until = _UNTIL.match(text) or _UNLESS.match(text)
+    return condition_of(text[until.end() :] if until else _OTHERWISE.sub("", text, count=1)), until is not None
+
+
+# --- what a line does ---------------------------------------------------------------------------------------
+
+
+class Goes(msgspec.Struct, frozen=True):
+    """To another node, and nothing else."""
+
+    node: int
+
+
+class Sets(msgspec.Struct, frozen=True):
+    name: str
+    value: Any
+    type: str
+    node: int
+
+
+class Iterates(msgspec.Struct, frozen=True):
+    """A `For each`: its next item, or its end."""
+
+    name: str
+    value: Any
+    index: int | None
+    """None when no item is left."""
+    node: int
+
+
+class Queues(msgspec.Struct, frozen=True):
+    call: Call
+    target: str
+    type: str
+    yields: Target | None
+    node: int
+
+
+class Yields(msgspec.Struct, frozen=True):
+    target: Target
+    node: int
+
+
+class Returns(msgspec.Struct, frozen=True):
+    value: Any
+
+
+Done: TypeAlias = Goes | Sets | Iterates | Queues | Yields | Returns
+
+
+# --- where it goes on ---------------------------------------------------------------------------------------
+
+
+def following(listing: Listing, position: Position) -> int | None:
+    """The node that comes after a position, or `END`; None if that depends on what a model makes of it."""
+    if not listing.lines:
+        return None
+    if not position.line:
+        return 0
+    nodes = listing.nodes_at(position)
+    if len(nodes) != 1 or position.status == "begun":
+        return None
+    if position.status == "arrived":
+        return nodes[0]
+    found = listing.yields[nodes[0] % len(listing.lines)]
+    ways = listing.successors(nodes[0])
+    if len(ways) != 1 or (found is not None and found.repeats):
+        return None
+    return ways[0]
+
+
+# --- deciding -----------------------------------------------------------------------------------------------
+
+
+class Decider:
+    """Decides lines of one playbook."""
+
+    def __init__(
+        self,
+        listing: Listing,
+        types: Callable[[str], str],
+        *,
+        known: Callable[[str], bool],
+        signatures: Mapping[str, Signature],
+        watched: Collection[str],
+    ) -> None:
+        """`known` says whether there is a playbook of a name, `signatures` how each is called; `watched` are the variables of
+        triggers that only a model can judge, so that it must be asked whenever one of them is set.
+        """
+        self._listing, self._types, self._known, self._watched = listing, types, known, watched
+        self._signatures = signatures
+
+    def decide(self, node: int, variables: Mapping[str, Any], loops: Mapping[str, int], came: str) -> Done | None:
+        """What the line at a node does; None if a model has to say. `came` is the line from which it is reached."""
+        line = self._listing.line_at(node)
+        match line.code:
+            case "JMP":
+                return self._jump(node, line, variables)
+            case "CND":
+                return self._condition(node, line, variables, loops, came)
+            case "EXE":
+                return self._set(node, line, variables)
+            case "QUE":
+                return self._call(node, line, variables)
+            case "RET":
+                return self._return(line, variables)
+            case "YLD":
+                return self._yield(node)
+        return None
+
+    def _jump(self, node: int, line: ListingLine, variables: Mapping[str, Any]) -> Done | None:
+        ways = self._listing.successors(node)
+        condition = jump_condition(line)
+        if not condition:
+            return Goes(ways[0])
+        taken = self._holds(condition, variables)
+        return None if taken is None else Goes(ways[0] if taken else ways[-1])
+
+    def _holds(self, text: str, variables: Mapping[str, Any]) -> bool | None:
+        """Whether a condition holds; None if a model has to say."""
+        condition, reverse = _comparison(text)
+        if condition is None or _untellable(condition, variables):
+            return None
+        try:
+            return judge(condition, variables) != reverse
+        except NotComputable:
+            return None
+
+    def _condition(
+        self, node: int, line: ListingLine, variables: Mapping[str, Any], loops: Mapping[str, int], came: str
+    ) -> Done | None:
+        ways = self._listing.successors(node)
+        if len(ways) == 1:
+            return Goes(ways[0])
+        each = _EACH.match(line.text.strip())
+        if each is not None:
+            return self._each(line, each, ways, variables, loops, came)
+        taken = self._holds(line.text.strip(), variables)
+        return None if taken is None else Goes(ways[0] if taken else ways[1])
+
+    def _each(
+        self,
+        line: ListingLine,
+        each: re.Match[str],
+        ways: tuple[int, ...],
+        variables: Mapping[str, Any],
+        loops: Mapping[str, int],
+        came: str,
+    ) -> Done | None:
+        items = variables.get(each["list"])
+        inside = came == line.number or came.startswith(f"{line.number}.")
+        if not isinstance(items, list) or (inside and line.number not in loops) or each["item"] in self._watched:
+            return None
+        index = loops[line.number] + 1 if inside else 0
+        if index >= len(items):
+            return Iterates(each["item"], None, None, ways[1])
+        return Iterates(each["item"], items[index], index, ways[0])
+
+    def _set(self, node: int, line: ListingLine, variables: Mapping[str, Any]) -> Done | None:
+        text = _TAIL.sub("", line.text.strip())
+        found = _SET.match(text)
+        ways = self._listing.successors(node)
+        if found is None or self._listing.yields[node] is not None or len(ways) != 1 or found["name"] in self._watched:
+            return None
+        type = found["type"] or self._types(found["name"])
+        value = self._read(text, found.end(), variables, type)
+        fitted = None if value is None else _fitted(value.value, type)
+        return None if fitted is None else Sets(found["name"], fitted.value, found["type"] or "", ways[0])
+
+    def _call(self, node: int, line: ListingLine, variables: Mapping[str, Any]) -> Done | None:
+        text = _TAIL.sub("", line.text.strip())
+        found = _SET.match(text)
+        inline, ways = self._listing.yields[node], self._listing.successors(node)
+        if not call_named(line) or len(ways) != 1 or (inline is not None and (inline.repeats or inline.target is None)):
+            return None
+        call = _called(text, found.end() if found else 0)
+        target = found["name"] if found else ""
+        if call is None or not self._explicit(call, variables) or target in self._watched:
+            return None
+        type = found["type"] or "" if found else ""
+        item = Call(call.name, call.args, call.named)
+        return Queues(item, target, type, inline.target if inline else None, ways[0])
+
+    def _explicit(self, call: CallOf, variables: Mapping[str, Any]) -> bool:
+        """Whether every argument has a value. What is to be said is an instruction, unless a variable holds it."""
+        speaks = call.name.rpartition(".")[2] in _SPEAKING
+        values = [*call.args, *(value for _, value in call.named)]
+        if speaks:
+            *targets, message = values or [Words("")]
+            to_user = all(isinstance(one, (Words, Literal)) for one in targets)
+            return to_user and isinstance(message, Ref) and self._value(message, variables) is not None
+        if not self._known(call.name):
+            return True  # it comes to an error, and no model could do better
+        signature = self._signatures.get(call.name)
+        types = {one.name: one.type for one in signature.params} if signature else {}
+        given = [*zip(types, call.args, strict=False), *call.named]
+        if any(is_text(types.get(name, "")) and figures(value) for name, value in given):
+            return False  # what looks like a sum is a text without quotes
+        return all(self._value(value, variables) is not None for value in values)
+
+    def _return(self, line: ListingLine, variables: Mapping[str, Any]) -> Done | None:
+        text = line.text.strip()
+        if not text:
+            return Returns(None) if returns_nothing(self._listing.returns) else None
+        value = self._read(text, 0, variables, self._listing.returns)
+        fitted = None if value is None else _fitted(value.value, self._listing.returns)
+        return None if fitted is None else Returns(fitted.value)
+
+    def _yield(self, node: int) -> Done | None:
+        found, ways = self._listing.yields[node % len(self._listing.lines)], self._listing.successors(node)
+        if found is None or found.repeats or found.target is None or found.target in ("meeting", "agent"):
+            return None
+        return Yields(found.target, ways[0] if ways else END)
+
+    # --- values ---
+
+    def _read(self, text: str, at: int, variables: Mapping[str, Any], type: str) -> Literal | None:
+        expression = _expression(text, at)
+        if expression is None or (is_text(type) and figures(expression)):
+            return None
+        return self._value(expression, variables)
+
+    def _value(self, expression: Expression, variables: Mapping[str, Any]) -> Literal | None:
+        """What it comes to; None for words, for an unknown variable, for an error, and for a call."""
+        if _untellable(expression, variables):
+            return None
+        try:
+            return Literal(evaluate(expression, variables))
+        except NotComputable:
+            return None
+
+
+def needs_model(line: ListingLine) -> bool:
+    """Whether only a model can execute a line, whatever the variables are, as far as its words tell."""
+    text = _TAIL.sub("", line.text.strip())
+    found = _SET.match(text)
+    match line.code:
+        case "JMP":
+            condition = jump_condition(line)
+            return bool(condition) and _comparison(condition)[0] is None
+        case "YLD":
+            target = yield_of(line)
+            return target is None or target.repeats or target.target in (None, "meeting", "agent")
+        case "EXE":
+            expression = _expression(text, found.end()) if found else None
+            return expression is None or _has_words(expression)
+        case "QUE":
+            call = _called(text, found.end() if found else 0) if call_named(line) else None
+            return call is None or call.name.rpartition(".")[2] in _SPEAKING or _has_words((call.args, call.named))
+        case "RET":
+            expression = _expression(text, 0) if text else Literal(None)
+            return expression is None or _has_words(expression)
+    return True
+
+
+def foreseen(listing: Listing, index: int) -> bool:
+    """Whether a line needs no model if its variables have values that fit, as far as its words tell."""
+    line = listing.lines[index]
+    text = line.text.strip()
+    if line.code == "CND":
+        computed = _EACH.match(text) is not None or _comparison(text)[0] is not None
+        return computed or len(listing.successors(index)) == 1
+    if line.code == "QUE" and call_named(line) in _SPEAKING:
+        call = _called(_TAIL.sub("", text), 0)
+        return call is not None and isinstance([None, *call.args, *(value for _, value in call.named)][-1], Ref)
+    return not needs_model(line)
+
+
+def returns_nothing(returns: str) -> bool:
+    return returns.strip().lower() in ("", "any", "void") or type_name(returns) == "null"
+
+
+def _fitted(value: Any, type: str) -> Literal | None:
+    try:
+        return Literal(coerced(value, type).value)
+    except DoesNotCoerce:
+        return None
+
+
+def _untellable(expression: Expression, variables: Mapping[str, Any]) -> bool:
+    """Whether it has words in it, or what a call that failed came to."""
+    return _has_words(expression) or any(is_error(variables.get(name)) for name in refs_of(expression))
+
+
+def _has_words(value: Any) -> bool:
+    """Whether text without quotes is a part of it: that is an instruction."""
+    if isinstance(value, Words):
+        return True
+    if isinstance(value, tuple):
+        return any(_has_words(one) for one in value)
+    if isinstance(value, msgspec.Struct) and not isinstance(value, Literal):
+        return any(_has_words(getattr(value, field)) for field in value.__struct_fields__)
+    return False

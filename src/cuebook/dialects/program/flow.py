@@ -1,0 +1,257 @@
+"""Follows a reply through a listing: where it stands, what may come next, and which moves are refused. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from cuebook.dialects.program.items import Step, Target, Yield
+from cuebook.dialects.program.listing import (
+    END,
+    Listing,
+    Position,
+    call_named,
+    ends_program,
+    says_return,
+    waits,
+)
+from cuebook.dialects.program.model import ListingLine
+from cuebook.dialects.program.verdicts import Verdict
+
+_HOW = {"arrived": "is still to be executed", "begun": "is being executed", "done": "was executed"}
+MOST_ENTRIES = 100
+"""How often a line may be entered before something new comes in."""
+
+
+class Path:
+    """The nodes where a frame may stand. A line that is there twice, or in two ways, is several."""
+
+    def __init__(self, listing: Listing, position: Position | None, entries: dict[str, int]) -> None:
+        self.listing = listing
+        first = listing.lines[0].number if listing.lines else ""
+        self.position = position if position is not None and position.line else Position(first)
+        self._entries = dict(entries)
+        self._nodes: frozenset[int] | None = None
+        """None before the first step of the reply."""
+        self._index: int | None = next(iter(listing.by_number.get(self.number, ())), None)
+        """Of the line, or the first of those that it may be."""
+        self._targets: frozenset[int] = frozenset()
+        """Where the step leads that was not refused."""
+        self._acted = self._begun = self.position.status == "begun"
+        """Whether anything was done at this line; and whether that was before this reply, with the call that it names."""
+        self._calls: list[str] = []
+        """The names of the calls made at this line."""
+
+    # --- where it stands ------------------------------------------------------------------------------------
+
+    @property
+    def moved(self) -> bool:
+        return self._nodes is not None
+
+    @property
+    def number(self) -> str:
+        return self.position.line
+
+    @property
+    def line(self) -> ListingLine | None:
+        return None if self._index is None else self.listing.lines[self._index]
+
+    @property
+    def at_yield(self) -> bool:
+        """At a YLD line that this reply named."""
+        line = self.line
+        return self.moved and line is not None and line.code == "YLD"
+
+    @property
+    def legal(self) -> frozenset[int]:
+        """The nodes that the next step may name."""
+        if self._nodes is None:
+            return self.listing.resumes(self.position)
+        return self._nodes | self.listing.reached(self._nodes)
+
+    def _ahead(self) -> frozenset[int]:
+        """What may follow the line where it stands, once that is over."""
+        if self._nodes is None:
+            return self.listing.resumes(self.position)
+        return self.listing.reached(self._nodes)
+
+    def at_end(self) -> bool:
+        """Whether nothing is left to do: here, or behind lines that need not be named, the listing is over."""
+        ahead = self._ahead() if self.listing.lines else ()
+        return not ahead or END in ahead
+
+    # --- moving ---------------------------------------------------------------------------------------------
+
+    def act(self) -> None:
+        self._acted = True
+
+    def call(self, name: str) -> None:
+        self._acted = True
+        self._calls.append(name)
+
+    def refusal(self, step: Step) -> Verdict | None:
+        """Why the reply must not go there; None if it may."""
+        listing = self.listing
+        if listing.react and not listing.lines:
+            return None
+        if not listing.by_number.get(step.line):
+            return self._refused("C2", step, f"{listing.name} has no line {step.line}.")
+        if step.line != self.number and self.moved:
+            if self.at_yield:
+                words = f"{self.number} is a YLD line: the reply must yield there, and not go on to {step.line}."
+                return self._refused("C6", step, words)
+            if self.left_undone:
+                return self._refused("C12", step, self.left_undone)
+        self._targets = self._led_to(step)
+        if not self._targets:
+            return self._illegal(step)
+        if self._entries.get(step.line, 0) >= MOST_ENTRIES:
+            words = f"{step.line} was entered {MOST_ENTRIES} times, and nothing new came in."
+            return self._refused("C13", step, words)
+        return None
+
+    def _led_to(self, step: Step) -> frozenset[int]:
+        wanted = self.listing.nodes_of(step.line)
+        if self._nodes is None:
+            return self.listing.resumes(self.position).intersection(wanted)
+        here = self._nodes.intersection(wanted)
+        return here | self.listing.reached(self._nodes, wanted)
+
+    def _illegal(self, step: Step) -> Verdict:
+        if not self.moved:
+            how = _HOW[self.position.status]
+            return self._refused(
+                "C4", step, f"{self.number} {how}, and {step.line} does not follow.", self._broken(step)
+            )
+        return self._refused("C5", step, f"{step.line} does not follow {self.number}.", self._broken(step))
+
+    def _refused(self, rule: str, step: Step, words: str, because: str = "") -> Verdict:
+        return Verdict(rule, "R", words, step.start, step.end, self.number, because)
+
+    def _broken(self, step: Step) -> str:
+        """The narrower rule: what the jump passes over, or what it does instead of what the line says."""
+        line = self.line
+        if line is not None and line.code == "JMP" and self.moved:
+            return "C8"
+        near = self._ahead().union(self._nodes or self.listing.nodes_at(self.position))
+        settled = {node for node in near if node >= len(self.listing.lines)}
+        bodies = {self.listing.children.get(node - len(self.listing.lines), [END])[0] for node in settled}
+        if bodies.intersection(self.listing.by_number[step.line]):
+            return "C8"
+        return "C7" if self._passes_over(step) else ""
+
+    def _passes_over(self, step: Step) -> bool:
+        """Whether the line lies ahead, behind some that must not be passed over."""
+        seen: set[int] = set()
+        waiting = [node for node in self.legal if node != END]
+        wanted = set(self.listing.nodes_of(step.line))
+        while waiting:
+            node = waiting.pop()
+            if node in seen or node == END:
+                continue
+            if node in wanted:
+                return True
+            seen.add(node)
+            waiting += self.listing.successors(node)
+        return False
+
+    def move(self, step: Step) -> None:
+        """Goes to a line that was not refused."""
+        again = (self.moved or self._begun) and step.line == self.number
+        nodes = self._targets
+        if len(nodes) > 1:
+            nodes = frozenset(node for node in nodes if self.listing.line_at(node).code == step.code) or nodes
+        self._nodes = nodes
+        self._index = min(nodes) % len(self.listing.lines) if nodes else None
+        self.position = self.listing.position_at(nodes) if nodes else Position(step.line)
+        if not again:
+            self._entries[step.line] = self._entries.get(step.line, 0) + 1
+            self._acted, self._calls, self._begun = False, [], False
+
+    @property
+    def left_undone(self) -> str:
+        """What the reply must not leave the line without; empty if it may go."""
+        line = self.line
+        over = self._begun or (not self.moved and self.position.status == "done")
+        named = call_named(line) if line is not None and not over else ""
+        made = {name.rpartition(".")[2] for name in self._calls}
+        missing = named and named.rpartition(".")[2] not in made
+        return f"{self.number} calls {named}, and the reply has not called it." if missing else ""
+
+    # --- ending ---------------------------------------------------------------------------------------------
+
+    def may_return(self) -> bool:
+        line = self.line
+        if self.listing.react or line is None:
+            return True
+        here = self.moved or self.position.status != "done"
+        return (here and says_return(line)) or self.at_end()
+
+    def may_exit(self, root: bool) -> bool:
+        line = self.line
+        if self.listing.react or line is None:
+            return True
+        if ends_program(line) or (root and (self.at_end() or line.code == "RET")):
+            return True
+        return any(found == "exit" for found in self._yields_here())
+
+    def _yields_here(self) -> Iterator[str | None]:
+        """Targets of the YLD lines that a yield could be: the one where it stands, or else those ahead."""
+        found = [self.listing.yields[node % len(self.listing.lines)] for node in self._nodes or ()]
+        if any(one is not None for one in found):
+            yield from (one.target for one in found if one is not None)
+            return
+        for node in self._yields_ahead():
+            one = self.listing.yields[node]
+            yield one.target if one is not None else None
+
+    def _yields_ahead(self) -> list[int]:
+        size = len(self.listing.lines)
+        ahead = self._ahead() if self.listing.lines else frozenset()
+        return sorted({node % size for node in ahead if node != END and self.listing.line_at(node).code == "YLD"})
+
+    def listed_target(self) -> Target | None:
+        """For what the YLD line yields where the reply stands; None if it stands at none, or that does not say."""
+        found = self.listing.yields[self._index] if self.at_yield and self._index is not None else None
+        return found.target if found else None
+
+    def may_wait(self) -> bool:
+        line = self.line
+        return line is not None and waits(line)
+
+    def stopped(self, how: Yield | None, pending: tuple[str, ...]) -> Position:
+        """Where the frame stands after a yield, or a return."""
+        line = self.line
+        here = msgspec.structs.replace(self.position, pending=pending)
+        if line is None:
+            return here
+        if self.moved or (here.status != "done" and self._acted):
+            done = how is not None if line.code == "YLD" else self._acted and not self.left_undone
+            here = msgspec.structs.replace(here, status="done" if done else "arrived")
+        return self._behind_yield(how, here)
+
+    def refused(self, pending: tuple[str, ...], *, leaving: bool) -> Position:
+        """Where the frame stands after the last thing that was accepted. `leaving`: the step to another line was refused, so
+        that this one is over; otherwise it was being executed, and may be gone on with."""
+        line = self.line
+        here = msgspec.structs.replace(self.position, pending=pending)
+        if line is None or not (self.moved or (here.status == "arrived" and self._acted)):
+            return here
+        if not self._acted or line.code == "YLD" or self.left_undone:
+            return msgspec.structs.replace(here, status="arrived")
+        return msgspec.structs.replace(here, status="done" if leaving else "begun")
+
+    def _behind_yield(self, how: Yield | None, position: Position) -> Position:
+        """A yield that names no line is the YLD line that follows, if there is one such."""
+        if how is None or position.status != "done" or self.at_yield:
+            return position
+        fitting = [node for node in self._yields_ahead() if self._yields_for(node, how)]
+        if len(fitting) != 1:
+            return position
+        number = self.listing.lines[fitting[0]].number
+        return Position(number, "done", position.pending)
+
+    def _yields_for(self, index: int, how: Yield) -> bool:
+        found = self.listing.yields[index]
+        return found is not None and found.target == how.target

@@ -1,0 +1,221 @@
+"""What a running program remembers: frames on a stack, and for each agent its variables and artifacts. Plain, storable.
+
+A parameter belongs to its frame; every other `$variable` belongs to the agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from cuebook.dialects.program.evaluate import NotComputable, evaluate
+from cuebook.dialects.program.expressions import Expression, refs_of
+from cuebook.dialects.program.expressions import Literal as Known
+from cuebook.dialects.program.items import Call
+from cuebook.dialects.program.listing import Position
+from cuebook.kernel.effects import Failed
+
+Kind: TypeAlias = Literal["listing", "react", "raw", "python"]
+After: TypeAlias = Literal["", "user", "return", "exit", "agent"]
+
+RESULT = "_"
+"""`$_`: what the last call of a frame came to."""
+
+
+class QueuedCall(msgspec.Struct, frozen=True):
+    """A call that waits for its turn. Its arguments are computed already, but for those that another call sets."""
+
+    id: str
+    """As in `02#1`: the line, and the how-manieth call that waits."""
+    call: Call
+    target: str = ""
+    """The variable that gets the result."""
+    type: str = ""
+    private: tuple[str, ...] = ()
+    """Arguments that were made of private variables, by place or name: no model is shown them."""
+
+    @property
+    def name(self) -> str:
+        return self.call.name
+
+    @property
+    def reads(self) -> set[str]:
+        """The variables that its arguments still wait for."""
+        values = (*self.call.args, *(value for _, value in self.call.named))
+        return {name for value in values for name in refs_of(value)}
+
+
+class Frame(msgspec.Struct):
+    """A playbook that is being executed."""
+
+    id: int
+    agent: str
+    playbook: str
+    kind: Kind
+    arguments: dict[str, Any] = {}
+    """Its parameters, by name."""
+    position: Position = Position("")
+    node: int | None = None
+    """The node of the listing that comes next, where the machine knows it without a model."""
+    queue: list[QueuedCall] = []
+    running: list[QueuedCall] = []
+    """Calls whose turn has come; where one has a frame of its own, that is the first of them."""
+    after: After = ""
+    """What follows when no call is left that runs."""
+    awaits: str = ""
+    """Which agent is waited for."""
+    value: Any = None
+    summary: str = ""
+    open: str = ""
+    """The label of the step that is open."""
+    heard: bool = False
+    """Whether something came that only a model can make sense of: it is asked next."""
+    result: Any = None
+    """`$_`."""
+    entries: dict[str, int] = {}
+    inbox: int = 0
+    last: str = ""
+    said: list[str] = []
+    """To whom it has spoken."""
+    question: str = ""
+    """What it said last to the user."""
+    log: list[str] = []
+    """The lines it went through lately."""
+    refused: int = 0
+    """How many replies in a row were refused."""
+    retry: str = ""
+    """What the model is told about the reply that was refused."""
+    loaded: list[str] = []
+    """Artifacts whose content this frame has seen."""
+    loops: dict[str, int] = {}
+    """By the line of a `For each`: which item is under way."""
+    marks: dict[str, int] = {}
+    """By the line of a JMP: how much had changed when it was passed last."""
+    changes: int = 0
+    slots: dict[str, Any] = {}
+    """What the calls in its description came to, by their text."""
+    extra: list[Any] = []
+    """Of a Python playbook: all its arguments in order, where there are more than it names."""
+    replies: list[dict[str, Any]] = []
+    """Of a Python playbook: the calls it has made, and what came of each."""
+    moment: float = 0.0
+    """Of a Python playbook: the time that its clock shows."""
+
+    def news(self) -> None:
+        """Something new came in: what was done before may be done again."""
+        self.inbox += 1
+        self.changes += 1
+        self.entries = {}
+
+    def pending(self) -> Position:
+        """Where it stands, as a verifier is told."""
+        return msgspec.structs.replace(self.position, pending=tuple(call.id for call in self.queue))
+
+
+class Saved(msgspec.Struct):
+    """An artifact: its content is the value of the variable of that name."""
+
+    summary: str
+    digest: str
+
+
+class AgentState(msgspec.Struct):
+    """What an agent knows."""
+
+    variables: dict[str, Any] = {}
+    types: dict[str, str] = {}
+    artifacts: dict[str, Saved] = {}
+    held: dict[str, bool] = {}
+    """By id: whether the condition of each computable trigger holds."""
+    due: list[str] = []
+    """Triggers that fired, and whose playbook is still to be called."""
+    mail: list[dict[str, str]] = []
+    """Messages for it: from whom, and what."""
+    taken: int = 0
+    """How many messages it has taken so far."""
+
+    def take(self, most: int | None = None) -> list[dict[str, str]]:
+        """Its messages, or the first of them: they have come."""
+        found = self.mail[:most]
+        self.mail = self.mail[len(found) :]
+        self.taken += len(found)
+        return found
+
+
+_MARK = "$"
+
+
+class Error(msgspec.Struct, frozen=True):
+    """What a call that failed comes to. It is no text: nothing takes it for a result."""
+
+    code: str
+    message: str
+    fix: str = ""
+
+    @property
+    def value(self) -> dict[str, str]:
+        """As a variable holds it. The mark tells it from a table of the program's own."""
+        return {"error": self.code, "message": self.message, _MARK: "error"}
+
+    @property
+    def failed(self) -> Failed:
+        return Failed(self.code, self.message, self.fix)
+
+
+def is_error(value: Any) -> bool:
+    return isinstance(value, dict) and value.get(_MARK) == "error"
+
+
+def is_private(name: str) -> bool:
+    """`$_x`: no model is shown it. `$_` and `$__` are not."""
+    return name.startswith("_") and name.strip("_") != ""
+
+
+class Variables(Mapping[str, Any]):
+    """What a frame sees: `$_`, its parameters, and the variables of its agent."""
+
+    def __init__(self, frame: Frame, agent: AgentState) -> None:
+        self._frame, self._agent = frame, agent
+
+    def __getitem__(self, name: str) -> Any:
+        if name == RESULT:
+            return self._frame.result
+        arguments = self._frame.arguments
+        return arguments[name] if name in arguments else self._agent.variables[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name == RESULT or name in self._frame.arguments or name in self._agent.variables
+
+    def __iter__(self) -> Iterator[str]:
+        yield from dict.fromkeys((RESULT, *self._agent.variables, *self._frame.arguments))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def set(self, name: str, value: Any) -> None:
+        known = self._frame.arguments if name in self._frame.arguments else self._agent.variables
+        if name not in known or known[name] != value or known[name].__class__ is not value.__class__:
+            self._frame.changes += 1
+        known[name] = value
+
+    def shown(self) -> dict[str, Any]:
+        """Those that a model is shown: `$_x` is private, and artifacts are told apart."""
+        hidden = self._agent.artifacts
+        return {name: self[name] for name in self if not name.startswith("_") and name not in hidden}
+
+
+def settled(call: Call, variables: Mapping[str, Any], awaited: set[str]) -> Call:
+    """The call with its arguments computed, but for those that read a variable which another call will set."""
+
+    def known(value: Expression) -> Expression:
+        if awaited.intersection(refs_of(value)):
+            return value
+        try:
+            return Known(evaluate(value, variables))
+        except NotComputable:
+            return value
+
+    args = tuple(known(value) for value in call.args)
+    return Call(call.name, args, tuple((name, known(value)) for name, value in call.named))

@@ -1,0 +1,177 @@
+"""The grammar of the replies that are legal at a position, for models that can be held to one (GBNF, as llama.cpp has it).
+
+It leads through the lines that may come next up to the yield, and leaves open only what a model has to say: words, values,
+and which way a condition goes. A model that follows it breaks no rule of control flow. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from cuebook.dialects.program.deciding import needs_model
+from cuebook.dialects.program.evaluate import type_name
+from cuebook.dialects.program.expressions import CallOf, ExpressionError, Literal, Ref, call_of
+from cuebook.dialects.program.listing import ELIDABLE, END, Listing, Position, call_named
+from cuebook.dialects.program.model import ListingLine, Param
+from cuebook.dialects.program.scope import BUILT_IN
+from cuebook.dialects.program.verdicts import Signature
+
+_VARIABLE = re.compile(r"\$([^\W\d]\w*)(?::(\w+))?")
+_ASSIGNED = re.compile(r"\s*+\$([^\W\d]\w*+)\s*+(?::\s*+[\w\[\], ]++)?+\s*+=(?!=)\s*+")
+_TYPED = re.compile(r"(\$\w+):\w+")
+_TAIL = re.compile(r"(?<!\s)\s*+;.*\Z", re.DOTALL)
+
+_COMMON = r"""
+words ::= [^\n`"\\]{1,160}
+string ::= "\"" [^\n`"\\]{1,200} "\""
+int ::= "-"? [0-9]{1,9}
+float ::= "-"? [0-9]{1,9} ("." [0-9]{1,6})?
+bool ::= "true" | "false"
+plain ::= string | float | bool | "null"
+list ::= "[" (plain (", " plain){0,20})? "]"
+dict ::= "{" (string ": " plain (", " string ": " plain){0,20})? "}"
+any ::= plain | list | dict
+"""
+_BUILT_IN = {**BUILT_IN, "SaveArtifact": Signature(tuple(Param(one, "str") for one in ("name", "summary", "content")))}
+MOST_LINES = 200
+"""Lines that one reply is led through; behind them it yields, and is asked to go on."""
+_RULES = {"str": "string", "int": "int", "float": "float", "bool": "bool", "list": "list", "dict": "dict"}
+
+
+def grammar_of(
+    listing: Listing,
+    position: Position | None,
+    variables: Collection[str],
+    signatures: Mapping[str, Signature],
+    *,
+    heard: bool = False,
+) -> str | None:
+    """None for a playbook without a listing: there, everything is legal. `heard`: the user has just spoken."""
+    if not listing.lines:
+        return None
+    return _Grammar(listing, variables, signatures).text(position, heard)
+
+
+class _Grammar:
+    def __init__(self, listing: Listing, variables: Collection[str], signatures: Mapping[str, Signature]) -> None:
+        self._listing, self._signatures = listing, signatures
+        self._variables = set(variables)
+        """Those that have a value."""
+        self._rules: dict[str, str] = {}
+        self._unmade: list[tuple[str, int]] = []
+        """Rules that are named somewhere, with their nodes, and still to be made: a loop comes back to one of them."""
+
+    def text(self, position: Position | None, heard: bool) -> str:
+        starts = _named(self._listing, self._listing.resumes(position))
+        given = "".join(self._told(position)) if heard else ""
+        head = _quoted(f"recap – {self._listing.name} is under way\nplan – go on with it\n")
+        root = f"root ::= {head} {given}{self._ways(starts)}"
+        for name, node in self._unmade:  # grows meanwhile
+            self._rules[name] = self._line(node, self._listing.line_at(node))
+        return "\n".join([root, *(f"{name} ::= {rule}" for name, rule in self._rules.items())]) + _COMMON
+
+    def _told(self, position: Position | None) -> Iterator[str]:
+        """The variables that the line before a question asks for are set first."""
+        lines = self._listing.lines
+        if position is None or position.line not in self._listing.by_number:
+            return
+        index = self._listing.by_number[position.line][0]
+        asking = lines[index - 1] if lines[index].code == "YLD" and index else lines[index]
+        for name, type in _VARIABLE.findall(asking.text):
+            if type:
+                self._variables.add(name)
+                yield f'{_quoted(f"`Var[${name}, ")} {_rule(type)} "]`\\ntrig? no\\n" '
+
+    def _ways(self, nodes: Iterable[int]) -> str:
+        return f"({' | '.join(self._at(node) for node in nodes) or self._at(END)})"
+
+    def _at(self, node: int) -> str:
+        """The name of the rule for a reply from this node on."""
+        if node == END:
+            self._rules.setdefault("end", self._returns(""))
+            return "end"
+        name = f"line{node}"
+        if name not in self._rules:
+            self._rules[name] = ""
+            self._unmade.append((name, node))
+        return name
+
+    def _line(self, node: int, line: ListingLine) -> str:
+        step = _quoted(f'`Step["{self._listing.name}:{line.number}:{line.code}"]`')
+        found = self._listing.yields[node % len(self._listing.lines)]
+        if line.code == "YLD":
+            target = found.target if found is not None and found.target else "call"
+            return f"{step} {_quoted(f' yld {target}')}"
+        if line.code == "RET":
+            return f'{step} " " {self._returns(line.text)}'
+        body = f'{step} {self._does(line)}"\\ntrig? no\\n" '
+        if found is not None and found.target is not None:
+            return f"{body}{_quoted(f'yld {found.target}')}"
+        following = _named(self._listing, self._listing.reached((node,)))
+        if len(self._rules) > MOST_LINES or not any(
+            one != END and needs_model(self._listing.line_at(one)) for one in following
+        ):
+            return f'{body}"yld call"'  # what follows is done without a model, or in the next reply
+        return body + self._ways(following)
+
+    def _does(self, line: ListingLine) -> str:
+        if line.code == "QUE":
+            return f'" `" {self._calls(line)} "`" '
+        sets = {name: type for name, type in _VARIABLE.findall(line.text) if self._sets(line, name, type)}
+        parts = [
+            f'{_quoted(f" `Var[${name}, ")} {_rule(type or self._type(name))} "]`" ' for name, type in sets.items()
+        ]
+        return "".join(parts) or '" " words '
+
+    def _sets(self, line: ListingLine, name: str, type: str) -> bool:
+        """A variable is set where it is first mentioned with its type, and where it is assigned."""
+        assigned = _ASSIGNED.match(line.text)
+        return bool(type) or (assigned is not None and assigned[1] == name)
+
+    def _type(self, name: str) -> str:
+        return self._listing.declared.get(name, "")
+
+    def _calls(self, line: ListingLine) -> str:
+        name = call_named(line)
+        if not name or name in ("Say", "SendMessage"):
+            return '"Say(\\"user\\", " string ")"'
+        text = _TYPED.sub(r"\1", _TAIL.sub("", line.text.strip()))
+        assigned = _ASSIGNED.match(_TAIL.sub("", line.text.strip()))
+        target = f"${assigned[1]} = " if assigned else ""
+        start = _ASSIGNED.match(text)
+        try:
+            call = call_of(text, start.end() if start else 0)
+        except ExpressionError:
+            call = None
+        if call is not None and self._known(call):
+            return _quoted(target + text[start.end() if start else 0 :])
+        signature = self._signatures.get(name) or _BUILT_IN.get(name, Signature())
+        args = [f"{_quoted(f'{param.name}=')} {_rule(param.type)}" for param in signature.params]
+        between = ' ", " '.join(args)
+        return f'{_quoted(f"{target}{name}(")} {between} ")"'
+
+    def _known(self, call: CallOf) -> bool:
+        """Whether the arguments can be taken as they stand there."""
+        values = [*call.args, *(value for _, value in call.named)]
+        return all(isinstance(one, Literal) or (isinstance(one, Ref) and one.name in self._variables) for one in values)
+
+    def _returns(self, text: str) -> str:
+        known = [f"{_quoted(f'${name}')}" for name, _ in _VARIABLE.findall(text) if name in self._variables]
+        nothing = self._listing.returns.strip().lower() in ("", "none", "null")
+        value = " | ".join([*known, '""' if nothing and not text.strip() else _rule(self._listing.returns)])
+        return f'"`Return[" ({value}) "]` `Var[$__, " string "]`\\nyld return"'
+
+
+def _named(listing: Listing, nodes: Iterable[int]) -> list[int]:
+    """The lines that a reply has to name; those that may be left out are."""
+    return [node for node in sorted(nodes) if node == END or listing.line_at(node).code not in ELIDABLE]
+
+
+def _rule(type: str) -> str:
+    return _RULES.get(type_name(type), "any")
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

@@ -1,0 +1,420 @@
+"""The machine that executes a program: a stack of frames, the agents' memory, and the loop that goes on with the top frame.
+
+Everything it knows is plain and is kept by checkpoints, so that a run goes on from any of them at the same cost. How a model
+is asked is in `turns`, how calls run is in `running`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import msgspec
+
+from cuebook.dialects.program.catalogue import AgentView, Callee, Catalogue
+from cuebook.dialects.program.context import History
+from cuebook.dialects.program.evaluate import DoesNotCoerce, coerced
+from cuebook.dialects.program.filling import calls_in, rendered
+from cuebook.dialects.program.frames import AgentState, Error, Frame, QueuedCall, Saved, Variables, is_private
+from cuebook.dialects.program.listing import Position
+from cuebook.dialects.program.model import Playbook, ProgramText
+from cuebook.dialects.program.prompts import (
+    CONTRACT,
+    LONG_RESULT,
+    frame_text,
+    others_text,
+    program_text,
+    shown,
+    told,
+)
+from cuebook.kernel.context import EMPTY, Context, Text, digest_of
+from cuebook.kernel.effects import Breakpoint, Checkpoint, EffectFailed, Failed, Program, Resumed
+from cuebook.kernel.events import Noted, StepFinished, StepStarted, ValueSet, Warned
+
+MOST_FRAMES = 64
+MOST_LINES = 20_000
+"""Lines that are executed before something comes in from outside."""
+MOST_TURNS = 2_000
+"""Replies of a model before something comes in from outside."""
+CHECKPOINT_EVERY = 32
+"""Lines and replies between two checkpoints. A checkpoint costs the same however long the program has run."""
+_MOST_LOGGED = 40
+
+
+class Spent(msgspec.Struct):
+    """What was done since something came in from outside, by a run and all its calls that run beside each other."""
+
+    lines: int = 0
+    turns: int = 0
+
+
+class Machine:
+    """A run of a program, or a call that runs beside others."""
+
+    def __init__(self, catalogue: Catalogue, options: Mapping[str, Any]) -> None:
+        self.catalogue = catalogue
+        self.options = options
+        self.agents: dict[str, AgentState] = {name: AgentState() for name in self.program.agents}
+        self.stack: list[Frame] = []
+        self.todo: list[QueuedCall] = []
+        """What is to be called when the stack is empty: each by its full name."""
+        self.frames = 0
+        self.exited = False
+        self.came: Any = None
+        """What the last frame at the bottom of the stack came to: a value, or an `Error`."""
+        self.summary = ""
+        self.lines = 0
+        self.turns = 0
+        self.model_calls = 0
+        self.without_model = 0
+        self.spent = Spent()
+        self.depth = 0
+        """In a call that runs beside others: the frames below it."""
+        self.level = 0
+        """How many times a call that runs beside others has begun such calls itself."""
+        self.written: dict[str, list[str]] = {}
+        """In a call that runs beside others: the variables it has set, by agent."""
+        self.base: Context | None = None
+        """In a call that runs beside others: what its caller has seen."""
+        self._histories: dict[int, History] = {}
+        self._since = 0
+
+    # --- looking ---
+
+    @property
+    def program(self) -> ProgramText:
+        return self.catalogue.program
+
+    @property
+    def top(self) -> Frame:
+        return self.stack[-1]
+
+    @property
+    def beside(self) -> bool:
+        return self.base is not None
+
+    def view(self, frame: Frame) -> AgentView:
+        return self.catalogue.dispatching(frame.agent) if self._for_any(frame) else self.catalogue.view(frame.agent)
+
+    def _for_any(self, frame: Frame) -> bool:
+        """Whether it decides what the user's words set off, in whichever agent."""
+        return frame.playbook == self.catalogue.messages and not frame.arguments.get("message")
+
+    def playbook(self, frame: Frame) -> Playbook:
+        return self.catalogue.playbook(frame.agent, frame.playbook)
+
+    def memory(self, frame: Frame) -> AgentState:
+        return self.agents[frame.agent]
+
+    def variables(self, frame: Frame) -> Variables:
+        return Variables(frame, self.agents[frame.agent])
+
+    def type_of(self, frame: Frame, name: str) -> str:
+        """As the playbook declares it, or else as another one of its agent did. A parameter is its playbook's alone."""
+        declared = self.catalogue.listing(frame.agent, frame.playbook).declared.get(name, "")
+        return declared if declared or name in frame.arguments else self.memory(frame).types.get(name, "")
+
+    # --- the life of a frame ---
+
+    def push(self, callee: Callee, arguments: dict[str, Any], extra: list[Any] | None = None) -> Program[None]:
+        """Begins a call. What its description calls is run first."""
+        playbook = callee.playbook
+        if self.depth + len(self.stack) >= MOST_FRAMES:
+            error = Error(
+                "too_deep", f"{playbook.name} is called {MOST_FRAMES} levels deep.", "See why it calls itself."
+            )
+            yield from self.give_back(error, "")
+            return
+        self.frames += 1
+        frame = Frame(self.frames, callee.agent.name, playbook.name, playbook.kind, arguments, extra=extra or [])
+        given = {name: value for name, value in arguments.items() if not name.startswith("_")}
+        yield Noted("called", {"agent": frame.agent, "playbook": frame.playbook, "arguments": given})
+        self.stack.append(frame)
+        for text, call in calls_in(playbook.description, self.view(frame).knows):
+            frame.running.append(QueuedCall(f"#{len(frame.running) + 1}", call, text))
+        if playbook.kind != "listing":
+            yield from self.open_step(frame, playbook.name, playbook.heading)
+
+    def finish(self, frame: Frame, came: Any, summary: str = "") -> Program[None]:
+        """Ends a frame with its value, or with an `Error`."""
+        yield from self.close_step(frame, came)
+        told: dict[str, Any] = {"playbook": frame.playbook, "agent": frame.agent}
+        told |= {"error": came.value} if isinstance(came, Error) else {"value": came}
+        yield Noted("returned", told | ({"summary": summary} if summary else {}))
+        self.stack.pop()
+        self._histories.pop(frame.id, None)
+        if isinstance(came, Error) and not self.stack and frame.playbook == self.catalogue.messages:
+            yield Warned("message", f"A message set nothing off: {came.message}")
+            return
+        yield from self.give_back(came, summary)
+
+    def give_back(self, came: Any, summary: str) -> Program[None]:
+        """Hands what a call came to to whoever made it: the frame on top now, or the run."""
+        if not self.stack:
+            self.came, self.summary = came, summary
+            return
+        caller = self.top
+        yield from self.give(caller, caller.running.pop(0), came, summary)
+
+    def give(
+        self, frame: Frame, queued: QueuedCall, came: Any, summary: str = "", *, quiet: bool = False
+    ) -> Program[None]:
+        """A frame receives the result of a call it made."""
+        failed = isinstance(came, Error)
+        value = came.value if failed else came
+        frame.news()
+        if queued.target.startswith("{"):
+            frame.slots[queued.target] = f"({came.message})" if failed else value
+            return
+        if frame.kind == "python":
+            call = [queued.name, [one.value for one in queued.call.args], {k: v.value for k, v in queued.call.named}]  # type: ignore[union-attr]
+            frame.replies.append(
+                {"call": call, **({"error": came.message, "code": came.code} if failed else {"value": value})}
+            )
+            return
+        if not quiet or value is not None:
+            frame.result = value
+        if queued.target:
+            yield from self._assign(frame, queued, value, failed)
+        if failed:
+            frame.heard = True
+        if not quiet or failed:
+            artifact = "" if failed else (yield from self._kept_apart(frame, queued, value))
+            self.remember(frame, "user", told(queued, came, summary, artifact))
+
+    def _kept_apart(self, frame: Frame, queued: QueuedCall, value: Any) -> Program[str]:
+        """A long result becomes an artifact: its name, or nothing where it is short."""
+        if frame.kind not in ("listing", "react") or is_private(queued.target):
+            return ""
+        text = value if isinstance(value, str) else shown(value)
+        if len(text) <= LONG_RESULT:
+            return ""
+        digest = digest_of(text)
+        name = queued.target
+        if not name or name in frame.arguments:
+            name = f"a_{digest.rpartition(':')[2][:8]}"
+            yield from self.set(frame, name, value)
+        summary = f"what {queued.name} came to, {len(text)} characters"
+        self.memory(frame).artifacts[name] = Saved(summary, digest)
+        return name
+
+    def _assign(self, frame: Frame, queued: QueuedCall, value: Any, failed: bool) -> Program[None]:
+        type = queued.type or self.type_of(frame, queued.target)
+        if not failed:
+            try:
+                value = coerced(value, type).value
+            except DoesNotCoerce:
+                words = (
+                    f"What {queued.name} returned is no {type}, which ${queued.target} must be: it is kept as it is."
+                )
+                yield Warned("type", words)
+        yield from self.set(frame, queued.target, value, queued.type)
+        frame.heard |= queued.target in self.view(frame).watched
+
+    # --- variables and triggers ---
+
+    def set(self, frame: Frame, name: str, value: Any, type: str = "", *, fire: bool = True) -> Program[None]:
+        """Sets a variable; a trigger whose condition holds from now on is due. A parameter triggers nothing."""
+        self._put(frame, name, value)
+        yield ValueSet(name, value)
+        if name not in frame.arguments:
+            type = type or self.type_of(frame, name)
+            if type:
+                self.memory(frame).types[name] = type
+            self.notice(frame.agent, name, fire=fire)
+
+    def _put(self, frame: Frame, name: str, value: Any) -> None:
+        self.variables(frame).set(name, value)
+        if name in frame.arguments:
+            return
+        self.memory(frame).artifacts.pop(name, None)  # what was kept under this name is no more
+        if name in frame.loaded:
+            frame.loaded.remove(name)
+        written = self.written.setdefault(frame.agent, []) if self.beside else []
+        if name not in written:
+            written.append(name)
+
+    def notice(self, agent: str, name: str, *, fire: bool = True) -> None:
+        """A variable of an agent was set: looks at the triggers that watch it."""
+        memory, view = self.agents[agent], self.catalogue.view(agent)
+        for id in view.watchers.get(name, ()):
+            holds = view.holds(id, memory.variables)
+            if fire and holds and not memory.held.get(id) and id not in memory.due:
+                memory.due.append(id)
+            memory.held[id] = holds
+
+    def save(self, frame: Frame, name: str, summary: str, content: Any) -> Program[None]:
+        """Keeps an artifact. Its frame has seen the content; others load it."""
+        text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
+        yield from self.set(frame, name, content)
+        self.memory(frame).artifacts[name] = Saved(summary, digest_of(text))
+        if name not in frame.loaded:
+            frame.loaded.append(name)
+
+    def override(self, frame: Frame, changed: Mapping[str, Any]) -> None:
+        """Values that a person changed."""
+        for name, value in changed.items():
+            self._put(frame, name.removeprefix("$"), value)
+
+    # --- steps ---
+
+    def open_step(self, frame: Frame, label: str, title: str = "") -> Program[None]:
+        yield from self.close_step(frame)
+        frame.open = label
+        changed = yield StepStarted(label, title)
+        if changed:
+            self.override(frame, changed)
+
+    def open_line(self, frame: Frame, number: str) -> Program[None]:
+        listing = self.catalogue.listing(frame.agent, frame.playbook)
+        line = listing.lines[listing.by_number[number][0]]
+        frame.log = [*frame.log[1 - _MOST_LOGGED :], number]
+        yield from self.open_step(frame, f"{frame.playbook}:{number}", line.title)
+
+    def arrive(self, frame: Frame, here: Position) -> Program[None]:
+        """Goes to a line that is still to be executed, unless it stands there already."""
+        if frame.position != here or frame.open != f"{frame.playbook}:{here.line}":
+            yield from self.open_line(frame, here.line)
+        frame.position = here
+
+    def close_step(self, frame: Frame, came: Any = None) -> Program[None]:
+        if not frame.open:
+            return
+        label, frame.open = frame.open, ""
+        if isinstance(came, Error):
+            yield StepFinished(label, "failed", came.message)
+            return
+        yield StepFinished(label)
+        passed: Resumed = yield Breakpoint(label)
+        if passed.overrides:
+            self.override(frame, passed.overrides)
+
+    def exit(self) -> Program[None]:
+        """Ends the program: every frame is left where it stands."""
+        self.exited = True
+        for frame in reversed(self.stack):
+            if frame.open:
+                yield StepFinished(frame.open)
+        self.stack.clear()
+        self.todo.clear()
+
+    # --- what a model has seen ---
+
+    def history(self, frame: Frame) -> History:
+        """Made when it is first needed: many frames never ask a model."""
+        if frame.id not in self._histories:
+            below = self._below(frame)
+            playbook = self.playbook(frame)
+            header = frame_text(playbook, self.description(frame), frame.arguments)
+            if below is not None and below[1] != frame.agent:
+                header = f"{program_text(self.program, self.program.agents[frame.agent])}\n\n{header}"
+            base = self._beginning(frame) if below is None else below[0]
+            self._histories[frame.id] = History(base, header)
+        return self._histories[frame.id]
+
+    def _below(self, frame: Frame) -> tuple[Context, str] | None:
+        """The context of the nearest frame below that has one, and its agent."""
+        for other in reversed(self.stack[: self.stack.index(frame)]):
+            if other.id in self._histories:
+                return self._histories[other.id].context, other.agent
+        return None if self.base is None else (self.base, frame.agent)
+
+    def _beginning(self, frame: Frame) -> Context:
+        agent = self.program.agents[frame.agent]
+        return EMPTY.add("system", CONTRACT).add("system", program_text(self.program, agent))
+
+    def description(self, frame: Frame) -> str:
+        words = rendered(self.playbook(frame).description, self.variables(frame), frame.slots)
+        others = others_text(self.program, frame.agent, self.view(frame).triggers) if self._for_any(frame) else ""
+        return f"{words}\n\n{others}" if others else words
+
+    def remember(self, frame: Frame, role: Any, text: str) -> None:
+        if frame.kind in ("listing", "react"):
+            self.history(frame).add(role, text)
+
+    # --- bounds ---
+
+    def count_line(self) -> None:
+        self.lines += 1
+        self.spent.lines += 1
+        self._since += 1
+        most = self.options.get("max_lines") or MOST_LINES
+        if self.spent.lines > most:
+            self._does_not_end(f"{most} lines were executed", "max_lines")
+
+    def count_turn(self) -> None:
+        self.turns += 1
+        self.spent.turns += 1
+        self.model_calls += 1
+        self._since += 1
+        most = self.options.get("max_turns") or MOST_TURNS
+        if self.spent.turns > most:
+            self._does_not_end(f"A model was asked {most} times", "max_turns")
+
+    def _does_not_end(self, what: str, option: str) -> NoReturn:
+        frame = self.top
+        where = frame.open or f"{frame.playbook}:{frame.position.line}".rstrip(":")
+        words = f"{what}, and nothing came in from outside. The run stands at {where}."
+        fix = f"See why {frame.playbook} does not come to an end, or raise {option}."
+        raise EffectFailed(Failed("livelock", words, fix))
+
+    def heard(self) -> None:
+        """Something came in from outside: what was counted begins anew."""
+        self.lines = self.turns = self.spent.lines = self.spent.turns = 0
+
+    # --- checkpoints ---
+
+    def checkpoint(self, *, least: int | None = None) -> Program[None]:
+        if self._since >= (least or CHECKPOINT_EVERY):
+            self._since = 0
+            yield self.kept()
+
+    def kept(self) -> Checkpoint:
+        """Everything that a new beginning needs. Long texts are kept by reference."""
+        histories = {str(frame.id): self._histories[frame.id] for frame in self.stack if frame.id in self._histories}
+        state = {
+            "frames": self.frames,
+            "stack": msgspec.to_builtins(self.stack),
+            "todo": msgspec.to_builtins(self.todo),
+            "agents": msgspec.to_builtins(self.agents),
+            "served": msgspec.to_builtins(self.catalogue.served),
+            "counts": [self.lines, self.turns, self.model_calls, self.without_model],
+            "came": msgspec.to_builtins(self.came),
+            "failed": isinstance(self.came, Error),
+            "written": self.written,
+            "histories": {id: history.kept() for id, history in histories.items()},
+        }
+        return Checkpoint(state, (Text(""), *(text for history in histories.values() for text in history.texts())))
+
+    def restore(self, state: Mapping[str, Any], texts: tuple[Text, ...]) -> None:
+        self.frames = state["frames"]
+        self.stack = msgspec.convert(state["stack"], list[Frame])
+        self.todo = msgspec.convert(state["todo"], list[QueuedCall])
+        self.agents = msgspec.convert(state["agents"], dict[str, AgentState])
+        for name, tools in msgspec.convert(state["served"], dict[str, list[Playbook]]).items():
+            self.catalogue.learn(name, tools)
+        self.lines, self.turns, self.model_calls, self.without_model = state["counts"]
+        self.spent.lines += self.lines
+        self.spent.turns += self.turns
+        self.written = {name: list(names) for name, names in state.get("written", {}).items()}
+        self.came = msgspec.convert(state["came"], Error) if state["failed"] else state["came"]
+        left = iter(texts[1:])
+        for frame in self.stack:
+            kept = state["histories"].get(str(frame.id))
+            if kept is not None:
+                below = self._below(frame)
+                base = self._beginning(frame) if below is None else below[0]
+                self._histories[frame.id] = History.restored(base, kept, left)
+
+    # --- beside others ---
+
+    def branched(self, caller: Frame) -> Machine:
+        """A machine for one call that runs beside others: it begins with what is known now. What is due is the caller's."""
+        made = Machine(self.catalogue, self.options)
+        made.agents = {name: msgspec.convert(msgspec.to_builtins(one), AgentState) for name, one in self.agents.items()}
+        for memory in made.agents.values():
+            memory.due = []
+        made.spent, made.depth, made.level = self.spent, self.depth + len(self.stack), self.level + 1
+        made.base = self.history(caller).context if caller.kind in ("listing", "react") else self.base or EMPTY
+        made.frames = self.frames
+        return made

@@ -1,0 +1,88 @@
+"""`{...}` in a description or a message: what is filled in when a playbook begins, as values. Nothing is run here.
+
+It stands on one line. A bracket that holds no value, such as a table written in JSON or words, is text. `{{` and `}}` stand
+for one bracket.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from cuebook.dialects.program.expressions import CallOf, Expression, ExpressionError, Ref, Words, expression_of
+
+_LONGEST = 500
+"""Characters between the brackets."""
+_OPEN = re.compile(r"\{\{|\}\}|\{")
+_INNER = re.compile(r"\"(?:[^\"\\]|\\.)*+\"?|'(?:[^'\\]|\\.)*+'?|[{}]|[^\"'{}]++")
+
+
+class Placeholder(msgspec.Struct, frozen=True):
+    start: int
+    end: int
+    source: str
+    """What stands between the brackets."""
+    value: Expression
+
+    @property
+    def calls(self) -> bool:
+        """Whether it is the result of a call."""
+        return isinstance(self.value, CallOf)
+
+
+def placeholders(text: str) -> tuple[Placeholder, ...]:
+    """All of a text, in their order."""
+    return tuple(one for one in _found(text) if isinstance(one, Placeholder))
+
+
+def filled(text: str, value_of: Callable[[Placeholder], str]) -> str:
+    """The text with what its placeholders come to."""
+    pieces: list[str] = []
+    at = 0
+    for one in _found(text):
+        start, end = (one.start, one.end) if isinstance(one, Placeholder) else (one, one + 2)
+        pieces += [text[at:start], value_of(one) if isinstance(one, Placeholder) else text[one]]
+        at = end
+    return "".join([*pieces, text[at:]])
+
+
+def _found(text: str) -> Iterator[Placeholder | int]:
+    """The placeholders, and where brackets stand that are written twice."""
+    at = 0
+    while (opened := _OPEN.search(text, at)) is not None:
+        at = opened.end()
+        if len(opened[0]) == 2:
+            yield opened.start()
+            continue
+        end = _end(text, at)
+        value = _value(text[at:end].strip()) if end else None
+        if value is not None:
+            yield Placeholder(opened.start(), end + 1, text[at:end].strip(), value)
+            at = end + 1
+
+
+def _end(text: str, at: int) -> int:
+    """Where the bracket that opened before `at` is closed; 0 if it is not, or too far away."""
+    line = text.find("\n", at, at + _LONGEST)
+    last = text.rfind("}", at, line if line >= 0 else at + _LONGEST)
+    depth = 1
+    for found in _INNER.finditer(text, at, last + 1):
+        if found[0] == "{":
+            depth += 1
+        elif found[0] == "}":
+            depth -= 1
+            if depth == 0:
+                return found.start()
+    return 0
+
+
+def _value(source: str) -> Expression | None:
+    try:
+        value = expression_of(source)
+    except ExpressionError:
+        return None
+    if isinstance(value, Words):
+        return Ref(source) if source.isidentifier() else None
+    return value

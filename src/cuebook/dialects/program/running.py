@@ -1,0 +1,387 @@
+"""How calls run: built-in ones at once, playbooks in frames of their own, tools of other agents by effects.
+
+Calls that read and set nothing of each other run at the same time; their results are taken in the order in which they were
+queued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from cuebook.dialects.program.away import call as call_away
+from cuebook.dialects.program.catalogue import Callee
+from cuebook.dialects.program.evaluate import DoesNotCoerce, NotComputable, coerced, evaluate
+from cuebook.dialects.program.frames import RESULT, AgentState, Error, Frame, QueuedCall, Saved
+from cuebook.dialects.program.items import Call
+from cuebook.dialects.program.machine import Machine
+from cuebook.dialects.program.model import Playbook
+from cuebook.dialects.program.sharing import Touched
+from cuebook.dialects.program.turns import SAYS, load
+from cuebook.dialects.wording import meant
+from cuebook.kernel.effects import (
+    NEVER,
+    All,
+    Answer,
+    AskHuman,
+    Branch,
+    Effect,
+    EffectFailed,
+    Failed,
+    Program,
+    ReadSource,
+    Send,
+    Source,
+)
+from cuebook.kernel.events import ValueSet, Warned
+
+Run: TypeAlias = Callable[[Machine], Program[None]]
+Prepared: TypeAlias = tuple[Callee, dict[str, Any], list[Any]]
+"""What is called, its arguments by name, and all of them in order where there are more than it names."""
+MOST_LEVELS = 3
+"""Calls that run beside others begin such calls themselves so many times; deeper down, calls run one after the other."""
+FINAL = frozenset({"denied", "expired", "in_doubt", "cancelled"})
+"""Failures that a person decided: they end the run, and are no program's to handle."""
+BUILT_IN = SAYS | {
+    "SaveArtifact",
+    "LoadArtifact",
+    "Loadfile",
+    "WaitForMessage",
+    "EndProgram",
+    "CreateAgent",
+    "InviteToMeeting",
+}
+
+
+def run_calls(machine: Machine, frame: Frame, run: Run) -> Program[None]:
+    """Runs the first of a frame's calls, or all that can run beside it."""
+    first = frame.running[0]
+    if _builtin(machine, frame, first.name):
+        yield from _run_builtin(machine, frame, first)
+        return
+    group = _group(machine, frame)
+    if len(group) == 1:
+        yield from _run_one(machine, frame, first)
+    else:
+        yield from _run_beside(machine, frame, group, run)
+
+
+def _builtin(machine: Machine, frame: Frame, name: str) -> bool:
+    return name.rpartition(".")[2] in BUILT_IN and name not in machine.view(frame).signatures
+
+
+def _group(machine: Machine, frame: Frame) -> list[QueuedCall]:
+    """The calls at the head of the queue of which none reads or sets what another one sets."""
+    group: list[QueuedCall] = []
+    all_ = targets = Touched()
+    for queued in frame.running if machine.level < MOST_LEVELS else ():
+        callee = machine.view(frame).callees.get(queued.name)
+        own = Touched() if callee is None else machine.catalogue.touched(callee.agent.name, callee.playbook.name)
+        arguments = Touched(frozenset(_variable(frame, name) for name in queued.reads))
+        later = _builtin(machine, frame, queued.name) or (RESULT in queued.reads and group)
+        if later or own.disturbs(all_) or targets.disturbs(own | arguments):
+            break
+        group.append(queued)
+        all_ |= own
+        if queued.target:
+            targets |= Touched(sets=frozenset({_variable(frame, queued.target)}))
+    return group or frame.running[:1]
+
+
+def _variable(frame: Frame, name: str) -> tuple[str, str]:
+    """A parameter belongs to the frame, so that no other playbook can see it."""
+    return ("" if name in frame.arguments else frame.agent, name)
+
+
+# --- arguments ----------------------------------------------------------------------------------------------
+
+
+def values_of(call: Call, variables: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a call as plain values. `NotComputable` for one that has none."""
+    args = [evaluate(one, variables) for one in call.args]
+    return args, {name: evaluate(one, variables) for name, one in call.named}
+
+
+def prepared(callee: Callee, args: list[Any], named: Mapping[str, Any]) -> Prepared | Error:
+    """A call of a playbook, ready to be begun."""
+    arguments = bound(callee.playbook, args, named)
+    if isinstance(arguments, Error):
+        return arguments
+    more = args if callee.playbook.kind == "python" and len(args) > len(callee.playbook.params) else []
+    return callee, arguments, more
+
+
+def bound(playbook: Playbook, args: list[Any], named: Mapping[str, Any]) -> dict[str, Any] | Error:
+    """By parameter; what cannot be bound is an error."""
+    names = [param.name for param in playbook.params]
+    given = dict(zip(names, args, strict=False))
+    twice = [name for name in named if name in given]
+    surplus = [name for name in named if name not in names]
+    if not playbook.open and (len(args) > len(names) or surplus):
+        what = f"no '{surplus[0]}'" if surplus else f"{len(names)} arguments and not {len(args)}"
+        return Error("bad_arguments", f"{playbook.name} takes {what}.")
+    if twice:
+        return Error("bad_arguments", f"{playbook.name} is given '{twice[0]}' twice.")
+    given |= named
+    for param in playbook.params:
+        if param.name not in given:
+            if not param.has_default:
+                return Error("bad_arguments", f"{playbook.name} needs {param.name}.")
+            given[param.name] = param.default
+        try:
+            given[param.name] = coerced(given[param.name], param.type).value
+        except DoesNotCoerce:
+            words = f"{playbook.name} wants {param.name} as {param.type}, and not {given[param.name]!r:.60}."
+            return Error("bad_arguments", words)
+    return given
+
+
+# --- one call -----------------------------------------------------------------------------------------------
+
+
+def _run_one(machine: Machine, frame: Frame, queued: QueuedCall) -> Program[None]:
+    ready = _prepared(machine, frame, queued)
+    if isinstance(ready, Error):
+        yield from machine.give(frame, frame.running.pop(0), ready)
+    elif isinstance(ready, Branch):
+        came = yield from attempt(ready.start(None))
+        yield from machine.give(frame, frame.running.pop(0), _result(came))
+    else:
+        yield from machine.push(*ready)
+
+
+def _prepared(machine: Machine, frame: Frame, queued: QueuedCall) -> Prepared | Branch | Error:
+    """What is to be done for a call: a frame of its own, or what an agent does that lives elsewhere."""
+    view = machine.view(frame)
+    try:
+        args, named = values_of(queued.call, machine.variables(frame))
+    except NotComputable as why:
+        return Error("bad_arguments", f"An argument of {queued.name} has no value: {why}.")
+    callee = view.callees.get(queued.name)
+    if callee is not None:
+        ready = prepared(callee, args, named)
+        if isinstance(ready, Error) and queued.private:
+            return Error(ready.code, f"An argument of {queued.name} does not fit.")
+        remote = callee.agent.remote
+        if remote is None or isinstance(ready, Error):
+            return ready
+        given = {name: value for name, value in ready[1].items() if value is not None or name in named}
+        return Branch(lambda _: call_away(callee.agent, remote, callee.playbook, given))
+    words = f"There is no playbook '{queued.name}'."
+    return Error("unknown_playbook", f"{words} {meant(queued.name, view.named)}".rstrip())
+
+
+def attempt(what: Effect | Program[Any]) -> Program[Any]:
+    """What an effect or a program comes to, also where that is a failure; what a person decided ends the run."""
+    try:
+        return (yield what) if isinstance(what, Effect) else (yield from what)
+    except EffectFailed as error:
+        if error.failed.code in FINAL:
+            raise
+        return error.failed
+
+
+def _result(outcome: Any) -> Any:
+    return Error(outcome.code, outcome.message, outcome.fix) if isinstance(outcome, Failed) else outcome
+
+
+# --- several at once ----------------------------------------------------------------------------------------
+
+
+def _run_beside(machine: Machine, frame: Frame, group: list[QueuedCall], run: Run) -> Program[None]:
+    """Each call has a machine of its own that begins with what is known now; what they changed is taken in their order."""
+    branches: list[Effect | Branch] = []
+    known: dict[int, Error] = {}
+    abroad: set[int] = set()
+    for number, queued in enumerate(group):
+        ready = _prepared(machine, frame, queued)
+        if isinstance(ready, Error):
+            known[number] = ready
+        elif isinstance(ready, Branch):
+            abroad.add(number)
+            branches.append(ready)
+        else:
+            branches.append(_branch(machine, frame, ready, run))
+    outcomes = iter((yield All(tuple(branches))) if branches else ())
+    frame.running = frame.running[len(group) :]
+    exits = False
+    written: set[tuple[str, str]] = set()
+    for number, queued in enumerate(group):
+        outcome: Any = known.get(number) or next(outcomes)
+        if isinstance(outcome, Failed) and (outcome.code in FINAL or number not in abroad):
+            raise EffectFailed(outcome)  # a playbook that fails gives an error; this is a failure of the run itself
+        summary = ""
+        if number not in abroad and number not in known:
+            yield from _join(machine, frame, outcome, written)
+            exits |= outcome["exits"]
+            summary = outcome["summary"]
+            outcome = Error(**outcome["error"]) if outcome["error"] else outcome["value"]
+        yield from machine.give(frame, queued, _result(outcome), summary)
+    if exits:
+        yield from machine.exit()
+
+
+def _branch(machine: Machine, frame: Frame, ready: Prepared, run: Run) -> Branch:
+    def start(state: Any) -> Program[dict[str, Any]]:
+        other = machine.branched(frame)
+        if state is None:
+            yield from other.push(*ready)
+        else:
+            other.restore(*state)
+        yield from run(other)
+        return _left(other, machine.agents)
+
+    return Branch(start)
+
+
+class _Left(msgspec.Struct):
+    """What a call that ran beside others has changed in one agent's memory."""
+
+    variables: dict[str, Any]
+    types: dict[str, str]
+    artifacts: dict[str, Saved]
+    held: dict[str, bool]
+    due: list[str]
+    taken: int
+    """How many messages the agent has taken, of those that were there before."""
+    mail: list[dict[str, str]]
+
+
+def _left(machine: Machine, before: Mapping[str, AgentState]) -> dict[str, Any]:
+    """What a call that ran beside others has left, as plain values."""
+    left = {name: _changed(one, before[name], machine.written.get(name, ())) for name, one in machine.agents.items()}
+    failed = machine.came if isinstance(machine.came, Error) else None
+    return {
+        "value": None if failed else machine.came,
+        "error": None if failed is None else msgspec.to_builtins(failed),
+        "summary": machine.summary,
+        "exits": machine.exited,
+        "agents": msgspec.to_builtins(left),
+        "counts": [machine.lines, machine.turns, machine.model_calls, machine.without_model],
+    }
+
+
+def _changed(now: AgentState, before: AgentState, written: Iterable[str]) -> _Left:
+    there = len(before.mail)
+    taken = min(now.taken - before.taken, there)
+    return _Left(
+        {name: now.variables[name] for name in written if name in now.variables},
+        _other(now.types, before.types),
+        _other(now.artifacts, before.artifacts),
+        _other(now.held, before.held),
+        now.due,
+        before.taken + taken,
+        now.mail[there - taken :],
+    )
+
+
+def _other(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    return {name: one for name, one in now.items() if name not in before or before[name] != one}
+
+
+def _join(machine: Machine, frame: Frame, left: Mapping[str, Any], written: set[tuple[str, str]]) -> Program[None]:
+    """Takes over what a call has left. `written` are the variables that calls beside it have set."""
+    for name, found in msgspec.convert(left["agents"], dict[str, _Left]).items():
+        memory = machine.agents[name]
+        for key, value in found.variables.items():
+            memory.variables[key] = value
+            memory.artifacts.pop(key, None)
+            if (name, key) in written:
+                yield Warned("shared", f"Calls that ran at once have both set ${key}: what the later one set is kept.")
+                if name == frame.agent and key not in frame.arguments:
+                    yield ValueSet(key, value)
+            written.add((name, key))
+        memory.types.update(found.types)
+        memory.artifacts.update(found.artifacts)
+        memory.held.update(found.held)
+        memory.due += [id for id in found.due if id not in memory.due]
+        memory.take(max(0, found.taken - memory.taken))
+        memory.mail += found.mail
+        for key in found.variables:
+            machine.notice(name, key)
+        if machine.beside:
+            mine = machine.written.setdefault(name, [])
+            mine += [key for key in found.variables if key not in mine]
+    lines, turns, asked, without = left["counts"]
+    machine.lines += lines
+    machine.turns += turns
+    machine.model_calls += asked
+    machine.without_model += without
+    machine.spent.lines = max(machine.spent.lines, machine.lines)  # in a run that goes on, they were counted elsewhere
+    machine.spent.turns = max(machine.spent.turns, machine.turns)
+
+
+# --- built-in calls -----------------------------------------------------------------------------------------
+
+
+def _run_builtin(machine: Machine, frame: Frame, queued: QueuedCall) -> Program[None]:
+    name = queued.name.rpartition(".")[2]
+    try:
+        args, named = values_of(queued.call, machine.variables(frame))
+    except NotComputable as why:
+        came: Any = Error("bad_arguments", f"An argument of {name} has no value: {why}.")
+    else:
+        if name == "EndProgram":
+            yield from machine.exit()
+            return
+        came = yield from _builtin_result(machine, frame, name, args, named)
+    quiet = name in SAYS or name in ("SaveArtifact", "LoadArtifact")
+    yield from machine.give(frame, frame.running.pop(0), came, quiet=quiet)
+
+
+def _builtin_result(machine: Machine, frame: Frame, name: str, args: list[Any], named: dict[str, Any]) -> Program[Any]:
+    if name in SAYS:
+        return (yield from _say(machine, frame, args, named))
+    if name == "SaveArtifact":
+        given = dict(zip(("name", "summary", "value"), args, strict=False)) | named
+        key = str(given.get("name", "")).removeprefix("$")
+        yield from machine.save(frame, key, str(given.get("summary", "")), given.get("value", given.get("content")))
+        return key
+    if name == "LoadArtifact":
+        key = str((args or [named.get("name", "")])[0]).removeprefix("$")
+        if not load(machine, frame, key):
+            return Error("unknown_artifact", f"There is no artifact '{key}'.")
+        return machine.variables(frame).get(key)
+    if name == "Loadfile":
+        path = str((args or [named.get("path", "")])[0])
+        came: Source | Failed = yield from attempt(ReadSource(f"file:{path}"))
+        return _result(came) if isinstance(came, Failed) else str(came.content)
+    if name == "WaitForMessage":
+        return (yield from _message(machine, frame))
+    return Error("not_supported", f"{name} is not supported here: agents are those that the program declares.")
+
+
+def _say(machine: Machine, frame: Frame, args: list[Any], named: dict[str, Any]) -> Program[Any]:
+    message = named.get("message", args[-1] if args else "")
+    target = str(named.get("target", args[0] if len(args) + ("message" in named) > 1 else "user"))
+    text = message if isinstance(message, str) else msgspec.json.encode(message).decode()
+    agent = machine.catalogue.addressed(target)
+    to = "user" if target.strip().lower() in ("user", "human", "") else target.strip()
+    frame.said = [*frame.said[-7:], to] if to not in frame.said else frame.said
+    if agent and agent != frame.agent:
+        machine.agents[agent].mail.append({"from": frame.agent, "text": text})
+        return None
+    if to == "user":
+        frame.question = text
+    yield Send(text, to, reads_only=True, witnessed=True)
+    return None
+
+
+def _message(machine: Machine, frame: Frame) -> Program[Any]:
+    """The messages for an agent; where there are none, the user is waited for."""
+    mail = machine.memory(frame).take()
+    if mail:
+        return [one["text"] for one in mail]
+    answer = yield from listen(machine, frame)
+    return [answer]
+
+
+def listen(machine: Machine, frame: Frame) -> Program[str]:
+    """Waits for the user, for as long as it takes."""
+    prompt = frame.question or f"{frame.agent} waits for what you say."
+    answer: Answer = yield AskHuman(prompt, label=frame.open, expires_after=NEVER)
+    machine.heard()
+    frame.question = ""
+    return answer.value

@@ -1,0 +1,243 @@
+"""Cuts a reply into directives (what stands in back-ticks) and the lines of text between them, as it arrives.
+
+A directive ends at the first back-tick outside of strings; what stands in a string has no effect, whatever it looks like.
+Each character is looked at once, however the text is cut into pieces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import msgspec
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A directive without its back-ticks, or a piece of a line."""
+
+    text: str
+    start: int
+    """Of a directive: where its first back-tick stands."""
+    end: int
+    directive: bool = False
+    line_start: bool = False
+    """Of text: whether it begins a line; otherwise it follows a directive."""
+    before_directive: bool = False
+    broken: str = ""
+    """Of a directive that is not closed: why."""
+    broken_at: int = 0
+
+
+_OPENS, _CLOSES = frozenset("([{"), frozenset(")]}")
+_TEXT = re.compile(r"[`\n]")
+_HEAD = re.compile(r"[\w$.: \t]*+")
+_NAME = re.compile(r"\s*+[^\W\d][\w.]*+\Z")
+_ASSIGNED = re.compile(r"\s*+\$\w++\s*+(?::\s*+\w++\s*+)?+\Z")
+_VARIABLE = {"(": re.compile(r"\s*+\$[\w.]++\Z"), "[": re.compile(r"\s*+\$\w++\s*+:\s*+\w++\Z")}
+_BODY = re.compile(r"[`\"'()\[\]{}]")
+_IN_STRING = {quote: re.compile(rf"[{quote}\\]") for quote in "\"'"}
+_PREFIX = re.compile(r"(?:^|\W)[rbufRBUF]{1,2}\Z")
+
+
+class Scanner:
+    """Gives each span to `emit` as soon as it is finished.
+
+    `opaque` says of the text before a line's first back-tick whether back-ticks mean nothing in that line.
+    """
+
+    def __init__(self, emit: Callable[[Span], None], opaque: Callable[[str, bool], bool]) -> None:
+        self._emit, self._opaque_line = emit, opaque
+        self.offset = 0
+        """Characters seen so far."""
+        self._mode: Callable[[str, int], int] = self._in_text
+        self._pieces: list[str] = []
+        """Of what is being read: text, or the inside of a directive."""
+        self._start = 0
+        self._line_start = True
+        self._opaque: bool | None = None
+        """Whether back-ticks mean nothing up to the end of the line; not known before the first of them."""
+        self._head: list[str] = []
+        self._tick = 0
+        self._opened: list[int] = []
+        """Where brackets were opened that are still open."""
+        self._quote, self._long, self._string_at = "", False, 0
+        self._quotes = 0
+        """Quotes in a row inside of a long string: the third ends it."""
+        self._tail = ""
+        """The last characters before a quote: an apostrophe within a word begins no string."""
+        self._base = 0
+        self._stopped = False
+
+    def feed(self, chunk: str) -> None:
+        self._base, at = self.offset, 0
+        while at < len(chunk) and not self._stopped:
+            at = self._mode(chunk, at)
+        self.offset += len(chunk)
+
+    def finish(self) -> None:
+        """The text has ended."""
+        if self._stopped:
+            return
+        if self._mode in (self._in_text, self._in_head):
+            if self._mode == self._in_head:
+                self._pieces += ["`", *self._head]
+            self._end_text(self.offset, before_directive=False)
+        elif self._quote and self._mode != self._after_two:
+            self._break("this string is not closed", self._string_at, self.offset)
+        elif self._opened:
+            self._break("this bracket is not closed", self._opened[-1], self.offset)
+        else:
+            self._break("the back-tick is not closed", self._tick, self.offset)
+
+    # --- text -----------------------------------------------------------------------------------------------
+
+    def _in_text(self, chunk: str, at: int) -> int:
+        found = _TEXT.search(chunk, at)
+        if found is None:
+            self._pieces.append(chunk[at:])
+            return len(chunk)
+        stop = found.start()
+        self._pieces.append(chunk[at:stop])
+        if chunk[stop] == "\n":
+            self._end_text(self._base + stop, before_directive=False)
+            self._begin_text(self._base + stop + 1, line_start=True)
+            return stop + 1
+        if self._opaque is None:
+            self._pieces = ["".join(self._pieces)]
+            self._opaque = self._opaque_line(self._pieces[0], self._line_start)
+        if self._opaque:
+            self._pieces.append("`")
+            return stop + 1
+        self._tick, self._head, self._mode = self._base + stop, [], self._in_head
+        return stop + 1
+
+    def _begin_text(self, at: int, *, line_start: bool) -> None:
+        self._start, self._line_start, self._opaque = at, line_start, None
+        self._mode = self._in_text
+
+    def _end_text(self, at: int, *, before_directive: bool) -> None:
+        text = "".join(self._pieces)
+        self._pieces = []
+        if text and not text.isspace():
+            span = Span(text, self._start, at, line_start=self._line_start, before_directive=before_directive)
+            self._emit(span)
+
+    def _in_head(self, chunk: str, at: int) -> int:
+        """Behind a back-tick: only what begins as a call, an assignment or `Name[` is a directive."""
+        found = _HEAD.match(chunk, at)
+        stop = found.end() if found else at
+        self._head.append(chunk[at:stop])
+        if stop == len(chunk):
+            return stop
+        head, letter = "".join(self._head), chunk[stop]
+        named = letter in "([" and _NAME.match(head)
+        if named or (letter == "=" and _ASSIGNED.match(head)) or (letter in "([" and _VARIABLE[letter].match(head)):
+            self._end_text(self._tick, before_directive=True)
+            self._pieces, self._opened, self._mode, self._tail = [head], [], self._in_body, head[-3:]
+        else:
+            self._pieces += ["`", head]
+            self._mode = self._in_text
+        self._head = []
+        return stop
+
+    # --- directives -----------------------------------------------------------------------------------------
+
+    def _in_body(self, chunk: str, at: int) -> int:
+        found = _BODY.search(chunk, at)
+        if found is None:
+            self._keep(chunk[at:])
+            return len(chunk)
+        stop, letter = found.start(), found[0]
+        if letter == "`":
+            self._pieces.append(chunk[at:stop])
+            return self._closed(stop)
+        self._keep(chunk[at:stop])
+        if letter in _OPENS:
+            self._opened.append(self._base + stop)
+        elif letter in _CLOSES:
+            if self._opened:
+                self._opened.pop()
+        elif letter == '"' or not self._within_word():
+            self._quote, self._string_at, self._mode = letter, self._base + stop, self._after_one
+        self._keep(letter)
+        return stop + 1
+
+    def _keep(self, text: str) -> None:
+        if text:
+            self._pieces.append(text)
+            self._tail = (self._tail + text[-3:])[-3:]
+
+    def _within_word(self) -> bool:
+        return bool(self._tail) and self._tail[-1].isalnum() and not _PREFIX.search(self._tail)
+
+    def _closed(self, stop: int) -> int:
+        if self._opened:  # a back-tick outside of a string is part of no value: this can never be read
+            self._break("this bracket is not closed before the back-tick", self._opened[-1], self._base + stop)
+            return stop
+        end = self._base + stop + 1
+        self._emit(Span("".join(self._pieces), self._tick, end, directive=True))
+        self._pieces = []
+        self._begin_text(end, line_start=False)
+        return stop + 1
+
+    def _break(self, why: str, at: int, end: int) -> None:
+        self._emit(Span("".join(self._pieces), self._tick, end, broken=why, broken_at=at))
+        self._pieces, self._stopped = [], True
+
+    # --- strings --------------------------------------------------------------------------------------------
+
+    def _after_one(self, chunk: str, at: int) -> int:
+        if chunk[at] != self._quote:
+            self._mode = self._in_string
+            return at
+        self._pieces.append(self._quote)
+        self._mode = self._after_two
+        return at + 1
+
+    def _after_two(self, chunk: str, at: int) -> int:
+        """Two quotes are an empty string, unless a third follows."""
+        if chunk[at] != self._quote:
+            self._end_string()
+            return at
+        self._pieces.append(self._quote)
+        self._mode, self._long, self._quotes = self._in_long_string, True, 0
+        return at + 1
+
+    def _end_string(self) -> None:
+        self._quote, self._long, self._tail, self._mode = "", False, '"', self._in_body
+
+    def _in_string(self, chunk: str, at: int) -> int:
+        found = _IN_STRING[self._quote].search(chunk, at)
+        if found is None:
+            self._pieces.append(chunk[at:])
+            return len(chunk)
+        stop = found.end()
+        self._pieces.append(chunk[at:stop])
+        if found[0] == "\\":
+            self._mode = self._escaped
+        else:
+            self._end_string()
+        return stop
+
+    def _in_long_string(self, chunk: str, at: int) -> int:
+        found = _IN_STRING[self._quote].search(chunk, at)
+        if found is None:
+            self._pieces.append(chunk[at:])
+            self._quotes = 0
+            return len(chunk)
+        stop = found.end()
+        self._pieces.append(chunk[at:stop])
+        if found.start() > at:
+            self._quotes = 0
+        if found[0] == "\\":
+            self._quotes, self._mode = 0, self._escaped
+            return stop
+        self._quotes += 1
+        if self._quotes == 3:
+            self._end_string()
+        return stop
+
+    def _escaped(self, chunk: str, at: int) -> int:
+        self._pieces.append(chunk[at])
+        self._mode = self._in_long_string if self._long else self._in_string
+        return at + 1

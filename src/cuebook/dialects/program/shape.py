@@ -1,0 +1,98 @@
+"""What can be told of a program before it runs: which line calls what, which needs a model, which waits for the user. Pure."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from cuebook.dialects.program.catalogue import Callee, Catalogue
+from cuebook.dialects.program.deciding import foreseen
+from cuebook.dialects.program.listing import Listing
+from cuebook.dialects.program.model import Agent, ListingLine, Playbook, ProgramText
+
+WAITING = "WaitForMessage"
+_NAMED = re.compile(r"(?<![\w.$])[^\W\d][\w.]*+(?=\()")
+
+
+class ShapedLine(msgspec.Struct, frozen=True):
+    line: ListingLine
+    calls: tuple[str, ...]
+    """The playbooks that it names, each as `Agent.Playbook`."""
+    asks: bool
+    """Whether a model is asked, as far as the words of the line tell."""
+    waits: bool
+    """Whether it waits for the user."""
+
+
+class Shaped(msgspec.Struct, frozen=True):
+    """A playbook, and what its lines do."""
+
+    agent: Agent
+    playbook: Playbook
+    lines: tuple[ShapedLine, ...]
+    calls: tuple[str, ...]
+    """All that it names, in its lines, its description or its Python."""
+    waits: bool = False
+    """Whether it waits for the user."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.agent.name}.{self.playbook.name}"
+
+    @property
+    def asks(self) -> bool:
+        return self.playbook.kind in ("react", "raw") or any(line.asks for line in self.lines)
+
+    @property
+    def signature(self) -> str:
+        params = ", ".join(f"${one.name}{f':{one.type}' if one.type else ''}" for one in self.playbook.params)
+        return f"{self.playbook.name}({params}){f' -> {self.playbook.returns}' if self.playbook.returns else ''}"
+
+
+def shape_of(program: ProgramText) -> list[Shaped]:
+    """Every playbook, in the order of the text."""
+    catalogue = Catalogue(program)
+    return [
+        _shaped(catalogue, agent, playbook)
+        for agent in program.agents.values()
+        for playbook in agent.playbooks.values()
+    ]
+
+
+def _shaped(catalogue: Catalogue, agent: Agent, playbook: Playbook) -> Shaped:
+    callees = catalogue.view(agent.name).callees
+    listing = Listing.of(playbook)
+    lines = tuple(
+        ShapedLine(
+            line,
+            tuple(_called(line.text, callees)),
+            not foreseen(listing, index),
+            found is not None and found.target == "user",
+        )
+        for index, (line, found) in enumerate(zip(listing.lines, listing.yields, strict=True))
+    )
+    python = list(_called_in_python(playbook)) if playbook.kind == "python" else []
+    named = [name for line in lines for name in line.calls]
+    named += _resolved(python, callees) if playbook.kind == "python" else _called(playbook.description, callees)
+    waits = WAITING in python or any(line.waits for line in lines)
+    return Shaped(agent, playbook, lines, tuple(dict.fromkeys(named)), waits)
+
+
+def _called(text: str, callees: dict[str, Callee]) -> Iterator[str]:
+    return _resolved((found[0] for found in _NAMED.finditer(text)), callees)
+
+
+def _resolved(names: Iterable[str], callees: dict[str, Callee]) -> Iterator[str]:
+    for name in dict.fromkeys(names):
+        if name in callees:
+            yield f"{callees[name].agent.name}.{callees[name].playbook.name}"
+
+
+def _called_in_python(playbook: Playbook) -> Iterator[str]:
+    """The names that a Python playbook's own function calls. It is read, and never executed."""
+    for node in ast.walk(ast.parse(playbook.source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == playbook.name:
+            yield from (ast.unparse(one.func) for one in ast.walk(node) if isinstance(one, ast.Call))

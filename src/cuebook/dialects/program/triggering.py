@@ -1,0 +1,115 @@
+"""What a reply says about triggers, against the triggers there are and the values they watch. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from cuebook.dialects.program.evaluate import NotComputable, condition_of, judge
+from cuebook.dialects.program.expressions import Expression, refs_of
+from cuebook.dialects.program.frames import is_error
+from cuebook.dialects.program.items import Call, Trigger
+from cuebook.dialects.program.scope import Remark
+from cuebook.dialects.program.verdicts import KnownTrigger
+from cuebook.dialects.wording import meant
+
+
+class Triggering:
+    """Which triggers fired, which should have, and which of those that fired still lacks its call."""
+
+    def __init__(
+        self,
+        known: Mapping[str, KnownTrigger] | None,
+        variables: Mapping[str, Any] | None,
+        fired: Mapping[str, bool] | None = None,
+        own: Collection[str] = (),
+    ) -> None:
+        """`fired`: by id, whether a trigger held, and so fired, before. `own` are the parameters of the frame: what they are
+        triggers nothing.
+        """
+        self._known, self._before = known, fired or {}
+        self._conditions: dict[str, Expression] = {}
+        self._watched: dict[str, list[str]] = {}
+        self._held: dict[str, bool | None] = {}
+        """Whether each computable condition held before; None where the values are such that only a model can tell."""
+        for id, trigger in (known or {}).items() if variables is not None else ():
+            condition = condition_of(trigger.text) if trigger.kind == "CND" else None
+            if condition is not None and not {*own}.isdisjoint(refs_of(condition)):
+                self._held[id] = self._before.get(id) if fired is not None else None
+            elif condition is not None:
+                self._conditions[id] = condition
+                self._held[id] = self._holds(id, variables or {})
+                for name in refs_of(condition):
+                    self._watched.setdefault(name, []).append(id)
+        self._due: list[str] = []
+        self.awaiting: Trigger | None = None
+        """The trigger whose playbook is still to be called."""
+        self.fired: Trigger | None = None
+
+    def _holds(self, id: str, variables: Mapping[str, Any]) -> bool | None:
+        condition = self._conditions[id]
+        names = [*refs_of(condition)]
+        try:
+            if not any(is_error(variables.get(name)) for name in names):
+                return judge(condition, variables)
+        except NotComputable:
+            pass
+        return None if all(name in variables for name in names) else False
+
+    def changed(self, name: str, variables: Mapping[str, Any]) -> None:
+        """A variable was set: conditions that did not hold before, and do now, are due."""
+        for id in self._watched.get(name, ()):
+            now = self._holds(id, variables)
+            if now and not self._held[id] and id not in self._due:
+                self._due.append(id)
+            elif not now and id in self._due:
+                self._due.remove(id)
+            self._held[id] = now
+
+    def named(self, trigger: Trigger) -> Remark | None:
+        """The reply says that a trigger fired."""
+        if trigger.kind == "BGN":
+            return Remark("T2", "R", f"{trigger.playbook}:{trigger.id} is a trigger of the program's start.")
+        if self._known is None:
+            self._fire(trigger)
+            return None
+        id = f"{trigger.playbook}:{trigger.id}"
+        if id not in self._known:  # with the name of the agent itself before it
+            id = f"{trigger.playbook.rpartition('.')[2]}:{trigger.id}"
+        known = self._known.get(id)
+        if known is None or known.kind == "BGN":
+            return Remark("T2", "R", f"There is no trigger '{id}' here. {meant(id, sorted(self._known))}")
+        if self._held.get(id) is False:
+            return Remark("T4", "F", f"'{known.text}' does not hold: the trigger is not fired.")
+        if id in self._due:
+            self._due.remove(id)
+        elif self._before.get(id):
+            return Remark("T4", "F", f"'{known.text}' held before, and has fired then: the trigger is not fired again.")
+        self._fire(trigger)
+        return None
+
+    def _fire(self, trigger: Trigger) -> None:
+        self.fired = self.awaiting = trigger
+
+    def called(self, call: Call) -> None:
+        if self.awaiting is not None and _same(call.name, self.awaiting.playbook):
+            self.awaiting = None
+
+    def missed(self) -> Iterator[tuple[Trigger, Remark]]:
+        """The triggers that should have fired by now."""
+        for id in self._due:
+            playbook, _, number = id.rpartition(":")
+            words = f"'{(self._known or {})[id].text}' holds now: the trigger is fired."
+            trigger = Trigger(playbook, number, "CND")
+            self.fired = trigger
+            yield trigger, Remark("T4", "F", words)
+        self._due = []
+
+    def uncalled(self) -> Trigger | None:
+        """The trigger whose playbook should have been called by now, once."""
+        trigger, self.awaiting = self.awaiting, None
+        return trigger
+
+
+def _same(one: str, other: str) -> bool:
+    return one.rpartition(".")[2] == other.rpartition(".")[2]

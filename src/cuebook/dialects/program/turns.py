@@ -1,0 +1,312 @@
+"""One turn of a model: it is asked to execute lines, its reply is verified, and what was verified takes effect.
+
+A reply that is refused takes effect up to the place where it was; the model is told why, and asked again, twice at most.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects.program import prompts
+from cuebook.dialects.program.evaluate import NotComputable, evaluate
+from cuebook.dialects.program.expressions import Expression, Ref, refs_of
+from cuebook.dialects.program.frames import RESULT, Error, Frame, QueuedCall, is_private, settled
+from cuebook.dialects.program.grammar import grammar_of
+from cuebook.dialects.program.items import Artifact, Assign, Call, Return, SaveArtifact, Step, Trigger, Var, What, Yield
+from cuebook.dialects.program.listing import Listing, Position
+from cuebook.dialects.program.machine import Machine
+from cuebook.dialects.program.reply import ReplyReader
+from cuebook.dialects.program.retry import MOST_RETRIES, retry_of
+from cuebook.dialects.program.scope import SUMMARY
+from cuebook.dialects.program.verdicts import CheckTriggers, LoadContent, State, Verdicts
+from cuebook.dialects.program.verify import verify_reply
+from cuebook.dialects.program.watch import NAME, watch_arguments
+from cuebook.kernel.effects import AskModel, Program, Reply, Watch
+from cuebook.kernel.events import Noted, Warned
+
+MOST_GRAMMARS = 256
+SAYS = frozenset({"Say", "SendMessage"})
+
+
+def ask(machine: Machine, frame: Frame) -> Program[None]:
+    """Asks a model to go on with a frame."""
+    listing = machine.catalogue.listing(frame.agent, frame.playbook)
+    if listing.lines and frame.position.status == "arrived":
+        yield from machine.arrive(frame, frame.position if frame.position.line else Position(listing.lines[0].number))
+    machine.count_turn()
+    frame.changes += 1
+    position = frame.pending()
+    state = _state(machine, frame)
+    reply: Reply = yield AskModel(
+        _prompt(machine, frame, listing),
+        machine.history(frame).context,
+        model_of(machine, frame),
+        watch=Watch(NAME, watch_arguments(listing, position if position.line else None, state)),
+        grammar=_grammar(machine, frame, listing),
+    )
+    text = reply.text
+    verdicts = verify_reply(listing, position, state, text)
+    machine.remember(frame, "assistant", text.strip() or "(nothing)")
+    yield from _told(frame, verdicts)
+    yield from _apply(machine, frame, listing, verdicts)
+    if not verdicts.ok:
+        yield from _refuse(machine, frame, verdicts, text)
+        return
+    frame.refused, frame.retry, frame.heard, frame.last = 0, "", False, verdicts.progress
+    _stop(frame, verdicts)
+    if any(isinstance(one, CheckTriggers) for one in verdicts.actions) and frame.after in ("", "user"):
+        yield from _check_triggers(machine, frame)
+
+
+def _grammar(machine: Machine, frame: Frame, listing: Listing) -> str:
+    """What a model that runs here is held to. It depends on so little that it is seldom made anew."""
+    known = frozenset(machine.variables(frame))
+    position = frame.position
+    key = (frame.agent, frame.playbook, position, frame.heard, known)
+    kept = machine.catalogue.grammars
+    if key not in kept:
+        if len(kept) >= MOST_GRAMMARS:
+            kept.clear()
+        signatures = machine.view(frame).signatures
+        kept[key] = grammar_of(listing, position if position.line else None, known, signatures, heard=frame.heard) or ""
+    return kept[key]
+
+
+def model_of(machine: Machine, frame: Frame) -> str | None:
+    """The model that the playbook's agent asks for, where it names one fully."""
+    name = machine.program.agents[frame.agent].metadata.get("model")
+    return name if isinstance(name, str) and "/" in name else None
+
+
+def _state(machine: Machine, frame: Frame) -> State:
+    memory, view = machine.memory(frame), machine.view(frame)
+    listing = machine.catalogue.listing(frame.agent, frame.playbook)
+    return State(
+        variables=dict(machine.variables(frame)),
+        types={name: type for name, type in memory.types.items() if not _declares(listing, name)},
+        artifacts={name: name in frame.loaded for name in memory.artifacts},
+        agent=frame.agent,
+        agents=tuple(machine.agents),
+        playbooks=view.signatures,
+        triggers=view.triggers,
+        held={id: memory.held.get(id, False) for id in view.conditions},
+        said=tuple(frame.said),
+        root=len(machine.stack) == 1 and not machine.beside,
+        inbox=frame.inbox,
+        entries=frame.entries,
+        last=frame.last,
+    )
+
+
+def _declares(listing: Listing, name: str) -> bool:
+    """Whether a type of a variable that another playbook declared does not count here."""
+    return bool(listing.declared.get(name)) or any(param.name == name for param in listing.params)
+
+
+def _prompt(machine: Machine, frame: Frame, listing: Listing) -> str:
+    position = frame.position if frame.position.line else None
+    legal = () if frame.retry or not listing.lines else listing.lines_of(listing.resumes(position))
+    return "\n\n".join(
+        part
+        for part in (
+            frame.retry,
+            f"State: {_shown_state(machine, frame)}",
+            "" if frame.retry else prompts.instruction(listing, frame.position, legal),
+        )
+        if part
+    )
+
+
+def _shown_state(machine: Machine, frame: Frame) -> str:
+    stack = [f"{one.playbook}:{one.position.line}".rstrip(":") for one in machine.stack]
+    memory = machine.memory(frame)
+    return prompts.state_text(stack, machine.variables(frame).shown(), memory.artifacts, frame.loaded)
+
+
+# --- what was verified --------------------------------------------------------------------------------------
+
+
+def _told(frame: Frame, verdicts: Verdicts) -> Program[None]:
+    if not verdicts.verdicts:
+        return
+    found = [
+        {"rule": one.rule, "policy": one.policy, "words": one.words, "line": one.line} for one in verdicts.verdicts
+    ]
+    yield Noted("verdicts", {"playbook": frame.playbook, "verdicts": found})
+    for one in verdicts.verdicts:
+        if one.rule == "WHAT" or one.policy == "R":
+            code = "what" if one.rule == "WHAT" else "refused"
+            rule = "" if one.rule == "WHAT" else f" ({one.rule})"
+            yield Warned(code, f"{frame.playbook}:{one.line}: {one.words}{rule}")
+
+
+def _apply(machine: Machine, frame: Frame, listing: Listing, verdicts: Verdicts) -> Program[None]:
+    memory = machine.memory(frame)
+    held = dict(memory.held)
+    fired: set[str] = set()
+    steps = [one.line for one in verdicts.actions if isinstance(one, Step) and one.is_line]
+    arrived = frame.open.rpartition(":")[2] if frame.position.status != "done" else ""
+    current = ""
+    for action in verdicts.actions:
+        match action:
+            case Step() if action.is_line and listing.lines:
+                if action.line != current:
+                    frame.entries[action.line] = frame.entries.get(action.line, 0) + 1
+                    machine.count_line()
+                    if current or action.line != arrived:
+                        yield from machine.open_line(frame, action.line)
+                current = action.line
+            case Var(name) if name != SUMMARY:
+                yield from machine.set(frame, name, _value(machine, frame, action.value), action.type, fire=False)
+            case Call():
+                enqueue(machine, frame, action)
+            case Assign(target, call, type):
+                enqueue(machine, frame, call, target, type)
+            case Artifact(name):
+                yield from _save(machine, frame, name, action)
+            case SaveArtifact(name):
+                yield from _save(machine, frame, _named(machine, frame, name), action)
+            case Trigger(playbook, id):
+                known = f"{playbook.rpartition('.')[2]}:{id}"
+                fired.add(known)
+                if known in machine.view(frame).conditions:
+                    memory.held[known] = True
+                yield Noted("trigger", {"id": f"{playbook}:{id}", "by": "model"})
+            case LoadContent(name):
+                load(machine, frame, name)
+            case What() | Return() | Yield() | _:
+                pass
+    memory.due += [id for id, now in memory.held.items() if now and not held.get(id) and id not in fired]
+    frame.position = msgspec.structs.replace(verdicts.position, pending=())
+    frame.node = None
+    frame.loops = _still(listing, frame.loops, steps)
+
+
+def _value(machine: Machine, frame: Frame, value: Expression) -> Any:
+    try:
+        return evaluate(value, machine.variables(frame))
+    except NotComputable:  # the verifier lets nothing through that has no value, but for the content of an artifact
+        return None
+
+
+def _named(machine: Machine, frame: Frame, name: Expression) -> str:
+    return name.name if isinstance(name, Ref) else str(_value(machine, frame, name)).removeprefix("$")
+
+
+def _save(machine: Machine, frame: Frame, name: str, item: Artifact | SaveArtifact) -> Program[None]:
+    summary, content = _value(machine, frame, item.summary), _value(machine, frame, item.content)
+    yield from machine.save(frame, name, str(summary or ""), content)
+
+
+def load(machine: Machine, frame: Frame, name: str) -> bool:
+    """Shows a frame the content of an artifact, until the frame ends."""
+    memory = machine.memory(frame)
+    if name not in memory.artifacts:
+        return False
+    if name not in frame.loaded:
+        frame.loaded.append(name)
+    content = machine.variables(frame).get(name)
+    text = content if isinstance(content, str) else prompts.shown(content)
+    if not _sees(machine, frame, text):
+        shortened = text[: prompts.MOST_LOADED]
+        more = f"… ({len(text)} characters in all)" if shortened != text else ""
+        machine.remember(frame, "user", f"Content of ${name}:\n{shortened}{more}")
+    return True
+
+
+def _sees(machine: Machine, frame: Frame, text: str) -> bool:
+    """Whether a text stands in what a frame is shown: it, or a frame below it, wrote it or loaded it."""
+    if frame.kind not in ("listing", "react"):
+        return True
+    forms = {text[: prompts.MOST_LOADED], prompts.shown(text)[1:-1][: prompts.MOST_LOADED]}
+    return any(form in str(block.text) for block in machine.history(frame).context for form in forms)
+
+
+def enqueue(machine: Machine, frame: Frame, call: Call, target: str = "", type: str = "") -> None:
+    awaited = {one.target for one in frame.queue if one.target}
+    if any(one.name not in SAYS for one in frame.queue):
+        awaited.add(RESULT)  # it is what the call before comes to
+    given = [*((str(at), one) for at, one in enumerate(call.args)), *call.named]
+    private = tuple(key for key, value in given if any(map(is_private, refs_of(value))))
+    number = f"{frame.position.line or frame.open.rpartition(':')[2]}#{len(frame.queue) + 1}"
+    frame.queue.append(QueuedCall(number, settled(call, machine.variables(frame), awaited), target, type, private))
+
+
+def _still(listing: Listing, loops: dict[str, int], steps: list[str]) -> dict[str, int]:
+    """The iterations that are still under way: a model that went through a loop by itself has changed the item."""
+    at = [listing.by_number[line][0] for line in steps if line in listing.by_number]
+    if any(one >= other for one, other in pairwise(at)):
+        return {}
+    return {line: index for line, index in loops.items() if all(step.startswith(f"{line}.") for step in steps)}
+
+
+# --- how it ends --------------------------------------------------------------------------------------------
+
+
+def _stop(frame: Frame, verdicts: Verdicts) -> None:
+    """Takes the yield or the return of a reply."""
+    match verdicts.terminator:
+        case Return():
+            frame.value = verdicts.returns
+            frame.summary = verdicts.summary or auto_summary(frame)
+            flush(frame, "return")
+        case Yield("user"):
+            flush(frame, "user")
+        case Yield("exit"):
+            flush(frame, "exit")
+        case Yield("call"):
+            flush(frame, "")
+        case Yield(_, name):
+            frame.awaits = name
+            flush(frame, "agent")
+
+
+def flush(frame: Frame, after: Any) -> None:
+    """Lets queued calls run, and says what follows. Whoever waits for someone has first told them; other calls stay queued."""
+    if after in ("user", "agent"):
+        frame.running += [one for one in frame.queue if one.name in SAYS]
+        frame.queue = [one for one in frame.queue if one.name not in SAYS]
+    else:
+        frame.running += frame.queue
+        frame.queue = []
+    frame.after = after
+
+
+def auto_summary(frame: Frame) -> str:
+    """`$__`, where nobody wrote one."""
+    lines = f" went through {', '.join(frame.log[-12:])}" if frame.log else " was done"
+    return f"{frame.playbook}{lines}."
+
+
+def _refuse(machine: Machine, frame: Frame, verdicts: Verdicts, text: str) -> Program[None]:
+    frame.refused += 1
+    retry = retry_of(verdicts, frame.playbook, text)
+    frame.retry = retry.text
+    told = {"playbook": frame.playbook, **msgspec.to_builtins(retry), "attempt": frame.refused, "retries": MOST_RETRIES}
+    yield Noted("refused", told)
+    if frame.refused > MOST_RETRIES:
+        words = f"{frame.refused} replies in a row were refused at {retry.position}. The last one: {retry.problem} ({retry.rule})"
+        fix = "See the verdicts in the run's events; a stronger model, or a listing that says more, may help."
+        yield from machine.finish(frame, Error("refused", words, fix))
+
+
+# --- triggers that only a model can judge -------------------------------------------------------------------
+
+
+def _check_triggers(machine: Machine, frame: Frame) -> Program[None]:
+    """The reply did not look at the triggers everywhere: those that cannot be computed are asked about once."""
+    view = machine.view(frame)
+    if not view.semantic:
+        return
+    listed = [f'- {text}: `Trigger["{id}:CND"]`' for id, text in view.semantic.items()]
+    machine.count_turn()
+    prompt = prompts.check_text(listed, _shown_state(machine, frame))
+    reply: Reply = yield AskModel(prompt, machine.history(frame).context, model_of(machine, frame))
+    reader = ReplyReader()
+    for item in reader.feed(reply.text) + reader.finish():
+        id = f"{item.playbook.rpartition('.')[2]}:{item.id}" if isinstance(item, Trigger) else ""
+        if id in view.semantic and id not in machine.memory(frame).due:
+            machine.memory(frame).due.append(id)

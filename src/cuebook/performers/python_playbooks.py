@@ -1,0 +1,104 @@
+"""The performer of `RunPython`: runs a function of a playbook in a confined process that reaches nothing.
+
+The process has no network, may change no file, and sees nothing of our environment. How it is confined is the sandbox's
+business.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cuebook.kernel.confinement import Confinement, Sandbox
+from cuebook.kernel.effects import Called, Failed, PythonCall, Returned, RunPython
+from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.ports import Call
+from cuebook.performers.processes import Running
+
+_CHILD = str(Path(__file__).with_name("python_child.py"))
+_LOOP = str(Path(__file__).with_name("python_loop.py"))
+_MOST = 8_000_000
+"""Bytes of what a function may give back."""
+_SHOWN = 500
+_CHECK = "Give it less to do, or raise the limits in the configuration."
+
+
+class PythonPerformer:
+    """Runs functions, each time in a new process."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+
+    async def perform(self, effect: RunPython, call: Call) -> Called | Returned | Failed:
+        if self._sandbox.name == "none":
+            call.warn("unsandboxed", f"{effect.function} ran without a sandbox, as the configuration says.")
+        confinement = Confinement(
+            argv=(sys.executable, "-I", "-B", _CHILD),
+            cwd="/",
+            env={"PATH": "/usr/bin:/bin", "PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "TZ": os.environ.get("TZ", "")},
+            readable=(_CHILD, _LOOP),
+            limits=call.limits,
+        )
+        try:
+            running = Running(await self._sandbox.spawn(confinement), _asked(effect), _MOST)
+        except CuebookError as error:
+            return Failed(error.code, error.message, error.fix)
+        try:
+            code = await running.ended(call.limits.seconds)
+            if code is None:
+                await running.stop(0.0)
+                words = f"{effect.function} was still running after {call.limits.seconds:g} s, and was ended."
+                return Failed("timeout", words, _CHECK)
+            await running.drained()
+            if running.process.overrun:
+                words = f"{effect.function} took too much {running.process.overrun}, and was ended."
+                return Failed(f"{running.process.overrun}_limit", words, _CHECK)
+            return _told(effect, running, call)
+        finally:
+            running.close()
+
+
+def _asked(effect: RunPython) -> bytes:
+    return msgspec.json.encode(
+        {
+            "function": effect.function,
+            "source": effect.source,
+            "args": effect.arguments.get("args", []),
+            "named": effect.arguments.get("named", {}),
+            "replies": effect.replies,
+            "names": effect.names,
+            "moment": effect.moment,
+        }
+    )
+
+
+def _told(effect: RunPython, running: Running, call: Call) -> Called | Returned | Failed:
+    try:
+        told: dict[str, Any] = msgspec.json.decode(running.stdout.text())
+    except msgspec.DecodeError:
+        said = call.masked(running.stderr.text()).strip()[-_SHOWN:]
+        if running.stdout.truncated:
+            return Failed("too_large", f"{effect.function} gave back more than {_MOST} bytes.", "Let it return less.")
+        return Failed("python_error", f"{effect.function} ended without an answer. {said}".rstrip())
+    if "returned" in told:
+        return Returned(told["returned"])
+    if "called" in told:
+        return Called(tuple(PythonCall(one["name"], tuple(one["args"]), one["named"]) for one in told["called"]))
+    if "differs" in told:
+        return Failed(
+            "non_determinism",
+            f"{effect.function} does not do the same thing twice: {told['differs']}.",
+            "What it calls may depend on its arguments, and on what its calls came to, alone.",
+        )
+    where = f" (line {told['line']} of its block)" if told.get("line") else ""
+    said = call.masked(str(told["raised"]))[:_SHOWN]
+    return Failed(
+        "python_error",
+        f"{effect.function} raised {told['type']}: {said}{where}",
+        "Correct the function, or what it is called with.",
+        details={"type": told["type"]},
+    )

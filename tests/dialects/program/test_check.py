@@ -1,0 +1,70 @@
+"""What a check finds in a program, by its line and code."""
+
+from __future__ import annotations
+
+import pytest
+
+from cuebook.dialects.graph.check import CODES as GRAPH_CODES
+from cuebook.dialects.markdown.check import CODES as MARKDOWN_CODES
+from cuebook.dialects.program.check import CODES, check, sarif
+from tests.dialects.program.texts import DESK, SOURCE, line_of
+
+
+def found(text: str, name: str = "desk.pbasm") -> list[tuple[int | None, str]]:
+    return [(finding.line, finding.code) for finding in check(text, name)]
+
+
+def listing(*lines: str) -> str:
+    """A program with one listing, which begins on line 6."""
+    return "\n".join(["# A", "## Main", "### Triggers", "- T1:BGN At the beginning", "### Steps", *lines])
+
+
+def test_a_sound_program_has_no_findings() -> None:
+    assert found(DESK) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "findings"),
+    [
+        (["- 01:QUE Say(user, hi)", "- 01:RET"], [(7, "DUPLICATE_LINE")]),
+        (["- 01:JMP 07"], [(6, "DANGLING_JUMP")]),
+        (["- 01:FLY away", "- 02:RET"], [(6, "UNKNOWN_CODE")]),
+        (["- 01:CND While $x", "  - 01.01:EXE $x = 1", "- 02:RET"], [(6, "LOOP_WITHOUT_JUMP")]),
+        (["- 01:RET", "- 02:EXE $x = 1", "- 03:RET"], [(7, "UNREACHABLE_LINE"), (8, "UNREACHABLE_LINE")]),
+        (["- 01:EXE $x = 1"], [(6, "MISSING_RETURN")]),
+        (["- 01:QUE $x = Fetch(1)", "- 02:CHK N2", "- 03:RET"], [(6, "UNKNOWN_PLAYBOOK"), (7, "UNKNOWN_NOTE")]),
+    ],
+)
+def test_listings_are_linted_by_the_lines_of_the_file(lines: list[str], findings: list[tuple[int, str]]) -> None:
+    assert found(listing(*lines)) == findings
+
+
+def test_what_another_agent_keeps_to_itself_cannot_be_called() -> None:
+    text = listing("- 01:QUE B.Help()", "- 02:QUE Help()", "- 03:QUE C.Go()", "- 04:RET", "# B", "## Help", "Help.")
+    assert found(text) == [(6, "PRIVATE_PLAYBOOK"), (7, "PRIVATE_PLAYBOOK")]
+    assert found(text.replace("## Help", "## Help\npublic: true")) == []
+
+
+def test_a_program_that_nothing_starts_is_odd_unless_others_start_it() -> None:
+    text = "# A\n## Main\n### Steps\n- 01:RET\n"
+    assert found(text) == [(None, "NO_BEGINNING")]
+    assert found(text.replace("# A\n", "# A\nstartup_mode: standby\n", 1)) == []
+
+
+def test_a_source_is_noted_as_not_compiled() -> None:
+    notes = [(line_of(SOURCE, heading), "NOT_COMPILED") for heading in ("## Check", "## Main", "## Wave")]
+    assert found(SOURCE, "help.pb") == notes
+
+
+def test_what_cannot_be_parsed_is_found_with_what_is_odd() -> None:
+    assert found("words\n# A\n## P(*)\n") == [(1, "STRAY_TEXT"), (3, "SIGNATURE")]
+
+
+def test_codes_mean_one_thing_in_all_dialects() -> None:
+    assert not CODES.keys() & GRAPH_CODES.keys()
+    assert not CODES.keys() & MARKDOWN_CODES.keys()
+
+
+def test_findings_are_sarif_too() -> None:
+    (result,) = sarif(check(listing("- 01:JMP 07"), "a.pbasm"), "a.pbasm")["runs"][0]["results"]
+    assert (result["ruleId"], result["level"]) == ("DANGLING_JUMP", "error")

@@ -1,0 +1,152 @@
+"""A program that is stopped at any write of its journal is taken up again, and ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuebook.dialects.program import machine
+from cuebook.dialects.program.observe import seen
+from cuebook.kernel.errors import StoreError
+from cuebook.kernel.events import Checkpointed
+from cuebook.kernel.run import Settings
+from cuebook.service import Service
+from cuebook.stores import writer
+from cuebook.stores.sqlite import SqliteStore
+from tests.dialects.program.crash_child import PROGRAM, service_on, settle
+from tests.kernel.test_crash import ROOT
+
+
+@pytest.fixture(autouse=True)
+def early_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "CHECKPOINT_EVERY", 3)
+
+
+async def begun(service: Service) -> str:
+    row = await service.start(PROGRAM, "crash.pbasm", {}, Settings(model="test/place"))
+    return row.id
+
+
+async def picture(service: Service, run: str) -> dict[str, Any]:
+    """What must be equal, whatever happened to the process."""
+    entries = [entry async for entry in service.engine.entries(run)]
+    shown = seen(entries)
+    return {
+        "status": (await service.store.run(run)).status,
+        "result": shown.result,
+        "messages": sorted(shown.messages),
+        "variables": shown.variables,
+        "trace": sorted(shown.trace),
+        "calls": sorted(shown.calls),
+        "verdicts": shown.verdicts,
+        "steps": sorted((s.path, s.label, s.visit, s.status) for s in await service.store.steps(run)),
+        "said": [one.text for one in shown.said if one.by == "user"],
+    }
+
+
+async def test_a_whole_run(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    service = service_on(store)
+    run = await begun(service)
+    assert await settle(service, run) == "completed"
+    shown = await picture(service, run)
+    assert shown["result"]["value"] == "four FOUR"
+    assert shown["messages"] == ["a word?", "enough", "looking at four"]
+    assert shown["verdicts"] == ["C2:R"]
+    entries = [entry async for entry in service.engine.entries(run)]
+    assert sum(isinstance(entry.event, Checkpointed) for entry in entries) >= 4
+    assert (await service.engine.replay(run)).complete
+    await service.close()
+    await store.close()
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, when: str, number: int) -> None:
+    """Every write from the N-th on fails, or the N-th happens and nobody is told."""
+    count = [0]
+    commit = writer.Writer._attempt
+
+    def counted(self: Any, writes: list[Any], begun: bool) -> None:
+        count[0] += 1
+        if count[0] == number and when == "after":
+            commit(self, writes, begun)
+        if count[0] >= number:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise StoreError("The process is gone.")
+        commit(self, writes, begun)
+
+    monkeypatch.setattr(writer.Writer, "_attempt", counted)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_stopped_at_every_write(when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: dict[str, Any] | None = None
+    number = 0
+    while True:
+        folder = tmp_path / f"at{number}"
+        folder.mkdir()
+        store = SqliteStore(folder / "store.db")
+        service = service_on(store)
+        run = await begun(service)
+        stopped = False
+        if number:
+            with monkeypatch.context() as patched:
+                stop_at(patched, when, number)
+                try:
+                    await settle(service, run)
+                except StoreError:
+                    stopped = True
+                try:
+                    await service.close()
+                    await store.close()
+                except StoreError:
+                    pass
+            store = SqliteStore(folder / "store.db")
+            service = service_on(store)
+            service.engine.clock = lambda: 4e9  # the lease of the process that is gone has run out
+        assert await settle(service, run) == "completed"
+        shown = await picture(service, run)
+        wanted = wanted or shown
+        assert shown == wanted, f"stopped {when} write {number}"
+        assert (await service.engine.replay(run)).complete
+        await service.close()
+        await store.close()
+        if number and not stopped:
+            break
+        number += 1
+    assert number > 15
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("number", [4, 11, 17])
+async def test_killed(number: int, tmp_path: Path) -> None:
+    whole = SqliteStore(tmp_path / "whole.db")
+    service = service_on(whole)
+    run = await begun(service)
+    await settle(service, run)
+    wanted = await picture(service, run)
+    await service.close()
+    await whole.close()
+    store = SqliteStore(tmp_path / "store.db")
+    service = service_on(store)
+    run = await begun(service)
+    await service.close()
+    await store.close()
+    command = [sys.executable, "-m", "tests.dialects.program.crash_child", str(tmp_path), run, "after", str(number)]
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    environ = {**os.environ, "PYTHONPATH": path}
+    done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, env=environ, capture_output=True, timeout=60)
+    assert done.returncode == -9, done.stderr.decode()
+    store = SqliteStore(tmp_path / "store.db")
+    service = service_on(store)
+    assert await settle(service, run) == "completed"
+    assert await picture(service, run) == wanted
+    await service.close()
+    await store.close()
