@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 heading = @printf '\n==> %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve pipeline program test check chaos fuzz bench lock build clean python environment dev
+.PHONY: help demo serve pipeline program test check chaos fuzz bench lock build clean browser python environment dev
 
 help: ## Show this list
 	@echo 'Cuebook: make COMMAND [PYTHON=python3.12] [ARGS="..."]'
@@ -44,6 +44,11 @@ check: dev ## Format, lint, types and import rules
 	@$(BIN)/mypy
 	$(heading) 'Import rules (import-linter)'
 	@$(BIN)/lint-imports --no-cache --no-logo
+
+browser: ## Install the browser that the pages are tested in, where there is none (Debian, as root)
+	@command -v "$${CHROMIUM:-chromium}" >/dev/null || { \
+	  apt-get install -y --no-install-recommends chromium fonts-liberation || { \
+	    apt-get update && apt-get install -y --no-install-recommends chromium fonts-liberation; }; }
 
 chaos: dev ## Kill processes at random moments for some minutes, and see that nothing is lost or done twice
 	@CUEBOOK_CHAOS_ROUNDS=60 $(BIN)/python -m pytest -n 2 tests/kernel/test_chaos.py $(ARGS)

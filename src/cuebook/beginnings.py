@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from cuebook.kernel.effects import Program
 from cuebook.kernel.engine import Programs
 from cuebook.kernel.run import RunRow, Settings
 
+_CHOSEN = ("model", "breakpoints", "budget", "answers", "unattended", "options")
 _LETTERS = "abcdefghjkmnpqrstvwxyz23456789"
 
 
@@ -65,6 +66,11 @@ def requirement(policy: Policy) -> str:
     if layer is None:
         return ""
     return f'The policy requires a postcondition (postconditions = "require" in {layer.place("postconditions")}).'
+
+
+def chosen_in(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a run's settings whoever started it chose; the rest is configured."""
+    return {name: settings[name] for name in _CHOSEN if name in settings}
 
 
 def new_id() -> str:

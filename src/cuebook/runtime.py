@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +47,7 @@ _GLANCE = 0.1
 _DECISIONS: dict[str, tuple[Decision, Decision]] = {"approval": ("deny", "approve"), "in_doubt": ("stop", "repeat")}
 """What no and yes mean, by what is decided."""
 
+Accepted = Callable[[str], Awaitable[None]]
 NewSettings = Callable[[Any, Path | None], Settings]
 """What a run of this document, from this folder, is started with."""
 
@@ -60,8 +61,20 @@ class _Playbook(NamedTuple):
 class Runtime:
     """Answers requests over one service. Close it before the service."""
 
-    def __init__(self, service: Service, settings: NewSettings, stored: Stored, *, where: str = "") -> None:
-        """`where` says where a run goes on whose caller waits no longer, as in ` in this process`."""
+    def __init__(
+        self,
+        service: Service,
+        settings: NewSettings,
+        stored: Stored,
+        *,
+        where: str = "",
+        accepted: Accepted | None = None,
+    ) -> None:
+        """`where` says where a run goes on whose caller waits no longer, as in ` in this process`.
+
+        `accepted` is told of each run that somebody's request has begun, or made to go on, before anything is done.
+        """
+        self._accepted = accepted
         self._service = service
         self._settings = settings
         self.stored = stored
@@ -74,7 +87,7 @@ class Runtime:
         """Does what is asked, on somebody's behalf. `InvalidRequest` for what is no request; all else is an envelope."""
         asked = read(request)
         until = None if asked.wait_ms is None else time.monotonic() + asked.wait_ms / 1000
-        run, besides, drives = "", {}, True
+        run, besides, drives, done = "", {}, True, True
         try:
             match asked:
                 case Run():
@@ -85,10 +98,13 @@ class Runtime:
                     await self._resume(wait, asked, who)
                 case Cancel():
                     run = (await self._service.get(asked.run_id, who)).id
-                    besides = {"cancelled": await self._cancel(run, asked, who)}
+                    done = await self._cancel(run, asked, who)
+                    besides = {"cancelled": done}
                 case Status():
                     run = (await self._service.get(asked.run_id, who)).id
-                    drives = who.may("runner")
+                    drives, done = who.may("runner"), False
+            if done and self._accepted is not None:
+                await self._accepted(run)
             envelope = {**await self._told(run, until, who, drives=drives), **besides}
         except Exception as error:
             envelope = _undone(error, run)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from cuebook.administration import Administration, Today, no_policy
-from cuebook.beginnings import check_postconditions, id_for, new_id, options_of, programs_of
+from cuebook.beginnings import check_postconditions, chosen_in, id_for, new_id, options_of, programs_of
 from cuebook.decisions import (
     ABOUT,
     Decision,
@@ -32,29 +33,20 @@ from cuebook.gate.people import Principal, check_may_cancel
 from cuebook.gate.policy import Policy
 from cuebook.gate.tokens import Tokens
 from cuebook.kernel.context import digest_of
-from cuebook.kernel.effects import Effect, Reply
+from cuebook.kernel.effects import Effect
 from cuebook.kernel.engine import Engine, Observer, Programs, WatchFunction
 from cuebook.kernel.errors import BadInput, Busy, Conflict, NotFound, Refused, RunExists
-from cuebook.kernel.events import (
-    ENDED,
-    WAITING,
-    ModelAsked,
-    Performed,
-    RunFinished,
-    RunStarted,
-    Suspended,
-    TextChunk,
-    TextReset,
-)
-from cuebook.kernel.journal import Entry, Place, Verdict, without_void
+from cuebook.kernel.events import ENDED, WAITING, RunStarted, TextChunk, TextReset
+from cuebook.kernel.journal import Entry, Verdict, without_void
 from cuebook.kernel.ports import Gate, Performer, Redactor, Store
 from cuebook.kernel.questions import fitting
 from cuebook.kernel.rates import Rate
 from cuebook.kernel.rehearsal import Rehearsal
 from cuebook.kernel.replay import Recorded
 from cuebook.kernel.run import RunRow, Settings, Signal, WaitRow
+from cuebook.listening import Listening
 from cuebook.stores.rules import no_run, no_wait
-from cuebook.views import RunView, Shown, view_of, with_results
+from cuebook.views import RunView, view_of, with_results
 
 PYTHON = "python"
 """The dialect of runs whose program was handed in as Python: only whoever has it can drive them."""
@@ -95,10 +87,8 @@ class Service(Administration):
         self._rate = rate
         self._learn_handles = learn
         self._on_close = on_close
-        self._live: dict[str, dict[int, tuple[str, list[str]]]] = {}
-        """The texts under way of each run, by the attempt's record: the step, and what has come so far."""
-        self._asked: dict[tuple[str, Place], int] = {}
-        self.engine.observe(self._remember_text)
+        self._listening = Listening(self.engine)
+        self._starting = asyncio.Lock()
 
     # --- beginning ---
 
@@ -118,7 +108,7 @@ class Service(Administration):
         """
         who.require("runner", "start runs")
         await self._learn(who.tenant)
-        self._check_secrets(text, name, inputs)
+        self._check_secrets(inputs, "input", "started", text=text, name=name)
         self.tokens.make_key()
         if self._own_programs:
             document, accepted = None, dict(inputs)
@@ -138,9 +128,9 @@ class Service(Administration):
         try:
             if key and (known := await self._known(row.id)) is not None:
                 return await self._same(known, row, accepted, settings)
-            await self._check_rate(who)
             snapshot = None if self.engine.gate is None else policy.snapshot()
-            await self.engine.start(row, text, accepted, settings, snapshot)
+            async with self._within_rate(who):
+                await self.engine.start(row, text, accepted, settings, snapshot)
         except RunExists:  # another process was faster
             return await self._same(await self.store.run(row.id), row, accepted, settings)
         return row
@@ -167,17 +157,17 @@ class Service(Administration):
         who.require("runner", "start runs")
         parent = await self.get(run, who)
         await self._learn(who.tenant)
-        self._check_secrets("", "", {**dict(values or {}), **dict(settings or {})})
+        self._check_secrets({**dict(values or {}), **dict(settings or {})}, "input", "started")
         begin = meant_visit(parent.id, await self.store.steps(parent.id), step, visit, path)
         changed = await self._changed(parent, values, begin.seq)
         if _has_dialect(parent):
             dialect = registry.named(parent.dialect)
             document = dialect.parse(await self.store.playbook(parent.playbook), parent.name)
             check_postconditions(dialect, document, parent.name, await self.policy(who))
-        await self._check_rate(who)
         row = self._row(parent.dialect, parent.interpreter, parent.playbook, parent.name, who)
         row.parent = parent.id
-        await self.engine.fork(row, begin, changed, checked_settings(settings))
+        async with self._within_rate(who):
+            await self.engine.fork(row, begin, changed, checked_settings(settings))
         return row
 
     # --- driving ---
@@ -227,6 +217,8 @@ class Service(Administration):
             who.require("runner", "answer questions")
         if row.kind != "question":
             raise BadInput(f"{row.id} is no question: it is about {ABOUT[row.kind]}.", fix=how_to(row))
+        await self._learn(row.tenant)
+        self._check_secrets({"answer": value}, "value", "answered")
         return await self._complete(row, {"value": fitting(row.type, row.options, value)}, who)
 
     async def resume(
@@ -246,9 +238,12 @@ class Service(Administration):
         checked = checked_settings(settings)
         changes = [raised(wait, checked) if wait.kind == "budget" else checked for wait in pauses]
         values = await self._changed(row, overrides)
+        await self._learn(row.tenant)
+        self._check_secrets({**values, **checked}, "value", "changed")
         for wait, changed in zip(pauses, changes, strict=True):
             await self._complete(wait, {"overrides": values, "settings": changed}, who)
-        if not pauses and (row.status in WAITING or row.status in ENDED) and row.reason != "non_determinism":
+        stands = row.status in WAITING or row.status in ENDED
+        if not pauses and (values or checked or (stands and row.reason != "non_determinism")):
             doubted = next((wait for wait in waits if wait.kind == "in_doubt"), None)
             status = "in doubt" if doubted is not None else row.status.replace("_", " ")
             fix = how_to(doubted) if doubted is not None else self._next(row)
@@ -405,39 +400,8 @@ class Service(Administration):
         An id is a record's number, or `number.offset` within the text that the record's call streams.
         """
         run = (await self.get(run, who)).id
-        number, _, offset = after.partition(".")
-        seq = int(number)
-        texts = Shown()
-        live: asyncio.Queue[Entry | TextChunk | TextReset] = asyncio.Queue()
-        stop = self.engine.observe(lambda event: live.put_nowait(event) if event.run == run else None)
-        try:
-            rest = await self._rest_of_text(run, seq, int(offset)) if offset else None
-            if rest is not None:
-                yield texts.showing(rest)
-            while True:
-                async for entry in self.engine.entries(run, seq):
-                    seq = entry.seq
-                    rest = texts.rest_before(entry)
-                    if rest is not None:
-                        yield rest
-                    yield entry
-                    if isinstance(entry.event, ModelAsked):
-                        rest = await self._rest_of_text(run, seq, 0, live=True)
-                        if rest is not None:
-                            yield texts.showing(rest)
-                if not follow or await self._at_rest(run, seq):
-                    return
-                try:
-                    event = await asyncio.wait_for(live.get(), 0.2)
-                except TimeoutError:
-                    continue
-                # A chunk whose call is not read from the journal yet comes with it, in the next round.
-                if isinstance(event, TextReset) or (
-                    isinstance(event, TextChunk) and event.seq <= seq and texts.lacks(event)
-                ):
-                    yield texts.showing(event)
-        finally:
-            stop()
+        async for event in self._listening.events(run, after, follow=follow):
+            yield event
 
     async def close(self) -> None:
         if self._on_close is not None:
@@ -446,43 +410,6 @@ class Service(Administration):
         await self.store.close()
 
     # --- inside ---
-
-    async def _at_rest(self, run: str, seq: int) -> bool:
-        row = await self.store.run(run)
-        if row.status not in ENDED and row.status not in WAITING:
-            return False
-        return not [1 async for _ in self.store.records(run, seq)]
-
-    async def _rest_of_text(self, run: str, seq: int, offset: int, *, live: bool = False) -> TextChunk | None:
-        if seq in self._live.get(run, {}):
-            step, pieces = self._live[run][seq]
-            text = "".join(pieces)
-            return TextChunk(run, seq, step, offset, text[offset:]) if text[offset:] else None
-        if live:
-            return None
-        asked: Entry | None = None
-        async for entry in self.engine.entries(run, seq - 1):
-            if asked is None:
-                asked = entry
-            elif isinstance(entry.event, Performed) and entry.place == asked.place:
-                outcome = entry.event.outcome
-                shown = outcome.text[: outcome.released] if isinstance(outcome, Reply) else ""
-                return TextChunk(run, seq, entry.place.step, offset, shown[offset:]) if shown[offset:] else None
-        return None
-
-    def _remember_text(self, event: Entry | TextChunk | TextReset) -> None:
-        if isinstance(event, TextChunk):
-            texts = self._live.setdefault(event.run, {})
-            texts.setdefault(event.seq, (event.step, []))[1].append(event.text)
-        elif isinstance(event, TextReset):
-            self._live.get(event.run, {}).pop(event.seq, None)
-        elif isinstance(event.event, ModelAsked):
-            self._asked[event.run, event.place] = event.seq
-        elif isinstance(event.event, Performed):  # from now on its text is in the journal
-            seq = self._asked.pop((event.run, event.place), 0)
-            self._live.get(event.run, {}).pop(seq, None)
-        elif isinstance(event.event, Suspended | RunFinished):
-            self._live.pop(event.run, None)
 
     def _row(self, dialect: str, interpreter: int, playbook: str, name: str, who: Principal) -> RunRow:
         now = self.engine.clock()
@@ -520,11 +447,11 @@ class Service(Administration):
             return None
 
     async def _same(self, known: RunRow, row: RunRow, inputs: Mapping[str, Any], settings: Settings) -> RunRow:
-        """The run that was started under a key, if the same is asked for again: of what playbook, with what, and where."""
-        given = self.engine.redactor.value((dict(inputs), msgspec.to_builtins(settings.options)))
+        """The run that was started under a key, if the same is asked for again: of what playbook, with what, and how."""
+        given = self.engine.redactor.value((dict(inputs), chosen_in(msgspec.to_builtins(settings))))
         async for entry in self.engine.entries(known.id):
             event = entry.event
-            same = isinstance(event, RunStarted) and (event.inputs, event.settings.get("options", {})) == given
+            same = isinstance(event, RunStarted) and (event.inputs, chosen_in(event.settings)) == given
             if same and known.playbook == row.playbook:
                 return known
             break
@@ -537,25 +464,31 @@ class Service(Administration):
         entries = without_void([entry async for entry in self.engine.entries(row.id)])
         return checked_values(row, await self.store.playbook(row.playbook), entries, given, before)
 
-    async def _check_rate(self, who: Principal) -> None:
-        if self._rate is not None:
+    @asynccontextmanager
+    async def _within_rate(self, who: Principal) -> AsyncIterator[None]:
+        """Where a rate is set, one run is begun after the other: each is counted before the next."""
+        if self._rate is None:
+            yield
+            return
+        async with self._starting:
             newest = await self.store.runs(tenant=who.tenant, owner=who.name, limit=self._rate.starts)
             self._rate.check(newest, self.engine.clock())
+            yield
 
     async def _learn(self, tenant: str) -> None:
         """Whatever is written from here on is masked, also by a process that never resolves the secret itself."""
         if self._learn_handles is not None:
             self._learn_handles([str(body["handle"]) for body in (await self.store.kept(tenant, "secret")).values()])
 
-    def _check_secrets(self, text: str, name: str, inputs: Mapping[str, Any]) -> None:
+    def _check_secrets(self, given: Mapping[str, Any], kind: str, done: str, *, text: str = "", name: str = "") -> None:
         """A secret belongs into no text. What a playbook needs of one is its handle."""
         masked = self.engine.redactor.value
         found = [name] if masked(text) is not text else []
         found += ["the playbook's name"] if masked(name) is not name else []
-        found += [f"the input '{one}'" for one, value in inputs.items() if masked(value) is not value]
+        found += [f"the {kind} '{one}'" for one, value in given.items() if masked(value) is not value]
         if found:
             raise BadInput(
-                f"The value of a secret stands in {masked(' and in '.join(found))}; nothing was started.",
+                f"The value of a secret stands in {masked(' and in '.join(found))}; nothing was {done}.",
                 fix="Take it out and give the secret's handle instead, as in env:NAME.",
             )
 
@@ -584,6 +517,7 @@ class Service(Administration):
             "failed": f"`cuebook retry {row.id}` goes on where it failed.",
             "cancelled": f"`cuebook retry {row.id}` goes on where it was cancelled.",
             "expired": f"`cuebook retry {row.id}` waits once more.",
+            "running": f"`cuebook fork {row.id} STEP` changes it from a step on.",
             "awaiting_input": f"`cuebook answer {row.id} VALUE` answers it.",
             "awaiting_approval": f"`cuebook decide {row.id} ...` decides it.",
         }.get(row.status, "")

@@ -6,7 +6,9 @@ itself, otherwise its name without the suffix and without `.playbook`, or its fo
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +16,7 @@ from typing import NamedTuple
 from cuebook.dialects import registry
 from cuebook.kernel.errors import CuebookError
 
-SUFFIXES = (".yml", ".yaml", ".json", ".md", ".markdown")
+SUFFIXES = (".yml", ".yaml", ".json", ".md", ".markdown", ".pbasm", ".pb")
 _OWN_FOLDER = "playbook"
 _MARK = ".playbook"
 """What the name of a Markdown playbook may end in, besides its suffix."""
@@ -87,6 +89,15 @@ class Stored:
             return LeftOut(path, f"It cannot be read: {error.strerror}.")
 
 
+def beginning_of(path: Path, limit: int) -> bytes:
+    """What a file begins with. `OSError` for what is no file: of a pipe, say, nobody knows whether anything ever comes."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no ordinary file")
+        return file.read(limit)
+
+
 def _files(folder: Path, levels: int) -> Iterator[Path]:
     try:
         entries = sorted(folder.iterdir())
@@ -107,8 +118,7 @@ def _playbook(path: Path, folder: Path) -> StoredPlaybook | LeftOut:
         return LeftOut(path, "It is a link that leads out of the folder.")
     name = str(path.relative_to(folder))
     try:
-        with path.open("rb") as file:
-            text = registry.text_of(file.read(registry.LARGEST + 1))
+        text = registry.text_of(beginning_of(path, registry.LARGEST + 1))
         dialect = registry.detect(text, path.name)
         document = dialect.parse(text, name)
     except UnicodeDecodeError:

@@ -16,7 +16,7 @@ import msgspec
 
 from cuebook.kernel.context import INLINE_LIMIT, Context, Text
 from cuebook.kernel.effects import AnyOutcome
-from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.errors import CuebookError, StoreDamaged
 from cuebook.kernel.events import AnyEvent, CancelRequested, Rewound, RunFinished
 
 ROOT = ""
@@ -120,8 +120,14 @@ class Codec:
     def entry(self, record: Record) -> Entry:
         if record.body.startswith(PURGED):
             raise CuebookError(f"Record {record.seq} of run {record.run} was purged: what it held cannot be replayed.")
-        seq, at, _, place, _ = _decode_head(record.head)
-        return Entry(record.run, seq, at, place, self._decode(record.body))
+        try:
+            seq, at, _, place, _ = _decode_head(record.head)
+            return Entry(record.run, seq, at, place, self._decode(record.body))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise StoreDamaged(
+                f"Record {record.seq} of run {record.run} cannot be read: {error}.",
+                fix="Restore the store from a backup.",
+            ) from None
 
     def _hide(self, value: Any) -> Any:
         if not isinstance(value, Text):

@@ -375,7 +375,10 @@ class SqliteStore:
 
     def _steps(self, run: str, condition: str) -> list[StepRow]:
         rows = self._all(f"SELECT body FROM steps WHERE run = ? {condition}", (self._key(run),))
-        return in_order([msgspec.json.decode(row[0], type=StepRow) for row in rows])
+        try:
+            return in_order([msgspec.json.decode(row[0], type=StepRow) for row in rows])
+        except msgspec.DecodeError as error:
+            raise damaged(f"The steps of run {run} cannot be read: {error}.") from None
 
     def _waits_of(self, run: str) -> list[WaitRow]:
         rows = self._all(

@@ -320,6 +320,9 @@ def run_row(row: Sequence[Any]) -> RunRow:
 
 
 def wait_row(row: Sequence[Any]) -> WaitRow:
-    wait = msgspec.json.decode(row[0], type=WaitRow)
-    wait.state, wait.answer, wait.by = row[1], msgspec.json.decode(row[2]), row[3]
+    try:
+        wait = msgspec.json.decode(row[0], type=WaitRow)
+        wait.state, wait.answer, wait.by = row[1], msgspec.json.decode(row[2]), row[3]
+    except msgspec.DecodeError as error:
+        raise damaged(f"A wait cannot be read: {error}.") from None
     return wait

@@ -10,10 +10,8 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from cuebook.kernel.errors import Busy, CuebookError, NotFound, StoreError
-from cuebook.kernel.events import ENDED
-from cuebook.kernel.journal import without_void
-from cuebook.kernel.replay import Recorded
+from cuebook.kernel.errors import Busy, CuebookError, NotFound, Refused, StoreError
+from cuebook.kernel.events import ENDED, RunStarted
 from cuebook.kernel.run import RunRow
 from cuebook.service import PYTHON, Service
 
@@ -22,9 +20,12 @@ log = logging.getLogger("cuebook")
 SERVED = "served"
 """Under this, the store keeps which runs a server has in hand, so that the next one goes on with them."""
 _EVERYONE = ""
+_NOWHERE = "\0"
+"""Stands for the folder of a program of somebody's own: no process but theirs can drive it."""
 _GRACE = 2.0
 """Seconds that whoever answered a run elsewhere has to take it up themselves."""
-_AFTER_FAILURE = 5.0
+_AFTER_FAILURE, _AFTER_MANY = 5.0, 300.0
+"""Seconds until a run that could not be taken forward is tried again; twice as many each time, up to the last."""
 
 
 class Drivers:
@@ -39,22 +40,41 @@ class Drivers:
         self._tasks: dict[str, asyncio.Task[RunRow]] = {}
         self._served: set[str] = set()
         self._not_before: dict[str, float] = {}
-        self._foreign: dict[str, bool] = {}
-        """Runs that are not of this folder, or not to be driven by this process at all."""
+        self._failures: dict[str, int] = {}
+        """How often each run could not be taken forward, one time after the other."""
+        self._places: dict[str, str] = {}
+        """The folder that each run works in."""
+        self._adopted: set[str] = set()
+        """Runs of other folders that are to be brought to their end here."""
         self._news = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Begins to look for runs; those that the last server had in hand go on."""
-        self._served = set(await self._service.store.kept(_EVERYONE, SERVED))
+        kept = await self._service.store.kept(_EVERYONE, SERVED)
+        self._served = {run for run in kept if await self._goes_on(run)}
+        self._adopted = {run for run in self._served if kept[run].get("adopted")}
+        for run in kept.keys() - self._served:
+            await self._forget(run)
         self._loop = asyncio.create_task(self._serve())
 
-    async def take(self, run: str) -> None:
-        """Goes on with a run as soon as there is room, and has it in hand until it ends."""
-        if run not in self._served:
+    async def take(self, run: str, *, adopt: bool = False) -> None:
+        """Goes on with a run as soon as there is room, and has it in hand until it ends.
+
+        One of another folder is left to whoever works there, unless it is to be adopted: what it may do here is nothing.
+        """
+        if not await self._goes_on(run):
+            return
+        adopt = adopt and await self._is_foreign(run) and not await self._has_driver(run)
+        if adopt:
+            self._adopted.add(run)
+        elif await self._is_foreign(run):
+            return
+        if run not in self._served or adopt:
             self._served.add(run)
-            await self._service.store.keep(_EVERYONE, SERVED, run, {})
+            await self._service.store.keep(_EVERYONE, SERVED, run, {"adopted": True} if adopt else {})
         self._not_before.pop(run, None)
+        self._failures.pop(run, None)
         self._news.set()
 
     def drives(self, run: str) -> bool:
@@ -63,6 +83,23 @@ class Drivers:
     async def takes(self, run: str) -> bool:
         """Whether this process would drive it: whether it is of this folder, and no program of somebody's own."""
         return not await self._is_foreign(run)
+
+    async def require(self, run: str) -> None:
+        """`Refused` where nobody would go on with a run: it works in another folder, and nobody drives it there."""
+        place = await self._place(run)
+        if place in ("", _NOWHERE, self._workspace) or await self._has_driver(run):
+            return
+        raise Refused(
+            f"Run {run} works in {place}, and this server works in {self._workspace}: it would not go on here.",
+            fix="Do that there, with `cuebook` or with a server of that folder. Cancelling it is possible here, too.",
+        )
+
+    async def moves(self, run: str) -> bool:
+        """Whether something is done with a run just now, or is about to be."""
+        store, engine = self._service.store, self._service.engine
+        return (
+            self.drives(run) or await self._has_driver(run) or run in await store.ready(engine.clock(), engine.driver)
+        )
 
     async def rest(self) -> None:
         """Comes back when nothing that this process has in hand wants to go on."""
@@ -97,21 +134,28 @@ class Drivers:
         ready = await service.store.ready(now, service.engine.driver)
         for gone in self._not_before.keys() - set(ready):
             del self._not_before[gone]
+            self._failures.pop(gone, None)
         for run in ready:
             if len(self._tasks) >= self._at_once:
                 return
-            if run in self._tasks or service.engine.drives(run) or not await self._wanted(run, now):
+            if run in self._tasks or service.engine.drives(run) or self._not_before.get(run, 0.0) > now:
+                continue
+            try:
+                wanted = await self._wanted(run, now)
+            except Exception as error:  # what is wrong with one run is not the others' business
+                self._put_off(run, error)
+                continue
+            if not wanted:
                 continue
             task = self._tasks[run] = asyncio.create_task(service.take_up(run))
             task.add_done_callback(lambda done, run=run: self._let_go(run, done))  # type: ignore[misc]
 
     async def _in_hand(self) -> list[str]:
         ready = await self._service.store.ready(self._service.engine.clock(), self._service.engine.driver)
-        return [run for run in ready if run in self._served and not await self._is_foreign(run)]
+        mine = [run for run in ready if run in self._served and run not in self._failures]
+        return [run for run in mine if not await self._is_foreign(run)]
 
     async def _wanted(self, run: str, now: float) -> bool:
-        if self._not_before.get(run, 0.0) > now:
-            return False
         if run in self._served:
             return not await self._is_foreign(run)
         row = await self._service.store.run(run)
@@ -124,14 +168,38 @@ class Drivers:
         return True
 
     async def _is_foreign(self, run: str) -> bool:
-        known = self._foreign.get(run)
-        if known is None:
-            row = await self._service.store.run(run)
-            entries = [entry async for entry in self._service.engine.entries(run)]
-            workspace = Recorded(without_void(entries), 0).settings.workspace
-            known = row.dialect == PYTHON or bool(workspace and workspace != self._workspace)
-            self._foreign[run] = known
-        return known
+        """Whether it is of another folder and was not adopted, or is not to be driven by this process at all."""
+        if run in self._adopted:
+            return False
+        place = await self._place(run)
+        return place == _NOWHERE or bool(place and place != self._workspace)
+
+    async def _place(self, run: str) -> str:
+        """The folder that a run works in; empty where that was not said."""
+        place = self._places.get(run)
+        if place is None:
+            row, place = await self._service.store.run(run), ""
+            async for entry in self._service.engine.entries(run):
+                if isinstance(entry.event, RunStarted):
+                    place = str(entry.event.settings.get("workspace", ""))
+                break
+            place = self._places[run] = _NOWHERE if row.dialect == PYTHON else place
+        return place
+
+    async def _has_driver(self, run: str) -> bool:
+        return await self._service.store.alive(run, self._service.engine.clock())
+
+    async def _goes_on(self, run: str) -> bool:
+        """Whether there is something left to do in a run, now or later."""
+        service = self._service
+        try:
+            if (await service.store.run(run)).status not in ENDED:
+                return True
+        except NotFound:
+            return False
+        except StoreError:
+            return True
+        return run in await service.store.ready(service.engine.clock(), service.engine.driver)
 
     def _let_go(self, run: str, task: asyncio.Task[RunRow]) -> None:
         self._tasks.pop(run, None)
@@ -140,11 +208,18 @@ class Drivers:
             return
         error = task.exception()
         if error is None:
+            self._failures.pop(run, None)
             if task.result().status in ENDED and run in self._served:
                 self._served.discard(run)
+                self._adopted.discard(run)
                 _background(self._forget(run))
             return
-        self._not_before[run] = self._service.engine.clock() + _AFTER_FAILURE
+        self._put_off(run, error)
+
+    def _put_off(self, run: str, error: BaseException) -> None:
+        failures = self._failures[run] = self._failures.get(run, 0) + 1
+        pause = min(_AFTER_FAILURE * 2 ** (failures - 1), _AFTER_MANY)
+        self._not_before[run] = self._service.engine.clock() + pause
         if not isinstance(error, Busy):
             log.warning("run %s: %s", run, error, exc_info=None if isinstance(error, CuebookError) else error)
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -13,14 +14,14 @@ from cuebook.dialects import registry
 from cuebook.dialects.registry import Input, NamingModels
 from cuebook.kernel.errors import NotFound
 from cuebook.kernel.events import PlannedStep
-from cuebook.stored import Stored, StoredPlaybook
+from cuebook.stored import Stored, StoredPlaybook, beginning_of
 
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 _STEP = re.compile(r"^#{2,3}\s*STEP\b", re.IGNORECASE | re.MULTILINE)
 _FIELD = re.compile(r"^(steps|nodes)\s*:|\"(steps|nodes)\"\s*:", re.MULTILINE)
 _NO_PLAYBOOK = re.compile(r"(readme|changelog|license|contributing|skill)\b|.*\.(test|policy)\.", re.IGNORECASE)
 _GLANCE = 100_000
-"""Characters of a file that tell what it is meant to be."""
+"""Bytes of a file that tell what it is meant to be."""
 _LEVELS = 3
 """Folders below a given one in which playbooks are looked for."""
 
@@ -80,8 +81,12 @@ class Library:
     def found(self) -> tuple[list[Listed], list[Broken]]:
         """Those that can be run, by title, and those that cannot."""
         found, left_out = self.stored.found()
-        listed = sorted((self._listed(one) for one in found), key=lambda one: (one.title.lower(), one.id))
-        return listed, [Broken(one.path, one.problem) for one in left_out if _is_meant(one.path)]
+        broken = [Broken(one.path, one.problem) for one in left_out if _is_meant(one.path)]
+        listed: dict[str, Listed] = {}
+        for one in map(self._listed, found):
+            if listed.setdefault(one.id, one) is not one:
+                broken.append(Broken(one.path, f"The id '{one.id}' is taken by {listed[one.id].path}."))
+        return sorted(listed.values(), key=lambda one: (one.title.lower(), one.id)), broken
 
     def named(self, id: str) -> Listed:
         """`NotFound` if there is none."""
@@ -106,7 +111,9 @@ class Library:
 
 
 def _address(id: str) -> str:
-    return _PLAIN.sub("-", id).strip("-.") or "playbook"
+    """An id that can stand in an address. What an address cannot hold is told apart by a checksum of it all."""
+    plain = _PLAIN.sub("-", id).strip("-.")
+    return plain if plain == id else f"{plain or 'playbook'}-{crc32(id.encode()):08x}"
 
 
 def _is_meant(path: Path) -> bool:
@@ -115,7 +122,6 @@ def _is_meant(path: Path) -> bool:
         return False
     mark = _STEP if path.suffix.lower() in (".md", ".markdown") else _FIELD
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return mark.search(file.read(_GLANCE)) is not None
+        return mark.search(beginning_of(path, _GLANCE).decode("utf-8", "replace")) is not None
     except OSError:
         return False

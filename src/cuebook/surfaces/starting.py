@@ -61,6 +61,13 @@ def _settings(wiring: Wiring, playbook: Playbook, wanted: Wanted) -> Settings:
     )
 
 
+def check_settings(wiring: Wiring, settings: Mapping[str, Any]) -> None:
+    """`BadInput` for a model that a run is to go on with and that could not be asked."""
+    model = settings.get("model")
+    if isinstance(model, str) and model:
+        wiring.providers.check(model)
+
+
 def _steps(given: Sequence[str | int] | str, playbook: Playbook) -> tuple[str, ...]:
     parts = given.split(",") if isinstance(given, str) else [str(one) for one in given]
     wanted = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))

@@ -20,7 +20,7 @@ from cuebook.performers.models import DEFAULT, ModelPerformer, Prices, ProviderC
 from cuebook.performers.models.port import Model
 from cuebook.performers.models.providers import BUILT_IN
 from cuebook.performers.tools import Tool
-from cuebook.runtime import Runtime
+from cuebook.runtime import Accepted, Runtime
 from cuebook.service import Service
 from cuebook.stored import Stored
 from cuebook.stores.sqlite import SqliteStore
@@ -145,13 +145,14 @@ class Wiring:
             programs=programs,
         )
 
-    def runtime(self, service: Service, stored: Stored | None = None) -> Runtime:
+    def runtime(self, service: Service, stored: Stored | None = None, accepted: Accepted | None = None) -> Runtime:
         """What answers requests over this service, with the user's stored playbooks or others."""
         return Runtime(
             service,
             lambda document, folder: self.settings(folder=folder, document=document),
             stored or self.stored(),
             where=" in this process",
+            accepted=accepted,
         )
 
     def stored(self) -> Stored:

@@ -68,10 +68,10 @@ class House(Office):
         self.models = {"test": model}
         return self
 
-    async def serve(self, **flags: Any) -> House:
+    async def serve(self, *, port: int = 0, **flags: Any) -> House:
         self.open(**flags)
         self.site = make_site(self.wiring, self.service, folders=[self.books], serve_token=TOKEN)
-        listening = bound("127.0.0.1", 0)
+        listening = bound("127.0.0.1", port)
         port = listening.getsockname()[1]
         self.server = make_server(self.site, "127.0.0.1", port, on_ready=lambda link: setattr(self, "link", link))
         self._serving = asyncio.create_task(self.server.serve(sockets=[listening]))

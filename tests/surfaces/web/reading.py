@@ -30,7 +30,7 @@ class Reader:
         self.log.append((event.event, event.data))
         if event.event == "step-rendered":
             self.streamed.append((step, self.tails.pop(step, "")))
-        elif event.event == "step-update":
+        elif event.event in ("step-update", "page-update"):
             for key in _TEXT.findall(event.data["html"]):
                 self.tails[key] = ""
 

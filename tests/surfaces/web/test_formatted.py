@@ -81,6 +81,12 @@ def test_values_with_words_in_them_are_read_below_each_other() -> None:
     )
 
 
+def test_words_that_quote_a_diff_are_words() -> None:
+    quoted = "I changed *this*:\n\n```diff\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n```\n"
+    assert "<em>this</em>" in formatted.output(quoted, is_markdown=True)
+    assert '<pre class="diff"' in formatted.output(quoted.partition("```diff\n")[2], is_markdown=True)
+
+
 def test_a_diff_says_what_became_of_each_line() -> None:
     made = Markup(str(formatted.preview("--- a\n+++ b\n@@ -1 +1 @@\n-old\n+new\n same")))
     classes = [attributes.get("class") for tag, attributes in made.elements if tag == "span"]

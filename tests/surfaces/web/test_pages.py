@@ -311,3 +311,12 @@ async def test_what_comes_from_outside_runs_nothing_on_any_page(house: House) ->
     for one in (run, graphed):
         for event in await house.all_events(one):
             assert Markup(str(event.data.get("html", ""))).dangers() == [], event
+
+
+async def test_a_spent_budget_asks_for_more_and_keeps_the_other_limits(house: House) -> None:
+    run = await drink(house, budget={"tokens": 1, "seconds": 60})
+    made = await page(house, f"/runs/{run}")
+    [field] = [attributes for _, attributes in made.elements if "data-budget" in attributes]
+    assert field["data-budget"] == "tokens"
+    assert json.loads(str(field["data-others"]))["seconds"] == 60
+    assert "Look at the run" in (await page(house, "/inbox")).words

@@ -112,7 +112,7 @@ async def test_every_answer_has_the_headers_of_safety(served: House, way: Way) -
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert headers["x-content-type-options"] == "nosniff"
-    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["referrer-policy"] == "same-origin"
     assert headers["cache-control"] == (
         "no-cache" if way.path == "/static/{name}" and headers.get("etag") else "no-store"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -136,6 +137,45 @@ def test_ctrl_c_ends_it_at_once_with_streams_open(desk: Desk, server: ModelServe
     assert "ended" in err
     assert len(ended) == 3
     server.release()
+
+
+def test_ctrl_c_waits_for_nobody_who_does_not_read_or_write(
+    desk: Desk, server: ModelServer, servings: list[Serving]
+) -> None:
+    """Nor for a request that waits for a run; and what is ordinary is logged as no error."""
+    desk.write("two.md", TWO)
+    server.script = lambda request: "word " * 400_000
+    servings.append(serving := Serving(desk))
+    large = serving.client.post("/api/runs", json={"playbook": "two"}).json()["run"]
+    serving.until(large, "awaiting_input")
+    server.script = None
+    server.hold_at = len(server.requests) + 1
+    host, port = serving.client.base_url.host, serving.client.base_url.port
+    assert port is not None
+    cookie = "; ".join(f"{name}={value}" for name, value in serving.client.cookies.items())
+    head = f"Host: {host}:{port}\r\nCookie: {cookie}\r\nContent-Type: application/json\r\n"
+    sent = {
+        "a reader": f"GET /api/runs/{large}/stream HTTP/1.1\r\n{head}\r\n",
+        "a writer": f"POST /api/runs HTTP/1.1\r\n{head}Content-Length: 1000\r\n\r\n{{",
+        "a run": f"POST /playbooks/runtime HTTP/1.1\r\n{head}Content-Length: 35\r\n\r\n"
+        '{"action":"run","pipeline":"two"}  ',
+    }
+    opened = []
+    for text in sent.values():
+        opened.append(one := socket.socket())
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.connect((host, port))
+        one.sendall(text.encode())
+    assert server.holding.wait(20)
+    time.sleep(0.5)
+    code, err = serving.end()
+    for one in opened:
+        one.close()
+    server.release()
+    assert code == 130
+    assert "Traceback" not in err
+    assert "Cancel" not in err
+    assert "ended" in err
 
 
 def test_a_run_of_the_command_line_is_shown_while_it_goes_on(

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from cuebook.performers.models.scripted import ScriptedModel
-from cuebook.surfaces.web.serving import hosts_for, is_loopback
+from cuebook.surfaces.web.serving import hosts_for, is_loopback, make_server
 from tests.surfaces.web.house import TOKEN, House
 
 
@@ -114,6 +114,45 @@ async def test_signing_out_ends_it_in_this_browser(house: House) -> None:
     assert (await house.guest.get("/api/runs")).status_code == 200
     assert (await house.guest.post("/sign-out", json={})).status_code == 303
     assert (await house.guest.get("/api/runs")).status_code == 401
+
+
+async def test_a_copy_of_a_cookie_ends_with_its_session_and_no_other_does(house: House) -> None:
+    await served(house)
+    copies = []
+    for _ in range(2):
+        values, _ = cookie_of(await house.guest.post("/sign-in", data={"token": TOKEN}))
+        house.guest.cookies.clear()
+        copies.append({"Cookie": "; ".join(f"{name}={value}" for name, value in values.items())})
+    await house.guest.post("/sign-out", json={}, headers=copies[0])
+    await house.stop()
+    await served(house)
+    assert [(await house.guest.get("/api/runs", headers=copy)).status_code for copy in copies] == [401, 200]
+
+
+async def test_whoever_only_looks_at_the_start_link_does_not_use_it_up(house: House) -> None:
+    await served(house)
+    looked = await house.guest.head(house.link)
+    assert "set-cookie" not in looked.headers
+    assert (await house.guest.get(house.link)).status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("accept", "type"), [("application/json", "application/problem+json"), ("text/html", "text/html; charset=utf-8")]
+)
+async def test_a_token_of_nobody_is_refused_as_it_is_asked_for(house: House, accept: str, type: str) -> None:
+    await served(house)
+    refused = await house.guest.post("/sign-in", data={"token": "wrong"}, headers={"Accept": accept})
+    assert (refused.status_code, refused.headers["content-type"]) == (401, type)
+    mcp = await house.guest.post("/mcp", json={})
+    assert (mcp.status_code, mcp.json()["type"]) == (401, "urn:cuebook:problem:bad_token")
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+async def test_the_start_link_of_a_long_address_can_be_opened(house: House, host: str) -> None:
+    await served(house)
+    told: list[str] = []
+    make_server(house.site, host, 8765, on_ready=told.append)._on_ready()
+    assert told[0].startswith("http://[::1]:8765/sign-in?start=")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.1.2.3", "[::1]"])

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 
+import pytest
+
+from cuebook.performers.models.port import ModelError
 from cuebook.performers.models.scripted import Says, ScriptedModel
-from tests.surfaces.web.house import House, Sse
+from tests.surfaces.web.house import Dripping, House, Sse
+from tests.surfaces.web.screen import Screen
 
 TEA = """\
 # Tea
@@ -49,8 +53,7 @@ async def test_the_events_of_a_run_come_in_the_order_of_the_format(house: House)
         go_on.set()
         events = [event async for event in stream]
     assert names([event for event in events if event.event != "step-content"]) == [
-        "step-update 1 pending",
-        "step-update 2 pending",
+        "page-update",
         "step-update 1 running",
         "step-rendered 1",
         "step-update 1 completed",
@@ -71,3 +74,58 @@ async def test_the_events_of_a_run_come_in_the_order_of_the_format(house: House)
     assert set(by_name["step-content"]) == {"step", "content"}
     assert set(by_name["step-update"]) == set(by_name["step-rendered"]) == {"step", "html"}
     assert set(by_name["status"]) == {"html"}
+
+
+async def test_only_a_step_that_changed_has_a_step_update(house: House) -> None:
+    await house.model(ScriptedModel(["Some sencha."])).serve()
+    run = await house.begin(playbook=house.book("tea.md", TEA), breakpoints="1")
+    await house.waiting(run)
+    await house.post(f"/api/runs/{run}/cancel", 202)
+    await house.until(run, "cancelled")
+    events = await house.all_events(run)
+    updates = [name.split() for name in names(events) if name.startswith("step-update")]
+    assert all(len(words) == 3 for words in updates)
+    assert "pending" not in {words[2] for words in updates}
+    page = next(event.data["html"] for event in events if event.event == "page-update")
+    assert 'id="step-1"' in page
+    assert 'id="step-2"' in page
+
+
+async def test_a_text_that_was_cut_off_is_shown_by_nobody(house: House) -> None:
+    """Whoever watched a run that is cancelled in the middle of a text sees what whoever comes later does."""
+    await house.model(Dripping(ScriptedModel([Says("Some sencha. " * 500, chunk=4)]))).serve()
+    run = await house.begin(playbook=house.book("tea.md", TEA))
+    await house.until(run, "running")
+    first = Screen((await house.client.get(f"/runs/{run}")).text)
+    live: list[Sse] = []
+    async with house.stream(run, first.after) as stream:
+        async for event in stream:
+            live.append(event)
+            if event.event == "step-content" and "sencha" in Screen(first.html, live)["text-1"].words:
+                await house.client.post(f"/api/runs/{run}/cancel", json={})
+    assert live[-1].event == "status"
+    last = Screen((await house.client.get(f"/runs/{run}")).text)
+    assert Screen(first.html, live).main == last.main
+    assert "sencha" not in last["text-1"].words
+
+
+async def test_a_stream_goes_on_as_soon_as_a_retry_is_accepted(house: House) -> None:
+    await house.model(ScriptedModel([ModelError("bad_request", "No."), "Some sencha.", "Brewed."])).serve()
+    run = await house.begin(playbook=house.book("tea.md", TEA))
+    before = await house.all_events(run)
+    house.site.drivers._at_once = 0  # it is accepted, and nobody had the time for it yet
+    await house.post(f"/api/runs/{run}/retry", 202)
+    for kind in ("stream", "events"):
+        async with house.stream(run, before[-1].id, kind) as stream:
+            house.site.drivers._at_once = 20
+            names_of = [event.event async for event in stream]
+        assert names_of[-1] == ("status" if kind == "stream" else "RunFinished")
+
+
+@pytest.mark.parametrize("kind", ["stream", "events"])
+async def test_whoever_is_further_than_the_run_begins_anew(house: House, kind: str) -> None:
+    await house.model(ScriptedModel(["Some sencha.", "Brewed."])).serve()
+    run = await house.begin(playbook=house.book("tea.md", TEA))
+    await house.until(run, "completed")
+    assert await house.all_events(run, "99999.0", kind) == await house.all_events(run, "", kind)
+    assert await house.all_events(run, (await house.all_events(run, "", kind))[-1].id, kind) == []

@@ -11,7 +11,7 @@ from cuebook.dialects.mermaid import coloured, escaped, titled
 from cuebook.dialects.program.listing import END, Listing
 from cuebook.dialects.program.model import ProgramText
 from cuebook.dialects.program.observe import Projection
-from cuebook.dialects.program.shape import Shaped, ShapedLine, shape_of
+from cuebook.dialects.program.shape import Shaped, shape_of
 
 _BREAK = "<br/>"
 _KINDS = {"react": "a model works it out", "raw": "asks a model once", "python": "Python"}
@@ -62,27 +62,31 @@ def _playbook(one: Shaped, name: str, visits: Mapping[str, int]) -> Iterator[str
         label = f"{line.number} {line.title}{_times(visits.get(f'{one.playbook.name}:{line.number}', 0))}"
         opens, closes = _SHAPES["waits" if shaped.waits else line.code if line.code in _SHAPES else ""]
         yield f"        {name}_{index}{opens}{escaped(label)}{closes}"
-    yield from _flow(Listing.of(one.playbook), one.lines, name)
+    yield from _flow(Listing.of(one.playbook), name)
     yield "    end"
 
 
-def _flow(listing: Listing, lines: tuple[ShapedLine, ...], name: str) -> Iterator[str]:
-    """Where each line may lead. What only applies behind a branch that was taken leads where the line itself does."""
+def ways(listing: Listing) -> Iterator[tuple[int, int, str]]:
+    """Where each line may lead, and in which case. What only applies behind a branch that was taken leads where the line
+    itself does.
+    """
+    lines = listing.lines
     for index in range(len(lines)):
-        ways = dict.fromkeys(
+        found = dict.fromkeys(
             to % len(lines)
-            for node in listing.nodes_of(lines[index].line.number)
+            for node in listing.nodes_of(lines[index].number)
             if node % len(lines) == index
             for to in listing.successors(node)
             if to != END
         )
-        for to in ways:
-            word = _way(listing, index, to)
-            yield (
-                f'        {name}_{index} -->|"{word}"| {name}_{to}'
-                if word
-                else f"        {name}_{index} --> {name}_{to}"
-            )
+        for to in found:
+            yield index, to, _way(listing, index, to)
+
+
+def _flow(listing: Listing, name: str) -> Iterator[str]:
+    for index, to, word in ways(listing):
+        arrow = f'-->|"{word}"|' if word else "-->"
+        yield f"        {name}_{index} {arrow} {name}_{to}"
 
 
 def _way(listing: Listing, index: int, to: int) -> str:

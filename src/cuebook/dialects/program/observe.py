@@ -105,6 +105,8 @@ class Projection:
 
     def __init__(self, program: ProgramText | None = None) -> None:
         self._program = program
+        self._declares: dict[str, dict[str, str]] = {}
+        """The types that an agent's listings declare, once somebody asked."""
         self._begin()
 
     def _begin(self) -> None:
@@ -158,21 +160,24 @@ class Projection:
         """The variables by agent, each with its type; those whose names begin with `_` are the program's own."""
         return {
             agent: [
-                Variable(name, self._type(agent, name, value), value)
+                Variable(name, self.type_of(agent, name, value), value)
                 for name, value in variables.items()
                 if not name.startswith("_")
             ]
             for agent, variables in self.variables.items()
         }
 
-    def _type(self, agent: str, name: str, value: Any) -> str:
+    def type_of(self, agent: str, name: str, value: Any) -> str:
+        """As it is declared; otherwise that of the value."""
         declared = self._types.get(agent, {}).get(name) or self._declared(agent).get(name)
         return declared or ("null" if value is None else type(value).__name__)
 
     def _declared(self, agent: str) -> dict[str, str]:
         if self._program is None or agent not in self._program.agents:
             return {}
-        found: dict[str, str] = {}
+        if agent in self._declares:
+            return self._declares[agent]
+        found = self._declares[agent] = {}
         for playbook in self._program.agents[agent].playbooks.values():
             for name, type in Listing.of(playbook).declared.items():
                 if type:

@@ -57,7 +57,7 @@ class Conversation:
         said = self.run.see(event)
         self._seq = event.seq
         early = self._early.pop(event.seq, [])
-        if isinstance(event.event, ModelAsked) and self._watched(event, event.event):
+        if isinstance(event.event, ModelAsked) and executes(self.run, event, event.event):
             self._void = []
             self._replies = {event.seq: _Hearing(self.run.agent_at(event.place.path)), **self._recent()}
             return [one for chunk in early for one in self._heard(chunk)]
@@ -67,12 +67,6 @@ class Conversation:
         """Several may stream at once; those that ended long ago are of no use."""
         return dict(list(self._replies.items())[:15])
 
-    def _watched(self, entry: Entry, asked: ModelAsked) -> bool:
-        """Whether the reply is one that executes lines: others are nobody's words to the user."""
-        top = self.run.top_at(entry.place.path)
-        playbook = self.run.playbook_of(top) if top is not None else None
-        return (playbook is None or playbook.kind != "raw") and not str(asked.prompt).startswith(CHECK)
-
     def _heard(self, chunk: TextChunk) -> list[Said]:
         if chunk.seq > self._seq:
             self._early.setdefault(chunk.seq, []).append(chunk)
@@ -81,10 +75,7 @@ class Conversation:
             return []
         reply.length += len(chunk.text)
         found: list[Said] = []
-        for item in reply.reader.feed(chunk.text):
-            text = _spoken(item)
-            if text is None:
-                continue
+        for text in spoken_in(reply.reader, chunk.text):
             reply.said.append(text)
             self._ahead.append(text)
             if text in self._void:
@@ -109,6 +100,18 @@ class Conversation:
             return False
         self._ahead.remove(said.text)
         return True
+
+
+def executes(run: Projection, entry: Entry, asked: ModelAsked) -> bool:
+    """Whether the reply is one that executes lines: others are nobody's words to the user."""
+    top = run.top_at(entry.place.path)
+    playbook = run.playbook_of(top) if top is not None else None
+    return (playbook is None or playbook.kind != "raw") and not str(asked.prompt).startswith(CHECK)
+
+
+def spoken_in(reader: ReplyReader, text: str) -> list[str]:
+    """What is said to the user by the next piece of a reply."""
+    return [said for item in reader.feed(text) if (said := _spoken(item)) is not None]
 
 
 def _spoken(item: ReplyItem) -> str | None:

@@ -45,6 +45,7 @@ COMMANDS = {
     "diff": ("comparing", "Compare two runs, step by step."),
     "inbox": ("looking", "List everything that waits for a person."),
     "serve": ("serve", "Serve the web app: playbooks, live runs, results and an API."),
+    "mcp": ("mcp", "Serve Cuebook to an assistant, as an MCP server."),
     "models": ("models", "List the models there are, or install the embedded one."),
     "keys": ("keys", "Keep the keys of providers in the system's keyring."),
     "policy": ("policy", "Test, show and change what playbooks may do."),

@@ -21,18 +21,20 @@ TOKEN = "CUEBOOK_SERVE_TOKEN"
 HOSTED_RATE = "20/hour"
 """How many runs a person may start where others come in; a configured rate counts instead."""
 
+FOLDERS = click.Option(
+    ["--folder", "folders"],
+    metavar="PATH",
+    multiple=True,
+    help="A folder of playbooks; repeatable. Otherwise those of `[serve] folders`, or this one.",
+    shell_complete=completion.any_file,
+)
+
 OPTIONS: list[click.Parameter] = [
     click.Option(["--host"], default="127.0.0.1", show_default=True, help="Where to listen."),
     click.Option(
         ["--port"], type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes any free one."
     ),
-    click.Option(
-        ["--folder", "folders"],
-        metavar="PATH",
-        multiple=True,
-        help="A folder of playbooks; repeatable. Otherwise those of `[serve] folders`, or this one.",
-        shell_complete=completion.any_file,
-    ),
+    FOLDERS,
     click.Option(["--open", "open_it"], is_flag=True, help="Open it in the browser."),
     click.Option(["--allow-host", "names"], metavar="NAME", multiple=True, help="Another name it goes by; repeatable."),
     click.Option(
@@ -67,7 +69,7 @@ def _serve(given: Given) -> int:
     host, token = given["host"], _token(given)
     serving.check_reach(host, token)
     wiring = Wiring(_configuration(given, hosted=not serving.is_loopback(host)))
-    folders = _folders(given, wiring.config)
+    folders = playbook_folders(given, wiring.config)
     listening = serving.bound(host, given["port"])
 
     def ready(address: str) -> None:
@@ -101,7 +103,7 @@ def _token_command(given: Given) -> int:
         from cuebook.surfaces.web.triggers import new_token
 
         wiring = session.wiring_of(around)
-        one = Library(_folders(around, wiring.config)).named(given["playbook"])
+        one = Library(playbook_folders(around, wiring.config)).named(given["playbook"])
         token = await new_token(service.store, one.id, Principal(), service.engine.clock())
         say(f"Token, shown only now: {token}\nIt starts {one.title}: POST /api/playbooks/{one.id}/trigger")
         return 0
@@ -124,7 +126,7 @@ def _token(given: Given) -> str:
     return options.read_text(path, "--token-file").strip() if path else os.environ.get(TOKEN, "").strip()
 
 
-def _folders(given: Given, config: Config) -> list[Path]:
+def playbook_folders(given: Given, config: Config) -> list[Path]:
     """Those that were named, otherwise the configured ones, otherwise this one and where playbooks are stored."""
     chosen = [Path(folder).expanduser().absolute() for folder in given["folders"]]
     for folder in chosen:

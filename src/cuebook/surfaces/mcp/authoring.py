@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 from mcp_types import CallToolResult
-from msgspec import Meta
 
 from cuebook.dialects import registry
 from cuebook.dialects.findings import Finding
@@ -17,63 +17,35 @@ from cuebook.dialects.markdown.convert import from_json, result_object, to_json
 from cuebook.dialects.markdown.parse import parse, read
 from cuebook.dialects.registry import InvalidPlaybook
 from cuebook.kernel.errors import BadInput
-from cuebook.surfaces.cli import authoring, drafting, pipelines, workflows
+from cuebook.surfaces.cli import authoring, drafting, pipelines, programs, workflows
 from cuebook.surfaces.loading import Playbook
 from cuebook.surfaces.mcp import executing, telling
-from cuebook.surfaces.mcp.calling import RUNS, Arguments, Call, Offered
+from cuebook.surfaces.mcp.calling import RUNS, Call, Offered
+from cuebook.surfaces.mcp.resources import spec
+from cuebook.surfaces.mcp.shapes import Constraints, Convert, Read, RunText, Text, Write
 
-Dialect = Literal["markdown", "graph", "pipeline"]
 _MARKDOWN = "markdown"
-_NAMES = {"markdown": "playbook.md", "graph": "workflow.yml", "pipeline": "pipeline.yml"}
-
-
-class Text(Arguments, frozen=True):
-    """A playbook: its text, or where it is."""
-
-    content: Annotated[str, Meta(description="The playbook's text.")] = ""
-    playbook_id: Annotated[str, Meta(description="Instead: as list_playbooks gives it.")] = ""
-    path: Annotated[str, Meta(description="Instead: a file in one of the playbook folders.")] = ""
-    name: Annotated[str, Meta(max_length=200, description="What the text is called; its suffix may tell its dialect.")] = ""
-
-
-class Read(Text, frozen=True):
-    mode: Annotated[Literal["structured", "summary", "text"], Meta(description="What is told of it.")] = "structured"
-
-
-class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a playbook is to have."""
-
-    steps: Annotated[int, Meta(ge=1, le=100)] | None = None
-    branching: bool | None = None
-    inputs: list[str] = []
-    artifact_type: str = ""
-
-
-class Write(Arguments, frozen=True):
-    description: Annotated[str, Meta(min_length=1, max_length=20_000, description="What the playbook is to do.")]
-    constraints: Constraints = Constraints()
-    dialect: Dialect = "markdown"
-
-
-class Convert(Arguments, frozen=True):
-    content: Annotated[str, Meta(min_length=1)]
-    to: Literal["playbook", "json"]
-    from_: Annotated[Literal["playbook", "json", ""], Meta(description="What it is; left out, it is found out.")] = (
-        msgspec.field(name="from", default="")
-    )
+_NAMES = {
+    "graph": "workflow.yml",
+    "pipeline": "pipeline.yml",
+    "program": "program.pbasm",
+    _MARKDOWN: "playbook.md",
+}
+"""What a text without a name is called, by its dialect."""
 
 
 def _text_of(call: Call, given: Text) -> tuple[str, str]:
     """The text, and what it is called."""
     if given.content and not given.playbook_id and not given.path:
-        return given.content, Path(given.name).name or _name_of(given.content)
+        return given.content, Path(given.name).name or name_of(given.content)
     playbook = executing.playbook_for(call, given.playbook_id, given.path, given.content, given.name)
     return playbook.text, playbook.name
 
 
-def _name_of(text: str) -> str:
-    found = (name for name in ("graph", "pipeline") if registry.named(name).recognises(text, _NAMES[name]))
-    return _NAMES[next(found, _MARKDOWN)]
+def name_of(text: str) -> str:
+    """What tells the dialect of a text that has no name."""
+    unnamed = (name for name in _NAMES if name != _MARKDOWN and registry.named(name).recognises(text, ""))
+    return _NAMES[next(unnamed, _MARKDOWN)]
 
 
 def findings_of(text: str, name: str) -> list[Finding]:
@@ -84,12 +56,16 @@ def findings_of(text: str, name: str) -> list[Finding]:
 
 
 def summary_of(text: str, name: str) -> dict[str, Any]:
-    pipeline = pipelines.pipeline_of(text, name)
-    if pipeline is not None:
-        return pipelines.summary_of(pipeline)
-    if registry.named("graph").recognises(text, name):
-        return workflows.summary_of(registry.named("graph").parse(text, name))
-    return {"dialect": _MARKDOWN, **authoring.summary_of(parse(text, name))}
+    dialect = registry.detect(text, name)
+    return {"dialect": dialect.name, **_SUMMED[dialect.name](dialect.parse(text, name))}
+
+
+_SUMMED: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "graph": workflows.summary_of,
+    "pipeline": pipelines.summary_of,
+    "program": programs.summary_of,
+    _MARKDOWN: authoring.summary_of,
+}
 
 
 def structure_of(text: str, name: str) -> dict[str, Any]:
@@ -108,10 +84,14 @@ def structure_of(text: str, name: str) -> dict[str, Any]:
         "description": playbook.description,
         "inputs": [msgspec.to_builtins(one) for one in playbook.inputs],
         "steps": [{"label": step.label, "title": step.title} for step in playbook.steps],
-        **{name: value for name, value in summary_of(text, name).items() if name in ("nodes", "edges", "entry")},
+        **{name: value for name, value in summary_of(text, name).items() if name in _SHAPE},
     }
     warnings = [msgspec.to_builtins(one) for one in playbook.warnings]
     return {"dialect": dialect.name, "valid": True, "definition": definition, "warnings": warnings, "errors": []}
+
+
+_SHAPE = ("nodes", "edges", "entry", "agents", "playbooks")
+"""What a summary tells of how the steps hang together."""
 
 
 async def read_book(call: Call, given: Read) -> CallToolResult:
@@ -150,11 +130,11 @@ async def write(call: Call, given: Write) -> CallToolResult:
     return telling.said(prompt, {"prompt": prompt, "dialect": given.dialect})
 
 
-def writing_prompt(description: str, dialect: str, wanted: Constraints = Constraints()) -> str:
+def writing_prompt(description: str, dialect: str, wanted: Constraints | None = None) -> str:
     """What a model is asked that is to write a playbook."""
-    marking = telling.Marking()
+    marking, wanted = telling.Marking(), wanted or Constraints()
     parts = [
-        drafting.SYSTEMS[dialect],
+        drafting.SYSTEMS.get(dialect) or spec(dialect),
         f"The resource playbook://spec/{dialect} says more of it.",
         f"Write one that does this:\n{marking.data(description)}\n{marking.note}",
     ]
@@ -177,7 +157,7 @@ async def convert(call: Call, given: Convert) -> CallToolResult:
     text = given.content
     is_json = given.from_ == "json" or (not given.from_ and text.lstrip().startswith("{") and not read(text).valid)
     if not is_json:
-        workflows.refuse(text, _name_of(text), "convert")
+        workflows.refuse(text, name_of(text), "convert")
         definition = to_json(parse(text, _NAMES[_MARKDOWN]))
     else:
         definition = to_json(parse(from_json(_decoded(text)), _NAMES[_MARKDOWN]))
@@ -241,7 +221,7 @@ TOOLS: tuple[Offered, ...] = (
         "playbook_run",
         "Run a playbook's text",
         "Runs a playbook from its text, like execute_playbook with `content`.",
-        executing.RunText,
+        RunText,
         executing.run_text,
         "runner",
         RUNS,

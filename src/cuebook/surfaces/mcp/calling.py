@@ -14,13 +14,10 @@ from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 from cuebook.gate.people import Role
 from cuebook.kernel.errors import CuebookError
 from cuebook.surfaces.mcp.host import Caller, Host
+from cuebook.surfaces.mcp.shapes import Arguments
 from cuebook.surfaces.mcp.telling import said
 
 log = logging.getLogger("cuebook")
-
-
-class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a tool takes. A call that is not of this shape does nothing."""
 
 
 class Call(NamedTuple):

@@ -5,117 +5,36 @@ The run itself is driven beside the call: a client that goes away loses nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
-from mcp_types import CallToolResult
-from msgspec import Meta
+from mcp_types import CallToolResult, ElicitResult
 
+from cuebook.dialects import registry
 from cuebook.gate.people import NotAllowed
 from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.run import Budget, RunRow, WaitRow
 from cuebook.surfaces.loading import Playbook
 from cuebook.surfaces.mcp import asking, telling
 from cuebook.surfaces.mcp.asking import Round
-from cuebook.surfaces.mcp.calling import LOOKS, RUNS, Answer, Arguments, Call, Hints, Offered
-from cuebook.surfaces.mcp.following import followed
+from cuebook.surfaces.mcp.calling import LOOKS, RUNS, Answer, Call, Hints, Offered
+from cuebook.surfaces.mcp.following import Progress, followed
+from cuebook.surfaces.mcp.shapes import (
+    Amounts,
+    Cancel,
+    Decide,
+    Execute,
+    Get,
+    ListBooks,
+    ListRuns,
+    Respond,
+    Restart,
+    Resume,
+    RunText,
+)
 from cuebook.surfaces.starting import Wanted, playbook_of, start_run, typed_changes
-
-Id = Annotated[str, Meta(min_length=1, max_length=200, description="The execution's id, or the beginning of it.")]
-Values = dict[str, Any]
-Part = Literal["steps", "outputs", "variables", "notes"]
-Seconds = Annotated[float, Meta(ge=0, le=86_400)]
-Patience = Annotated[
-    Seconds | None,
-    Meta(description="Come back after so many seconds at the latest; without it, when it has ended or waits."),
-]
-
-
-class Amounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What may be used; what is left out is not limited."""
-
-    money: Annotated[float, Meta(ge=0, description="US dollars.")] | None = None
-    tokens: Annotated[int, Meta(ge=1)] | None = None
-    seconds: Annotated[float, Meta(ge=0)] | None = None
-    steps: Annotated[int, Meta(ge=1)] | None = None
-
-
-class Execute(Arguments, frozen=True):
-    playbook_id: Annotated[str, Meta(description="As list_playbooks gives it.")] = ""
-    path: Annotated[str, Meta(description="Instead: a file in one of the playbook folders.")] = ""
-    content: Annotated[str, Meta(description="Instead: the playbook's text.")] = ""
-    name: Annotated[str, Meta(max_length=200, description="What a text is called; its suffix may tell its dialect.")] = ""
-    input_values: Annotated[Values, Meta(description="The playbook's inputs, by name.")] = {}
-    model_id: Annotated[str, Meta(max_length=200, description="provider/model, instead of the configured one.")] = ""
-    breakpoints: Annotated[list[str | int], Meta(description="Pause after these steps.")] = []
-    elicit: Annotated[dict[str, str], Meta(description="Answers to questions, by step, given beforehand.")] = {}
-    unattended: Annotated[bool, Meta(description="Answer questions by their defaults, and pass breakpoints.")] = False
-    options: Annotated[Values, Meta(description="What the dialect lets a caller choose.")] = {}
-    budget: Amounts | None = None
-    client_key: Annotated[
-        str, Meta(max_length=200, description="Whoever comes twice with one key starts one execution.")
-    ] = ""
-    wait_seconds: Patience = None
-
-
-class RunText(Arguments, frozen=True):
-    content: Annotated[str, Meta(min_length=1, description="The playbook's text.")]
-    inputs: Annotated[Values, Meta(description="Its inputs, by name.")] = {}
-    name: Annotated[str, Meta(max_length=200)] = ""
-    model_id: Annotated[str, Meta(max_length=200)] = ""
-    client_key: Annotated[str, Meta(max_length=200)] = ""
-    wait_seconds: Patience = None
-
-
-class Resume(Arguments, frozen=True):
-    execution_id: Id
-    variables: Annotated[Values, Meta(description="Values to change before it goes on.")] = {}
-    budget: Annotated[Amounts | None, Meta(description="What it may use in all, where a budget paused it.")] = None
-    wait_seconds: Patience = None
-
-
-class Respond(Arguments, frozen=True):
-    execution_id: Id
-    response: Annotated[str, Meta(max_length=100_000, description="What the person said.")]
-    wait_id: Annotated[str, Meta(description="Which question, where there are several.")] = ""
-    wait_seconds: Patience = None
-
-
-class Get(Arguments, frozen=True):
-    execution_id: Id
-    include: Annotated[list[Part], Meta(description="What to tell besides how it stands.")] = list(telling.PARTS)
-    wait_seconds: Annotated[Seconds, Meta(description="Wait so long for it to end or to need somebody.")] = 0.0
-
-
-class ListRuns(Arguments, frozen=True):
-    playbook_id: Annotated[str, Meta(description="Only executions of this playbook.")] = ""
-    status: Annotated[list[str], Meta(description="Only those in one of these states.")] = []
-    limit: Annotated[int, Meta(ge=1, le=100)] = 20
-
-
-class Restart(Arguments, frozen=True):
-    execution_id: Id
-    step: Annotated[str, Meta(min_length=1, description="The first step that is done again.")]
-    variables: Annotated[Values, Meta(description="Values to change from there on.")] = {}
-    model_id: Annotated[str, Meta(max_length=200)] = ""
-    wait_seconds: Patience = None
-
-
-class Cancel(Arguments, frozen=True):
-    execution_id: Id
-    reason: Annotated[str, Meta(max_length=10_000)] = ""
-
-
-class ListBooks(Arguments, frozen=True):
-    query: Annotated[str, Meta(max_length=200, description="Only those that have this in their id, title or text.")] = ""
-
-
-class Decide(Arguments, frozen=True):
-    approval_id: Annotated[str, Meta(min_length=5, max_length=200, description="The approval's id, long or short.")]
-    decision: Literal["approve", "deny", "repeat", "stop"]
-    reason: Annotated[str, Meta(max_length=10_000)] = ""
-
 
 # --- going on until somebody is needed ---
 
@@ -123,9 +42,9 @@ class Decide(Arguments, frozen=True):
 async def carried(call: Call, run: str, seconds: float | None, now: Round | None = None, note: str = "") -> Answer:
     """How a run stands when it has ended or waits for somebody. What the person at the client can say, they are asked."""
     host, caller, ctx = call.host, call.caller, call.ctx
-    now = now or Round(run=run)
+    now, progress = now or Round(run=run), Progress(ctx.session.report_progress)
     while True:
-        row, rests = await followed(host, run, ctx.session.report_progress, seconds)
+        row, rests = await followed(host, run, progress, seconds)
         view = await host.service.view(run, caller.principal)
         waits = asking.askable(ctx, caller, view) if rests and row.reason != "timer" else []
         waits = [wait for wait in waits if wait.id not in now.left]
@@ -153,7 +72,7 @@ async def gone_on(call: Call, seconds: float | None) -> Answer | None:
     if now is None:
         return None
     for wait, said in (call.params.input_responses or {}).items():
-        if isinstance(said, asking.ElicitResult):
+        if isinstance(said, ElicitResult):
             now = await _heard(call, now, wait, said)
     return await carried(call, now.run, seconds, now)
 
@@ -165,12 +84,25 @@ async def begun(call: Call, playbook: Playbook, wanted: Wanted, key: str, second
     """Starts a run and goes on until somebody is needed."""
     host, caller = call.host, call.caller
     caller.principal.require("runner", "start runs")
+    _check_names(playbook, wanted.inputs)
     if playbook.path is None:
         folder = next((one for one in host.library.folders if one.is_dir()), None)
         wanted = msgspec.structs.replace(wanted, folder=folder)
     row = await start_run(host.wiring, host.service, playbook, wanted, caller.principal, key=key)
     await host.drivers.take(row.id)
     return await carried(call, row.id, seconds)
+
+
+def _check_names(playbook: Playbook, given: Mapping[str, Any]) -> None:
+    """`BadInput` for values that the playbook has no place for: a name that is misspelled would be lost."""
+    dialect, document = playbook.dialect, playbook.document
+    declared = [one.name for one in playbook.inputs]
+    places = dialect.places(document, playbook.text) if isinstance(dialect, registry.Filling) else frozenset()
+    takes = dialect.takes if isinstance(dialect, registry.Typed) else lambda document, name: False
+    strays = [name for name in given if name not in declared and name not in places and not takes(document, name)]
+    if strays:
+        known = ", ".join(declared) or "none"
+        raise BadInput(f"{playbook.name} declares no input {', '.join(strays)[:200]}.", fix=f"Its inputs are: {known}.")
 
 
 async def execute(call: Call, given: Execute) -> Answer:
@@ -277,7 +209,7 @@ async def _question(call: Call, given: Respond) -> WaitRow:
 async def get(call: Call, given: Get) -> CallToolResult:
     host, caller = call.host, call.caller
     row = await host.service.get(given.execution_id, caller.principal)
-    _, rests = await followed(host, row.id, call.ctx.session.report_progress, given.wait_seconds)
+    _, rests = await followed(host, row.id, Progress(call.ctx.session.report_progress), given.wait_seconds)
     view = await host.service.view(row.id, caller.principal)
     return telling.execution(view, host, caller, rests=rests, include=given.include)
 
@@ -309,7 +241,7 @@ async def cancel(call: Call, given: Cancel) -> Answer:
     host, caller = call.host, call.caller
     row = await host.service.cancel(given.execution_id, given.reason, caller.principal)
     await host.drivers.take(row.id)
-    _, rests = await followed(host, row.id, call.ctx.session.report_progress, _CANCELLING)
+    _, rests = await followed(host, row.id, Progress(call.ctx.session.report_progress), _CANCELLING)
     view = await host.service.view(row.id, caller.principal)
     return telling.execution(view, host, caller, rests=rests)
 

@@ -22,9 +22,29 @@ Report = Callable[[float, float | None, str], Awaitable[None]]
 """Tells progress: how far, of how much, and in words."""
 
 
-async def followed(host: Host, run: str, report: Report, seconds: float | None = None) -> tuple[RunRow, bool]:
+class Progress:
+    """Tells a client how far a run is. What it tells in one call always grows, as the protocol wants it."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._seen: tuple[str, int, str] | None = None
+        self._last = 0.0
+        self._at = 0.0
+
+    async def tell(self, row: RunRow, now: float) -> None:
+        seen = (row.status, row.totals.steps_done, row.step)
+        if seen == self._seen and now - self._at < _LIVELY:
+            return
+        done, total = row.totals.steps_done, max(row.totals.steps, row.totals.steps_done)
+        self._last = max(self._last + 0.001, float(done))
+        self._seen, self._at = seen, now
+        words = f"{row.status.replace('_', ' ')}, {done} of {total} steps done"
+        await self._report(self._last, float(total) or None, f"{words}; at step {row.step}" if row.step else words)
+
+
+async def followed(host: Host, run: str, progress: Progress, seconds: float | None = None) -> tuple[RunRow, bool]:
     """The run when it waits for somebody or has ended, and whether it does; or as it is when the time is over."""
-    service, news, telling = host.service, asyncio.Event(), _Telling(report)
+    service, news = host.service, asyncio.Event()
     clock = asyncio.get_running_loop().time
     until = None if seconds is None else clock() + seconds
 
@@ -37,7 +57,7 @@ async def followed(host: Host, run: str, report: Report, seconds: float | None =
         while True:
             news.clear()
             row = await service.store.run(run)
-            await telling.tell(row, clock())
+            await progress.tell(row, clock())
             if await _rests(host, row):
                 return row, True
             if (until is not None and clock() >= until) or host.closing.is_set() or not await host.drivers.takes(run):
@@ -62,23 +82,3 @@ async def _rests(host: Host, row: RunRow) -> bool:
     # What was answered is still `waiting` until somebody takes it up.
     ready = await service.store.ready(now, service.engine.driver)
     return row.id not in ready and not await service.store.alive(row.id, now)
-
-
-class _Telling:
-    """Tells a client how far a run is. What it tells always grows, as the protocol wants it."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self._seen: tuple[str, int, str] | None = None
-        self._last = 0.0
-        self._at = 0.0
-
-    async def tell(self, row: RunRow, now: float) -> None:
-        seen = (row.status, row.totals.steps_done, row.step)
-        if seen == self._seen and now - self._at < _LIVELY:
-            return
-        done, total = row.totals.steps_done, max(row.totals.steps, row.totals.steps_done)
-        self._last = max(self._last + 0.001, float(done))
-        self._seen, self._at = seen, now
-        words = f"{row.status.replace('_', ' ')}, {done} of {total} steps done"
-        await self._report(self._last, float(total) or None, f"{words}; at step {row.step}" if row.step else words)

@@ -71,9 +71,7 @@ class Mounted:
                 from cuebook.surfaces.mcp.host import Host
                 from cuebook.surfaces.mcp.server import make_server
 
-                host = Host(
-                    *self._parts, _caller_of, offers_playbooks=self._offers_playbooks, closing=self._closing
-                )
+                host = Host(*self._parts, _caller_of, offers_playbooks=self._offers_playbooks, closing=self._closing)
                 manager = StreamableHTTPSessionManager(make_server(host), max_request_body_size=LARGEST_BODY)
                 ready = asyncio.Event()
                 self._serving = asyncio.create_task(self._serve(manager, ready))
@@ -108,6 +106,7 @@ def _user(who: Principal) -> Any:
 
 def _refused() -> Response:
     told = {
+        "type": "urn:cuebook:problem:bad_token",
         "title": "Unauthorized",
         "status": 401,
         "code": "bad_token",

@@ -28,13 +28,13 @@ _TYPES: dict[str, dict[str, Any]] = {
 """Every other type is a text."""
 
 
-def offered(books: Iterable[Listed]) -> dict[str, Offered]:
+def offered(books: Iterable[Listed]) -> list[Offered]:
     """A tool for each; of two that would have one name, the first."""
     made: dict[str, Offered] = {}
     for book in books:
         name = f"{_PREFIX}{_NOT_IN_A_NAME.sub('_', book.id)}"[:_LONGEST_NAME]
         made.setdefault(name, _tool(name, book))
-    return made
+    return list(made.values())
 
 
 def _tool(name: str, book: Listed) -> Offered:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import msgspec
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent
 
-from cuebook.surfaces.cli.drafting import SYSTEMS
-from cuebook.surfaces.mcp.authoring import findings_of, writing_prompt
+from cuebook.surfaces.mcp.authoring import findings_of, name_of, writing_prompt
+from cuebook.surfaces.mcp.shapes import Dialect
 from cuebook.surfaces.mcp.telling import Marking
 
+DIALECTS: tuple[str, ...] = get_args(Dialect)
 _CONTENT = PromptArgument(name="content", description="The playbook's text.", required=True)
 
 
@@ -23,14 +24,14 @@ class Offered(NamedTuple):
 
 def _create(given: Mapping[str, str]) -> str:
     dialect = given.get("dialect") or "markdown"
-    if dialect not in SYSTEMS:
-        raise MCPError(code=INVALID_PARAMS, message=f"dialect is one of {', '.join(SYSTEMS)}.")
+    if dialect not in DIALECTS:
+        raise MCPError(code=INVALID_PARAMS, message=f"dialect is one of {', '.join(DIALECTS)}.")
     return writing_prompt(given["description"], dialect)
 
 
 def _review(given: Mapping[str, str]) -> str:
     text, marking = given["content"], Marking()
-    found = [msgspec.to_builtins(one) for one in findings_of(text, "")]
+    found = [msgspec.to_builtins(one) for one in findings_of(text, name_of(text))]
     lines = "\n".join(f"line {one['line']}: {one['severity']}: {one['message']} [{one['code']}]" for one in found)
     return (
         f"Review this playbook:\n{marking.data(text)}\n\nA checker found:\n{marking.data(lines or 'nothing')}\n\n"
@@ -57,7 +58,7 @@ PROMPTS = {
             description="Writes a playbook from a description.",
             arguments=[
                 PromptArgument(name="description", description="What it is to do.", required=True),
-                PromptArgument(name="dialect", description=f"One of {', '.join(SYSTEMS)}; otherwise markdown."),
+                PromptArgument(name="dialect", description=f"One of {', '.join(DIALECTS)}; otherwise markdown."),
             ],
         ),
         _create,
@@ -86,7 +87,9 @@ PROMPTS = {
 def got(name: str, given: Mapping[str, str]) -> GetPromptResult:
     offered = PROMPTS.get(name)
     if offered is None:
-        raise MCPError(code=INVALID_PARAMS, message=f"There is no prompt '{name[:100]}'.", data={"known": list(PROMPTS)})
+        raise MCPError(
+            code=INVALID_PARAMS, message=f"There is no prompt '{name[:100]}'.", data={"known": list(PROMPTS)}
+        )
     missing = [one.name for one in offered.prompt.arguments or [] if one.required and not given.get(one.name)]
     if missing:
         raise MCPError(code=INVALID_PARAMS, message=f"{name} needs {', '.join(missing)}.")

@@ -25,6 +25,7 @@ SPECS = {
     "artifacts": "Markdown playbooks: what a run leaves behind",
     "graph": "Workflow graphs: nodes, edges and conditions in plain words",
     "pipeline": "Pipelines: commands, requests, tools and models, step by step",
+    "program": "Programs: playbooks in plain words that a model executes line by line",
 }
 _RECENT = 20
 """Runs that are listed; any other can be read by its id."""
@@ -95,7 +96,9 @@ async def read(host: Host, caller: Caller, uri: str) -> ReadResourceResult:
                 return _output(uri, view, step, int(offset) if offset.isascii() and offset.isdigit() else 0)
     except CuebookError as error:
         raise _missing(uri, str(error)) from None
-    raise _missing(uri, f"The topics are {', '.join(SPECS)}." if parts.netloc == "spec" else "resources/list lists them.")
+    raise _missing(
+        uri, f"The topics are {', '.join(SPECS)}." if parts.netloc == "spec" else "resources/list lists them."
+    )
 
 
 def _missing(uri: str, why: str) -> MCPError:

@@ -18,14 +18,21 @@ from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.service import RunView
 from cuebook.surfaces.cli import wording
 from cuebook.surfaces.mcp.host import Caller, Host
+from cuebook.surfaces.mcp.shapes import PARTS
 
 LONGEST = 30_000
 """Characters of one text that a tool gives."""
 _ALL = 100_000
 """Characters of all texts that a tool gives at once."""
-PARTS = ("steps", "outputs", "variables", "notes")
-"""What may be told of a run besides how it stands."""
-UNTRUSTED = ("result", "steps[].output", "steps[].title", "variables", "notes", "elicitation.prompt", "approval.preview")
+UNTRUSTED = (
+    "result",
+    "steps[].output",
+    "steps[].title",
+    "variables",
+    "notes",
+    "elicitation.prompt",
+    "approval.preview",
+)
 SHORT_ID = 8
 """Characters of a wait's id that stand for it."""
 
@@ -149,9 +156,9 @@ def execution(
 
 
 def result_of(view: RunView) -> Any:
-    """What a run came to: its artifact or its last output, as data where it is data."""
+    """What a run came to: its artifact, what its program returned, or its last output, as data where it is data."""
     output = wording.final_output(view)
-    if output is None:
+    if output is None or (view.artifact is None and view.run.dialect == "program"):
         return view.result
     if view.artifact is None and view.run.dialect != "markdown":
         try:
@@ -171,7 +178,11 @@ def _parts(view: RunView, short: Shortening, include: Collection[str]) -> dict[s
                 "title": step.title,
                 "status": step.status,
                 **({"reason": step.reason} if step.reason else {}),
-                **({"output": short.text(str(view.outputs[step.label]), step.label)} if _shows(view, step, include) else {}),
+                **(
+                    {"output": short.text(str(view.outputs[step.label]), step.label)}
+                    if _shows(view, step, include)
+                    else {}
+                ),
             }
             for step in view.steps
         ]
@@ -244,7 +255,9 @@ def next_call(view: RunView, caller: Caller, *, rests: bool) -> dict[str, Any]:
         return _next("get_playbook_execution", {**run, "wait_seconds": 30}, "It goes on by itself.")
     match row.status:
         case "awaiting_approval":
-            words = f"A person decides it: {caller.link(row.id, waits[0].id if waits else '')}. Ask for it, then look again."
+            words = (
+                f"Ask the person to decide it, and then look again: {caller.link(row.id, waits[0].id if waits else '')}"
+            )
             return _next("get_playbook_execution", {**run, "wait_seconds": 30}, words)
         case "awaiting_input":
             asked = {"wait_id": waits[0].id[:SHORT_ID]} if len(waits) > 1 else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,11 +17,12 @@ from starlette.routing import Route
 from cuebook.service import Service
 from cuebook.surfaces.driving import Drivers
 from cuebook.surfaces.library import Library
+from cuebook.surfaces.mcp.mounting import Mounted
 from cuebook.surfaces.web import catalog, files, pages, problems, rest, triggers
 from cuebook.surfaces.web.feeds import Feeds
 from cuebook.surfaces.web.guard import Door, Guard, Hosts
 from cuebook.surfaces.web.problems import Problem
-from cuebook.surfaces.web.sessions import Sessions
+from cuebook.surfaces.web.sessions import Sessions, bearer_of
 from cuebook.surfaces.web.site import Site, Way
 from cuebook.surfaces.wiring import Wiring
 
@@ -73,30 +75,46 @@ def make_site(
     wiring: Wiring, service: Service, *, folders: Iterable[Path] = (), serve_token: str = "", at_once: int = 20
 ) -> Site:
     library = Library(folders)
+    drivers = Drivers(service, wiring.reaching.workspace, at_once=at_once)
     return Site(
         wiring=wiring,
         service=service,
         library=library,
         sessions=Sessions(service, serve_token),
-        drivers=Drivers(service, wiring.reaching.workspace, at_once=at_once),
+        drivers=drivers,
         feeds=Feeds(service),
-        runtime=wiring.runtime(service, library.stored),
+        runtime=wiring.runtime(service, library.stored, drivers.take),
     )
+
+
+async def _let_go(site: Site) -> None:
+    """Lets go of what is under way as soon as the server is to end, while requests are still answered."""
+    await site.closing.wait()
+    await asyncio.gather(site.drivers.close(), site.runtime.close())
 
 
 def make_app(site: Site, hosts: Hosts) -> Starlette:
     """The app of a site. It drives runs while it is up; the service is closed by whoever opened it."""
     routes = [Route(way.path, Door(way, site), methods=[way.method]) for way in WAYS]
+    mcp = Mounted(
+        site.wiring,
+        site.service,
+        site.library,
+        site.drivers,
+        lambda request: site.sessions.holder(bearer_of(request)),
+        site.closing,
+    )
 
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
         await site.drivers.open()
+        letting_go = asyncio.create_task(_let_go(site))
         try:
             yield
         finally:
             site.closing.set()
-            await site.drivers.close()
-            await site.runtime.close()
+            await mcp.close()
+            await letting_go
             await site.feeds.close()
 
     async def unknown(request: Request, error: Exception) -> Response:
@@ -112,7 +130,7 @@ def make_app(site: Site, hosts: Hosts) -> Starlette:
         return problems.page(request, problem) if is_page else problems.problem(problem)
 
     return Starlette(
-        routes=routes,
+        routes=[*routes, Route("/mcp", mcp)],
         middleware=[Middleware(Guard, hosts=hosts)],
         exception_handlers={HTTPException: unknown},
         lifespan=life,

@@ -31,18 +31,15 @@ def shares(run: Picture) -> list[Share]:
         longest = {id(card) for card, _ in sorted(took, key=lambda one: -one[1])[:_MOST]}
         took = [one for one in took if id(one[0]) in longest]
     most_time = max((seconds for _, seconds in took), default=0.0) or 1.0
-    most_money = max((card.row.totals.cost for card, _ in took), default=0.0) or 1.0
+    most_money = max((card.cost for card, _ in took), default=0.0) or 1.0
     return [
-        Share(card, seconds, 100 * seconds / most_time, card.row.totals.cost, 100 * card.row.totals.cost / most_money)
+        Share(card, seconds, 100 * seconds / most_time, card.cost, 100 * card.cost / most_money)
         for card, seconds in took
     ]
 
 
 def _seconds(card: Card) -> float:
-    if card.seconds:
-        return card.seconds
-    row = card.row
-    return (row.finished - row.started) if row.finished is not None and row.started is not None else 0.0
+    return card.seconds_before + card.took
 
 
 def bar(start: float, wide: float, kind: str = "time") -> Markup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Meta
@@ -16,7 +17,9 @@ T = TypeVar("T")
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Words = Annotated[str, Meta(max_length=100_000)]
 Reason = Annotated[str, Meta(max_length=10_000)]
-IdempotencyKey = Annotated[str, Meta(max_length=200)]
+_LONGEST_KEY = 200
+_MOST_FIELDS = 1000
+IdempotencyKey = Annotated[str, Meta(max_length=_LONGEST_KEY)]
 Values = dict[str, Any]
 
 
@@ -111,6 +114,25 @@ async def body(request: Request, kind: type[T]) -> T:
         raise Problem(422, "bad_body", f"The request does not fit: {error}.", fix=_FIX) from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise Problem(400, "bad_json", f"The request is no JSON: {error}.", fix=_FIX) from None
+
+
+async def fields(request: Request) -> dict[str, str]:
+    """The fields of a form; of one that is there twice, the last."""
+    try:
+        text = (await request.body()).decode()
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+    except UnicodeDecodeError:
+        raise Problem(400, "bad_form", "The form is no UTF-8 text.", fix=_FIX) from None
+    except ValueError:
+        raise Problem(422, "bad_body", f"A form has at most {_MOST_FIELDS} fields.", fix=_FIX) from None
+
+
+def idempotency_key(request: Request) -> str:
+    """The key that a start comes with in its headers."""
+    key = request.headers.get("idempotency-key", "")
+    if len(key) > _LONGEST_KEY:
+        raise Problem(422, "bad_key", f"The header Idempotency-Key has more than {_LONGEST_KEY} characters.")
+    return key
 
 
 _FIX = "GET /api/openapi.yaml describes what is wanted."

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cuebook.config.reach import ToolServer
+from cuebook.gate.people import NotAllowed
 from cuebook.performers.addresses import is_loopback
 from cuebook.performers.models import Prices
 from cuebook.performers.models.providers import ProviderStatus
@@ -24,6 +25,7 @@ from cuebook.surfaces.web.bodies import body
 from cuebook.surfaces.web.objects import playbook_object
 from cuebook.surfaces.web.site import Site
 
+LOCAL = Principal()
 _SOON = 0.3
 """Seconds in which something at this machine answers."""
 
@@ -75,7 +77,7 @@ def connected(site: Site) -> dict[str, Any]:
                 "name": one.name,
                 "usable": one.usable,
                 "reason": one.reason,
-                "address": None if config is None else config.base_url,
+                "address": None if config is None else _shown(config.base_url),
                 "key": key,
                 "key_from": None if key is None else wiring.keys.source(key),
             }
@@ -98,8 +100,15 @@ def _server(server: ToolServer) -> dict[str, Any]:
     reason = _silent(server.url) if server.url else ""
     if server.command and shutil.which(server.command[0]) is None:
         reason = f"There is no command {server.command[0]}."
-    runs = " ".join(server.command) or server.url
+    runs = " ".join(server.command) or _shown(server.url)
     return {"name": server.name, "runs": runs, "where": server.where, "reachable": not reason, "reason": reason}
+
+
+def _shown(address: str) -> str:
+    """An address without what may be secret in it: a name and password, and what comes after its path."""
+    parts = urlsplit(address)
+    query = "?..." if parts.query or parts.fragment else ""
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}{query}"
 
 
 def _silent(address: str) -> str:
@@ -115,7 +124,16 @@ def _silent(address: str) -> str:
     return ""
 
 
+def _check_owns_keys(who: Principal) -> None:
+    """Keys are the server's, and every tenant's runs are paid with them: they are for those who serve it to change."""
+    if who.tenant != LOCAL.tenant:
+        raise NotAllowed(
+            f"{who.name} may not change the keys of providers: they are this server's.", fix="Ask whoever serves it."
+        )
+
+
 async def set_key(request: Request, site: Site, who: Principal) -> Response:
+    _check_owns_keys(who)
     asked = await body(request, bodies.NewKey)
     name = site.wiring.key_name(request.path_params["provider"])
     await asyncio.to_thread(site.wiring.keys.set, name, asked.key.strip())
@@ -123,6 +141,7 @@ async def set_key(request: Request, site: Site, who: Principal) -> Response:
 
 
 async def remove_key(request: Request, site: Site, who: Principal) -> Response:
+    _check_owns_keys(who)
     name = site.wiring.key_name(request.path_params["provider"])
     await asyncio.to_thread(site.wiring.keys.remove, name)
     return Response(status_code=204)

@@ -24,7 +24,11 @@ _TYPES = {
 async def static(request: Request, site: Site, who: Principal) -> Response:
     name = request.path_params["name"]
     path = _HERE / "static" / name
-    if Path(name).name != name or path.suffix not in _TYPES or not path.is_file():
+    try:
+        found = Path(name).name == name and path.suffix in _TYPES and path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        found = False
+    if not found:
         raise not_found("file")
     return FileResponse(path, headers={"Cache-Control": "no-cache"}, media_type=_TYPES[path.suffix])
 

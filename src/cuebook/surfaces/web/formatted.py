@@ -29,7 +29,8 @@ LONGEST_CODE = 60_000
 """Characters of code that are coloured."""
 _SCHEMES = ("http://", "https://", "mailto:")
 _FORMATTER: HtmlFormatter[str] = HtmlFormatter(nowrap=True, classprefix="hl-")
-_DIFF = re.compile(r"^(diff --git |--- \S.*\n\+\+\+ \S|@@ -\d)", re.MULTILINE)
+_DIFF = re.compile(r"\s*(diff --git |--- \S.*\n\+\+\+ \S|@@ -\d)")
+"""How a diff begins. Words that quote one are words."""
 
 _TAGS = {
     *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "blockquote", "pre", "code", "span", "em", "strong", "s"),
@@ -109,7 +110,7 @@ def code(text: str, language: str = "") -> Markup:
 
 
 def looks_like_diff(text: str) -> bool:
-    return _DIFF.search(text[:20_000]) is not None
+    return _DIFF.match(text) is not None
 
 
 def diff(text: str) -> Markup:

@@ -31,7 +31,8 @@ HTML = "text/html"
 _SAFE_SITES = ("", "none", "same-origin")
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    # With `no-referrer` a browser hides the origin of our own forms, too.
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Frame-Options": "DENY",
@@ -99,13 +100,19 @@ class Guard:
             raise Problem(
                 421, "wrong_host", "This server does not go by that name.", fix="Use the address that it printed."
             )
-        origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        own = all(_host_of(origin) == host.lower() for origin in headers.getlist("origin"))
+        near = all(site in _SAFE_SITES for site in headers.getlist("sec-fetch-site"))
+        opened = scope["method"] == "GET" and headers.getlist("sec-fetch-mode") == ["navigate"]
+        if not own or not (near or (opened and headers.getlist("sec-fetch-dest") == ["document"])):
             raise Problem(403, "foreign_origin", "This request comes from another site.")
-        site, method = headers.get("sec-fetch-site", ""), scope["method"]
-        opened = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
-        if site not in _SAFE_SITES and not (opened and headers.get("sec-fetch-dest") == "document"):
-            raise Problem(403, "foreign_origin", "This request comes from another site.")
+
+
+def _host_of(origin: str) -> str:
+    """The host that an origin names, with its port; empty for what is no origin."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def _add_headers(headers: MutableHeaders, nonce: str) -> None:
@@ -189,10 +196,19 @@ class Door:
 NOBODY = Principal("nobody", "", frozenset())
 
 
+def wants_json(request: Request) -> bool:
+    """Whether it comes from a program, which a page tells nothing."""
+    accepted = request.headers.get("accept", "")
+    return JSON in accepted and HTML not in accepted
+
+
+def content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 def _check_content(request: Request, wanted: tuple[str, ...]) -> None:
     """A form of another site can send no JSON, so JSON is what a change is asked with."""
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given not in wanted:
+    if content_type(request) not in wanted:
         raise Problem(
             415,
             "content_type",

@@ -44,7 +44,7 @@ class Lit:
             return self._names(changed)
         place = entry.place
         label = str(getattr(event, "label", "") or place.step)
-        card = run.cards.get((place.path, label, place.visit)) or run.card_at(place)
+        card = run.card(place.path, label, place.visit) or run.card_at(place)
         if card is None or card.row.label not in self._box or self.statuses.get(card.row.label) == _state(card):
             return []
         self.statuses[card.row.label] = _state(card)

@@ -10,12 +10,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from cuebook.kernel.errors import CuebookError
-from cuebook.kernel.events import ENDED, PlannedStep
+from cuebook.kernel.events import PlannedStep
 from cuebook.kernel.run import RunRow
 from cuebook.service import Principal
 from cuebook.surfaces.library import Listed
 from cuebook.surfaces.web import catalog, drawing, estimating, rest
-from cuebook.surfaces.web.guard import NOBODY
+from cuebook.surfaces.web.bodies import fields
+from cuebook.surfaces.web.guard import NOBODY, wants_json
+from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.rendering import page
 from cuebook.surfaces.web.site import Site
 from cuebook.surfaces.web.starting import listed_under
@@ -87,7 +89,16 @@ async def playbook(request: Request, site: Site, who: Principal) -> Response:
     drawn = drawing.picture(about.drawing, f"The steps of {one.title}") if about.drawing.boxes else Markup("")
     rows = await site.service.runs(name=one.name, limit=HISTORY, who=who)
     return await _page(
-        request, site, who, "playbook.html", one=one, needs=_needs(one, about), drawing=drawn, rows=rows, text=one.text
+        request,
+        site,
+        who,
+        "playbook.html",
+        one=one,
+        needs=_needs(one, about),
+        drawing=drawn,
+        besides=about.besides,
+        rows=rows,
+        text=one.text,
     )
 
 
@@ -107,6 +118,7 @@ async def preflight(request: Request, site: Site, who: Principal) -> Response:
         models=[{"name": name, "words": costs[name]} for name in names],
         default=default,
         labels=_steps(one),
+        asked=_about(one).asked,
         estimate=estimating.estimate(use, costs.get(default, "")),
     )
 
@@ -144,7 +156,7 @@ async def run(request: Request, site: Site, who: Principal) -> Response:
     row = await site.service.get(request.path_params["id"], who)
     seen = await opened(site, row)
     others = await site.service.runs(name=row.name, limit=_OTHERS + 1, who=who)
-    models = (await asyncio.to_thread(catalog.usable_models, site))["models"] if row.status in ENDED else []
+    models = (await asyncio.to_thread(catalog.usable_models, site))["models"]
     return await _page(
         request,
         site,
@@ -154,6 +166,7 @@ async def run(request: Request, site: Site, who: Principal) -> Response:
         tails=seen.tails,
         after=seen.after,
         panels=Markup(seen.view.panels(seen.run)),
+        types=seen.view.types,
         listed=listed_under(site, row),
         others=[one for one in others if one.id != row.id][:_OTHERS],
         models=models,
@@ -187,7 +200,7 @@ async def connections(request: Request, site: Site, who: Principal) -> Response:
 async def sign_in(request: Request, site: Site, who: Principal) -> Response:
     """The form, or the start link: it is good once."""
     start = request.query_params.get("start", "")
-    if not start:
+    if not start or request.method == "HEAD":  # whoever only looks at a link does not use it up
         return page(request, "sign-in.html", words="")
     ticket = site.sessions.take_start(start)
     if ticket is None:
@@ -203,9 +216,11 @@ async def sign_in(request: Request, site: Site, who: Principal) -> Response:
 
 
 async def take_token(request: Request, site: Site, who: Principal) -> Response:
-    form = await request.form()
-    ticket = await site.sessions.take_token(str(form.get("token", "")).strip())
+    form = await fields(request)
+    ticket = await site.sessions.take_token(form.get("token", "").strip())
     if ticket is None:
+        if wants_json(request):
+            raise Problem(401, "bad_token", "Nobody has this token.", WWW_Authenticate="Bearer")
         return page(request, "sign-in.html", 401, words="Nobody has this token.")
     response = RedirectResponse("/", 303)
     site.sessions.open(response, ticket, secure=request.url.scheme == "https")
@@ -214,5 +229,5 @@ async def take_token(request: Request, site: Site, who: Principal) -> Response:
 
 async def sign_out(request: Request, site: Site, who: Principal) -> Response:
     response = RedirectResponse("/sign-in", 303)
-    site.sessions.close(response)
+    await site.sessions.close(request, response)
     return response

@@ -6,7 +6,7 @@ the same. It knows no HTML.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -74,6 +74,9 @@ class Card:
     """What it waits for."""
     seconds: float = 0.0
     planned: bool = False
+    seconds_before: float = 0.0
+    """What earlier visits took that are shown no more."""
+    cost_before: float = 0.0
 
     @property
     def status(self) -> str:
@@ -81,6 +84,16 @@ class Card:
         if any(wait.kind == "breakpoint" for wait in self.waits.values()):
             return "paused"
         return self.row.status
+
+    @property
+    def took(self) -> float:
+        """Seconds that this visit took."""
+        started, finished = self.row.started, self.row.finished
+        return self.seconds or (finished - started if finished is not None and started is not None else 0.0)
+
+    @property
+    def cost(self) -> float:
+        return self.cost_before + self.row.totals.cost
 
     @property
     def tail(self) -> str:
@@ -106,6 +119,8 @@ class Changes:
     closed: WaitRow | None = None
     noted: list[Card] = field(default_factory=list)
     """Those of which something more is to be told, while their status stays."""
+    lost: list[Entry] = field(default_factory=list)
+    """The calls of models that have ended without a reply."""
     run: bool = False
     """Whether something of the run itself changed: it was cancelled, or goes on after its end."""
     ended: bool = False
@@ -114,13 +129,19 @@ class Changes:
 class Picture:
     """Everything that is shown of one run."""
 
-    def __init__(self, row: RunRow, title: str = "") -> None:
-        """`row` says which run it is; everything else comes from its entries."""
+    def __init__(self, row: RunRow, title: str = "", *, order: Sequence[str] = (), talks: bool = False) -> None:
+        """`row` says which run it is; everything else comes from its entries.
+
+        With an `order` of labels a step has one card, which shows its last visit: it stays small however long a run goes on.
+        """
         fresh = msgspec.structs.replace(
             row, status="pending", reason="", step="", model="", totals=Totals(), error=None, updated=row.created
         )
         self._tally = Tally(fresh)
         self.title = title or row.name
+        self.talks = talks
+        """Whether a panel asks its questions."""
+        self._rank = {label: place for place, label in enumerate(order)}
         self.cards: dict[Key, Card] = {}
         self.order: list[Card] = []
         self.inputs: dict[str, Any] = {}
@@ -149,11 +170,15 @@ class Picture:
         """As a page shows it: a run waits as soon as nothing else of it goes on."""
         if self.row.status in ENDED:
             return self.row.status
-        busy = any(card.row.status in ("running", "tool_call") for card in self.order)
+        busy = any(card.row.status in ("running", "tool_call") and not self._holds_wait(card) for card in self.order)
         kinds = {wait.kind for wait in self.waits.values()}
         if kinds and not busy:
             return next(run for kind, (run, _) in STATUS_OF_WAIT.items() if kind in kinds)
         return "pending" if self.row.status == "pending" else "running"
+
+    def _holds_wait(self, card: Card) -> bool:
+        """Whether a step can only go on when a wait ends: one on its branch, where one thing happens at a time, or below."""
+        return any(wait.place.path.startswith(card.row.path) for wait in self.waits.values())
 
     @property
     def ended(self) -> bool:
@@ -165,11 +190,14 @@ class Picture:
         held = {wait for card in self.order for wait in card.waits}
         return [wait for wait in self.waits.values() if wait.id not in held]
 
+    def card(self, path: str, label: str, visit: int) -> Card | None:
+        return self.cards.get(self._key((path, label, visit)))
+
     def card_at(self, place: Place) -> Card | None:
         """The innermost card that holds this place."""
         path, label, visit = place.path, place.step, place.visit
         while True:
-            card = self.cards.get((path, label, visit))
+            card = self.card(path, label, visit)
             if card is not None or path == ROOT:
                 return card
             path, label, visit, _ = parent_key(path)
@@ -196,20 +224,52 @@ class Picture:
         """Remembers how a card was before this entry."""
         self._before.setdefault(id(card), (card, status))
 
+    def _key(self, key: Key) -> Key:
+        return (key[0], key[1], 1) if self._rank else key
+
     def _keep(self, row: StepRow, changes: Changes, *, planned: bool) -> None:
-        card = self.cards.get(row.key)
+        key = self._key(row.key)
+        card = self.cards.get(key)
         if card is None:
-            card = self.cards[row.key] = Card(row, slug(*row.key), planned=planned)
-            after = self.order.index(self._last) if self._last is not None and not planned else len(self.order) - 1
+            card = self.cards[key] = Card(row, slug(*key), planned=planned)
+            after = self._after(row, planned=planned)
             card.before = self.order[after].key if after >= 0 else ""
             self.order.insert(after + 1, card)
             changes.new.append(card)
             self._touch(card)
         self._touch(card, card.status)
+        if card.row.visit < row.visit:
+            self._visit_again(card, changes)
         begins = row.status == "running" and card.row.started != row.started
         card.row = row
         if begins or (card in changes.new and row.status != "pending"):
             self._last = card
+
+    def _after(self, row: StepRow, *, planned: bool) -> int:
+        """The place in the order that a new card comes after."""
+        if self._rank:
+            places = [self._rank.get(card.row.label, len(self._rank)) for card in self.order]
+            place = self._rank.get(row.label, len(self._rank))
+            return max((number for number, one in enumerate(places) if one <= place), default=-1)
+        return self.order.index(self._last) if self._last is not None and not planned else len(self.order) - 1
+
+    def _visit_again(self, card: Card, changes: Changes) -> None:
+        """Makes room for the next visit: what belongs to the one before is shown no more, nor what it began beside."""
+        card.seconds_before += card.took
+        card.cost_before += card.row.totals.cost
+        card.seconds, card.output = 0.0, None
+        for held in (card.texts, card.prompts, card.notes):
+            held.clear()
+        changes.again.append(card)
+        for other in [one for one in self.order if _within(one.row.path, card.row.key)]:
+            self._remove(other)
+            changes.gone.append(other)
+
+    def _remove(self, card: Card) -> None:
+        self.order.remove(card)
+        del self.cards[self._key(card.row.key)]
+        if self._last is card:
+            self._last = self.order[-1] if self.order else None
 
     def _drop(self, seq: int, path: str, changes: Changes) -> None:
         """Takes back what a rewind makes void."""
@@ -220,11 +280,8 @@ class Picture:
                 continue
             self._touch(card, card.status)
             if card.row.seq >= seq and not card.planned:
-                self.order.remove(card)
-                del self.cards[card.row.key]
+                self._remove(card)
                 changes.gone.append(card)
-                if self._last is card:
-                    self._last = self.order[-1] if self.order else None
                 continue
             if card.row.seq >= seq:
                 row = card.row
@@ -234,7 +291,10 @@ class Picture:
 
     def _fold(self, entry: Entry, changes: Changes) -> None:
         event, card = entry.event, self.card_at(entry.place)
+        under_way = dict(self._calls.open)
         call = self._calls.see(entry)
+        replied = call if isinstance(event, Performed) and isinstance(event.outcome, Reply) else None
+        self._lose([asked for seq, asked in under_way.items() if seq != replied], changes)
         match event:
             case RunStarted():
                 self.inputs, self.settings = dict(event.inputs), dict(event.settings)
@@ -273,6 +333,12 @@ class Picture:
             case _:
                 pass
 
+    def _lose(self, calls: list[Entry], changes: Changes) -> None:
+        """Of calls that ended without a reply: what had come of their texts is in no journal, and is shown no more."""
+        changes.lost = [asked for asked in calls if asked.seq not in self._calls.open]
+        cards = [self.card_at(asked.place) for asked in changes.lost]
+        changes.again += [card for card in cards if card is not None and card not in changes.again]
+
     def _ask(self, entry: Entry, event: ModelAsked, card: Card, changes: Changes) -> None:
         if entry.place.attempt > 1:
             card.texts.clear()
@@ -285,7 +351,7 @@ class Picture:
             changes.noted.append(card)
 
     def _finish(self, entry: Entry, event: StepFinished, changes: Changes) -> None:
-        card = self.cards.get((entry.place.path, event.label, entry.place.visit))
+        card = self.card(entry.place.path, event.label, entry.place.visit)
         if card is None:
             return
         card.seconds = event.seconds
@@ -361,6 +427,15 @@ class Picture:
 
     def __iter__(self) -> Iterator[Card]:
         return iter(self.order)
+
+
+def _within(path: str, key: Key) -> bool:
+    """Whether a branch was begun in this visit of a step, or below it."""
+    while path != ROOT:
+        path, label, visit, _ = parent_key(path)
+        if (path, label, visit) == key:
+            return True
+    return False
 
 
 def _rewind(card: Card, seq: int) -> bool:

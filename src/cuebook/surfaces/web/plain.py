@@ -21,8 +21,8 @@ class Plain:
         kind = body.pop("is")
         return [Event(kind, {**_where(entry), "event": kind, "data": body})]
 
-    def text(self, asked: Entry, offset: int, piece: str) -> Event:
-        told = {"call": asked.seq, "offset": offset, "text": piece}
+    def text(self, asked: Entry, text: str, sent: int) -> Event:
+        told = {"call": asked.seq, "offset": sent, "text": text[sent:]}
         return Event("TextChunk", {**_where(asked), "event": "TextChunk", "data": told})
 
     def again(self, asked: Entry) -> Event:

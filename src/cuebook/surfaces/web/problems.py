@@ -18,6 +18,7 @@ from cuebook.kernel.errors import (
     CuebookError,
     NotFound,
     Refused,
+    StoreDamaged,
     StoreError,
     StoreFull,
     StoreLocked,
@@ -45,6 +46,7 @@ _STATUS: tuple[tuple[type[CuebookError], int], ...] = (
     (BadInput, 422),
     (StoreLocked, 503),
     (StoreFull, 507),
+    (StoreDamaged, 500),
     (StoreError, 503),
 )
 """The first that fits counts."""

@@ -1,8 +1,9 @@
 """A run's journal as the events of its live page: names, payloads and order are those of the PLAYBOOK.md format.
 
 For each step `step-update` (running), `step-content` as text arrives, `step-rendered`, `step-update` (completed), then
-`variable-update`; in between `step-paused`, `elicitation` and `approval`; at the end `status`. What `html` holds replaces
-the elements of the same ids, so that seeing it twice changes nothing.
+`variable-update`; in between `step-paused`, `elicitation` and `approval`; at the end `status`. What changes on the page
+while no step does, as the steps to come, is our own `page-update`. What `html` holds replaces the elements of the same
+ids, so that seeing it twice changes nothing.
 """
 
 from __future__ import annotations
@@ -25,21 +26,27 @@ class Projection:
         self.view = view
 
     def skip(self, entry: Entry) -> None:
-        self.picture.apply(entry)
+        changes = self.picture.apply(entry)
         self.view.see(entry, self.picture)
+        for asked in changes.lost:
+            self.view.hear(asked, "", 0)
 
     def tell(self, entry: Entry) -> list[Event]:
         changes = self.picture.apply(entry)
         extra = "".join(self.view.part(name, self.picture) for name in self.view.see(entry, self.picture))
+        extra += "".join(self.view.hear(asked, "", 0) for asked in changes.lost)
         return list(self._events(changes, extra))
 
-    def text(self, asked: Entry, offset: int, piece: str) -> Event:
+    def text(self, asked: Entry, text: str, sent: int) -> Event:
         card = self.picture.card_at(asked.place)
-        return Event("step-content", {"step": card.key if card is not None else "", "content": piece})
+        told = {"step": card.key if card is not None else "", "content": text[sent:]}
+        html = self.view.hear(asked, text, sent)
+        return Event("step-content", {**told, "html": html} if html else told)
 
     def again(self, asked: Entry) -> Event:
         card = self.picture.card_at(asked.place)
-        return self._update(card, whole=True) if card is not None else _update("", "")
+        update = self._update(card, whole=True) if card is not None else _page_update("")
+        return _with(update, self.view.hear(asked, "", 0))
 
     # --- inside ---
 
@@ -51,39 +58,48 @@ class Projection:
             events.append(
                 Event("step-rendered", {"step": changes.rendered.key, "html": self._part("text", changes.rendered)})
             )
-        events += self._updates(changes, extra)
+        updates = self._updates(changes, extra)
+        events += updates
         for name, value, step in changes.values:
             events.append(Event("variable-update", {"name": name, "value": value, "step": step}))
         if changes.opened is not None:
             events.append(self._asked(changes.opened))
         if changes.ended:
-            events.append(Event("status", {"html": self._run_parts() + part("summary", self.picture)}))
+            besides = "" if updates else extra
+            events.append(Event("status", {"html": self._run_parts() + part("summary", self.picture) + besides}))
         return events
 
     def _updates(self, changes: Changes, extra: str) -> list[Event]:
-        """One for each step whose status changed; what else is to be drawn goes with the first, or by itself."""
+        """One for each step whose status changed; what else is to be drawn goes with the first, or by itself.
+
+        A step that is still to come has no event of its own.
+        """
         wholes = [*changes.new, *changes.again]
-        cards = list(dict.fromkeys([*changes.new, *changes.statuses, *changes.again]))
+        changed = list(dict.fromkeys([*changes.new, *changes.statuses, *changes.again]))
+        cards = [card for card in changed if card.status != "pending"]
+        to_come = [card for card in changed if card.status == "pending"]
         if changes.closed is not None and not cards:
             held = self.picture.card_at(changes.closed.place)
             cards = [held] if held is not None else []
-        besides = extra + "".join(part("gone", card) for card in changes.gone)
+        besides = "".join(part("gone", card) for card in changes.gone)
+        besides += "".join(self._parts(card, whole=card in wholes) for card in to_come) + extra
         besides += "".join(self._part("head", card) for card in changes.noted if card not in cards)
         if changes.run:
             besides += part("summary", self.picture)
         events = [self._update(card, whole=card in wholes) for card in cards]
         run = besides or changes.run or changes.closed is not None or changes.opened is not None
         if not events and run and not changes.ended:
-            events = [_update("", self._run_parts())]
-        if events and besides:
-            events[0] = _update(events[0].data["step"], events[0].data["html"] + besides)
-        return events
+            events = [_page_update(self._run_parts())]
+        return [_with(events[0], besides), *events[1:]] if events else []
 
     def _update(self, card: Card, *, whole: bool) -> Event:
+        html = self._parts(card, whole=whole) + self._run_parts()
+        return Event("step-update", {"step": card.key, "html": html})
+
+    def _parts(self, card: Card, *, whole: bool) -> str:
         """A step as it is now: all of it where it is new or begins again, otherwise what stands around its text."""
         names = ("card", "rail") if whole else ("head", "waits", "rail")
-        html = "".join(self._part(name, card) for name in names)
-        return _update(card.key, html + self._run_parts())
+        return "".join(self._part(name, card) for name in names)
 
     def _part(self, name: str, card: Card) -> str:
         return part(name, card, self.picture)
@@ -109,5 +125,10 @@ class Projection:
                 return Event("step-paused", {"step": step, "message": wait.prompt})
 
 
-def _update(step: str, html: str) -> Event:
-    return Event("step-update", {"step": step, "html": html})
+def _page_update(html: str) -> Event:
+    """What changed on the page, while no step did."""
+    return Event("page-update", {"html": html})
+
+
+def _with(event: Event, html: str) -> Event:
+    return Event(event.name, {**event.data, "html": event.data["html"] + html})

@@ -13,11 +13,12 @@ from cuebook.kernel.events import ENDED
 from cuebook.kernel.run import RunRow
 from cuebook.service import Principal
 from cuebook.surfaces.cli import comparing, wording
+from cuebook.surfaces.starting import check_settings
 from cuebook.surfaces.web import bodies
 from cuebook.surfaces.web.answers import answer
-from cuebook.surfaces.web.bodies import body
+from cuebook.surfaces.web.bodies import body, fields, idempotency_key
 from cuebook.surfaces.web.events import EventStream
-from cuebook.surfaces.web.guard import FORM
+from cuebook.surfaces.web.guard import FORM, content_type
 from cuebook.surfaces.web.objects import row_object, run_object, wait_object
 from cuebook.surfaces.web.positions import Position
 from cuebook.surfaces.web.problems import Problem
@@ -36,27 +37,33 @@ _NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 async def start_run(request: Request, site: Site, who: Principal) -> Response:
     asked = await body(request, bodies.Start)
-    key = request.headers.get("idempotency-key", "")
-    if len(key) > 200:
-        raise Problem(422, "bad_key", "The header Idempotency-Key has more than 200 characters.")
-    row = await start(site, asked, who, key)
+    row = await start(site, asked, who, idempotency_key(request))
     return answer(row_object(row), 201, Location=f"/api/runs/{row.id}")
 
 
 async def restart(request: Request, site: Site, who: Principal) -> Response:
     asked = await body(request, bodies.Restart)
-    row = await site.service.restart(request.path_params["id"], asked.step, visit=asked.visit, who=who)
+    parent = await _mine(request, site, who)
+    row = await site.service.restart(parent.id, asked.step, visit=asked.visit, who=who)
     return await _begun(site, row)
 
 
 async def fork(request: Request, site: Site, who: Principal) -> Response:
     asked = await body(request, bodies.Fork)
-    parent = await site.service.get(request.path_params["id"], who)
+    parent = await _mine(request, site, who)
+    check_settings(site.wiring, asked.settings)
     values = await typed_changes(site, parent, asked.values)
     row = await site.service.fork(
         parent.id, asked.step, visit=asked.visit, path=asked.path, values=values, settings=asked.settings, who=who
     )
     return await _begun(site, row)
+
+
+async def _mine(request: Request, site: Site, who: Principal) -> RunRow:
+    """The run that is asked for. `Refused` if it would not go on here."""
+    row = await site.service.get(request.path_params["id"], who)
+    await site.drivers.require(row.id)
+    return row
 
 
 async def _begun(site: Site, row: RunRow) -> Response:
@@ -69,9 +76,10 @@ async def _begun(site: Site, row: RunRow) -> Response:
 
 async def resume(request: Request, site: Site, who: Principal) -> Response:
     """Ends a pause. Values to change come as JSON, or as fields `var_NAME` of a form."""
-    row = await site.service.get(request.path_params["id"], who)
-    is_form = request.headers.get("content-type", "").startswith(FORM)
-    asked = await (_fields(request) if is_form else body(request, bodies.Resume))
+    row = await _mine(request, site, who)
+    is_form = content_type(request) == FORM
+    asked = await (_changes(request) if is_form else body(request, bodies.Resume))
+    check_settings(site.wiring, asked.settings)
     changes = await typed_changes(site, row, asked.variables)
     row = await site.service.resume(row.id, who, overrides=changes, settings=asked.settings)
     if is_form and "text/html" in request.headers.get("accept", ""):
@@ -80,31 +88,34 @@ async def resume(request: Request, site: Site, who: Principal) -> Response:
     return await _goes_on(site, row)
 
 
-async def _fields(request: Request) -> bodies.Resume:
-    form = await request.form()
-    given = {name[len(_FIELD) :]: str(value) for name, value in form.items() if name.startswith(_FIELD)}
+async def _changes(request: Request) -> bodies.Resume:
+    form = await fields(request)
+    given = {name[len(_FIELD) :]: value for name, value in form.items() if name.startswith(_FIELD)}
     return bodies.Resume(variables=given)
 
 
 async def cancel(request: Request, site: Site, who: Principal) -> Response:
     asked = await body(request, bodies.Cancel)
-    return await _goes_on(site, await site.service.cancel(request.path_params["id"], asked.reason, who))
+    row = await site.service.cancel(request.path_params["id"], asked.reason, who)
+    return await _goes_on(site, row, adopt=True)
 
 
 async def retry(request: Request, site: Site, who: Principal) -> Response:
     asked = await body(request, bodies.Retry)
-    row = await site.service.retry(request.path_params["id"], whole_step=asked.whole_step, who=who)
+    row = await _mine(request, site, who)
+    row = await site.service.retry(row.id, whole_step=asked.whole_step, who=who)
     return await _goes_on(site, row)
 
 
-async def _goes_on(site: Site, row: RunRow) -> Response:
-    await site.drivers.take(row.id)
+async def _goes_on(site: Site, row: RunRow, *, adopt: bool = False) -> Response:
+    await site.drivers.take(row.id, adopt=adopt)
     return answer(row_object(await site.service.store.run(row.id)), 202)
 
 
 async def answer_wait(request: Request, site: Site, who: Principal) -> Response:
     asked = await body(request, bodies.Answer)
     wait = await site.service.waiting(request.path_params["id"], who)
+    await site.drivers.require(wait.run)
     done = await site.service.answer(wait.id, asked.value, who)
     await site.drivers.take(done.run)
     return answer(wait_object(done))
@@ -113,6 +124,8 @@ async def answer_wait(request: Request, site: Site, who: Principal) -> Response:
 async def decide_wait(request: Request, site: Site, who: Principal) -> Response:
     asked = await body(request, bodies.Decide)
     wait = await site.service.waiting(request.path_params["id"], who)
+    await site.drivers.require(wait.run)
+    check_settings(site.wiring, asked.settings)
     done = await site.service.decide(
         wait.id, asked.decision, who, reason=asked.reason, outcome=asked.outcome, settings=asked.settings
     )
@@ -132,9 +145,10 @@ async def runs(request: Request, site: Site, who: Principal) -> Response:
 
 
 def _limit(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MOST_RUNS:
+    digits = text.lstrip("0")[:9] if text.isascii() and text.isdigit() else ""
+    if not digits or int(digits) > MOST_RUNS:
         raise Problem(422, "bad_limit", f"`limit` is a number from 1 to {MOST_RUNS}.")
-    return int(text)
+    return int(digits)
 
 
 async def run(request: Request, site: Site, who: Principal) -> Response:
@@ -182,24 +196,36 @@ async def wait(request: Request, site: Site, who: Principal) -> Response:
 # --- streams ---
 
 
-def _after(request: Request) -> Position:
-    return Position.read(request.headers.get("last-event-id") or request.query_params.get("after", ""))
+async def _opened(request: Request, site: Site, who: Principal) -> tuple[RunRow, Position, bool]:
+    """The run, where the reader is, and whether nothing more will come after what there is.
+
+    Its journal is read once before anything is sent: of what cannot be read, an error is told. A reader who is further than
+    the journal has seen what was lost, or never read it, and begins anew.
+    """
+    row = await site.service.get(request.path_params["id"], who)
+    after = Position.read(request.headers.get("last-event-id") or request.query_params.get("after", ""))
+    moves = await site.drivers.moves(row.id)  # looked at before the journal: what it comes to is in there
+    last = 0
+    async for entry in site.service.engine.entries(row.id):
+        last = entry.seq
+    row = await site.service.store.run(row.id)
+    return row, after if after.record <= last + 1 else Position(), row.status in ENDED and not moves
 
 
 async def stream(request: Request, site: Site, who: Principal) -> Response:
     """The events of a run's live page, from where the reader is. 204 says that nothing more will come."""
-    row, after = await site.service.get(request.path_params["id"], who), _after(request)
-    if row.status in ENDED and not [told async for told in page_events(site, row, after, follow=False)]:
+    row, after, over = await _opened(request, site, who)
+    if over and not [told async for told in page_events(site, row, after, follow=False)]:
         return Response(status_code=204)
-    return EventStream(page_events(site, row, after), site.closing)
+    return EventStream(page_events(site, row, after, goes_on=not over), site.closing)
 
 
 async def events(request: Request, site: Site, who: Principal) -> Response:
     """The plain events: as a stream for who asks for one, otherwise those there are."""
-    row, after = await site.service.get(request.path_params["id"], who), _after(request)
+    row, after, over = await _opened(request, site, who)
     streams = "text/event-stream" in request.headers.get("accept", "")
-    if streams and row.status not in ENDED:
-        return EventStream(plain_events(site, row, after), site.closing)
+    if streams and not over:
+        return EventStream(plain_events(site, row, after, goes_on=True), site.closing)
     told = [told async for told in plain_events(site, row, after, follow=False) if told is not None]
     if not streams:
         listed = [{"id": one.id, **one.event.data} for one in told]

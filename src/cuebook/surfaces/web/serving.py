@@ -95,7 +95,19 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._site.closing.set()
-        await super().shutdown(sockets)
+        cutting = asyncio.create_task(self._cut_off())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            cutting.cancel()
+
+    async def _cut_off(self) -> None:
+        """Whoever does not read what they are sent, or does not send what they began, is left."""
+        await asyncio.sleep(_PATIENCE / 2)
+        for connection in list(self.server_state.connections):
+            transport = getattr(connection, "transport", None)
+            if transport is not None:
+                transport.abort()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -120,7 +132,7 @@ def make_server(
         lifespan="on",
         ws="none",
     )
-    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host.strip("[]")
     return Server(config, site, lambda: on_ready(start_link(site, shown, port)))
 
 
@@ -142,7 +154,8 @@ async def serve(
 
 
 def start_link(site: Site, host: str, port: int) -> str:
-    return f"http://{host}:{port}/sign-in?start={site.sessions.new_start()}"
+    named = f"[{host}]" if ":" in host else host
+    return f"http://{named}:{port}/sign-in?start={site.sessions.new_start()}"
 
 
 def _hear_signals(server: Server) -> list[int]:

@@ -21,6 +21,9 @@ from cuebook.service import Principal, Service
 
 LIVES = 7 * 24 * 3600
 """Seconds that a cookie is good for."""
+ENDED = "ended_session"
+"""Under this, the store keeps the sessions that were ended before their time, for as long as that is not over."""
+_EVERYONE = ""
 _LOCAL = ""
 """Stands for the person at this machine, who is no user and may do everything."""
 
@@ -33,6 +36,8 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
     proof: str
     """The beginning of the digest of the token that it was given for: a new token ends old sessions."""
     until: int
+    id: str = ""
+    """Of this session, so that it can be ended and no other."""
 
 
 class Sessions:
@@ -74,8 +79,17 @@ class Sessions:
         value = self._sealed(ticket)
         response.set_cookie(self.cookie, value, max_age=LIVES, httponly=True, samesite="strict", secure=secure)
 
-    def close(self, response: Response) -> None:
+    async def close(self, connection: HTTPConnection, response: Response) -> None:
+        """Ends the session that somebody comes with: its cookie is good no more, wherever a copy of it may be."""
         response.delete_cookie(self.cookie, httponly=True, samesite="strict")
+        ticket = self._read(connection.cookies.get(self.cookie, ""))
+        if ticket is None:
+            return
+        store, now = self._service.store, self._clock()
+        for name, kept in (await store.kept(_EVERYONE, ENDED)).items():
+            if kept["until"] < now:
+                await store.forget(_EVERYONE, ENDED, name)
+        await store.keep(_EVERYONE, ENDED, _named(ticket), {"until": ticket.until})
 
     # --- being known ---
 
@@ -100,6 +114,8 @@ class Sessions:
         ticket = self._read(value)
         if ticket is None or ticket.until < self._clock():
             return None
+        if _named(ticket) in await self._service.store.kept(_EVERYONE, ENDED):
+            return None
         if ticket.user == _LOCAL:
             by_token = bool(ticket.proof)
             known = self._serve_token and _same(ticket.proof, _proof(_digest(self._serve_token)))
@@ -115,7 +131,7 @@ class Sessions:
         return bool(self._serve_token) and _same(token, self._serve_token)
 
     def _ticket(self, user: str, tenant: str, proof: str) -> Ticket:
-        return Ticket(user, tenant, proof, int(self._clock()) + LIVES)
+        return Ticket(user, tenant, proof, int(self._clock()) + LIVES, secrets.token_urlsafe(12))
 
     def _sealed(self, ticket: Ticket) -> str:
         body = urlsafe_b64encode(msgspec.json.encode(ticket)).decode().rstrip("=")
@@ -129,6 +145,11 @@ class Sessions:
             return msgspec.json.decode(urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=Ticket)
         except (ValueError, msgspec.DecodeError):
             return None
+
+
+def _named(ticket: Ticket) -> str:
+    """Under this, the store keeps that a session was ended."""
+    return ticket.id or _digest(f"{ticket.user} {ticket.tenant} {ticket.until}")
 
 
 def bearer_of(connection: HTTPConnection) -> str:

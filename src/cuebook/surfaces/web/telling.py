@@ -43,8 +43,8 @@ class Teller(Protocol):
     def tell(self, entry: Entry) -> list[Event]:
         """The same for the same entries, always."""
 
-    def text(self, asked: Entry, offset: int, piece: str) -> Event:
-        """A piece of the text that this call gives."""
+    def text(self, asked: Entry, text: str, sent: int) -> Event:
+        """More of the text that this call gives: what comes after so many characters."""
 
     def again(self, asked: Entry) -> Event:
         """What was told of this call's text is void: it begins again."""
@@ -53,7 +53,9 @@ class Teller(Protocol):
 class Reading:
     """One reader of one run."""
 
-    def __init__(self, feed: Feed, teller: Teller, after: Position) -> None:
+    def __init__(self, feed: Feed, teller: Teller, after: Position, *, goes_on: bool = False) -> None:
+        """With `goes_on`, an end that the reader knows of is none: the run is taken up again."""
+        self._goes_on = goes_on
         self._feed = feed
         self._teller = teller
         self._calls = Calls()
@@ -96,7 +98,7 @@ class Reading:
 
     def _entry(self, entry: Entry) -> Iterator[Told]:
         self._seq = entry.seq
-        self.ended = isinstance(entry.event, RunFinished)
+        self.ended = isinstance(entry.event, RunFinished) and not self._goes_on
         if entry.seq < self._after.record:
             self._teller.skip(entry)
             self._calls.see(entry)
@@ -110,6 +112,7 @@ class Reading:
         for number, event in enumerate(self._teller.tell(entry), start=1):
             if number > begun:
                 self._next, self._index = entry.seq, number
+                self.ended = isinstance(entry.event, RunFinished)
                 yield self._at(event)
         self._next, self._index = entry.seq + 1, 0
 
@@ -140,7 +143,7 @@ class Reading:
         piece = text[sent.length :]
         if piece:
             self._texts[seq] = sent.plus(piece)
-            yield self._at(self._teller.text(self._calls.open[seq], sent.length, piece))
+            yield self._at(self._teller.text(self._calls.open[seq], text, sent.length))
 
     def _begin_again(self, seq: int) -> Iterator[Told]:
         if self._texts.pop(seq, NOTHING).length:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import secrets
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,7 +15,7 @@ from cuebook.requests import InvalidRequest
 from cuebook.service import Principal
 from cuebook.surfaces.web import bodies
 from cuebook.surfaces.web.answers import answer
-from cuebook.surfaces.web.bodies import Start, body
+from cuebook.surfaces.web.bodies import Start, body, idempotency_key
 from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.sessions import bearer_of
 from cuebook.surfaces.web.site import Site
@@ -70,7 +70,7 @@ async def trigger(request: Request, site: Site, who: Principal) -> Response:
             WWW_Authenticate="Bearer",
         )
     asked = await body(request, bodies.Trigger)
-    key = request.headers.get("idempotency-key", "")[:200]
+    key = idempotency_key(request)
     wanted = Start(playbook=id, inputs=asked.inputs, model=asked.model_id, key=asked.key)
     row = await start(site, wanted, holder, key)
     return answer({"execution_id": row.id, "status": "queued"}, 202)
@@ -78,13 +78,18 @@ async def trigger(request: Request, site: Site, who: Principal) -> Response:
 
 async def runtime(request: Request, site: Site, who: Principal) -> Response:
     """The runtime contract: a request in, an envelope out. Only what is no request at all is an error."""
+    strict = request.query_params.get("strict", "") in ("1", "true")
+    asked = asyncio.create_task(site.runtime.handle(await request.body(), who, strict=strict))
+    ending = asyncio.create_task(site.closing.wait())
     try:
-        envelope = await site.runtime.handle(
-            await request.body(), who, strict=request.query_params.get("strict", "") in ("1", "true")
-        )
+        await asyncio.wait([asked, ending], return_when=asyncio.FIRST_COMPLETED)
+        if not asked.done():
+            fix = "Ask for its status when it is served again: what was begun goes on then."
+            raise Problem(503, "ending", "The server ends.", fix=fix, Retry_After="1")
+        return answer(asked.result())
     except InvalidRequest as error:
         return answer({"error": error.code, "message": str(error)}, 400)
-    run: Any = envelope.get("runId")
-    if run:
-        await site.drivers.take(str(run))
-    return answer(envelope)
+    finally:
+        for task in (asked, ending):
+            task.cancel()
+        await asyncio.gather(asked, ending, return_exceptions=True)

@@ -46,6 +46,7 @@ async def opened(site: Site, row: RunRow) -> Opened:
             if flow is None or card is None or not flow.text:
                 continue
             begun = "\n\n" if card.tail and card.key not in tails else ""
+            projection.view.hear(asked, flow.text, 0)
             tails[card.key] = tails.get(card.key, begun) + flow.text
             texts[seq] = NOTHING.plus(flow.text)
     return Opened(picture, projection.view, tails, str(position._replace(texts=texts)))
@@ -53,24 +54,31 @@ async def opened(site: Site, row: RunRow) -> Opened:
 
 async def projection_of(site: Site, row: RunRow) -> Projection:
     text = await site.service.store.playbook(row.playbook)
-    return Projection(Picture(row, _title(row, text)), view_of(row.dialect, text, row.name))
+    view = view_of(row.dialect, text, row.name)
+    return Projection(Picture(row, _title(row, text), order=view.order, talks=view.talks), view)
 
 
-async def page_events(site: Site, row: RunRow, after: Position, *, follow: bool = True) -> AsyncIterator[Told | None]:
-    """The events of a run's page after a position."""
-    async for told in _told(site, row, await projection_of(site, row), after, follow):
+async def page_events(
+    site: Site, row: RunRow, after: Position, *, follow: bool = True, goes_on: bool = False
+) -> AsyncIterator[Told | None]:
+    """The events of a run's page after a position; one that goes on has not ended, whatever its journal says by now."""
+    async for told in _told(site, row, await projection_of(site, row), after, follow, goes_on):
         yield told
 
 
-async def plain_events(site: Site, row: RunRow, after: Position, *, follow: bool = True) -> AsyncIterator[Told | None]:
+async def plain_events(
+    site: Site, row: RunRow, after: Position, *, follow: bool = True, goes_on: bool = False
+) -> AsyncIterator[Told | None]:
     """The same as plain ones."""
-    async for told in _told(site, row, Plain(), after, follow):
+    async for told in _told(site, row, Plain(), after, follow, goes_on):
         yield told
 
 
-async def _told(site: Site, row: RunRow, teller: Teller, after: Position, follow: bool) -> AsyncIterator[Told | None]:
+async def _told(
+    site: Site, row: RunRow, teller: Teller, after: Position, follow: bool, goes_on: bool
+) -> AsyncIterator[Told | None]:
     with site.feeds.watch(row.id) as feed:
-        async for told in Reading(feed, teller, after).told(follow=follow):
+        async for told in Reading(feed, teller, after, goes_on=goes_on).told(follow=follow):
             yield told
 
 

@@ -35,6 +35,6 @@ def find_chromium() -> str:
             raise NoBrowser(f"CHROMIUM is {named}, which cannot be run. {MISSING}")
         return named
     for name in NAMES:
-        if found := shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/bin"):
+        if found := shutil.which(name):
             return found
     raise NoBrowser(MISSING)

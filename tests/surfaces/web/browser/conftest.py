@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from playwright.async_api import Browser, async_playwright
 
 from cuebook.surfaces.web.serving import start_link
 from tests.surfaces.web.browser.chromium import FLAGS, NoBrowser, find_chromium
-from tests.surfaces.web.browser.seat import Seat
+from tests.surfaces.web.browser.seat import Seat, Sit
 from tests.surfaces.web.house import House
 
 
@@ -33,9 +33,6 @@ async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     made = House(tmp_path, monkeypatch)
     yield made
     await made.stop()
-
-
-Sit = Callable[..., Awaitable[Seat]]
 
 
 @pytest_asyncio.fixture(loop_scope="session")

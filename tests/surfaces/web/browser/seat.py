@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Locator, Page, Request, expect
 
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=20_000)
 
 _INSIDE = ("data", "blob", "about")
 
@@ -45,7 +46,7 @@ class Seat:
         self.foreign: list[str] = []
         self.dialogs: list[str] = []
         self.errors: list[str] = []
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(20_000)
         context.on("request", self._asked)
         context.on("dialog", self._talked)
         context.on("weberror", lambda error: self.errors.append(str(error.error)))
@@ -79,7 +80,8 @@ class Seat:
 
     def check(self) -> None:
         """Nothing went elsewhere, nothing ran that should not, and nothing of ours failed."""
-        assert (self.foreign, self.dialogs, self.errors) == ([], [], [])
+        wrong = {"asked elsewhere": self.foreign, "dialogs": self.dialogs, "errors": self.errors}
+        assert not any(wrong.values()), wrong
 
     @staticmethod
     async def opened(browser: Browser, link: str, **options: Any) -> Seat:
@@ -91,6 +93,10 @@ class Seat:
         await page.goto(link)
         await page.close()
         return seat
+
+
+Sit = Callable[..., Awaitable[Seat]]
+"""Takes a seat before the served house; takes what a profile may be given."""
 
 
 async def dom(page: Page) -> str:

@@ -64,7 +64,8 @@ function restore(part, kept) {
     if (one) one.value = value;
   }
   if (!kept.focus) return;
-  const again = (kept.focus.id && find(kept.focus.id)) || part.closest("article") || document.getElementById("main");
+  const again =
+    (kept.focus.id && find(kept.focus.id)) || part.querySelector("[data-focus]") || part.closest("article") || document.getElementById("main");
   again.focus({ preventScroll: true });
 }
 

@@ -42,7 +42,7 @@ async function send(form, submitter) {
     });
     const answer = response.status === 204 ? {} : await response.json().catch(() => ({}));
     if (!response.ok) tell(form, [answer.detail ?? response.statusText, answer.fix].filter(Boolean).join(" "));
-    else done(form, answer);
+    else await done(form, answer);
   } catch {
     tell(form, "The server cannot be reached. Is it still running?");
   } finally {
@@ -112,7 +112,7 @@ function problemBelow(form) {
   return made;
 }
 
-function done(form, answer) {
+async function done(form, answer) {
   document.dispatchEvent(new Event("cuebook:done"));
   if (form.dataset.show) {
     const place = form.querySelector("output");
@@ -120,9 +120,22 @@ function done(form, answer) {
     place.textContent = answer[form.dataset.show];
   } else if (form.dataset.go) {
     const to = form.dataset.go.replace("{run}", encodeURIComponent(answer.run));
-    if (to === location.pathname) location.reload();
-    else location.assign(to);
+    if (to !== location.pathname) return location.assign(to);
+    await takenUp(answer);
+    location.reload();
   } else if ("reload" in form.dataset || !document.body.dataset.run) {
     location.reload();
+  }
+}
+
+const ENDED = ["completed", "failed", "cancelled", "expired"];
+
+// A run that is to go on has ended until it is taken up; its page is live from then on.
+async function takenUp({ run, status, updated }) {
+  for (let now = { status, updated }; ENDED.includes(now.status) && now.updated === updated; ) {
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    const response = await fetch(`/api/runs/${encodeURIComponent(run)}`, { headers: { Accept: "application/json" } });
+    if (!response.ok) return;
+    now = await response.json();
   }
 }

@@ -1,6 +1,7 @@
-// The inbox says when something has come or gone; what somebody types is left alone.
+// The inbox is shown anew when something has come or gone; where somebody is typing, it only says so.
 
-const known = document.getElementById("inbox").dataset.waits;
+const inbox = document.getElementById("inbox");
+const known = inbox.dataset.waits;
 
 setInterval(async () => {
   if (document.hidden) return;
@@ -8,8 +9,16 @@ setInterval(async () => {
     const response = await fetch("/api/inbox", { headers: { Accept: "application/json" } });
     if (!response.ok) return;
     const { waits } = await response.json();
-    document.getElementById("news").hidden = waits.map((one) => one.wait).join(" ") === known;
+    if (waits.map((one) => one.wait).join(" ") === known) return;
+    if (isInUse()) document.getElementById("news").hidden = false;
+    else location.reload();
   } catch {
     // the server is away; the next look will tell
   }
-}, 4000);
+}, 2500);
+
+function isInUse() {
+  const fields = [...inbox.querySelectorAll("input, textarea, select")];
+  const typed = (one) => (one.defaultValue !== undefined ? one.value !== one.defaultValue : false);
+  return fields.some((one) => one === document.activeElement || typed(one));
+}

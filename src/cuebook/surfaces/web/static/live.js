@@ -13,8 +13,12 @@ const put = (html) => partsOf(html).forEach(place);
 
 const takes = {
   "step-update": ({ html }) => put(html),
+  "page-update": ({ html }) => put(html),
   "step-rendered": ({ html }) => put(html),
-  "step-content": ({ step, content }) => append(step, content),
+  "step-content": ({ step, content, html }) => {
+    append(step, content);
+    if (html) put(html);
+  },
   "variable-update": ({ name, value }) => show(name, value),
   "step-paused": ({ message }) => announce("paused", message),
   elicitation: ({ prompt }) => announce("asks", prompt),

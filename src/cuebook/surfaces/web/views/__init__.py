@@ -7,11 +7,12 @@ A dialect's view is a module of its name here with two functions: `view(document
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
 import msgspec
+from markupsafe import Markup
 
 from cuebook.dialects import registry
 from cuebook.kernel.errors import CuebookError
@@ -35,6 +36,10 @@ class About(msgspec.Struct, frozen=True):
     needs: tuple[Need, ...] = ()
     calls: int = 1
     """How often a model is asked, where nothing goes wrong."""
+    besides: Markup = Markup("")
+    """What the playbook's page shows besides."""
+    asked: Markup = Markup("")
+    """What the form asks besides that starts it."""
 
 
 class DialectView(Protocol):
@@ -42,8 +47,22 @@ class DialectView(Protocol):
     show the same.
     """
 
+    order: Sequence[str] = ()
+    """The labels of its steps, where each is shown once, in this order, however often a run comes to it. Otherwise every
+    visit is shown, as they come."""
+    talks: bool = False
+    """Whether a panel asks a run's questions; otherwise they stand where the step is that asks."""
+    types: Mapping[str, str] = {}
+    """Of variables, by name, as far as it knows them."""
+
     def see(self, entry: Entry, run: Picture) -> Sequence[str]:
         """Takes an entry in, after the picture did; gives the names of the parts that it changed. Called often."""
+
+    def hear(self, asked: Entry, text: str, sent: int) -> str:
+        """The text of a call under way, of which `sent` characters were told before: gives the parts that the rest
+        changes. An empty one begins again. The same for the same texts, whatever was heard of them.
+        """
+        return ""
 
     def part(self, name: str, run: Picture) -> str:
         """One part as HTML: elements with `id` and `data-part`."""
@@ -52,7 +71,7 @@ class DialectView(Protocol):
         """Everything as HTML, for the page."""
 
 
-class NoView:
+class NoView(DialectView):
     """Of a dialect that shows nothing besides."""
 
     def see(self, entry: Entry, run: Picture) -> Sequence[str]:

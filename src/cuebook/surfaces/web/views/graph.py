@@ -12,7 +12,7 @@ from cuebook.surfaces.web.drawing import Arrow, Box, Drawing
 from cuebook.surfaces.web.lit import Lit
 from cuebook.surfaces.web.picture import Picture
 from cuebook.surfaces.web.rendering import piece
-from cuebook.surfaces.web.views import About, Need
+from cuebook.surfaces.web.views import About, DialectView, Need
 from cuebook.views import route_words
 
 _ROUTE, _ROUTES = "route-", "routes"
@@ -45,7 +45,7 @@ def view(workflow: Workflow) -> GraphView:
     return GraphView(workflow)
 
 
-class GraphView:
+class GraphView(DialectView):
     def __init__(self, workflow: Workflow) -> None:
         self._lit = Lit(drawing(workflow), f"The graph of {workflow.name}")
         self._routes: list[Route] = []

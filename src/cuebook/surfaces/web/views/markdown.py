@@ -12,7 +12,7 @@ from cuebook.surfaces.web.drawing import Arrow, Box, Drawing
 from cuebook.surfaces.web.lit import Lit
 from cuebook.surfaces.web.picture import Picture
 from cuebook.surfaces.web.rendering import piece
-from cuebook.surfaces.web.views import About, Need
+from cuebook.surfaces.web.views import About, DialectView, Need
 
 _START, _END = "\0start", "\0end"
 
@@ -26,7 +26,7 @@ def view(book: Book) -> MarkdownView:
     return MarkdownView(book)
 
 
-class MarkdownView:
+class MarkdownView(DialectView):
     def __init__(self, book: Book) -> None:
         self._lit = Lit(drawing(book), f"The steps of {book.title}")
         self._shows = any(step.branches for step in book.steps)

@@ -19,7 +19,7 @@ from cuebook.surfaces.cli.summaries import action_line, note_words, outcome_line
 from cuebook.surfaces.web.drawing import Arrow, Box, Drawing
 from cuebook.surfaces.web.picture import Card, Picture
 from cuebook.surfaces.web.rendering import duration, piece
-from cuebook.surfaces.web.views import About, Need
+from cuebook.surfaces.web.views import About, DialectView, Need
 
 _TIMELINE = "timeline"
 _EVIDENCE = "evidence-"
@@ -55,7 +55,7 @@ def view(pipeline: Pipeline) -> PipelineView:
     return PipelineView(pipeline)
 
 
-class PipelineView:
+class PipelineView(DialectView):
     def __init__(self, pipeline: Pipeline) -> None:
         self._steps = {step.id: step for step in pipeline.steps}
         self._number = {step.id: number for number, step in enumerate(pipeline.steps)}
@@ -75,7 +75,7 @@ class PipelineView:
             return ()
         facts = list(_facts(entry))
         self._facts.setdefault(step, []).extend(facts)
-        card = run.cards.get((entry.place.path, step, entry.place.visit))
+        card = run.card(entry.place.path, step, entry.place.visit)
         status = card.status if card is not None else "pending"
         changed = [_TIMELINE] if self._told.get(step) != status else []
         if changed:
@@ -100,7 +100,7 @@ class PipelineView:
     # --- inside ---
 
     def _evidence(self, step: Step, run: Picture) -> Markup:
-        card = run.cards.get(("", step.id, 1))
+        card = run.card("", step.id, 1)
         return piece(
             "view-evidence.html",
             number=self._number[step.id],

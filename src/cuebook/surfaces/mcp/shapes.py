@@ -1,0 +1,152 @@
+"""What each tool takes. A call that is not of its tool's shape does nothing."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+from msgspec import Meta
+
+
+class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a tool takes."""
+
+
+class Text(Arguments, frozen=True):
+    """A playbook: its text, or where it is."""
+
+    content: Annotated[str, Meta(description="The playbook's text.")] = ""
+    playbook_id: Annotated[str, Meta(description="Instead: as list_playbooks gives it.")] = ""
+    path: Annotated[str, Meta(description="Instead: a file in one of the playbook folders.")] = ""
+    name: Annotated[
+        str, Meta(max_length=200, description="What the text is called; its suffix may tell its dialect.")
+    ] = ""
+
+
+# --- running ---
+
+Id = Annotated[str, Meta(min_length=1, max_length=200, description="The execution's id, or the beginning of it.")]
+Values = dict[str, Any]
+Part = Literal["steps", "outputs", "variables", "notes"]
+PARTS: tuple[Part, ...] = get_args(Part)
+"""What may be told of a run besides how it stands."""
+Seconds = Annotated[float, Meta(ge=0, le=86_400)]
+Patience = Annotated[
+    Seconds | None,
+    Meta(description="Come back after so many seconds at the latest; without it, when it has ended or waits."),
+]
+
+
+class Amounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What may be used; what is left out is not limited."""
+
+    money: Annotated[float, Meta(ge=0, description="US dollars.")] | None = None
+    tokens: Annotated[int, Meta(ge=1)] | None = None
+    seconds: Annotated[float, Meta(ge=0)] | None = None
+    steps: Annotated[int, Meta(ge=1)] | None = None
+
+
+class Execute(Text, frozen=True):
+    input_values: Annotated[Values, Meta(description="The playbook's inputs, by name.")] = {}
+    model_id: Annotated[str, Meta(max_length=200, description="provider/model, instead of the configured one.")] = ""
+    breakpoints: Annotated[list[str | int], Meta(description="Pause after these steps.")] = []
+    elicit: Annotated[dict[str, str], Meta(description="Answers to questions, by step, given beforehand.")] = {}
+    unattended: Annotated[bool, Meta(description="Answer questions by their defaults, and pass breakpoints.")] = False
+    options: Annotated[Values, Meta(description="What the dialect lets a caller choose.")] = {}
+    budget: Amounts | None = None
+    client_key: Annotated[
+        str, Meta(max_length=200, description="Whoever comes twice with one key starts one execution.")
+    ] = ""
+    wait_seconds: Patience = None
+
+
+class RunText(Arguments, frozen=True):
+    content: Annotated[str, Meta(min_length=1, description="The playbook's text.")]
+    inputs: Annotated[Values, Meta(description="Its inputs, by name.")] = {}
+    name: Annotated[str, Meta(max_length=200)] = ""
+    model_id: Annotated[str, Meta(max_length=200)] = ""
+    client_key: Annotated[str, Meta(max_length=200)] = ""
+    wait_seconds: Patience = None
+
+
+class Resume(Arguments, frozen=True):
+    execution_id: Id
+    variables: Annotated[Values, Meta(description="Values to change before it goes on.")] = {}
+    budget: Annotated[Amounts | None, Meta(description="What it may use in all, where a budget paused it.")] = None
+    wait_seconds: Patience = None
+
+
+class Respond(Arguments, frozen=True):
+    execution_id: Id
+    response: Annotated[str, Meta(max_length=100_000, description="What the person said.")]
+    wait_id: Annotated[str, Meta(description="Which question, where there are several.")] = ""
+    wait_seconds: Patience = None
+
+
+class Get(Arguments, frozen=True):
+    execution_id: Id
+    include: Annotated[tuple[Part, ...], Meta(description="What to tell besides how it stands.")] = PARTS
+    wait_seconds: Annotated[Seconds, Meta(description="Wait so long for it to end or to need somebody.")] = 0.0
+
+
+class ListRuns(Arguments, frozen=True):
+    playbook_id: Annotated[str, Meta(description="Only executions of this playbook.")] = ""
+    status: Annotated[list[str], Meta(description="Only those in one of these states.")] = []
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+
+
+class Restart(Arguments, frozen=True):
+    execution_id: Id
+    step: Annotated[str, Meta(min_length=1, description="The first step that is done again.")]
+    variables: Annotated[Values, Meta(description="Values to change from there on.")] = {}
+    model_id: Annotated[str, Meta(max_length=200)] = ""
+    wait_seconds: Patience = None
+
+
+class Cancel(Arguments, frozen=True):
+    execution_id: Id
+    reason: Annotated[str, Meta(max_length=10_000)] = ""
+
+
+class ListBooks(Arguments, frozen=True):
+    query: Annotated[str, Meta(max_length=200, description="Only those that have this in their id, title or text.")] = (
+        ""
+    )
+
+
+class Decide(Arguments, frozen=True):
+    approval_id: Annotated[str, Meta(min_length=5, max_length=200, description="The approval's id, long or short.")]
+    decision: Literal["approve", "deny", "repeat", "stop"]
+    reason: Annotated[str, Meta(max_length=10_000)] = ""
+
+
+# --- reading and writing ---
+
+Dialect = Literal["markdown", "graph", "pipeline", "program"]
+
+
+class Read(Text, frozen=True):
+    mode: Annotated[Literal["structured", "summary", "text"], Meta(description="What is told of it.")] = "structured"
+
+
+class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a playbook is to have."""
+
+    steps: Annotated[int, Meta(ge=1, le=100)] | None = None
+    branching: bool | None = None
+    inputs: list[str] = []
+    artifact_type: str = ""
+
+
+class Write(Arguments, frozen=True):
+    description: Annotated[str, Meta(min_length=1, max_length=20_000, description="What the playbook is to do.")]
+    constraints: Constraints = Constraints()
+    dialect: Dialect = "markdown"
+
+
+class Convert(Arguments, frozen=True):
+    content: Annotated[str, Meta(min_length=1)]
+    to: Literal["playbook", "json"]
+    from_: Annotated[Literal["playbook", "json", ""], Meta(description="What it is; left out, it is found out.")] = (
+        msgspec.field(name="from", default="")
+    )

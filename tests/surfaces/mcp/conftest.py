@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.surfaces.desk import Desk
+from tests.surfaces.mcp.visiting import ERAS, TRANSPORTS, Served, Visit, over_http, over_stdio, token_of
+
+Visits = Callable[..., AbstractAsyncContextManager[Visit]]
+
+
+@pytest.fixture
+def served() -> Iterator[list[Served]]:
+    """Servers that are ended with the test."""
+    made: list[Served] = []
+    yield made
+    for one in made:
+        one.kill()
+
+
+@pytest.fixture(params=[f"{transport} {era}" for transport in TRANSPORTS for era in ERAS])
+def visits(request: pytest.FixtureRequest, desk: Desk, served: list[Served]) -> Visits:
+    """Connects a client, in each of the ways that there are."""
+    return _visits(request.param, desk, served)
+
+
+@pytest.fixture(params=["stdio auto", "http legacy"])
+def some_visits(request: pytest.FixtureRequest, desk: Desk, served: list[Served]) -> Visits:
+    """The same, over each transport once and by each protocol once."""
+    return _visits(request.param, desk, served)
+
+
+def _visits(way: str, desk: Desk, served: list[Served]) -> Visits:
+    transport, era = way.split()
+
+    @asynccontextmanager
+    async def visit(**given: Any) -> AsyncIterator[Visit]:
+        if transport == "stdio":
+            async with over_stdio(desk, mode=era, **given) as one:
+                yield one
+            return
+        if not served:
+            served.append(Served(desk))
+        async with over_http(served[0].url, token_of(desk, "ann", "runner", "approver"), mode=era, **given) as one:
+            yield one
+
+    return visit

@@ -1,0 +1,129 @@
+"""Who gets in over HTTP, how a server ends, and what a client that is gone leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+
+import httpx2
+
+from tests.surfaces.desk import Desk
+from tests.surfaces.mcp.visiting import Served, over_http, over_stdio, token_of
+from tests.surfaces.model_server import ModelServer
+
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+
+
+def test_only_whoever_has_a_token_gets_in(desk: Desk, served: list[Served]) -> None:
+    served.append(one := Served(desk))
+    token = token_of(desk)
+    with httpx2.Client(trust_env=False) as client:
+        refused = client.post(one.url, json=HELLO, headers=ACCEPT)
+        assert refused.status_code == 401
+        assert refused.headers["www-authenticate"] == "Bearer"
+        wrong = client.post(one.url, json=HELLO, headers={**ACCEPT, "Authorization": "Bearer x"})
+        assert wrong.status_code == 401
+        foreign = {**ACCEPT, "Authorization": f"Bearer {token}", "Origin": "http://evil.example"}
+        assert client.post(one.url, json=HELLO, headers=foreign).status_code == 403
+        mine = {**ACCEPT, "Authorization": f"Bearer {token}"}
+        opened = client.post(one.url, json=HELLO, headers=mine)
+        assert opened.status_code == 200
+        session = {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
+        listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+        other = {**ACCEPT, "Authorization": f"Bearer {token_of(desk, 'bob')}", **session}
+        assert client.post(one.url, json=listing, headers=other).status_code == 404  # somebody else's session
+        large = {**listing, "params": {"x": "y" * 3_000_000}}
+        assert client.post(one.url, json=large, headers={**mine, **session}).status_code == 413
+
+
+async def test_runs_belong_to_whoever_asks(desk: Desk, served: list[Served], server: ModelServer) -> None:
+    served.append(Served(desk))
+    async with over_http(served[0].url, token_of(desk, "ann")) as ann:
+        now = await ann.call("execute_playbook", playbook_id="tea")
+        assert served[0].address in now["link"]
+    assert desk.call("show", now["execution_id"], "--json").code == 0
+    async with over_http(served[0].url, token_of(desk, "vic", "viewer")) as vic:
+        assert (await vic.call("get_playbook_execution", execution_id=now["execution_id"]))["status"] == "completed"
+        assert "execute_playbook" not in await vic.tools()
+
+
+async def test_ctrl_c_ends_a_server_with_calls_under_way(desk: Desk, served: list[Served], server: ModelServer) -> None:
+    server.hold_at = 1
+    served.append(one := Served(desk))
+    async with over_http(one.url, token_of(desk), mode="legacy") as visit:
+        calling = asyncio.create_task(visit.raw("execute_playbook", playbook_id="tea", client_key="k"))
+        assert await asyncio.to_thread(server.holding.wait, 30)
+        one.process.send_signal(signal.SIGINT)
+        assert await asyncio.to_thread(one.process.wait, 30) == 130
+        calling.cancel()
+        await asyncio.gather(calling, return_exceptions=True)
+    server.release()
+    served.append(two := Served(desk))
+    async with over_http(two.url, token_of(desk)) as visit:
+        assert (await visit.call("execute_playbook", playbook_id="tea", client_key="k"))["status"] == "completed"
+
+
+def _stdio(desk: Desk) -> subprocess.Popen[str]:
+    return desk.begin("mcp", stdin=subprocess.PIPE)
+
+
+def _send(process: subprocess.Popen[str], *messages: Mapping[str, object]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("".join(json.dumps(message) + "\n" for message in messages))
+    process.stdin.flush()
+
+
+EXECUTE = {
+    "jsonrpc": "2.0",
+    "id": 2,
+    "method": "tools/call",
+    "params": {"name": "execute_playbook", "arguments": {"playbook_id": "tea", "client_key": "k"}},
+}
+READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+def test_a_run_is_brought_to_its_end_when_the_assistant_has_gone(desk: Desk, server: ModelServer) -> None:
+    server.hold_at = 1
+    process = _stdio(desk)
+    _send(process, HELLO, READY, EXECUTE)
+    assert server.holding.wait(30)
+    assert process.stdin is not None
+    process.stdin.close()
+    time.sleep(0.3)
+    assert process.poll() is None
+    server.release()
+    assert process.wait(60) == 0
+    assert process.stdout is not None
+    assert process.stderr is not None
+    lines = [json.loads(line) for line in process.stdout.read().splitlines()]  # nothing but messages
+    assert {line["jsonrpc"] for line in lines} == {"2.0"}
+    process.stdout.close()
+    process.stderr.close()
+    [run] = desk.call("runs", "--json").object
+    assert run["status"] == "completed"
+    assert len(server.requests) == 3
+
+
+async def test_a_run_whose_server_was_ended_goes_on_with_the_next_one(desk: Desk, server: ModelServer) -> None:
+    server.hold_at = 1
+    process = _stdio(desk)
+    _send(process, HELLO, READY, EXECUTE)
+    assert await asyncio.to_thread(server.holding.wait, 30)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+    server.release()
+    async with over_stdio(desk) as visit:
+        now = await visit.call("execute_playbook", playbook_id="tea", client_key="k")
+        assert now["status"] == "completed"
+        assert len((await visit.call("list_playbook_executions"))["executions"]) == 1

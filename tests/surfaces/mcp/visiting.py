@@ -1,0 +1,137 @@
+"""Assistants at a desk: the SDK's own client, against a real `cuebook mcp` or `cuebook serve` in another process."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CallToolResult, ElicitRequestFormParams, ElicitResult, TextContent
+
+from tests.surfaces.desk import Desk
+
+TRANSPORTS = ("stdio", "http")
+ERAS = ("auto", "legacy")
+"""The protocol without sessions, and the one with them."""
+
+Say = Callable[[ElicitRequestFormParams], ElicitResult]
+"""What the person at a client says to a form."""
+
+
+class Visit:
+    """A client that is connected."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.progress: list[tuple[float, float | None, str | None]] = []
+
+    async def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
+        """What a tool gives; it must not be an error."""
+        result = await self.raw(tool, **arguments)
+        assert not result.is_error, words(result)
+        return dict(result.structured_content)
+
+    async def refused(self, tool: str, /, **arguments: Any) -> str:
+        result = await self.raw(tool, **arguments)
+        assert result.is_error, words(result)
+        return words(result)
+
+    async def raw(self, tool: str, /, **arguments: Any) -> CallToolResult:
+        return await self.client.call_tool(tool, arguments, progress_callback=self._note)
+
+    async def tools(self) -> dict[str, Any]:
+        return {tool.name: tool for tool in (await self.client.list_tools(cache_mode="bypass")).tools}
+
+    async def read(self, uri: str) -> str:
+        return str(getattr((await self.client.read_resource(uri)).contents[0], "text", ""))
+
+    async def _note(self, progress: float, total: float | None, message: str | None) -> None:
+        self.progress.append((progress, total, message))
+
+
+def words(result: CallToolResult) -> str:
+    return "\n".join(block.text for block in result.content if isinstance(block, TextContent))
+
+
+def saying(*answers: Any) -> tuple[Say, list[ElicitRequestFormParams]]:
+    """A person who says these things, one after the other, and the forms that they were shown."""
+    left, seen = list(answers), []
+
+    def say(form: ElicitRequestFormParams) -> ElicitResult:
+        seen.append(form)
+        answer = left.pop(0)
+        if isinstance(answer, ElicitResult):
+            return answer
+        return ElicitResult(action="accept", content=answer if isinstance(answer, dict) else {"answer": answer})
+
+    return say, seen
+
+
+class Served:
+    """`cuebook serve` in a process of its own, with users who have tokens."""
+
+    def __init__(self, desk: Desk, *args: str, port: int = 0) -> None:
+        self.process = desk.begin("serve", "--port", str(port), *args)
+        assert self.process.stdout is not None
+        found = re.search(r"http://[^/\s]+", self.process.stdout.readline())
+        assert found is not None, self.process.stderr and self.process.stderr.read()
+        self.address = found[0]
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    @property
+    def url(self) -> str:
+        return f"{self.address}/mcp"
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+
+def token_of(desk: Desk, name: str = "ann", *roles: str) -> str:
+    """A user's token, made anew."""
+    flags = [part for role in roles or ("runner",) for part in ("--role", role)]
+    return str(desk.call("users", "add", name, *flags, "--json").object["token"])
+
+
+@asynccontextmanager
+async def over_stdio(desk: Desk, *args: str, mode: str = "auto", say: Say | None = None) -> AsyncIterator[Visit]:
+    server = StdioServerParameters(
+        command=sys.executable, args=["-m", "cuebook", "mcp", *args], cwd=desk.work, env=desk.environ
+    )
+    async with Client(server, mode=mode, elicitation_callback=_callback(say)) as client:
+        yield Visit(client)
+
+
+@asynccontextmanager
+async def over_http(url: str, token: str, *, mode: str = "auto", say: Say | None = None) -> AsyncIterator[Visit]:
+    headers = {"Authorization": f"Bearer {token}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode, elicitation_callback=_callback(say)) as client,
+    ):
+        yield Visit(client)
+
+
+def _callback(say: Say | None) -> Any:
+    if say is None:
+        return None
+
+    async def callback(context: Any, form: ElicitRequestFormParams) -> ElicitResult:
+        return say(form)
+
+    return callback
+
+
+def decided(desk: Desk, approval: str, decision: str = "approve") -> None:
+    """What a person at the terminal does."""
+    ran = desk.call("decide", approval, decision, "--json")
+    assert ran.code in (0, 3), ran.err

@@ -1,0 +1,117 @@
+"""A live page whose connection is lost: it ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+
+from cuebook.performers.models.port import Request
+from cuebook.performers.models.scripted import Says, ScriptedModel
+from tests.surfaces.program_talk import AGAIN, ASK, DESK, JUMP, TAKE, THANK
+from tests.surfaces.web.browser.cutting import Cutter
+from tests.surfaces.web.browser.seat import Sit, dom, expect_status, text
+from tests.surfaces.web.house import House
+from tests.surfaces.web.test_replay import PLAYBOOKS, attend
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+TWO = "# Two\n\n## STEP 1: A\n\nDo A.\n\n@output(a)\n\n## STEP 2: B\n\nDo B.\n"
+HELD = """\
+steps:
+  - {id: hold, command: "cli sh -c 'until test -e go; do sleep 0.05; done'", effect: read}
+"""
+"""How a pipeline begins that asks no model: it waits until it is told to go on."""
+
+
+ALL: dict[str, tuple[str, str, dict[str, Any]]] = {**PLAYBOOKS, "program": ("desk.pbasm", DESK, {})}
+
+
+@pytest.mark.parametrize("dialect", list(ALL))
+async def test_a_page_cut_off_at_every_event_ends_as_one_that_never_was(house: House, sit: Sit, dialect: str) -> None:
+    name, playbook, fields = ALL[dialect]
+    begin = asyncio.Event()
+    talk = iter((ASK, AGAIN, JUMP, TAKE, THANK))
+
+    async def says(request: Request) -> Says:
+        await begin.wait()
+        if dialect == "program":
+            return Says(next(talk), chunk=9)
+        return Says(f"You asked for *{len(request.messages[-1].text)}* characters. " * 6, chunk=40)
+
+    await house.model(ScriptedModel(says)).serve()
+    port = house.client.base_url.port
+    assert port is not None
+    run = await house.begin(playbook=house.book(name, playbook.replace("steps:\n", HELD)), **fields)
+    seat = await sit()
+    whole = await seat.page(f"/runs/{run}")
+    cutters = [await Cutter(port, every=1).open(), await Cutter(port, every=2, within=True).open()]
+    try:
+        cut = []
+        for cutter in cutters:
+            seat.address = f"http://127.0.0.1:{cutter.port}"
+            cut.append(await seat.page(f"/runs/{run}"))
+        begin.set()
+        (house.work / "go").touch()
+        await attend(house, run)
+        for page in (whole, *cut):
+            await expect_status(page, "completed")
+            await expect(page.locator("#summary")).to_contain_text("Duration")
+        assert all(cutter.cuts > 5 for cutter in cutters)
+        expected = await dom(whole)
+        for page in cut:
+            assert await dom(page) == expected
+            await expect(page.locator("#connection")).to_be_hidden()
+        await whole.reload()
+        assert await dom(whole) == expected
+    finally:
+        seat.foreign.clear()  # the cutters have addresses of their own
+        for cutter in cutters:
+            await cutter.close()
+
+
+async def test_a_reload_in_the_middle_of_a_text_loses_nothing(house: House, sit: Sit) -> None:
+    first, second = asyncio.Event(), asyncio.Event()
+    words = "".join(f"Word {number}. " for number in range(40))
+    says = [Says(words, chunk=5, wait_for=first, pause_at=100), Says("Done.", chunk=2, wait_for=second, pause_at=2)]
+    await house.model(ScriptedModel(says)).serve()
+    run = await house.begin(playbook=house.book("two.md", TWO))
+    page = await (await sit()).page(f"/runs/{run}")
+    tail = text(page, "1").locator(".tail")
+    await expect(tail).to_have_text(words[:100].rstrip())
+    await page.reload()
+    await expect(tail).to_have_text(words[:100].rstrip())
+    first.set()
+    await expect(text(page, "1").locator(".raw")).to_have_text(words.rstrip())
+    await expect(text(page, "2").locator(".tail")).to_have_text("Do")
+    await page.reload()
+    second.set()
+    await expect_status(page, "completed")
+    await expect(text(page, "2").locator(".raw")).to_have_text("Done.")
+    live = await dom(page)
+    await page.reload()
+    assert await dom(page) == live
+
+
+async def test_a_page_stays_open_while_the_server_is_started_anew(house: House, sit: Sit) -> None:
+    hold = asyncio.Event()
+    says = [Says("Half a text.", chunk=4, wait_for=hold, pause_at=8)]
+    await house.model(ScriptedModel(says)).serve()
+    port = house.client.base_url.port
+    assert port is not None
+    run = await house.begin(playbook=house.book("two.md", TWO))
+    seat = await sit()
+    page = await seat.page(f"/runs/{run}")
+    await expect(text(page, "1").locator(".tail")).to_have_text("Half a t")
+    await house.stop()
+    await expect(page.locator("#connection")).to_be_visible()
+    await house.model(ScriptedModel(["The whole text.", "And more."])).serve(port=port)
+    await expect_status(page, "completed")
+    await expect(page.locator("#connection")).to_be_hidden()
+    await expect(text(page, "1").locator(".raw")).to_have_text("The whole text.")
+    await expect(text(page, "2").locator(".raw")).to_have_text("And more.")
+    live = await dom(page)
+    await page.reload()
+    assert await dom(page) == live

@@ -1,0 +1,54 @@
+"""A program in a real browser: one talks with it as in a chat, and the page is the same when it is opened anew."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import expect
+
+from cuebook.performers.models.scripted import Says, ScriptedModel
+from tests.surfaces.program_talk import AGAIN, ASK, DESK, JUMP, TAKE, THANK
+from tests.surfaces.web.browser.looking import faint, sticks_out
+from tests.surfaces.web.browser.seat import Sit, dom, expect_status
+from tests.surfaces.web.house import Dripping, House
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_a_program_is_talked_with_by_the_keyboard_alone(house: House, sit: Sit) -> None:
+    house.book("desk.pbasm", DESK)
+    script = [Says(one, chunk=9) for one in (ASK, AGAIN, JUMP, TAKE, THANK)]
+    await house.model(Dripping(ScriptedModel(script))).serve()
+    seat = await sit()
+    page = await seat.page("/playbooks/desk/run")
+    await page.get_by_role("button", name="Run Playbook").click()
+    answer = page.locator("#asks input")
+    await answer.focus()
+    for number, words in enumerate(("many", "21"), start=1):
+        await expect(answer).to_be_focused()
+        other = await seat.page(page.url.removeprefix(seat.address))
+        assert await dom(other) == await dom(page)
+        await other.close()
+        await page.bring_to_front()
+        await page.keyboard.type(words)
+        await page.keyboard.press("Enter")
+        await expect(page.locator('.bubble[data-by="user"]')).to_have_count(number)
+    await expect_status(page, "completed")
+    await expect(page.locator('.bubble[data-by="program"]').last).to_have_text("DeskIt is 42. Thanks!")
+    await expect(page.locator("#outcome")).to_contain_text("Returned42")
+    await expect(page.locator("#refused")).to_contain_text("C4")
+    live = await dom(page)
+    await page.reload()
+    assert await dom(page) == live
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("wide", [1280, 360])
+async def test_a_program_fits_the_screen_and_can_be_read(house: House, sit: Sit, wide: int, scheme: str) -> None:
+    house.book("desk.pbasm", DESK)
+    await house.model(ScriptedModel([JUMP, ASK])).serve()
+    run = await house.begin(playbook="desk")
+    await house.waiting(run)
+    seat = await sit(viewport={"width": wide, "height": 800}, color_scheme=scheme)
+    for path in (f"/runs/{run}", "/playbooks/desk", "/playbooks/desk/run"):
+        page = await seat.page(path)
+        assert (await sticks_out(page), await faint(page)) == ([], []), path

@@ -1,0 +1,212 @@
+"""Texts that try to run a script or to fetch from elsewhere, in every place where somebody else's words are shown."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from playwright.async_api import Page, expect
+
+from cuebook.performers.models.port import Request
+from cuebook.performers.models.scripted import Line, Says, ScriptedModel
+from tests.surfaces.program_talk import ASK, DESK, JUMP, TAKE, THANK
+from tests.surfaces.web.browser.seat import Seat, Sit, expect_status, text
+from tests.surfaces.web.house import Dripping, House
+from tests.surfaces.web.markup import TRICKS
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ALL = "\n\n".join(TRICKS)
+SHORT = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+
+# What a page must not have in it, however it got there.
+DANGERS = """() => [...document.querySelectorAll('*')].flatMap((one) => {
+  const found = [];
+  const never = ['img', 'iframe', 'object', 'embed', 'video', 'audio', 'base', 'foreignObject', 'math'];
+  if (never.includes(one.localName)) found.push(one.outerHTML);
+  if (one.localName === 'script' && !one.src.startsWith(location.origin + '/static/')) found.push(one.outerHTML);
+  if (one.localName === 'meta' && one.httpEquiv) found.push(one.outerHTML);
+  for (const { name, value } of one.attributes) {
+    if (name.startsWith('on') || name === 'style') found.push(`${one.localName} ${name}`);
+    if (['href', 'xlink:href', 'src', 'action', 'formaction'].includes(name)) {
+      const there = new URL(value, location.href);
+      const leaves = there.origin !== location.origin;
+      const may = one.localName === 'a' && ['http:', 'https:', 'mailto:'].includes(there.protocol);
+      if (leaves && !may) found.push(`${one.localName} ${name}=${value}`);
+    }
+  }
+  return found;
+})"""
+
+
+async def calm(seat: Seat, page: Page) -> None:
+    """Nothing that runs or fetches has got into the page; also not when a person moves over it."""
+    assert await page.evaluate(DANGERS) == []
+    await page.mouse.move(400, 300)
+    seat.check()
+
+
+def sly_playbook() -> str:
+    options = json.dumps(SHORT)
+    return (
+        f"# {SHORT}\n\n{ALL}\n\n## SYSTEM\n\n{SHORT}\n\n## INPUTS\n\n- `x` (text): {SHORT}\n\n"
+        f"## STEP 1: {SHORT}\n\nSay {{{{x}}}}.\n\n@output(said)\n\n"
+        f'## STEP 2: Ask\n\n@elicit(select, {options}, {options}, "b")\n\n## ARTIFACTS\n\ntype: html_css\n'
+    )
+
+
+async def test_a_document_full_of_tricks_runs_nothing(house: House, sit: Sit) -> None:
+    def says(request: Request) -> Says:
+        return Says(ALL, chunk=60)
+
+    house.book("sly.md", sly_playbook())
+    await house.model(Dripping(ScriptedModel(says), 0.001)).serve()
+    seat = await sit()
+    page = await seat.page("/playbooks/sly/run")
+    await calm(seat, page)
+    await page.get_by_label("x").first.fill(ALL)
+    await page.locator('input[data-list="breakpoints"]').first.check()
+    await page.get_by_role("button", name="Run Playbook").click()
+    await expect_status(page, "paused")
+    await expect(text(page, "1").locator(".rendered")).to_be_visible()
+    await calm(seat, page)
+    links = text(page, "1").locator(".rendered a[href]")
+    await expect(links).not_to_have_count(0)
+    await expect(text(page, "1").locator(".rendered a[href] + .host")).to_have_count(await links.count())
+    await page.get_by_text("Change variables before it goes on").click()
+    await page.locator('textarea[data-name="x"]').fill(SHORT)
+    await page.get_by_role("button", name="Resume").click()
+    await expect_status(page, "awaiting_input")
+    await calm(seat, page)
+    run = page.url.rpartition("/")[2]
+    other = await house.begin(playbook="sly", inputs={"x": SHORT})
+    await house.until(other, "awaiting_input")
+    for path in ("/", "/playbooks/sly", "/runs", "/inbox", f"/runs/{run}/diff/{other}"):
+        assert await seat.go(page, path) == 200
+        await calm(seat, page)
+    await seat.go(page, f"/runs/{run}")
+    await page.locator("form.wait select").select_option("b")
+    await page.get_by_role("button", name="Answer").click()
+    await expect_status(page, "completed")
+    await calm(seat, page)
+    await page.reload()
+    await calm(seat, page)
+    # An artifact is a file to keep, and no page of this server.
+    async with page.expect_download() as coming:
+        await page.locator('a[href$="/artifact"]').click()
+    assert (await coming.value).suggested_filename.endswith(".html")
+    # Whoever opens it without the link gets the file, too, and the browser shows nothing.
+    response = await seat.context.request.get(f"{seat.address}/api/runs/{run}/artifact")
+    assert response.headers["content-disposition"].startswith("attachment")
+    await calm(seat, page)
+
+
+async def test_a_graph_and_a_pipeline_full_of_tricks_run_nothing(house: House, sit: Sit) -> None:
+    graph = {
+        "id": "sly-graph",
+        "name": SHORT,
+        "description": ALL,
+        "entry": "a",
+        "nodes": {name: {"name": SHORT, "instruction": ALL} for name in ("a", "b")},
+        "edges": [{"from": "a", "to": "b", "max_iterations": 2}],
+    }
+    pipeline = {
+        "name": SHORT,
+        "description": ALL,
+        "steps": [
+            {"id": "say", "name": SHORT, "command": "cli cat sly.txt", "effect": "read"},
+            {
+                "id": "write",
+                "name": SHORT,
+                "command": "cli tee made.txt",
+                "stdin": "$say.stdout",
+                "approval": "required",
+            },
+        ],
+    }
+    (house.work / "sly.txt").write_text(ALL)
+    house.book("sly-graph.json", json.dumps(graph))
+    house.book("sly-pipeline.json", json.dumps(pipeline))
+    house.book(f"{SHORT.replace('/', '')}.yml", f"name: {json.dumps(SHORT)}\nsteps: {json.dumps(SHORT)}\n")
+    await house.model(ScriptedModel(lambda request: Says(ALL, chunk=200))).serve()
+    listed = {one["dialect"]: one["id"] for one in (await house.get("/api/playbooks"))["playbooks"]}
+    seat = await sit()
+    page = await seat.page("/")
+    await expect(page.get_by_text("1 file cannot be run as written")).to_be_visible()
+    await calm(seat, page)
+    for dialect, states in (("graph", ["completed"]), ("pipeline", ["awaiting_approval", "completed"])):
+        assert await seat.go(page, f"/playbooks/{listed[dialect]}") == 200
+        await calm(seat, page)
+        run = await house.begin(playbook=listed[dialect])
+        await seat.go(page, f"/runs/{run}")
+        for state in states:
+            await expect_status(page, state)
+            await calm(seat, page)
+            if state == "awaiting_approval":
+                await page.get_by_role("button", name="Approve").click()
+
+
+async def test_a_program_full_of_tricks_runs_nothing(house: House, sit: Sit) -> None:
+    says: list[Line] = [
+        Says(ASK.replace("Which number?", SHORT), chunk=9),
+        JUMP.replace("Nobody may see this", SHORT),
+        TAKE,
+        THANK,
+    ]
+    await house.model(ScriptedModel(says)).serve()
+    run = await house.begin(playbook=house.book("desk.pbasm", DESK.replace("Doubles numbers.", SHORT)))
+    seat = await sit()
+    page = await seat.page(f"/runs/{run}")
+    await page.get_by_placeholder("Your answer").fill(SHORT)
+    await calm(seat, page)
+    await page.keyboard.press("Enter")
+    await expect_status(page, "completed")
+    await expect(page.locator("#said .bubble")).not_to_have_count(0)
+    await calm(seat, page)
+
+
+async def test_an_address_full_of_tricks_runs_nothing(house: House, sit: Sit) -> None:
+    await house.model(ScriptedModel([])).serve()
+    seat = await sit()
+    page = await seat.page()
+    for path in (
+        "/?q=%3Cscript%3Ealert(1)%3C/script%3E",
+        "/%3Cscript%3Ealert(1)%3C/script%3E",
+        "/playbooks/%3Cimg%20src=x%20onerror=alert(1)%3E",
+        "/runs/%22%3E%3Cscript%3Ealert(1)%3C%2Fscript%3E",
+        "/runs?status=%22%3E%3Cscript%3Ealert(1)%3C/script%3E",
+        "/sign-in?start=%3Cscript%3Ealert(1)%3C/script%3E",
+    ):
+        await seat.go(page, path)
+        await expect(page.locator("main")).not_to_be_empty()
+        await calm(seat, page)
+
+
+EVIL = """<!doctype html><title>Evil</title><iframe src="{address}/runs" width=500 height=300></iframe>
+<form method=post enctype=text/plain action="{address}/api/runs" target=_blank>
+<input name='{{"playbook": "two", "x": "' value='"}}'><button>Win</button></form>"""
+
+
+async def test_a_page_of_somebody_else_cannot_frame_or_use_the_app(house: House, sit: Sit) -> None:
+    house.book("two.md", "# Two\n\n## STEP 1: A\n\nDo A.\n")
+    await house.model(ScriptedModel(["Done."])).serve()
+    seat = await sit()
+    evil = "http://evil.example"
+    await seat.context.route(
+        f"{evil}/**", lambda route: route.fulfill(content_type="text/html", body=EVIL.format(address=seat.address))
+    )
+    page = await seat.page()
+    await page.goto(f"{evil}/")
+    framed = page.frames[1]
+    assert framed.url != f"{seat.address}/runs"
+    assert await framed.get_by_role("heading", name="Runs").count() == 0
+    async with seat.context.expect_page() as opening:
+        await page.get_by_role("button", name="Win").click()
+    answer = await opening.value
+    await answer.wait_for_load_state()
+    await expect(answer.locator("body")).to_contain_text(re.compile("40[13]|not allowed|refused", re.IGNORECASE))
+    assert (await house.get("/api/runs"))["runs"] == []
+    assert all(address.startswith(evil) for address in seat.foreign)
+    seat.foreign.clear()
+    seat.errors.clear()  # the browser says that the frame was refused

@@ -1,0 +1,325 @@
+"""A program's page: the conversation as it comes, where the run stands, and why a reply was rejected."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cuebook.dialects import registry
+from cuebook.performers.models.port import Model, Request
+from cuebook.performers.models.scripted import Line, Says, ScriptedModel
+from cuebook.surfaces.web.drawing import laid_out
+from cuebook.surfaces.web.talk import MOST
+from cuebook.surfaces.web.views import about_of
+from cuebook.surfaces.web.watching import opened
+from tests.surfaces.program_talk import AGAIN, ASK, DESK, JUMP, TAKE, THANK
+from tests.surfaces.web.house import Dripping, House, Sse
+from tests.surfaces.web.markup import TRICKS, Markup
+from tests.surfaces.web.reading import Reader
+from tests.surfaces.web.screen import Screen
+
+BILL = Path(__file__).parents[3] / "examples" / "bill" / "bill.pbasm"
+
+LOOP = """\
+# Counter
+
+## Main($most:int) -> int
+### Triggers
+- T1:BGN At the beginning
+### Steps
+- 01:EXE $count:int = 0
+- 02:CND While $count < $most
+  - 02.01:EXE $count = $count + 1
+  - 02.02:QUE Say(user, $count)
+  - 02.03:YLD for call
+  - 02.04:JMP 02
+- 03:RET $count
+"""
+
+TWO = """\
+# First
+Begins.
+
+## Main()
+Hands something over.
+### Triggers
+- T1:BGN At the beginning
+### Steps
+- 01:EXE $x:int = 1
+- 02:QUE Second.Rate(x=$x)
+- 03:YLD for call
+- 04:RET
+
+# Second
+Rates.
+
+## Rate($x:int) -> str
+metadata:
+public: true
+---
+### Steps
+- 01:EXE $word:str = "much"
+- 02:RET $word
+"""
+
+
+async def begun(house: House, model: Model, text: str = DESK, name: str = "desk.pbasm", **fields: Any) -> str:
+    await house.model(model).serve()
+    return await house.begin(playbook=house.book(name, text), **fields)
+
+
+async def talk(house: House, run: str, answers: Sequence[str]) -> None:
+    """Answers one question after the other, and waits for the end."""
+    await answered(house, run, answers)
+    await house.until(run, "completed", "failed")
+
+
+async def answered(house: House, run: str, answers: Sequence[str]) -> None:
+    async with asyncio.timeout(30):
+        for answer in answers:
+            while not (waits := (await house.get(f"/api/runs/{run}"))["waits"]):
+                await asyncio.sleep(0.01)
+            await house.post(f"/api/waits/{waits[0]['wait']}/answer", 200, value=answer)
+
+
+async def screen(house: House, run: str) -> Screen:
+    """The page as it is now."""
+    response = await house.client.get(f"/runs/{run}")
+    assert response.status_code == 200, response.text
+    return Screen(response.text)
+
+
+async def lived(house: House, run: str, answers: Sequence[str]) -> tuple[Screen, list[Sse]]:
+    """The page as somebody opened it, and what its stream brought until the end."""
+    first = await screen(house, run)
+    talking = asyncio.create_task(talk(house, run, answers))
+    events = await house.all_events(run, first.after)
+    await talking
+    return first, events
+
+
+async def test_a_conversation_cut_at_any_event_goes_on_exactly_there(house: House) -> None:
+    """Also in the middle of a reply of which something is shown; the page comes to what it is when it is opened anew."""
+    script = [Says(one, chunk=9) for one in (ASK, AGAIN, JUMP, TAKE, THANK)]
+    run = await begun(house, Dripping(ScriptedModel(script)))
+    first, live = await lived(house, run, ["many", "21"])
+    assert (await house.get(f"/api/runs/{run}"))["status"] == "completed"
+    assert {"elicitation", "variable-update", "status"} <= {event.event for event in live}
+    assert any("html" in event.data for event in live if event.event == "step-content")
+    whole, last = Reader(live).seen, (await screen(house, run)).main
+    for number, event in enumerate(live):
+        rest = await house.all_events(run, event.id)
+        assert Reader(live[: number + 1] + rest).seen == whole, event
+        assert Screen(first.html, live[: number + 1] + rest).main == last, event
+    assert await house.all_events(run, live[-1].id) == []
+
+
+async def test_what_is_said_shows_while_the_reply_still_streams(house: House) -> None:
+    gate = asyncio.Event()
+    words = '"Which number?")`'
+    held = Says(ASK, chunk=9, wait_for=gate, pause_at=ASK.index(words) + len(words) + 9)
+    run = await begun(house, ScriptedModel([held]))
+    first = await screen(house, run)
+    events: list[Sse] = []
+    async with asyncio.timeout(20), house.stream(run, first.after) as stream:
+        async for event in stream:
+            events.append(event)
+            if "Which number?" in Screen(first.html, events)["said"].words:
+                break
+    assert events[-1].event == "step-content"
+    opened_now = await screen(house, run)
+    assert opened_now["said"].words == "Desk Which number?"
+    assert "is at work" in opened_now["asks"].words
+    gate.set()
+    await house.waiting(run)
+    after = await screen(house, run)
+    assert after["said"].words == "Desk Which number?"  # sent by now, and still there once
+
+
+async def test_a_reply_that_begins_again_is_shown_once(house: House) -> None:
+    script: list[Line] = [Says(ASK.replace("Which", "What"), chunk=5, drop_after=len(ASK) - 8), Says(ASK, chunk=9)]
+    run = await begun(house, Dripping(ScriptedModel(script), 0.02))
+    first = await screen(house, run)
+    events: list[Sse] = []
+    seen: set[str] = set()
+    async with asyncio.timeout(20), house.stream(run, first.after) as stream:
+        async for event in stream:
+            events.append(event)
+            seen.add(Screen(first.html, events)["said"].words)
+            if event.event == "elicitation":
+                break
+    assert "Desk What number?" in seen  # it was shown, and taken back
+    assert Screen(first.html, events)["said"].words == "Desk Which number?"
+    assert Screen(first.html, events).main == (await screen(house, run)).main
+
+
+async def test_a_question_is_asked_in_the_conversation_and_nowhere_else(house: House) -> None:
+    run = await begun(house, ScriptedModel([ASK, TAKE, THANK]))
+    wait = await house.waiting(run)
+    now = await screen(house, run)
+    assert now["run-status"].attributes["data-status"] == "awaiting_input"
+    forms = [one for one in now.root.walk() if one.tag == "form" and one.attributes.get("data-kind") == "question"]
+    assert [one.id for one in forms] == [f"wait-{wait['wait']}"]
+    assert forms[0] in list(now["asks"].walk())
+    assert forms[0].find("input", name="value")
+    assert not now["run-waits"].words
+    await talk(house, run, ["21"])
+    over = await screen(house, run)
+    assert over["said"].words == "Desk Which number? you 21 Desk It is 42. Thanks!"
+    assert over["asks"].words == "The conversation is over."
+
+
+async def test_a_rejected_reply_says_why_and_what_could_have_come(house: House) -> None:
+    run = await begun(house, ScriptedModel([JUMP, ASK]))
+    await house.waiting(run)
+    now = await screen(house, run)
+    words = now["refused"].words
+    for one in ("C4", "Main:06", "Legal next", "02:QUE", "asked again, with all of this (1 of 2)", "It stood at Main:"):
+        assert one in words, (one, words)
+    assert "Nobody may see this" not in now["said"].words
+
+
+async def test_a_run_that_is_refused_to_its_end_shows_where_it_stood_and_can_be_retried(house: House) -> None:
+    run = await begun(house, ScriptedModel([JUMP, JUMP, JUMP, ASK, TAKE, THANK]))
+    first, live = await lived(house, run, [])
+    failed = await screen(house, run)
+    assert Screen(first.html, live).main == failed.main
+    assert failed["refused"].words.count("C4") == 3
+    assert failed["line-1"].attributes["data-line"] == "failed"
+    assert "Desk.Main :02" in failed["stack"].words
+    await house.post(f"/api/runs/{run}/retry", 202)
+    await talk(house, run, ["21"])
+    rest = await house.all_events(run, live[-1].id)
+    last = await screen(house, run)
+    assert last["outcome"].words.startswith("What came of it Returned 42")
+    assert Screen(first.html, live + rest).main == last.main
+
+
+async def test_the_listing_the_stack_and_the_types_follow_the_run(house: House) -> None:
+    run = await begun(house, ScriptedModel([ASK, TAKE, THANK]), breakpoints="Twice:01")
+    wait = await house.waiting(run)
+    now = await screen(house, run)
+    assert now["listing"].words.startswith("Desk.Main 01 EXE $count:int = 0")
+    assert now["line-1"].attributes["aria-current"] == "step"
+    assert now["line-0"].attributes["data-line"] == "passed"
+    assert now["stack"].words == "Desk.Main :02"
+    await house.post(f"/api/waits/{wait['wait']}/answer", 200, value="21")
+    await house.until(run, "paused")
+    now = await screen(house, run)
+    assert now["listing"].words.startswith("Desk.Twice 01 EXE $product:int")
+    assert now["stack"].words == "Desk.Twice :01 $number 21 Desk.Main :04"
+    assert [now[f"var-{name}"].words for name in ("count", "number", "product")] == [
+        "count int 0",
+        "number int 21",
+        "product int 42",
+    ]
+    assert "decision" in now["asks"].words
+    await house.post(f"/api/runs/{run}/resume", 202)
+    await house.until(run, "completed")
+    over = await screen(house, run)
+    assert over["outcome"].words == (
+        "What came of it Returned 42 Turns asked of a model 3 Lines gone through 9 Without a model 4 lines"
+    )
+    assert over["stack"].words == "It is empty."
+
+
+async def test_a_long_loop_leaves_the_page_as_it_was(house: House) -> None:
+    """However often its lines are gone through, each has one card; and the conversation keeps its end."""
+    run = await begun(house, ScriptedModel([]), LOOP, "loop.pbasm", inputs={"most": str(MOST + 3)})
+    first, live = await lived(house, run, [])
+    last = await screen(house, run)
+    assert Screen(first.html, live).main == last.main
+    cards = [one.id for one in last["cards"].find("article")]
+    numbers = ("01", "02", "02.2E01", "02.2E02", "02.2E03", "02.2E04", "03")
+    assert cards == [f"step-Main.3A{number}" for number in numbers]
+    assert len(last["rail"].find("li")) == len(cards)
+    assert "Lines gone through 1,018" in last["outcome"].words
+    assert last["line-1"].words == f"02 CND While $count < $most ×{MOST + 4}"
+    assert len(last["said"].find("li")) == MOST
+    assert last["earlier"].words == "3 earlier turns not shown."
+    short = await house.begin(playbook="loop", inputs={"most": "2"})
+    await house.until(short, "completed")
+    fewer = await screen(house, short)
+    besides = [len(one.main) - len(list(one["said"].lines())) for one in (last, fewer)]
+    assert abs(besides[0] - besides[1]) < 20
+
+
+async def test_calls_beside_each_other_leave_no_cards_of_earlier_rounds(house: House) -> None:
+    text = LOOP.replace(
+        "  - 02.02:QUE Say(user, $count)\n",
+        "  - 02.02:QUE $a:int = Half(x=$count)\n  - 02.03:QUE $b:int = Half(x=$count)\n",
+    )
+    text = text.replace("02.03:YLD", "02.04:YLD").replace("02.04:JMP", "02.05:JMP")
+    text += "\n## Half($x:int) -> int\n### Steps\n- 01:EXE $y:int = $x + 1\n- 02:RET $y\n"
+    run = await begun(house, ScriptedModel([]), text, "half.pbasm", inputs={"most": "12"})
+    first, live = await lived(house, run, [])
+    assert (await house.get(f"/api/runs/{run}"))["status"] == "completed"
+    last = await screen(house, run)
+    assert Screen(first.html, live).main == last.main
+    assert len(last["cards"].find("article")) <= 8 + 4
+
+
+async def test_variables_of_several_agents_say_whose_they_are(house: House) -> None:
+    run = await begun(house, ScriptedModel([]), TWO, "two.pbasm")
+    await house.until(run, "completed", "failed")
+    now = await screen(house, run)
+    assert (now["var-x"].words, now["var-word"].words) == ("x int, First 1", "word str, Second much")
+
+
+async def test_words_of_models_and_people_stay_words(house: House) -> None:
+    said = [one for one in TRICKS if '"' not in one and "`" not in one and "\n" not in one and "\x00" not in one]
+    script: Callable[[Request], str] = lambda request: ASK.replace("Which number?", said.pop())  # noqa: E731
+    run = await begun(house, ScriptedModel(script))
+    await answered(house, run, TRICKS[:12])
+    async with asyncio.timeout(30):
+        while (await screen(house, run))["said"].words.count("Desk") < 13:
+            await asyncio.sleep(0.05)
+    now = await house.client.get(f"/runs/{run}")
+    assert Markup(now.text).dangers() == []
+    assert (await screen(house, run))["said"].words.count("you ") >= 12
+
+
+async def test_the_page_of_a_program_shows_its_agents_and_its_flow(house: House) -> None:
+    house.book("bill.pbasm", BILL.read_text(encoding="utf-8"))
+    await house.model(ScriptedModel([])).serve()
+    page = await house.client.get("/playbooks/bill")
+    words = Markup(page.text).words
+    for one in (
+        "BillDesk",
+        "AskNumber($question:str, $least:float) -> float",
+        "Toast",
+        "asks a model once",
+        "talks with you",
+    ):
+        assert one in words, one
+    assert Markup(page.text).dangers() == []
+    about = about_of("program", registry.named("program").parse(BILL.read_text(encoding="utf-8"), "bill.pbasm"))
+    assert about.calls == 2
+    ways = {(one.from_.rpartition("\0")[2], one.to.rpartition("\0")[2], one.label) for one in about.drawing.arrows}
+    assert {("3", "4", "yes"), ("3", "15", "no"), ("14", "3", "")} <= ways
+    assert ("4", "BillDesk.AskNumber", "") in ways
+    assert laid_out(about.drawing).wide > 0
+
+
+async def test_one_playbook_of_a_program_can_be_called(house: House) -> None:
+    run = await begun(house, ScriptedModel([]), options={"call": "Twice(number=4)"})
+    await house.until(run, "completed")
+    now = await screen(house, run)
+    assert now["outcome"].words.startswith("What came of it Returned 8 Turns asked of a model 0")
+    form = (await house.client.get("/playbooks/desk/run")).text
+    asked = Markup(form).by_id("call")
+    assert (asked["data-group"], asked["data-name"]) == ("options", "call")
+    assert 'value="Twice(number=)"' in form
+
+
+async def test_a_fork_of_a_program_goes_on_from_its_line(house: House) -> None:
+    run = await begun(house, ScriptedModel([ASK, TAKE, THANK, THANK.replace("It is 42", "Still 42")]))
+    await talk(house, run, ["21"])
+    made = (await house.post(f"/api/runs/{run}/restart", 201, step="Main:06"))["run"]
+    await house.until(made, "completed", "failed")
+    row = await house.service.get(made)
+    seen = await opened(house.site, row)
+    assert [card.row.label for card in seen.run][:2] == ["Main:01", "Main:02"]
+    assert (await screen(house, made))["said"].words == "Desk Which number? you 21 Desk Still 42. Thanks!"
