@@ -574,7 +574,9 @@ def test_references_that_multiply_are_refused(shelf: Shelf) -> None:
 
 def test_a_file_without_its_playbook_says_what_it_looked_for(shelf: Shelf) -> None:
     path = shelf.write("lost.test.yaml", "- name: x\n")
-    with pytest.raises(BadFile, match=r"lost\.playbook\.md or lost\.md or lost\.yml or lost\.yaml or lost\.pbasm, beside it"):
+    with pytest.raises(
+        BadFile, match=r"lost\.playbook\.md or lost\.md or lost\.yml or lost\.yaml or lost\.pbasm, beside it"
+    ):
         playbooks.load(path)
     shelf.write("lost.md", LINEAR)
     assert playbooks.load(path).playbook.name == "lost.md"

@@ -322,3 +322,15 @@ def test_replies_that_are_refused_again_and_again_fail_and_say_where() -> None:
     assert "3 replies in a row were refused at Main:01" in (result.error or "")
     assert result.program is not None
     assert [one.attempt for one in result.program.refusals] == [1, 2, 3]
+
+
+def test_what_cannot_be_called_is_told_before_anything_runs() -> None:
+    with pytest.raises(cuebook.BadInput, match="answer is 'hello', which cannot be called"):
+        cuebook.run("desk.pbasm", {"least": 3}, model=ScriptedModel([]), answer="hello")  # type: ignore[arg-type]
+
+
+def test_a_program_with_an_error_in_a_listing_is_not_run() -> None:
+    text = "# A\n## Main\n### Triggers\n- T1:BGN At the beginning\n### Steps\n- 01:{}\n- 02:RET\n"
+    for line, words in (("JMP 09", "01 jumps to 09"), ("FOO", "01 has the code FOO"), ("RET\n- 01:RET", "2 times")):
+        with pytest.raises(cuebook.BadInput, match=rf"program\.pbasm:[67]: Main: .*{words}"):
+            cuebook.run(text.format(line), model=ScriptedModel([]))

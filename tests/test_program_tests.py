@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cuebook.dialects.program.verdicts import RULES
 from cuebook.testing import ScriptedModel, playbooks
 from cuebook.testing.playbooks import Ran
 from cuebook.testing.reading import BadFile
@@ -358,6 +359,7 @@ def test_what_is_wrong_in_a_file_is_named(shelf: Shelf) -> None:
         shelf.load(
             "- name: x\n  replies: {Maine: a}\n  answers: {'Main:12': a}\n  real: [Sise]\n"
             "- name: y\n  answers: [a]\n  unattended: true\n  expect: {path: ['Main:1'], refusals: null}\n"
+            "- name: z\n  tools: {Size: 1, Sise: 1, Nope.x: 1}\n  expect: {refusals: [Z9, C5]}\n"
         )
     lines = [line.partition("desk.test.yaml:")[2] for line in str(refusal.value).split("\n")]
     assert lines == [
@@ -367,6 +369,9 @@ def test_what_is_wrong_in_a_file_is_named(shelf: Shelf) -> None:
         "6: Nobody is there to give answers in order. Give each by its step.",
         "8: 'refusals' expects nothing. Write [] for none, or take it out.",
         "8: The playbook has no step Main:1. Did you mean 'Main:01'?",
+        "10: The program has no Python playbook 'Nope.x', and no agent elsewhere that offers it. There are: Size.",
+        "10: The program has no Python playbook 'Sise', and no agent elsewhere that offers it. Did you mean 'Size'?",
+        f"11: A rule cannot be 'Z9'. There are: {', '.join(RULES)}.",
     ]
 
 

@@ -21,6 +21,7 @@ from cuebook.kernel.effects import (
     HttpResponse,
     Reply,
     Resumed,
+    Send,
     Source,
     ToolResult,
     Usage,
@@ -410,6 +411,8 @@ def _decided(decision: Decision, closed: WaitClosed, at: float) -> None:
 def _resolved(effect: Any) -> dict[str, Any]:
     """What was done, with secrets by their handles, and long texts by their digests."""
     made = msgspec.to_builtins(effect, enc_hook=str)
+    if isinstance(effect, Send):
+        made["to"] = effect.to  # whoever it is, it is said
     return {name: _short(value) for name, value in made.items() if name not in _NOT_DONE}
 
 

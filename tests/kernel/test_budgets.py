@@ -10,8 +10,9 @@ import pytest
 
 from cuebook.kernel.effects import All, AnyOutcome, AskModel, CallTool, Failed, Program, ToolResult
 from cuebook.kernel.engine import Engine
+from cuebook.kernel.events import StepFinished, StepStarted
 from cuebook.kernel.ports import Call, Estimate, Store
-from cuebook.kernel.run import Budget, RunRow, Settings
+from cuebook.kernel.run import Budget, RunRow, Settings, Signal
 from tests.support import PROGRAMS, EchoModel, append, begin, engine_on, lines
 
 
@@ -120,6 +121,46 @@ async def test_nothing_is_done_once_time_or_steps_are_used_up(budget: Budget, st
 
 def one_tool() -> Program[Any]:
     return (yield append("once")).value
+
+
+@pytest.mark.parametrize("budget", [Budget(seconds=0.0), Budget(steps=2)])
+async def test_steps_that_do_nothing_outside_are_within_the_budget_too(
+    budget: Budget, store: Store, tmp_path: Path
+) -> None:
+    def start(state: Any) -> Program[Any]:
+        for number in range(5):
+            yield StepStarted(str(number))
+            yield StepFinished(str(number))
+        return "done"
+
+    PROGRAMS["only steps"] = lambda inputs: start
+    engine = engine_on(store, tmp_path)
+    row = await engine.drive(await begin(engine, "only steps", settings=Settings(budget=budget)))
+    for larger in ({"seconds": 1000, "steps": 4}, {"seconds": 1000, "steps": 10}):
+        assert (row.status, row.reason) == ("paused", "budget")
+        (wait,) = await store.waits(run=row.id)
+        await store.complete_wait(wait.id, {"settings": {"budget": larger}}, "me", engine.clock())
+        row = await engine.drive(row.id)
+    assert (row.status, row.totals.steps_done) == ("completed", 5)
+    assert (await engine.replay(row.id)).complete
+    await engine.close()
+
+
+async def test_a_run_that_waits_before_a_step_can_be_cancelled(store: Store, tmp_path: Path) -> None:
+    def start(state: Any) -> Program[Any]:
+        yield StepStarted("1")
+        yield StepFinished("1")
+        yield StepStarted("2")
+        yield append("once")
+
+    PROGRAMS["a step"] = lambda inputs: start
+    engine = engine_on(store, tmp_path)
+    row = await engine.drive(await begin(engine, "a step", settings=Settings(budget=Budget(steps=1))))
+    assert (row.status, row.step) == ("paused", "2")
+    await store.signal(Signal(row.id, "cancel", {}, "me"))
+    assert (await engine.drive(row.id)).status == "cancelled"
+    assert (lines(tmp_path), await store.waits(run=row.id)) == ([], [])
+    await engine.close()
 
 
 async def test_what_is_done_has_no_more_time_than_the_run_has_left(store: Store, tmp_path: Path) -> None:

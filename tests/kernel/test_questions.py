@@ -9,7 +9,7 @@ import pytest
 
 from cuebook.kernel.effects import Answer, AskHuman, Breakpoint, Failed, Program
 from cuebook.kernel.errors import BadInput
-from cuebook.kernel.events import Performed, StepFinished, StepStarted, WaitOpened, Warned
+from cuebook.kernel.events import Performed, RunFinished, StepFinished, StepStarted, WaitOpened, Warned
 from cuebook.kernel.ports import Store
 from cuebook.kernel.questions import beforehand, fitting
 from cuebook.kernel.run import Settings
@@ -64,9 +64,9 @@ def test_an_unattended_run_takes_the_default_then_the_plainest_answer(question: 
 
 def test_an_answer_given_beforehand_is_found_by_the_nearest_label() -> None:
     settings = Settings(answers={"2": "outer", "2a": "inner", "own": "own"})
-    assert beforehand(AskHuman("?"), ("own", "2a", "2", ""), settings) == Answer("own", "beforehand")
-    assert beforehand(AskHuman("?"), ("", "2a", "2", ""), settings) == Answer("inner", "beforehand")
-    assert beforehand(AskHuman("?"), ("", "2b", "2", ""), settings) == Answer("outer", "beforehand")
+    assert beforehand(AskHuman("?"), ("own", "2a", "2", ""), settings) == Answer("own", "beforehand", "own")
+    assert beforehand(AskHuman("?"), ("", "2a", "2", ""), settings) == Answer("inner", "beforehand", "2a")
+    assert beforehand(AskHuman("?"), ("", "2b", "2", ""), settings) == Answer("outer", "beforehand", "2")
     assert beforehand(AskHuman("?"), ("", "3", ""), settings) is None
 
 
@@ -99,6 +99,29 @@ def asking(inputs: dict[str, Any]) -> Any:
         return [first.value, second.value, third.value]
 
     return start
+
+
+async def test_several_answers_are_given_in_turn_and_then_somebody_is_asked(store: Store, tmp_path: Path) -> None:
+    def start(state: Any) -> Program[Any]:
+        yield StepStarted("1")
+        said = []
+        for _ in range(4):
+            answer = yield AskHuman("?")
+            said.append(answer.value)
+        return said
+
+    PROGRAMS["asking often"] = lambda inputs: start
+    engine = engine_on(store, tmp_path)
+    run = await begin(engine, "asking often", settings=Settings(answers={"1": ("a", "b")}))
+    for said in ("c", "d"):  # each time it is driven, what was given before is known
+        assert (await engine.drive(run)).status == "awaiting_input"
+        (wait,) = await store.waits(run=run)
+        await store.complete_wait(wait.id, {"value": said}, "me", engine.clock())
+    row = await engine.drive(run)
+    assert row.status == "completed"
+    finished = [entry.event async for entry in engine.entries(run) if isinstance(entry.event, RunFinished)]
+    assert finished[0].result == ["a", "b", "c", "d"]
+    await engine.close()
 
 
 async def test_an_unattended_run_asks_nobody_and_waits_nowhere(store: Store, tmp_path: Path) -> None:

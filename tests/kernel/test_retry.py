@@ -12,6 +12,7 @@ from cuebook.kernel.effects import (
     All,
     AnyOutcome,
     AskHuman,
+    Bound,
     Branch,
     CallTool,
     Checkpoint,
@@ -35,6 +36,25 @@ async def answer(engine: Engine, value: str = "yes") -> None:
 async def retry(engine: Engine, **payload: Any) -> RunRow:
     await engine.store.signal(Signal("run", "retry", payload, "me"))
     return await engine.drive("run")
+
+
+async def test_a_bound_is_passed_by_a_retry_and_by_no_other_one(store: Store, tmp_path: Path) -> None:
+    def start(state: Any) -> Program[Any]:
+        for number in range(2):
+            yield StepStarted(str(number))
+            yield append(f"before {number}")
+            yield Bound("most", Failed("too_much", f"No more at {number}."))
+        return "done"
+
+    PROGRAMS["bounded"] = lambda inputs: start
+    engine = engine_on(store, tmp_path)
+    row = await engine.drive(await begin(engine, "bounded"))
+    for number in range(2):
+        assert (row.status, str(row.error)) == ("failed", f"No more at {number}.")
+        row = await retry(engine)
+    assert (row.status, lines(tmp_path)) == ("completed", ["before 0", "before 1"])
+    assert (await engine.replay(row.id)).result == "done"
+    await engine.close()
 
 
 async def test_each_failed_branch_goes_on_and_the_finished_ones_are_kept(store: Store, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.forking import heed_interrupts
 from tests.surfaces.desk import Desk, Ran
 
 LOOK = """
@@ -52,7 +53,8 @@ def both(desk: Desk, code: str, *args: str, stdin: str | None = None) -> tuple[R
     given: dict[str, Any] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
     started = subprocess.run(
         [sys.executable, str(script), *args],
-        cwd=desk.work, env=desk.environ, capture_output=True, encoding="utf-8", check=False, **given
+        cwd=desk.work, env=desk.environ, capture_output=True, encoding="utf-8", check=False,
+        preexec_fn=heed_interrupts, **given
     )  # fmt: skip
     return forked, Ran(started.returncode, started.stdout, started.stderr)
 

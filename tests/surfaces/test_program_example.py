@@ -84,7 +84,7 @@ def test_with_too_few_answers_it_says_how_to_go_on(desk: Desk, server: ModelServ
     assert ran.code == 3
     run = desk.call("runs", "--json").object[0]["run"]
     assert ran.err.splitlines()[3:6] == SAID[:3]
-    assert f"next: cuebook resume {run}\n" in ran.err
+    assert f"next: cuebook answer {run} VALUE\n" in ran.err
     assert desk.call("answer", run, "two").code == 3
     assert "Each of you pays 42.25." in desk.call("show", run).out
 

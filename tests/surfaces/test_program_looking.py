@@ -25,7 +25,7 @@ def test_a_waiting_run_shows_conversation_listing_stack_and_variables(desk: Desk
     assert "\nstack:\n  Desk.Main():02 done\n\nvariables:\n  $count: int = 0\n" in shown
     assert "\nrefused:\n  refused by C4 at Main:02 (retry 1 of 2)\n" in shown
     assert "\nstatus:     awaiting input\nquestion:   Which number?\nlines:      2 gone through, 1 without" in shown
-    assert f"\nnext:       cuebook resume {waiting}\nor:         cuebook answer {waiting} VALUE\n" in shown
+    assert f"\nnext:       cuebook answer {waiting} VALUE\n" in shown
     assert "step Main" not in shown
 
 
@@ -53,6 +53,7 @@ def test_a_failed_run_shows_where_it_failed(desk: Desk, server: ModelServer, wai
     shown = desk.call("show", waiting).out
     assert "\n-> 02:QUE Say(user, Ask" in shown
     assert "\nstack:\n  Desk.Main():02 done\n" in shown
+    assert "\nrefused:\n  (1 before)\n  refused by S3 at Main:02 (retry 1 of 2)\n" in shown
     assert "refused by S3 at Main:02 (no retry is left)" in shown
     assert f"\nnext:       cuebook retry {waiting}\n" in shown
     server.replies += [ASK, TAKE, THANK]

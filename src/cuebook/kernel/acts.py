@@ -19,13 +19,13 @@ from cuebook.kernel.admission import CANCELLED, CutShort, admit, interruptibly
 from cuebook.kernel.budgets import NO_BUDGET, Over, cut_by_budget, out_of_time, over_budget, spent, within_budget
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
-    NEVER,
     Acting,
     Answer,
     AnyOutcome,
     AskApproval,
     AskHuman,
     AskModel,
+    Bound,
     Breakpoint,
     Checkpoint,
     Done,
@@ -98,11 +98,14 @@ async def _checkpoint(driver: Driver, line: Line, key: Key, effect: Checkpoint) 
 
 async def _ask_human(driver: Driver, line: Line, key: Key, effect: AskHuman) -> Acted:
     labels = (effect.label, *(frame.label for frame in reversed(line.cursor.frames)))
-    answer = None if (key, "question") in driver.recorded.opened else beforehand(effect, labels, driver.settings)
+    given = await driver.answers_given()
+    opened = (key, "question") in driver.recorded.opened
+    answer = None if opened else beforehand(effect, labels, driver.settings, given)
     if answer is not None:
+        if isinstance(answer, Answer):
+            given[answer.given_for] += 1
         return await driver.record(key, effect.fingerprint, answer)
     expiry = effect.expires_after if effect.expires_after is not None else driver.settings.pause_expiry
-    expiry = None if expiry == NEVER else expiry
     closed = await driver.waits.wait(
         line,
         key,
@@ -135,6 +138,10 @@ async def _breakpoint(driver: Driver, line: Line, key: Key, effect: Breakpoint) 
     if closed.how == "answered":
         return await driver.record(key, effect.fingerprint, Resumed(closed.answer.get("overrides", {}), closed.by))
     return await driver.record(key, effect.fingerprint, unanswered(closed.how, "breakpoint"))
+
+
+async def _bound(driver: Driver, line: Line, key: Key, effect: Bound) -> Acted:
+    return await driver.record(key, effect.fingerprint, Done() if key in driver.recorded.retried else effect.failed)
 
 
 async def _wait_for(driver: Driver, line: Line, key: Key, effect: Wait) -> Acted:
@@ -196,6 +203,17 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
     if isinstance(outcome, Reply):
         outcome = stream.close(outcome)
     return await driver.record(key, effect.fingerprint, outcome, attempt)
+
+
+async def may_begin(driver: Driver, line: Line, place: Place, *, told: bool) -> None:
+    """Before a step does anything, and after others have: waits where the steps or the time of the run are used up."""
+    key: Key = (place.path, place.step, place.visit, -1)
+    if told and not driver.recorded.waits_at(key):
+        return  # it has begun before
+    if driver.cancel is not None:
+        driver.waits.close_cancelled(key)
+    elif driver.settings.budget != NO_BUDGET and driver.row.totals.steps_done:
+        await _afforded(driver, line, key, lambda: out_of_time(driver), count(1))
 
 
 async def _afforded(
@@ -389,6 +407,7 @@ _HANDLERS: dict[type[Effect], Handler] = {
     AskHuman: _ask_human,
     AskApproval: _ask_approval,
     Breakpoint: _breakpoint,
+    Bound: _bound,
     Wait: _wait_for,
     AskModel: _ask_model,
 }

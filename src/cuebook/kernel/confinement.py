@@ -41,6 +41,8 @@ class Confinement(msgspec.Struct, frozen=True):
     fixed: tuple[str, ...] = ()
     """Absolute paths that it may read but not change, even within those it may change."""
     network: bool = False
+    python: bool = False
+    """Whether it is Python by itself: of the system, it may read what its standard library needs and nothing else."""
     limits: Limits = Limits()
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cuebook.kernel import acts
 from cuebook.kernel.admission import CANCELLED
-from cuebook.kernel.effects import All, Branch, Cancelled, Effect, EffectFailed, Failed, Program
+from cuebook.kernel.effects import All, Answer, Branch, Cancelled, Effect, EffectFailed, Failed, Program
 from cuebook.kernel.errors import CuebookError, Fenced, NonDeterminism, StoreError
 from cuebook.kernel.events import (
     ENDED,
@@ -27,9 +28,10 @@ from cuebook.kernel.events import (
     RunFinished,
     RunStatus,
     StepFinished,
+    StepStarted,
     Suspended,
 )
-from cuebook.kernel.journal import ROOT, Entry, Key, Place, branch_path, plain
+from cuebook.kernel.journal import ROOT, Entry, Key, Place, branch_path, plain, without_void
 from cuebook.kernel.ports import Claim, Estimate, News
 from cuebook.kernel.replay import ALL, Cursor, Recorded
 from cuebook.kernel.retry import rewinds
@@ -86,6 +88,7 @@ class Driver:
         self._root: asyncio.Task[Any] | None = None
         self._began = time.monotonic()
         self._cancel_thrown = False
+        self._given: Counter[str] | None = None
         self._seq_of: dict[int, tuple[Failed, int]] = {}
         """By identity: failures that a program got as values, and where they are recorded."""
 
@@ -304,7 +307,9 @@ class Driver:
             if isinstance(asked, Effect):
                 seq, outcome = await self._effect(line, asked)
             elif isinstance(asked, TOLD):
-                send = self._tell(line, asked)
+                send, told = self._tell(line, asked)
+                if type(asked) is StepStarted:
+                    await acts.may_begin(self, line, line.cursor.place(), told=told)
                 continue
             elif isinstance(asked, All):
                 seq, outcome = await self._all(line, asked)
@@ -416,13 +421,26 @@ class Driver:
         """The record of a failure, also where the program got it as a value and raised it itself."""
         return error.seq or self._seq_of.get(id(error.failed), (None, None))[1]
 
-    def _tell(self, line: Line, event: AnyEvent) -> Any:
+    def _tell(self, line: Line, event: AnyEvent) -> tuple[Any, bool]:
+        """The reply to an event, and whether it was told before."""
         place, told, reply = self.recorded.tell(line.cursor, event, live=line.live)
         if not told:
             self.scribe.note(acts.with_usage(self, place, event) if type(event) is StepFinished else event, place)
-        return reply
+        return reply, told
 
     # --- for `acts` ---
+
+    async def answers_given(self) -> Counter[str]:
+        """How many answers were given beforehand for each label. They are only looked up where some are given in turn."""
+        if self._given is not None:
+            return self._given
+        outcomes: list[Any] = []
+        if any(isinstance(one, tuple) for one in self.settings.answers.values()):
+            entries = without_void([entry async for entry in self.engine.entries(self.run_id)])
+            outcomes = [entry.event.outcome for entry in entries if isinstance(entry.event, Performed)]
+        if self._given is None:  # another branch may have been faster
+            self._given = Counter(one.given_for for one in outcomes if isinstance(one, Answer))
+        return self._given
 
     async def record(self, key: Key, fingerprint: str, outcome: Any, attempt: int = 1) -> tuple[int, Any]:
         """Makes an outcome durable; only then may the program see it."""

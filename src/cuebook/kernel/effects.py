@@ -280,8 +280,6 @@ class Send(Acting, frozen=True):
 
 QuestionType = Literal["input", "confirm", "select"]
 
-NEVER = float("inf")
-
 
 class AskHuman(Effect, frozen=True):
     question: str
@@ -289,7 +287,7 @@ class AskHuman(Effect, frozen=True):
     options: tuple[str, ...] = ()
     default: str | None = None
     expires_after: float | None = None
-    """Seconds; none means what the run is set to, and `NEVER` that it stays open."""
+    """Seconds; none means what the run is set to."""
     label: str = ""
     """What an answer that was given beforehand is found by, besides the labels of the steps it is asked in."""
 
@@ -339,6 +337,17 @@ class Wait(Effect, frozen=True):
     @property
     def subject(self) -> str:
         return self.channel or ""
+
+
+class Bound(Effect, frozen=True):
+    """The program has come to a limit that is meant to end what has no end. It fails; a retry of the run lets it pass."""
+
+    name: str
+    failed: Failed
+
+    @property
+    def subject(self) -> str:
+        return self.name
 
 
 class Now(Effect, frozen=True):
@@ -460,6 +469,8 @@ class Done(Outcome, frozen=True):
 class Answer(Outcome, frozen=True):
     value: str
     by: str = ""
+    given_for: str = ""
+    """The label that it was given for beforehand."""
 
 
 class Resumed(Outcome, frozen=True):
@@ -534,6 +545,7 @@ AnyEffect: TypeAlias = (
     | AskApproval
     | Breakpoint
     | Wait
+    | Bound
     | Now
     | Random
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from cuebook.kernel.effects import Answer, AskHuman, Failed
 from cuebook.kernel.errors import BadInput
@@ -31,15 +31,20 @@ def fitting(type: str, options: tuple[str, ...], value: str) -> str:
     return value
 
 
-def beforehand(effect: AskHuman, labels: Iterable[str], settings: Settings) -> Answer | Failed | None:
+def beforehand(
+    effect: AskHuman, labels: Iterable[str], settings: Settings, given: Mapping[str, int] | None = None
+) -> Answer | Failed | None:
     """The answer that needs no person: the one given for the nearest label, or what an unattended run falls back to.
 
-    None: a person is asked.
+    `given` says how many were given for each label. None: a person is asked.
     """
     by = UNATTENDED if settings.unattended else BEFOREHAND
     for label in labels:
-        if label and label in settings.answers:
-            return _checked(effect, settings.answers[label], by, f"The answer given beforehand for step {label}")
+        value = settings.answers.get(label) if label else None
+        if isinstance(value, tuple):
+            value = next(iter(value[(given or {}).get(label, 0) :]), None)
+        if value is not None:
+            return _checked(effect, value, by, f"The answer given beforehand for step {label}", label)
     if not settings.unattended:
         return None
     if effect.default is not None:
@@ -49,8 +54,13 @@ def beforehand(effect: AskHuman, labels: Iterable[str], settings: Settings) -> A
     return Answer(effect.options[0] if effect.type == "select" and effect.options else "", by)
 
 
-def _checked(effect: AskHuman, value: str, by: str, what: str) -> Answer | Failed:
+def nobody_gave(answer: Answer) -> bool:
+    """Whether no person has answered while the run went on."""
+    return answer.by in (UNATTENDED, BEFOREHAND)
+
+
+def _checked(effect: AskHuman, value: str, by: str, what: str, label: str = "") -> Answer | Failed:
     try:
-        return Answer(fitting(effect.type, effect.options, value), by)
+        return Answer(fitting(effect.type, effect.options, value), by, label)
     except BadInput as error:
         return Failed("bad_answer", f"{what} does not fit: {error.message}", error.fix)

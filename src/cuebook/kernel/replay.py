@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from cuebook.kernel.effects import Failed
 from cuebook.kernel.errors import NonDeterminism
 from cuebook.kernel.events import (
     TOLD,
@@ -98,6 +99,8 @@ class Recorded:
         """The last attempt of each model call."""
         self.opened: dict[tuple[Key, str], WaitOpened] = {}
         self.closed: dict[str, WaitClosed] = {}
+        self.retried: set[Key] = set()
+        """Where something had failed before the run was retried."""
         self.edits: dict[tuple[str, str, int], dict[str, Any]] = {}
         self.checkpoints: dict[str, Checkpointed] = {}
         self.branches: dict[str, BranchFinished] = {}
@@ -105,6 +108,7 @@ class Recorded:
         self.finished: RunFinished | None = None
         self._begun: dict[Key, str] = {}
         """Fingerprints of effects that have begun, with an outcome or without."""
+        self._before_steps: dict[Key, list[str]] = {}
         self._told: dict[tuple[str, str, int], int] = defaultdict(int)
         self._effects_left: dict[str, set[Key]] = defaultdict(set)
         self._events_left: dict[str, int] = defaultdict(int)
@@ -114,8 +118,12 @@ class Recorded:
         self.rewinds = sum(isinstance(entry.event, Rewound) and not entry.event.same for entry in entries)
         for entry in entries:
             self._set(entry.event)
-        for entry in without_void(entries):
+        valid = without_void(entries)
+        for entry in valid:
             self._add(entry)
+        if any(isinstance(entry.event, Rewound) for entry in entries):
+            kept = {entry.seq for entry in valid}
+            self.retried = {entry.place.key for entry in entries if entry.seq not in kept and _has_failed(entry.event)}
 
     def _set(self, event: AnyEvent) -> None:
         """Settings are what people decided: a rewind does not take them back."""
@@ -152,6 +160,8 @@ class Recorded:
             case WaitOpened() if own:
                 self.opened[key, event.purpose] = event
                 self._effects_left[path].add(key)
+                if place.index < 0:
+                    self._before_steps.setdefault(key, []).append(event.wait)
             case WaitClosed():
                 self.closed[event.wait] = event
             case BranchFinished():
@@ -220,10 +230,16 @@ class Recorded:
             cursor.enter(event.label)
         where, number = cursor.next_event()
         place = cursor.place()
+        if isinstance(event, StepStarted):
+            self._effects_left[cursor.path].discard((*where, -1))  # it may have waited before it did anything
         told = not live and self.was_told(where, number)
         if isinstance(event, StepFinished | StepSkipped):
             cursor.leave()
         return place, told, self.edits.get(where, {}) if isinstance(event, StepStarted) else None
+
+    def waits_at(self, key: Key) -> bool:
+        """Whether a step waits before it does anything."""
+        return any(wait not in self.closed for wait in self._before_steps.get(key, ()))
 
     def past(self, path: str) -> bool:
         """Whether the branch still has records ahead of it."""
@@ -238,6 +254,10 @@ class Recorded:
                 f"The journal holds '{self._begun.get(key, 'a wait')}' at {Place(*key)}, but the program now {asks}.",
                 fix=_OTHER_WAY,
             )
+
+
+def _has_failed(event: AnyEvent) -> bool:
+    return isinstance(event, Performed) and isinstance(event.outcome, Failed)
 
 
 ALL = "All"

@@ -57,8 +57,8 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a model without a known price may be asked under a money budget."""
     pause_expiry: float | None = None
     """Seconds after which a pause or question without an expiry of its own expires; none means never."""
-    answers: dict[str, str] = {}
-    """Answers given beforehand, by the label of a question or of a step around it."""
+    answers: dict[str, str | tuple[str, ...]] = {}
+    """Answers given beforehand, by the label of a question or of a step around it. Several are given in turn."""
     unattended: bool = False
     """Whether nobody is there to ask: questions are answered by their defaults, and breakpoints are passed."""
     workspace: str = ""

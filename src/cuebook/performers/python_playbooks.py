@@ -19,6 +19,8 @@ from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.ports import Call
 from cuebook.performers.processes import Running
 
+_PYTHON = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
+"""Outside of any environment: of that, it may read nothing."""
 _CHILD = str(Path(__file__).with_name("python_child.py"))
 _LOOP = str(Path(__file__).with_name("python_loop.py"))
 _MOST = 8_000_000
@@ -37,10 +39,11 @@ class PythonPerformer:
         if self._sandbox.name == "none":
             call.warn("unsandboxed", f"{effect.function} ran without a sandbox, as the configuration says.")
         confinement = Confinement(
-            argv=(sys.executable, "-I", "-B", _CHILD),
+            argv=(_PYTHON, "-I", "-S", "-B", _CHILD),  # without the packages that are installed here
             cwd="/",
             env={"PATH": "/usr/bin:/bin", "PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "TZ": os.environ.get("TZ", "")},
-            readable=(_CHILD, _LOOP),
+            readable=(_PYTHON, _CHILD, _LOOP),
+            python=True,
             limits=call.limits,
         )
         try:
@@ -57,7 +60,7 @@ class PythonPerformer:
             if running.process.overrun:
                 words = f"{effect.function} took too much {running.process.overrun}, and was ended."
                 return Failed(f"{running.process.overrun}_limit", words, _CHECK)
-            return _told(effect, running, call)
+            return _told(effect, running, code, call)
         finally:
             running.close()
 
@@ -76,14 +79,15 @@ def _asked(effect: RunPython) -> bytes:
     )
 
 
-def _told(effect: RunPython, running: Running, call: Call) -> Called | Returned | Failed:
+def _told(effect: RunPython, running: Running, code: int, call: Call) -> Called | Returned | Failed:
     try:
         told: dict[str, Any] = msgspec.json.decode(running.stdout.text())
     except msgspec.DecodeError:
         said = call.masked(running.stderr.text()).strip()[-_SHOWN:]
         if running.stdout.truncated:
             return Failed("too_large", f"{effect.function} gave back more than {_MOST} bytes.", "Let it return less.")
-        return Failed("python_error", f"{effect.function} ended without an answer. {said}".rstrip())
+        words = f"{effect.function} ended its process (exit code {code}) and gave nothing back. {said}".rstrip()
+        return Failed("python_error", words, "Let it return or raise; it must not end the process it runs in.")
     if "returned" in told:
         return Returned(told["returned"])
     if "called" in told:
@@ -94,7 +98,7 @@ def _told(effect: RunPython, running: Running, call: Call) -> Called | Returned 
             f"{effect.function} does not do the same thing twice: {told['differs']}.",
             "What it calls may depend on its arguments, and on what its calls came to, alone.",
         )
-    where = f" (line {told['line']} of its block)" if told.get("line") else ""
+    where = f" (line {told['line']})" if told.get("line") else ""
     said = call.masked(str(told["raised"]))[:_SHOWN]
     return Failed(
         "python_error",

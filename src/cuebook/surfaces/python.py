@@ -30,6 +30,7 @@ from cuebook.surfaces.results import (
     Tools,
     Wait,
     Where,
+    check_callable,
     checked_answer,
     finished,
 )
@@ -154,6 +155,7 @@ async def arun(
     flags: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
     watches: list[Watch[Any]] = [] if on_published is None else [Watch("on_published", on_published, named)]
     watches += [] if on_say is None else [Watch("on_say", on_say, saying)]
+    check_callable(answer=answer, decide=decide, on_event=on_event, on_published=on_published, on_say=on_say)
     session = Session(model, tools, store, on_event, flags, decide, answer, watches)
     given = {str(label): checked_answer(answer, f"for step {label}") for label, answer in (answers or {}).items()}
     paused = tuple(str(label) for label in breakpoints)

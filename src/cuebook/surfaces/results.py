@@ -409,6 +409,16 @@ def _wait(row: WaitRow) -> Wait:
     return Wait(row.id, row.kind, row.place.step, row.prompt, row.type, row.options, row.default, row.details)
 
 
+def check_callable(**given: Any) -> None:
+    """`BadInput` for what is to be called, and cannot be."""
+    for name, one in given.items():
+        if one is not None and not callable(one):
+            raise BadInput(
+                f"{name} is {one!r:.60}, which cannot be called.",
+                fix="Give a function, such as answer=lambda wait: 'yes'; answers={STEP: TEXT} gives texts by step.",
+            )
+
+
 def checked_answer(value: Any, which: str) -> str:
     if not isinstance(value, str):
         raise BadInput(f"The answer {which} is {value!r}, which is no text.", fix="Give it as a text, such as 'yes'.")

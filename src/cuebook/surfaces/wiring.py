@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from cuebook.config import DEFAULT as UNSAID
 from cuebook.config import Config, Provider, config_folder
 from cuebook.dialects import registry
 from cuebook.dialects.registry import Dialect, Named, NamingModels
@@ -67,9 +68,11 @@ class Wiring:
     ) -> Settings:
         """What a run of a playbook from this folder is started with. `BadInput` for a model that could not be asked.
 
-        A document that says that it needs none is run without one; `model` is used instead of the configured one.
+        A document that says that it needs none is run without one, and one whose questions stay open lets them, unless
+        somebody has said how long; `model` is used instead of the configured one.
         """
         needed, model = getattr(document, "needs_model", True), model or self.model
+        stays_open = getattr(document, "stays_open", False) and self.config.origin("pause_expiry") == UNSAID
         if needed:
             self.providers.check(model)
         return Settings(
@@ -78,7 +81,7 @@ class Wiring:
             temperature=self.config.get("temperature"),
             breakpoints=breakpoints,
             budget=self.config.budget,
-            pause_expiry=self.config.get("pause_expiry"),
+            pause_expiry=None if stays_open else self.config.get("pause_expiry"),
             workspace=self.reaching.workspace,
             folder="" if folder is None else os.path.realpath(folder),
         )

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from cuebook.dialects.program.verdicts import RULES
 from cuebook.kernel.context import ToolCall
 from cuebook.kernel.events import RunStatus
 from cuebook.performers.models.port import ErrorKind, Finish, ModelError
@@ -170,12 +171,19 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cases_in(
-    root: Node, reader: Reader, folder: Path, steps: Collection[str] | None, *, plain: bool = False
+    root: Node,
+    reader: Reader,
+    folder: Path,
+    steps: Collection[str] | None,
+    *,
+    plain: bool = False,
+    tools: Collection[str] | None = None,
 ) -> tuple[Case, ...]:
     """The cases of a file. `steps` are the playbook's labels, or None where it cannot be parsed. With `plain`, inputs
-    keep the types they are written with.
+    keep the types they are written with. `tools` are those that there are, or with a `.` at its end what their names begin
+    with; None where nobody knows.
     """
-    reading = _Cases(reader, folder, steps, plain)
+    reading = _Cases(reader, folder, steps, plain, tools)
     if root.kind != "seq" or not root.items:
         reader.wrong(root.line, "A test file is a list of cases.", "Write each as '- name: ...'.")
         return ()
@@ -183,8 +191,16 @@ def cases_in(
 
 
 class _Cases:
-    def __init__(self, reader: Reader, folder: Path, steps: Collection[str] | None, plain: bool) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        folder: Path,
+        steps: Collection[str] | None,
+        plain: bool,
+        tools: Collection[str] | None,
+    ) -> None:
         self._plain = plain
+        self._known_tools = tools
         self._reader = reader
         self._folder = folder
         self._steps = steps
@@ -297,7 +313,15 @@ class _Cases:
 
     def _tools(self, node: Node) -> dict[str, tuple[ToolSaid, ...]]:
         fields = self._reader.fields(node, "tools")
+        if self._known_tools is not None:
+            self._check_tools(node, self._known_tools)
         return {name: tuple(map(_tool_said, self._reader.several(one))) for name, one in fields.items()}
+
+    def _check_tools(self, node: Node, known: Collection[str]) -> None:
+        for name, line in node.lines.items():
+            if name not in known and f"{name.partition('.')[0]}." not in known:
+                words = f"The program has no Python playbook '{name}', and no agent elsewhere that offers it."
+                self._reader.wrong(line, words, meant(name, [one for one in known if not one.endswith(".")]))
 
     def _prompts(self, node: Node) -> dict[str, str]:
         return {name: self._reader.text(one, "a prompt") for name, one in self._reader.fields(node, "prompts").items()}
@@ -327,7 +351,7 @@ class _Cases:
             "approvals": self._listed_steps("approvals"),
             "messages": self._messages,
             "result": lambda one: (one.line, one.plain),
-            "refusals": lambda one: Listed(one.line, self._reader.texts(one, "a rule")),
+            "refusals": self._rules,
             "triggers": lambda one: Listed(one.line, self._reader.texts(one, "a trigger")),
         }
         null = [name for name, one in node.fields.items() if one.kind == "null" and name in readers]
@@ -366,6 +390,10 @@ class _Cases:
             return Words(node.line, equals, **several)
 
         return read
+
+    def _rules(self, node: Node) -> Listed:
+        known = list(RULES)
+        return Listed(node.line, tuple(self._reader.choice(one, "a rule", known) for one in self._reader.several(node)))
 
     def _variables(self, node: Node) -> dict[str, Words]:
         read = self._words("a variable", exactly=True)

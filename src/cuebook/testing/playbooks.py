@@ -16,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from cuebook.dialects import registry
+from cuebook.dialects.program.model import ProgramText
 from cuebook.dialects.program.told import ProgramRun
 from cuebook.dialects.registry import Conversing, Dialect, Publishing, Tracing, Typed
 from cuebook.kernel.effects import Answer
@@ -118,9 +119,10 @@ def _without(name: str, suffixes: Sequence[str]) -> str:
 def load(path: Path) -> CaseFile:
     """The cases of a file. `BadFile` names every line that is wrong."""
     playbook = _playbook_of(path)
-    text, broken, steps = _read_playbook(playbook)
+    text, broken, document = _read_playbook(playbook)
     reader = Reader(str(path))
-    cases = cases_in(read(path), reader, path.parent, steps, plain=_has_types(text, playbook.name))
+    plain = _has_types(text, playbook.name)
+    cases = cases_in(read(path), reader, path.parent, _labels(document), plain=plain, tools=_tools(document))
     reader.finish()
     return CaseFile(path, playbook, text, broken, cases)
 
@@ -147,8 +149,8 @@ def _playbook_of(path: Path) -> Path:
     raise BadFile(f"{path}: its playbook is not there.", fix=f"It is {names}, beside it.")
 
 
-def _read_playbook(path: Path) -> tuple[str, str, list[str] | None]:
-    """The text, why it cannot be run, and the labels of its steps."""
+def _read_playbook(path: Path) -> tuple[str, str, Any]:
+    """The text, why it cannot be run, and what it says if it can."""
     try:
         with path.open("rb") as file:
             text = registry.text_of(file.read(registry.LARGEST + 1))
@@ -159,9 +161,27 @@ def _read_playbook(path: Path) -> tuple[str, str, list[str] | None]:
         document = registry.detect(text, path.name).parse(text, str(path))
     except BadInput as error:
         return text, str(error), None
+    return text, "", document
+
+
+def _labels(document: Any) -> list[str] | None:
+    """The labels of its steps."""
+    if document is None:
+        return None
     every = document.walk() if hasattr(document, "walk") else document.plan
     labels = [label for step in every for label in (playbook_of(step.label), step.label) if label]
-    return text, "", list(dict.fromkeys(labels))
+    return list(dict.fromkeys(labels))
+
+
+def _tools(document: Any) -> list[str] | None:
+    """What a case may have results for, where the playbook says all of it: Python playbooks by name, and `Agent.` for
+    whatever an agent offers that lives elsewhere.
+    """
+    if not isinstance(document, ProgramText):
+        return None
+    agents = document.agents.values()
+    own = [one.name for agent in agents for one in agent.playbooks.values() if one.kind == "python"]
+    return own + [f"{agent.name}." for agent in agents if agent.remote is not None]
 
 
 # --- running ------------------------------------------------------------------------------------------------
@@ -209,7 +229,9 @@ def _recording(case: Case, real: Real | None) -> Model | None:
 
 
 def _settings(case: Case) -> Settings:
-    answers = {step: values[0] for step, values in case.answers.items() if values} if case.unattended else {}
+    answers: dict[str, str | tuple[str, ...]] = {}
+    if case.unattended:
+        answers = {step: said[0] if len(said) == 1 else tuple(said) for step, said in case.answers.items() if said}
     model = case.model or ("test/scripted" if case.recorded is None else DEFAULT)
     return Settings(
         model=model,

@@ -19,8 +19,6 @@ from cuebook.testing import ScriptedModel
 from tests.dialects.program.machine_room import Room
 from tests.kernel.crash_child import die_at
 
-machine.CHECKPOINT_EVERY = 3
-
 PROGRAM = """# Desk
 Does some of everything.
 
@@ -111,5 +109,6 @@ async def main(folder: Path, run: str) -> None:
 
 
 if __name__ == "__main__":
+    machine.CHECKPOINT_EVERY = 3
     die_at(sys.argv[3], int(sys.argv[4]), slow=False)
     asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))

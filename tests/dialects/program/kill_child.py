@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+from cuebook.dialects.program import machine
 from cuebook.kernel.confinement import Sandbox
 from cuebook.kernel.effects import RunPython
 from cuebook.kernel.events import BranchFinished, TextChunk
@@ -91,4 +92,5 @@ async def main(folder: Path, run: str, where: str) -> None:
 
 
 if __name__ == "__main__":
+    machine.CHECKPOINT_EVERY = 3
     asyncio.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3]))

@@ -39,10 +39,67 @@ def test_listings_are_linted_by_the_lines_of_the_file(lines: list[str], findings
     assert found(listing(*lines)) == findings
 
 
+PYTHON = "```python\n@playbook\nasync def X(a: int) -> int:\n    return a\n```\n"
+"""Five lines."""
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("- 01:QUE Nobody.Foo()", "UNKNOWN_AGENT"),
+        ("- 01:YLD for nobody", "UNKNOWN_AGENT"),
+        ("- 01:EXE $z:wibble = 1", "UNKNOWN_TYPE"),
+        ("- 01:QUE Say(user, hello", "OPEN_CALL"),
+        ("- 01:QUE $x = X(b=1)", "UNFIT_ARGUMENTS"),
+        ("- 01:QUE $x = X()", "UNFIT_ARGUMENTS"),
+        ("- 01:QUE $x = X(a=1)", ""),
+        ("- 01:QUE X(the number of days)", ""),
+        ("- 01:EXE $z:list[str] | None = []", ""),
+        ("- 01:YLD for A", ""),
+    ],
+)
+def test_what_a_line_names_is_there_and_fits(line: str, code: str) -> None:
+    text = listing(line, "- 02:RET").replace("## Main", f"{PYTHON}## Main")
+    assert found(text) == ([(11, code)] if code else [])
+
+
+@pytest.mark.parametrize(
+    ("returns", "text", "findings"),
+    [
+        ("int", "$never", [(7, "UNKNOWN_VARIABLE")]),
+        ("int", "$n + $_", []),
+        ("None", "5", [(7, "UNFIT_RETURN")]),
+        ("int", '"5"', []),
+        ("int", "the sum of it all", []),
+        ("Nun", "$n", [(2, "UNKNOWN_TYPE")]),
+        ("Any", "5", []),
+    ],
+)
+def test_what_is_returned_has_a_value_of_its_type(returns: str, text: str, findings: list[tuple[int, str]]) -> None:
+    made = listing("- 01:EXE $n = 1", f"- 02:RET {text}").replace("## Main", f"## Main() -> {returns}")
+    assert found(made) == findings
+
+
+def test_a_section_with_too_many_signs_is_a_section_all_the_same() -> None:
+    assert found(listing("- 01:RET").replace("### Steps", "#### Steps")) == [(5, "SECTION_LEVEL")]
+
+
+def test_a_trigger_with_an_unknown_code_is_an_error() -> None:
+    text = listing("- 01:RET").replace("- T1:BGN At the beginning", "- T1:BGN At the beginning\n- T2:CNDD When $n > 0")
+    assert [(one.line, one.code, one.severity) for one in check(text, "a.pbasm")] == [(5, "UNKNOWN_TRIGGER", "error")]
+
+
+def test_metadata_that_is_not_closed_is_told() -> None:
+    text = listing("- 01:RET").replace("## Main", "## Main\n\nmetadata:\npublic: true\ncolour: red")
+    assert found(text) == [(4, "OPEN_METADATA")]
+    assert found(text.replace("colour: red", "colour: red\n---")) == []
+    assert found(text.replace("public", "  public").replace("colour", "  colour")) == []
+
+
 def test_what_another_agent_keeps_to_itself_cannot_be_called() -> None:
     text = listing("- 01:QUE B.Help()", "- 02:QUE Help()", "- 03:QUE C.Go()", "- 04:RET", "# B", "## Help", "Help.")
-    assert found(text) == [(6, "PRIVATE_PLAYBOOK"), (7, "PRIVATE_PLAYBOOK")]
-    assert found(text.replace("## Help", "## Help\npublic: true")) == []
+    assert found(text) == [(6, "PRIVATE_PLAYBOOK"), (7, "PRIVATE_PLAYBOOK"), (8, "UNKNOWN_AGENT")]
+    assert found(text.replace("## Help", "## Help\npublic: true")) == [(8, "UNKNOWN_AGENT")]
 
 
 def test_a_program_that_nothing_starts_is_odd_unless_others_start_it() -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from cuebook.dialects.program.dialect import PROGRAM
+from cuebook.kernel.errors import BadInput
 from cuebook.kernel.run import Settings
 from cuebook.service import Service
 from cuebook.testing import ModelError, ScriptedModel
@@ -41,6 +45,25 @@ async def test_a_fork_from_a_line_with_another_value() -> None:
     assert (await service.drive(fork.id)).status == "completed"
     assert (await shown(room, service, fork.id, model)).result["value"] == 50
     assert (await shown(room, service, run, model)).result["value"] == 20
+
+
+async def test_a_value_of_another_type_is_refused() -> None:
+    room, model = Room(), ScriptedModel([])
+    service = room.service(model)
+    run = await begun(room, service, COUNT, breakpoints=("Main:02",))
+    assert (await service.drive(run)).status == "paused"
+    for wrong in ("abc", "7", [7], 7.5):
+        with pytest.raises(BadInput, match=r"\$n must be of the type int, not"):
+            await service.resume(run, overrides={"n": wrong})
+        with pytest.raises(BadInput, match=r"\$n must be of the type int, not"):
+            await service.fork(run, "Main:02", values={"n": wrong})
+    with pytest.raises(BadInput, match="has no variable 'm'"):
+        await service.resume(run, overrides={"m": 7})
+    document = PROGRAM.parse(COUNT, "program.pbasm")
+    assert [PROGRAM.changed(document, {}, name, "12") for name in ("n", "other")] == [12, 12]
+    assert PROGRAM.changed(document, {}, "n", "abc") == "abc"
+    word = PROGRAM.parse(COUNT.replace("$n:int", "$n:str"), "program.pbasm")
+    assert PROGRAM.changed(word, {}, "n", "12") == "12"
 
 
 async def test_a_run_that_waits_for_the_user_is_cancelled() -> None:

@@ -52,6 +52,13 @@ def test_what_the_user_was_asked_for_is_set_first() -> None:
     assert "$n" not in rules(Position("02", "done"))["root"]
 
 
+def test_nothing_is_set_anew_after_a_call_that_failed() -> None:
+    rows = [("01", "QUE", "$x:int = Rate(n=1)"), ("02", "YLD", "for call"), ("03", "RET", "$x")]
+    made = grammar_of(Listing.of_rows("Main", rows), Position("02", "done"), ("x",), SIGNATURES, heard=True)
+    assert made is not None
+    assert "Var[$x" not in made
+
+
 def test_a_line_leaves_open_only_what_a_model_has_to_say() -> None:
     found = rules(Position("02", "done"), ("n",))
     assert '"$x = Rate(n=$n)"' in found["line3"]

@@ -106,6 +106,9 @@ def test_a_problem_in_an_imported_file_is_told_by_that_file() -> None:
     texts["more.md"] = texts["more.md"].replace("(*)", "()")
     found = check("# A\n!import more.md\n", "main.pbasm", read=files(texts))
     assert (found[1].line, found[1].message) == (2, "more.md:4: Q: 01 jumps to 09, which is not there.")
+    with pytest.raises(InvalidPlaybook, match=r"main\.pbasm:2: more\.md:4: Q: 01 jumps to 09"):
+        whole("# A\n!import more.md\n", "main.pbasm", files(texts))
+    texts["more.md"] = texts["more.md"].replace("JMP 09", "RET")
     assert whole("# A\n!import more.md\n", "main.pbasm", files(texts)) == f"# A\n{texts['more.md']}"
 
 

@@ -10,12 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from cuebook.dialects.program import machine
 from cuebook.kernel.events import BranchFinished
 from cuebook.stores.sqlite import SqliteStore
 from tests.dialects.program.crash_child import settle
 from tests.dialects.program.kill_child import service_on
 from tests.dialects.program.test_resume import begun, picture
 from tests.kernel.test_crash import ROOT
+
+
+@pytest.fixture(autouse=True)
+def early_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the process that is killed."""
+    monkeypatch.setattr(machine, "CHECKPOINT_EVERY", 3)
 
 
 async def killed(folder: Path, where: str) -> tuple[SqliteStore, str]:

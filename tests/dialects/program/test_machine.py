@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cuebook.kernel.events import Noted, WaitOpened
+from cuebook.kernel.events import Noted
 from cuebook.kernel.run import Settings
 from cuebook.testing import ScriptedModel
 from tests.dialects.program.machine_room import Played, Room
@@ -245,16 +245,55 @@ async def test_the_same_reply_over_and_over_is_refused() -> None:
     assert run.seen.verdicts[-3:] == ["C13:R"] * 3
 
 
-async def test_a_question_to_the_user_never_expires() -> None:
+async def test_after_too_many_lines_a_retry_goes_on_with_as_many_again() -> None:
+    room, model = Room(), ScriptedModel([])
+    service = room.service(model)
+    steps = "- 01:EXE $n:int = 0\n- 02:CND While $n < 30\n  - 02.01:EXE $n = $n + 1\n  - 02.02:JMP 02\n- 03:RET $n"
+    settings = Settings(model="scripted/model", options={"max_lines": 50})
+    row = await service.start(program(steps), "p.pbasm", {}, settings)
+    run = await room.drive(service, row.id, model)
+    assert (run.error.code, run.seen.without_model, run.seen.at_least) == ("livelock", 50, False)
+    await service.retry(row.id)
+    run = await room.drive(service, row.id, model)
+    assert (run.status, run.result["value"], run.result["without_model"]) == ("completed", 30, 93)
+    assert (await service.engine.replay(row.id)).complete
+
+
+NAG = """- 01:EXE $more:bool = true
+- 02:CND While $more
+  - 02.01:QUE Say(user, Ask whether there is more); YLD for user
+  - 02.02:JMP 02
+- 03:RET"""
+"""A model goes on with it after each answer."""
+
+
+@pytest.mark.parametrize(("answers", "times"), [({}, 5), ({"Main:02.01": "perhaps"}, 100)])
+async def test_answers_that_nobody_gives_come_to_an_end(answers: dict[str, Any], times: int) -> None:
+    def says(request: Any) -> str:
+        jump = '`Step["Main:02.02:JMP"]`\ntrig? no\n' if len(model.requests) > 1 else ""
+        return reply(jump, '`Step["Main:02.01:QUE"]` `Say("user", "More?")`', "trig? no", "yld user")
+
+    room, model = Room(), ScriptedModel(says)
+    service = room.service(model)
+    settings = Settings(model="scripted/model", answers=answers, unattended=True)
+    row = await service.start(program(NAG), "p.pbasm", {}, settings)
+    run = await room.drive(service, row.id, model)
+    assert run.error.code == "unanswered", run.error
+    assert "'More?' was" in run.error.message
+    assert f"{times} times in a row" in run.error.message
+    assert "Give Main:02.01 an answer beforehand" in run.error.fix
+    assert run.messages == ["More?"] * times
+
+
+@pytest.mark.parametrize("expiry", [None, 60.0])
+async def test_a_question_to_the_user_expires_only_if_somebody_says_when(expiry: float | None) -> None:
     room = Room()
     service = room.service(ScriptedModel([]))
-    settings = Settings(model="scripted/model", pause_expiry=60.0)
+    settings = Settings(model="scripted/model", pause_expiry=expiry)
     row = await service.start(program("- 01:YLD for user\n- 02:RET"), "p.pbasm", {}, settings)
     assert (await service.drive(row.id)).status == "awaiting_input"
     [wait] = await room.store.waits(run=row.id)
-    assert wait.expires is None
-    opened = [entry.event async for entry in service.engine.entries(row.id) if isinstance(entry.event, WaitOpened)]
-    assert opened[0].expires is None
+    assert wait.expires == (None if expiry is None else wait.opened + expiry)
 
 
 # --- triggers and messages ---

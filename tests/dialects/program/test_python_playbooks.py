@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from cuebook.gate.sandbox import choose
+from cuebook.kernel.effects import Returned, RunPython
+from cuebook.performers.python_playbooks import PythonPerformer
 from tests.dialects.program.machine_room import Played, Room
+from tests.gate.cell import WORKING
+from tests.performers.commanding import call
 
 
 def program(python: str, steps: str = "- 01:QUE $x = F()\n- 02:YLD for call\n- 03:RET $x") -> str:
@@ -71,12 +78,20 @@ async def test_a_call_that_fails_is_an_exception_that_can_be_caught() -> None:
     assert "Half wants n as float" in played.result["value"]
 
 
-async def test_what_it_raises_fails_the_call_and_names_the_line() -> None:
-    played = await called("@playbook\nasync def F():\n    return 1 / 0")
+async def test_what_it_raises_fails_the_call_and_names_the_line_of_the_program() -> None:
+    text = program("@playbook\nasync def G():\n    pass\n```\n\n```python\n@playbook\nasync def F():\n    return 1 / 0")
+    played = await Room().play(text, [], call="F()")
     assert played.status == "failed"
     assert played.error.code == "python_error"
     assert "ZeroDivisionError" in played.error.message
-    assert "line 3" in played.error.message
+    line = text.split("\n").index("    return 1 / 0") + 1
+    assert played.error.message.endswith(f"(line {line})")
+
+
+async def test_a_process_that_it_ends_is_told_with_what_to_do() -> None:
+    played = await called("@playbook\nasync def F():\n    __import__('os')._exit(3)")
+    assert "F ended its process (exit code 3)" in played.error.message
+    assert "return or raise" in played.error.fix
 
 
 async def test_an_error_is_no_text_in_a_variable_and_the_model_is_asked() -> None:
@@ -123,6 +138,34 @@ async def test_it_reaches_nothing_by_itself(code: str, words: str) -> None:
     played = await called(f"@playbook\nasync def F():\n    {code}\n    return 'reached'")
     assert played.status == "failed"
     assert words in played.error.message
+
+
+SEEN = """import asyncio, os
+
+def seen(path):
+    try:
+        return bool(os.listdir(path) if os.path.isdir(path) else open(path).read(1))
+    except OSError:
+        return False
+
+@playbook
+async def F(paths: list):
+    await asyncio.sleep(1)
+    try:
+        import msgspec
+    except ImportError:
+        msgspec = None
+    import sqlite3, ssl, zoneinfo
+    return [path for path in paths if seen(path)] + [msgspec is not None]
+"""
+
+
+@pytest.mark.parametrize("name", WORKING)
+async def test_it_reads_nothing_but_the_standard_library(name: Any, tmp_path: Path) -> None:
+    (tmp_path / "own").write_text("mine")
+    paths = ["/etc/passwd", "/usr/bin", "/usr/share/doc", str(tmp_path / "own"), str(Path(msgspec.__file__).parent)]
+    effect = RunPython("F", {"args": [paths], "named": {}}, (), SEEN, (), 0.0)
+    assert await PythonPerformer(choose(name)).perform(effect, call()) == Returned([False])
 
 
 async def test_what_cannot_be_kept_is_refused() -> None:

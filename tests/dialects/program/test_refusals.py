@@ -37,6 +37,22 @@ async def test_a_line_that_is_refused_three_times_fails_its_frame_and_nothing_be
     assert run.lines == ["Main:01"]
 
 
+async def test_what_cannot_be_computed_is_told_to_the_model_and_is_why_it_failed() -> None:
+    text = program("- 01:EXE $n:int = 0\n- 02:EXE $x:float = 10 / $n\n- 03:RET $x")
+    run = await played(text, [reply("Hm.")] * 3)
+    assert "Main:02 cannot be computed: division by zero." in run.prompt(0)
+    assert run.error.message.startswith("Main:02 cannot be computed: division by zero. Then 3 replies in a row")
+
+
+async def test_a_call_that_failed_is_warned_of_and_is_why_it_failed() -> None:
+    text = program(
+        "- 01:QUE $x:int = Half(b=1)\n- 02:YLD for call\n- 03:RET $x", "## Half($n:int)\n### Steps\n- 01:RET 1"
+    )
+    run = await played(text, [reply("Hm.")] * 3)
+    assert "Half failed: Half takes no 'b'." in run.seen.warnings
+    assert run.error.message.startswith("A call failed: Half takes no 'b'. Then 3 replies in a row were refused")
+
+
 @pytest.mark.parametrize(
     "line", ['`Step["Main:01:EXE"]` I am choosing now', '`Step["Main:01:EXE"]`', "I am choosing now"]
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from cuebook.dialects import program
@@ -22,6 +24,7 @@ from cuebook.dialects.program.items import (
     YieldCheck,
 )
 from cuebook.dialects.program.reply import ReplyError, ReplyReader, parse_reply
+from cuebook.kernel.errors import BadInput
 
 REPLY = """\
 recap – the user said 'Bob'
@@ -174,3 +177,9 @@ def test_the_package_offers_reading_and_verifying() -> None:
     assert all(callable(getattr(program, name)) for name in program.__all__ if name != "PROGRAM")
     with pytest.raises(AttributeError):
         _ = program.parse_replies
+
+
+@pytest.mark.parametrize("text", [None, b"yld user", 3])
+def test_what_is_no_text_is_no_reply(text: Any) -> None:
+    with pytest.raises(BadInput, match=f"A reply is a text, and not of the type {type(text).__name__}"):
+        parse_reply(text)

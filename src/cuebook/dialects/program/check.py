@@ -14,14 +14,15 @@ from cuebook.dialects.findings import Codes, Finding, Severity, log_of
 from cuebook.dialects.program.imports import Read, Resolved, resolved
 from cuebook.dialects.program.linting import CODES as LINTED
 from cuebook.dialects.program.linting import lint
-from cuebook.dialects.program.listing import Listing, call_named
+from cuebook.dialects.program.listing import Listing
+from cuebook.dialects.program.lists import trigger_code
 from cuebook.dialects.program.model import Agent, Playbook, ProgramText
 from cuebook.dialects.program.parse import read as parsed
-from cuebook.dialects.program.scope import BUILT_IN
+from cuebook.dialects.program.usage import CODES as USED
+from cuebook.dialects.program.usage import used
 from cuebook.dialects.registry import InvalidPlaybook, Problem
-from cuebook.dialects.wording import meant
 
-__all__ = ["CODES", "Finding", "check", "sarif", "whole"]
+__all__ = ["CODES", "Finding", "check", "sarif", "unfit", "whole"]
 
 ERRORS = {
     "TOO_LARGE": "The program is too large.",
@@ -38,17 +39,16 @@ ERRORS = {
     "PYTHON": "A Python block is no Python.",
     "DECORATOR": "What a decorator says is not written out.",
     "PUBLIC_JSON": "The block public.json is no list of this agent's playbooks.",
+    "UNKNOWN_TRIGGER": "A trigger has a code that does not exist.",
 }
 
 WARNINGS = {
     "STRAY_TEXT": "Text stands before the first agent, where nobody reads it.",
-    "SECTION_LEVEL": "A section has the heading of a playbook.",
+    "SECTION_LEVEL": "A section has a heading of another level.",
     "UNKNOWN_SECTION": "A section that means nothing counts as a part of the text.",
     "UNNUMBERED_STEP": "An item among numbered steps has no number.",
     "NO_BEGINNING": "Nothing runs when the program starts.",
-    "UNKNOWN_PLAYBOOK": "A line calls a playbook that does not exist.",
-    "PRIVATE_PLAYBOOK": "A line calls a playbook of another agent that is not public.",
-    "UNKNOWN_NOTE": "A line applies a note that does not exist.",
+    "OPEN_METADATA": "Metadata has no --- behind it, so that only a part of it counts.",
 }
 
 NOTES = {
@@ -60,6 +60,7 @@ CODES: Codes = {
     **{code: ("warning", text) for code, text in WARNINGS.items()},
     **{code: ("note", text) for code, text in NOTES.items()},
     **LINTED,
+    **USED,
 }
 
 
@@ -81,10 +82,17 @@ def whole(text: str, name: str, read: Read) -> str:
     """The text with what it imports; `InvalidPlaybook` names the files in which something is wrong."""
     source = resolved(text, name, read)
     if source.origins:
-        errors = parsed(source.text, name).errors
+        found = parsed(source.text, name)
+        errors = found.errors if found.program is None else unfit(found.program)
         if errors:
             raise InvalidPlaybook(name, [source.located(problem) for problem in errors], codes=True)
     return source.text
+
+
+def unfit(program: ProgramText) -> tuple[Problem, ...]:
+    """What keeps a program from being run that can be read: the errors in its listings and triggers."""
+    found = (one for agent in program.agents.values() for one in _of_listings(agent) if one.severity == "error")
+    return tuple(Problem(one.message, one.line, one.fix, one.code) for one in found)
 
 
 def sarif(findings: Iterable[Finding], uri: str) -> dict[str, Any]:
@@ -110,14 +118,27 @@ def _of_program(program: ProgramText) -> Iterator[Finding]:
         fix = "Give a playbook the trigger '- T1:BGN At the beginning'."
         yield _odd("NO_BEGINNING", "No playbook runs when the program starts.", None, fix)
     for agent in program.agents.values():
-        for playbook in agent.playbooks.values():
-            if playbook.uncompiled:
-                fix = "Number them as in '- 01:QUE Say(user, ...)' to run it."
-                words = f"The steps of '{playbook.name}' are not compiled."
-                yield _odd("NOT_COMPILED", words, playbook.line, fix)
-            elif playbook.steps:
-                yield from (_named(playbook, finding) for finding in lint(Listing.of(playbook)))
-                yield from _lines(program, agent, playbook)
+        yield from _of_listings(agent)
+        yield from used(program, agent)
+
+
+def _of_listings(agent: Agent) -> Iterator[Finding]:
+    for playbook in agent.playbooks.values():
+        yield from _triggers(playbook)
+        if playbook.uncompiled:
+            fix = "Number them as in '- 01:QUE Say(user, ...)' to run it."
+            words = f"The steps of '{playbook.name}' are not compiled."
+            yield _odd("NOT_COMPILED", words, playbook.line, fix)
+        elif playbook.steps:
+            yield from (_named(playbook, finding) for finding in lint(Listing.of(playbook)))
+
+
+def _triggers(playbook: Playbook) -> Iterator[Finding]:
+    for trigger in playbook.triggers:
+        code = trigger_code(trigger.text)
+        if code:
+            fix = "There are BGN, CND and EVT."
+            yield _odd("UNKNOWN_TRIGGER", f"{playbook.name}: {trigger.id} has the code {code}.", trigger.line, fix)
 
 
 def _named(playbook: Playbook, finding: Finding) -> Finding:
@@ -126,36 +147,3 @@ def _named(playbook: Playbook, finding: Finding) -> Finding:
 
 def _odd(code: str, message: str, line: int | None, fix: str) -> Finding:
     return Finding(code, CODES[code][0], message, line, fix=fix)
-
-
-def _lines(program: ProgramText, agent: Agent, playbook: Playbook) -> Iterator[Finding]:
-    notes = {note.id for note in playbook.notes}
-    for line in playbook.steps:
-        called = call_named(line)
-        if called:
-            yield from _call(program, agent, called, line.line)
-        words = line.text.split()
-        if line.code == "CHK" and words and _is_note(words[0]) and words[0].rstrip(",.;:") not in notes:
-            known = ", ".join(sorted(notes)) or "none"
-            yield _odd("UNKNOWN_NOTE", f"There is no note {words[0]}.", line.line, f"There are: {known}.")
-
-
-def _is_note(word: str) -> bool:
-    return word[:1] == "N" and word[1:].rstrip(",.;:").isdigit()
-
-
-def _call(program: ProgramText, agent: Agent, called: str, line: int) -> Iterator[Finding]:
-    owner, _, name = called.rpartition(".")
-    if name in BUILT_IN or called in agent.playbooks or owner in ("self", agent.name):
-        return
-    if owner and owner not in program.agents:
-        return  # a variable that holds an agent, perhaps
-    of = [program.agents[owner]] if owner else list(program.agents.values())
-    if any(one.remote is not None for one in of):
-        return  # what it offers is known when it is reached
-    if not any(name in one.playbooks for one in of):
-        known = sorted({playbook for one in of for playbook in one.playbooks})
-        yield _odd("UNKNOWN_PLAYBOOK", f"There is no playbook '{called}'.", line, meant(name, known))
-    elif not any(name in one.playbooks and one.playbooks[name].public for one in of):
-        fix = "Write public: true below its heading."
-        yield _odd("PRIVATE_PLAYBOOK", f"'{called}' is of another agent, and is not public.", line, fix)

@@ -34,7 +34,7 @@ from cuebook.dialects.program.expressions import (
     expression_of,
     refs_of,
 )
-from cuebook.dialects.program.frames import is_error
+from cuebook.dialects.program.frames import is_error, is_private
 from cuebook.dialects.program.items import Call, Target
 from cuebook.dialects.program.listing import END, Listing, Position, call_named, jump_condition, yield_of
 from cuebook.dialects.program.model import ListingLine
@@ -319,14 +319,29 @@ def needs_model(line: ListingLine) -> bool:
             return target is None or target.repeats or target.target in (None, "meeting", "agent")
         case "EXE":
             expression = _expression(text, found.end()) if found else None
-            return expression is None or _has_words(expression)
+            return expression is None or has_words(expression)
         case "QUE":
             call = _called(text, found.end() if found else 0) if call_named(line) else None
-            return call is None or call.name.rpartition(".")[2] in _SPEAKING or _has_words((call.args, call.named))
+            return call is None or call.name.rpartition(".")[2] in _SPEAKING or has_words((call.args, call.named))
         case "RET":
             expression = _expression(text, 0) if text else Literal(None)
-            return expression is None or _has_words(expression)
+            return expression is None or has_words(expression)
     return True
+
+
+def obstacle(line: ListingLine, variables: Mapping[str, Any]) -> str:
+    """Why a value that a line tells how to compute has none; empty where it has one, and where it is said in words."""
+    text = _TAIL.sub("", line.text.strip())
+    found = _SET.match(text)
+    computes = line.code == "RET" or (line.code == "EXE" and found is not None)
+    expression = _expression(text, found.end() if found else 0) if computes and text else None
+    if expression is None or has_words(expression) or any(map(is_private, refs_of(expression))):
+        return ""
+    try:
+        evaluate(expression, variables)
+    except NotComputable as why:
+        return str(why)
+    return ""
 
 
 def foreseen(listing: Listing, index: int) -> bool:
@@ -355,15 +370,15 @@ def _fitted(value: Any, type: str) -> Literal | None:
 
 def _untellable(expression: Expression, variables: Mapping[str, Any]) -> bool:
     """Whether it has words in it, or what a call that failed came to."""
-    return _has_words(expression) or any(is_error(variables.get(name)) for name in refs_of(expression))
+    return has_words(expression) or any(is_error(variables.get(name)) for name in refs_of(expression))
 
 
-def _has_words(value: Any) -> bool:
+def has_words(value: Any) -> bool:
     """Whether text without quotes is a part of it: that is an instruction."""
     if isinstance(value, Words):
         return True
     if isinstance(value, tuple):
-        return any(_has_words(one) for one in value)
+        return any(has_words(one) for one in value)
     if isinstance(value, msgspec.Struct) and not isinstance(value, Literal):
-        return any(_has_words(getattr(value, field)) for field in value.__struct_fields__)
+        return any(has_words(getattr(value, field)) for field in value.__struct_fields__)
     return False

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cuebook.dialects.options import Option
 from cuebook.dialects.program.detect import recognises
-from cuebook.dialects.registry import OutlinedStep, Problem
+from cuebook.dialects.registry import OutlinedStep, Problem, Question
 from cuebook.kernel.effects import Program as Generator
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.events import TextChunk, TextReset
@@ -58,14 +58,22 @@ class Program:
         return lambda state: interpret(document, inputs, options, state)
 
     def outline(self, document: ProgramText) -> tuple[OutlinedStep, ...]:
-        return tuple(OutlinedStep(step.label, step.title) for step in document.walk())
+        from cuebook.dialects.program.shape import may_ask
+
+        asking = may_ask(document)
+        return tuple(
+            OutlinedStep(step.label, step.title, question=Question("input") if step.label in asking else None)
+            for step in document.walk()
+        )
 
     def unfit(self, document: ProgramText, options: Mapping[str, Any]) -> tuple[Problem, ...]:
         if options.get(CALL.name):
             from cuebook.dialects.program.wanted import check
 
             check(document, str(options[CALL.name]))
-        return ()
+        from cuebook.dialects.program.check import unfit
+
+        return unfit(document)
 
     def adapted(self, document: ProgramText, options: Mapping[str, Any]) -> ProgramText:
         from cuebook.dialects.program.wanted import adapted
@@ -85,7 +93,14 @@ class Program:
     def changed(self, document: ProgramText, results: Mapping[str, Any], name: str, text: str) -> Any:
         from cuebook.dialects.program.inputs import changed_value
 
-        return changed_value(text)
+        return changed_value(document, name, text)
+
+    def check_changes(
+        self, document: ProgramText, inputs: Mapping[str, Any], results: Mapping[str, Any], changes: Mapping[str, Any]
+    ) -> None:
+        from cuebook.dialects.program.inputs import check_changes
+
+        check_changes(document, (*inputs, *results), changes)
 
     def told(self, entries: Iterable[Entry]) -> ProgramRun:
         from cuebook.dialects.program.told import told_of

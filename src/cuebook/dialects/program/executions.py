@@ -13,7 +13,7 @@ import msgspec
 
 from cuebook.dialects.program.model import Param, Playbook
 from cuebook.dialects.program.signatures import name_of
-from cuebook.kernel.effects import NEVER, Answer, AskHuman, EffectFailed, Failed, Program, QuestionType, Wait
+from cuebook.kernel.effects import Answer, AskHuman, EffectFailed, Failed, Program, QuestionType, Wait
 from cuebook.kernel.events import Warned
 
 EXECUTE = "execute_playbook"
@@ -113,9 +113,7 @@ def execute(server: Server, playbook: Playbook, given: dict[str, Any]) -> Progra
 def _answered(now: Execution, server: Server, playbook: Playbook) -> Program[Execution]:
     """Passes a question on, and the answer back. If somebody was faster, what they said counts."""
     asked = now.elicitation or Question(f"{server.name}.{playbook.name} asks for something{_at(now)}.")
-    answer: Answer = yield AskHuman(
-        asked.prompt, asked.type, asked.options, expires_after=NEVER, label=f"{server.name}.{playbook.name}"
-    )
+    answer: Answer = yield AskHuman(asked.prompt, asked.type, asked.options, label=f"{server.name}.{playbook.name}")
     try:
         given = {"execution_id": now.execution_id, "response": answer.value}
         return _execution((yield from server.tool("respond_to_elicitation", given)), server)
@@ -130,7 +128,7 @@ def _resumed(now: Execution, server: Server, playbook: Playbook) -> Program[Exec
     why = f" ({now.reason})" if now.reason else ""
     question = f"{server.name}.{playbook.name} is paused{why}{_at(now)}. Go on with it?"
     label = f"{server.name}.{playbook.name}"
-    answer: Answer = yield AskHuman(question, "confirm", expires_after=NEVER, label=label)
+    answer: Answer = yield AskHuman(question, "confirm", label=label)
     if answer.value.lower() != _YES:
         raise EffectFailed(Failed("paused", f"{server.name}.{playbook.name} stays paused{_at(now)}."))
     given = {"execution_id": now.execution_id}

@@ -77,6 +77,9 @@ class _Grammar:
         if position is None or position.line not in self._listing.by_number:
             return
         index = self._listing.by_number[position.line][0]
+        waited = self._listing.yields[index]
+        if waited is None or waited.target != "user":
+            return  # a call failed, or another agent spoke: whoever said something answered no question
         asking = lines[index - 1] if lines[index].code == "YLD" and index else lines[index]
         for name, type in _VARIABLE.findall(asking.text):
             if type:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cuebook.dialects.program.evaluate import DoesNotCoerce, coerced
+from cuebook.dialects.program.listing import Listing
 from cuebook.dialects.program.model import Param, ProgramText
 from cuebook.dialects.values import Malformed
 from cuebook.dialects.wording import meant
@@ -64,12 +65,51 @@ def typed_value(program: ProgramText, name: str, text: str) -> Any:
         return text
 
 
-def changed_value(text: str) -> Any:
-    """What a person gives a variable: JSON, or else the text."""
+def changed_value(program: ProgramText, name: str, text: str) -> Any:
+    """What a person gives a variable: of its type, where it fits one; else as JSON says, or the text."""
+    for type in _types(program, name):
+        try:
+            return coerced(text, type).value
+        except DoesNotCoerce:
+            continue
     try:
         return read_json(text).plain
     except Malformed:
         return text
+
+
+def check_changes(program: ProgramText, known: Iterable[str], given: Mapping[str, Any]) -> None:
+    """`BadInput` for a variable that is not there, and for a value that is not of its type."""
+    names = dict.fromkeys((*(param.name for param in program.params), *known, *_declared(program)))
+    for name, value in given.items():
+        if name not in names:
+            raise BadInput(f"{program.name} has no variable '{name}'.", fix=f"It has: {', '.join(names) or 'none'}.")
+        types = _types(program, name)
+        if types and not any(_fits(value, type) for type in types):
+            wanted = " or ".join(dict.fromkeys(types))
+            raise BadInput(f"${name} must be of the type {wanted}, not {_shown(value)}.", fix="Give it one that is.")
+
+
+def _fits(value: Any, type: str) -> bool:
+    try:
+        return not coerced(value, type).changed
+    except DoesNotCoerce:
+        return False
+
+
+def _declared(program: ProgramText) -> dict[str, list[str]]:
+    """The variables that playbooks name, each with the types that they give it."""
+    found: dict[str, list[str]] = {}
+    for agent in program.agents.values():
+        for playbook in agent.playbooks.values():
+            for name, type in Listing.of(playbook).declared.items():
+                found.setdefault(name, []).extend([type] if type else [])
+    return found
+
+
+def _types(program: ProgramText, name: str) -> list[str]:
+    of_inputs = [param.wanted for param in program.params if param.name == name and param.wanted]
+    return of_inputs + _declared(program).get(name, [])
 
 
 def _wanted(param: Param) -> str:

@@ -68,7 +68,11 @@ def interpret(
         machine.todo = _first_calls(machine, inputs, options)
     else:
         machine.restore(*state)
-    yield from run(machine)
+    try:
+        yield from run(machine)
+    except EffectFailed:
+        yield Noted("stopped", {"without_model": machine.without_model})
+        raise
     return (yield from _end(machine))
 
 
@@ -197,7 +201,6 @@ def _afterwards(machine: Machine, frame: Frame) -> Program[None]:
     """No call is left that runs: what the reply, or the line, wanted then."""
     after = frame.after
     if after == "user":
-        yield from machine.checkpoint(least=1)
         text = yield from listen(machine, frame)
         frame.after = ""
         _hear(machine, frame, f"The user says: {text}")
@@ -234,7 +237,7 @@ def _hear_agent(machine: Machine, frame: Frame) -> Program[None]:
 
 def _run_python(machine: Machine, frame: Frame) -> Program[None]:
     playbook = machine.playbook(frame)
-    source = "\n\n".join(machine.program.agents[frame.agent].python) or playbook.source
+    source = machine.program.agents[frame.agent].source or playbook.source
     if not frame.replies and not frame.moment and _TELLS_TIME.search(source):
         now: Moment = yield Now()
         frame.moment = now.at
@@ -264,7 +267,7 @@ def _run_python(machine: Machine, frame: Frame) -> Program[None]:
 
 def _ask_raw(machine: Machine, frame: Frame) -> Program[None]:
     """One question with the description, and nothing else: no history, and no calls."""
-    machine.count_turn()
+    yield from machine.count_turn()
     given = "\n".join(f"${name} = {value}" for name, value in frame.arguments.items() if not is_private(name))
     prompt = "\n\n".join(part for part in (machine.description(frame).strip(), given) if part)
     reply: Reply = yield AskModel(prompt or frame.playbook, model=model_of(machine, frame))
@@ -333,7 +336,7 @@ def _fire(machine: Machine, frame: Frame, id: str) -> None:
 
 def _do(machine: Machine, frame: Frame, line: ListingLine, done: Done) -> Program[None]:
     """A line that needs no model takes effect."""
-    machine.count_line()
+    yield from machine.count_line()
     machine.without_model += 1
     number = line.number
     frame.position = msgspec.structs.replace(frame.position, status="done")

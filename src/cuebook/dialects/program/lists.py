@@ -20,6 +20,7 @@ _TRIGGER = re.compile(
     r"(?:T(?P<id>\d{1,4})|(?P<number>\d{1,4}))[ \t]*+:[ \t]*+(?P<kind>BGN|CND|EVT)\b[ \t]*+:?+[ \t]*+(?P<text>.*)",
     re.DOTALL | re.IGNORECASE,
 )
+_CODED = re.compile(r"T?\d{1,4}[ \t]*+:[ \t]*+(?P<code>[A-Z]{2,6})(?!\w).*", re.DOTALL)
 _NOTE = re.compile(r"N(?P<id>\d{1,4})\b[ \t]*+:?+[ \t]*+(?P<text>.*)", re.DOTALL)
 _BEGINS = re.compile(
     r"(?:at|in|from|on)\s++(?:the\s++)?(?:beginning|start|startup)\b"
@@ -129,6 +130,12 @@ def _trigger(text: str, line: int, count: int) -> Trigger:
         return Trigger(f"T{count}", _kind(text), text.strip(), line)
     kind: TriggerKind = found["kind"].upper()  # type: ignore[assignment]
     return Trigger(f"T{int(found['id'] or found['number'])}", kind, found["text"].strip(), line)
+
+
+def trigger_code(text: str) -> str:
+    """What stands where the code of a trigger belongs in a text that was taken for words; empty where nothing does."""
+    found = _CODED.fullmatch(text)
+    return found["code"] if found else ""
 
 
 def _kind(text: str) -> TriggerKind:

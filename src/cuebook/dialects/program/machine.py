@@ -7,10 +7,11 @@ is asked is in `turns`, how calls run is in `running`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
+from cuebook.dialects.program.alone import Alone
 from cuebook.dialects.program.catalogue import AgentView, Callee, Catalogue
 from cuebook.dialects.program.context import History
 from cuebook.dialects.program.evaluate import DoesNotCoerce, coerced
@@ -28,7 +29,7 @@ from cuebook.dialects.program.prompts import (
     told,
 )
 from cuebook.kernel.context import EMPTY, Context, Text, digest_of
-from cuebook.kernel.effects import Breakpoint, Checkpoint, EffectFailed, Failed, Program, Resumed
+from cuebook.kernel.effects import Answer, Bound, Breakpoint, Checkpoint, Failed, Program, Resumed
 from cuebook.kernel.events import Noted, StepFinished, StepStarted, ValueSet, Warned
 
 MOST_FRAMES = 64
@@ -68,6 +69,7 @@ class Machine:
         self.model_calls = 0
         self.without_model = 0
         self.spent = Spent()
+        self.alone = Alone()
         self.depth = 0
         """In a call that runs beside others: the frames below it."""
         self.level = 0
@@ -178,6 +180,7 @@ class Machine:
             yield from self._assign(frame, queued, value, failed)
         if failed:
             frame.heard = True
+            yield Warned("call", f"{queued.name} failed: {came.message}")
         if not quiet or failed:
             artifact = "" if failed else (yield from self._kept_apart(frame, queued, value))
             self.remember(frame, "user", told(queued, came, summary, artifact))
@@ -334,33 +337,45 @@ class Machine:
 
     # --- bounds ---
 
-    def count_line(self) -> None:
+    def count_line(self) -> Program[None]:
         self.lines += 1
         self.spent.lines += 1
         self._since += 1
         most = self.options.get("max_lines") or MOST_LINES
         if self.spent.lines > most:
-            self._does_not_end(f"{most} lines were executed", "max_lines")
+            yield from self._does_not_end(f"{most} lines were executed", "max_lines")
 
-    def count_turn(self) -> None:
+    def count_turn(self) -> Program[None]:
         self.turns += 1
         self.spent.turns += 1
         self.model_calls += 1
         self._since += 1
         most = self.options.get("max_turns") or MOST_TURNS
         if self.spent.turns > most:
-            self._does_not_end(f"A model was asked {most} times", "max_turns")
+            yield from self._does_not_end(f"A model was asked {most} times", "max_turns")
 
-    def _does_not_end(self, what: str, option: str) -> NoReturn:
+    def _does_not_end(self, what: str, option: str) -> Program[None]:
+        """Ends the run. If somebody lets it go on, what was counted begins anew."""
         frame = self.top
         where = frame.open or f"{frame.playbook}:{frame.position.line}".rstrip(":")
         words = f"{what}, and nothing came in from outside. The run stands at {where}."
-        fix = f"See why {frame.playbook} does not come to an end, or raise {option}."
-        raise EffectFailed(Failed("livelock", words, fix))
+        fix = (
+            f"See why {frame.playbook} does not end; a retry lets as many pass again, and a new run may raise {option}."
+        )
+        yield Bound(option, Failed("livelock", words, fix))
+        self.heard()
 
     def heard(self) -> None:
         """Something came in from outside: what was counted begins anew."""
         self.lines = self.turns = self.spent.lines = self.spent.turns = 0
+        self.alone = Alone()
+
+    def not_heard(self, answer: Answer, question: str, label: str) -> Program[None]:
+        """An answer that no person gave: it is nothing that came in from outside."""
+        bound = self.alone.note(answer, question, label)
+        if bound is not None:
+            yield bound
+            self.heard()
 
     # --- checkpoints ---
 
@@ -379,6 +394,7 @@ class Machine:
             "agents": msgspec.to_builtins(self.agents),
             "served": msgspec.to_builtins(self.catalogue.served),
             "counts": [self.lines, self.turns, self.model_calls, self.without_model],
+            "alone": msgspec.to_builtins(self.alone),
             "came": msgspec.to_builtins(self.came),
             "failed": isinstance(self.came, Error),
             "written": self.written,
@@ -394,6 +410,7 @@ class Machine:
         for name, tools in msgspec.convert(state["served"], dict[str, list[Playbook]]).items():
             self.catalogue.learn(name, tools)
         self.lines, self.turns, self.model_calls, self.without_model = state["counts"]
+        self.alone = msgspec.convert(state["alone"], Alone)
         self.spent.lines += self.lines
         self.spent.turns += self.turns
         self.written = {name: list(names) for name, names in state.get("written", {}).items()}

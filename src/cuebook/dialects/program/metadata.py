@@ -32,6 +32,7 @@ class Area(msgspec.Struct, frozen=True):
     description: str
     metadata: dict[str, Any]
     problems: list[Problem]
+    warnings: list[Problem]
 
 
 def area_of(parts: list[Part], *, compiled: bool) -> Area:
@@ -46,6 +47,7 @@ class _Reading:
         """Whether nothing but metadata has come so far."""
         self._metadata: dict[str, Any] = {}
         self._problems: list[Problem] = []
+        self._warnings: list[Problem] = []
 
     def area(self) -> Area:
         at = self._block()
@@ -54,7 +56,7 @@ class _Reading:
         while self._kept and (not self._kept[-1].strip() or RULE.fullmatch(self._kept[-1])):
             self._kept.pop()
         description = "\n".join(line.rstrip() for line in self._kept).strip("\n").rstrip()
-        return Area(description, self._metadata, self._problems)
+        return Area(description, self._metadata, self._problems, self._warnings)
 
     def _block(self) -> int:
         """Takes a block that ends in `---`; gives the index behind it."""
@@ -70,6 +72,9 @@ class _Reading:
                 self._take(lines, must=True)
                 return at + 1
             lines.append(part)
+        if self._compiled and any(_KEY.fullmatch(line.text) for line in lines[1:]):
+            message = "The metadata that begins here has no '---' behind it: what is not known to be metadata is text."
+            self._warnings.append(Problem(message, lines[0].number, "Write --- behind its last line.", "OPEN_METADATA"))
         return 0
 
     def _one(self, at: int) -> int:

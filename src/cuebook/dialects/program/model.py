@@ -127,6 +127,17 @@ class Agent(msgspec.Struct, frozen=True):
     """Its Python blocks, as they were written."""
     remote: Remote | None = None
     line: int = 0
+    python_lines: tuple[int, ...] = ()
+    """The lines of the fences before them."""
+
+    @property
+    def source(self) -> str:
+        """Its Python blocks as one text, whose lines have the numbers that they have in the program."""
+        text, lines = "", 0
+        for number, block in zip(self.python_lines, self.python, strict=True):
+            text += "\n" * max(1, number - lines) + block
+            lines = text.count("\n")
+        return text
 
 
 class ProgramText(msgspec.Struct, frozen=True, dict=True):
@@ -164,6 +175,11 @@ class ProgramText(msgspec.Struct, frozen=True, dict=True):
             for param in playbook.params:
                 found.setdefault(param.name, param)
         return tuple(found.values())
+
+    @property
+    def stays_open(self) -> bool:
+        """A conversation has no end of its own: unless somebody says how long, a question waits for as long as it takes."""
+        return True
 
     @cached_property
     def inputs(self) -> tuple[Input, ...]:

@@ -122,8 +122,10 @@ class Projection:
         self.triggers: list[str] = []
         self.calls: list[str] = []
         self.model_calls = 0
-        self.without_model: int | None = None
-        """Lines that needed no model, as far as that was told."""
+        self._without: dict[str, int] = {}
+        """By branch: lines that needed no model, as far as that was told."""
+        self.at_least = False
+        """Whether there may have been more of them since."""
         self.question = ""
         """What the person was asked last."""
         self.result: Any = None
@@ -150,6 +152,11 @@ class Projection:
     @property
     def top(self) -> Standing | None:
         return self.stack[-1] if self.stack else None
+
+    @property
+    def without_model(self) -> int:
+        """Lines that needed no model. Of a run that is under way, those up to its last checkpoint."""
+        return sum(self._without.values())
 
     @property
     def messages(self) -> list[str]:
@@ -275,6 +282,7 @@ class Projection:
                     self._set(path, name.removeprefix("$"), value)
             case StepStarted(label):
                 self._failing = []
+                self.at_least = True
                 self.trace.append(label)
                 if stack and ":" in label:
                     stack[-1].line, stack[-1].status = label.rpartition(":")[2], "arrived"
@@ -296,7 +304,7 @@ class Projection:
                     self._stacks.clear()
                     self._failing = []
                     if isinstance(result, Mapping):
-                        self.without_model = result.get("without_model", self.without_model)
+                        self._count(ROOT, result.get("without_model", self.without_model))
             case _:
                 pass
 
@@ -318,12 +326,20 @@ class Projection:
                 self.refused.append(msgspec.convert(data, Refusal))
             case "trigger":
                 self.triggers.append(data["id"])
+            case "stopped":
+                self._count(path, data["without_model"])
 
     def _done(self, path: str) -> None:
         """Something took effect at the line where the frame stands."""
         stack = self._stacks.get(path)
         if stack:
             stack[-1].status = "done"
+
+    def _count(self, path: str, without_model: int) -> None:
+        """What a branch says counts all that it began itself, which has ended by then."""
+        self._without = {one: number for one, number in self._without.items() if not one.startswith(path)}
+        self._without[path] = without_model
+        self.at_least = False
 
     def _set(self, path: str, name: str, value: Any) -> None:
         top = self.top_at(path)
@@ -337,8 +353,7 @@ class Projection:
         self._stacks[path] = [_standing(msgspec.convert(frame, Frame)) for frame in state["stack"]]
         for name, agent in state["agents"].items():
             self._types.setdefault(name, {}).update(agent["types"])
-        if path == ROOT:
-            self.without_model = state["counts"][3]
+        self._count(path, state["counts"][3])
 
 
 def seen(entries: Iterable[Entry], program: ProgramText | None = None) -> Projection:

@@ -16,7 +16,7 @@ from cuebook.dialects.registry import Problem
 SectionKind = Literal["triggers", "steps", "notes"]
 
 _FENCE = re.compile(r"(?P<indent>[ \t]*+)(?P<sign>`{3,}+|~{3,}+)[ \t]*+(?P<info>[^`]*)")
-_HEADING = re.compile(r"(?P<level>#{1,3})(?:[ \t]++(?P<title>.*))?")
+_HEADING = re.compile(r"(?P<level>#{1,6})(?:[ \t]++(?P<title>.*))?")
 _SECTION = re.compile(r"(?P<kind>trigger|step|note)s?[ \t]*+:?+", re.IGNORECASE)
 RULE = re.compile(r"(?:-{3,}+|\*{3,}+|_{3,}+)[ \t]*+")
 
@@ -184,16 +184,17 @@ def _opened(found: Outline, heading: re.Match[str], line: int) -> list[Part] | N
     playbooks = found.agents[-1].playbooks
     section = _SECTION.fullmatch(title)
     if section is not None and playbooks:
-        if level == 2:
+        if level != 3:
+            what = "of a playbook" if level == 2 else f"with {level} signs"
             fix = f"Write ### {title}."
-            found.warnings.append(Problem(f"'{title}' has the heading of a playbook.", line, fix, "SECTION_LEVEL"))
+            found.warnings.append(Problem(f"'{title}' has a heading {what}.", line, fix, "SECTION_LEVEL"))
         kind: SectionKind = f"{section['kind'].lower()}s"  # type: ignore[assignment]
         playbooks[-1].sections.append(Section(kind, line, []))
         return playbooks[-1].sections[-1].parts
     if level == 2:
         playbooks.append(PlaybookPart(title, line, [], []))
         return playbooks[-1].parts
-    if playbooks:
+    if playbooks and level == 3:
         fix = "A playbook has the sections Triggers, Steps and Notes."
         message = f"Nobody knows the section '{title}': it is a part of the text."
         found.warnings.append(Problem(message, line, fix, "UNKNOWN_SECTION"))

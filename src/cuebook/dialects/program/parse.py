@@ -159,11 +159,13 @@ class _Reading:
             tuple(fence.text for fence in code.blocks),
             remote,
             part.line,
+            tuple(fence.number for fence in code.blocks),
         )
 
     def _area(self, parts: list[Part]) -> Area:
         area = area_of(parts, compiled=self._compiled)
         self._errors += area.problems
+        self._warnings += area.warnings
         return area
 
     def _of_python(self, fences: list[Fence]) -> Iterator[Playbook]:

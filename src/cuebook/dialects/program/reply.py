@@ -199,6 +199,8 @@ def parse_reply(text: str) -> Reply:
 
     `items` has everything in the order of the text, and `groups` the same between the looks at the triggers.
     """
+    if not isinstance(text, str):
+        raise BadInput(f"A reply is a text, and not of the type {type(text).__name__}.", fix="Give it as a str.")
     items, after = items_of(text)
     last = items[-1] if items else None
     if isinstance(last, Defect):

@@ -22,7 +22,6 @@ from cuebook.dialects.program.sharing import Touched
 from cuebook.dialects.program.turns import SAYS, load
 from cuebook.dialects.wording import meant
 from cuebook.kernel.effects import (
-    NEVER,
     All,
     Answer,
     AskHuman,
@@ -36,6 +35,7 @@ from cuebook.kernel.effects import (
     Source,
 )
 from cuebook.kernel.events import ValueSet, Warned
+from cuebook.kernel.questions import nobody_gave
 
 Run: TypeAlias = Callable[[Machine], Program[None]]
 Prepared: TypeAlias = tuple[Callee, dict[str, Any], list[Any]]
@@ -204,6 +204,7 @@ def _run_beside(machine: Machine, frame: Frame, group: list[QueuedCall], run: Ru
             branches.append(ready)
         else:
             branches.append(_branch(machine, frame, ready, run))
+    yield from machine.checkpoint(least=1)
     outcomes = iter((yield All(tuple(branches))) if branches else ())
     frame.running = frame.running[len(group) :]
     exits = False
@@ -259,7 +260,7 @@ def _left(machine: Machine, before: Mapping[str, AgentState]) -> dict[str, Any]:
         "summary": machine.summary,
         "exits": machine.exited,
         "agents": msgspec.to_builtins(left),
-        "counts": [machine.lines, machine.turns, machine.model_calls, machine.without_model],
+        "counts": [machine.lines, machine.turns, machine.model_calls, machine.without_model, machine.alone.times],
     }
 
 
@@ -304,7 +305,8 @@ def _join(machine: Machine, frame: Frame, left: Mapping[str, Any], written: set[
         if machine.beside:
             mine = machine.written.setdefault(name, [])
             mine += [key for key in found.variables if key not in mine]
-    lines, turns, asked, without = left["counts"]
+    lines, turns, asked, without, alone = left["counts"]
+    machine.alone.times += alone
     machine.lines += lines
     machine.turns += turns
     machine.model_calls += asked
@@ -381,7 +383,11 @@ def _message(machine: Machine, frame: Frame) -> Program[Any]:
 def listen(machine: Machine, frame: Frame) -> Program[str]:
     """Waits for the user, for as long as it takes."""
     prompt = frame.question or f"{frame.agent} waits for what you say."
-    answer: Answer = yield AskHuman(prompt, label=frame.open, expires_after=NEVER)
-    machine.heard()
+    yield from machine.checkpoint(least=1)
+    answer: Answer = yield AskHuman(prompt, label=frame.open)
+    if nobody_gave(answer):
+        yield from machine.not_heard(answer, prompt, frame.open)
+    else:
+        machine.heard()
     frame.question = ""
     return answer.value

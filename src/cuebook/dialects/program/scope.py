@@ -169,7 +169,7 @@ class Scope:
         if signature is None:
             yield Remark("V4", "R", f"There is no playbook '{call.name}'. {meant(call.name, self._state.playbooks)}")
             return
-        wrong = _unbound(signature, call) or _unquoted(signature, call)
+        wrong = unbound(signature, call) or _unquoted(signature, call)
         if wrong:
             yield Remark("V4", "R", f"{call.name} {wrong}.")
 
@@ -208,7 +208,7 @@ def _refused(remarks: list[Remark]) -> bool:
     return any(remark.policy == "R" for remark in remarks)
 
 
-def _unbound(signature: Signature, call: Call) -> str:
+def unbound(signature: Signature, call: Call) -> str:
     """Why arguments do not fit a signature; empty if they do."""
     if call.name == "Say" and len(call.args) == 1 and not call.named:
         return ""  # the seed's form has the message alone

@@ -25,6 +25,8 @@ class ShapedLine(msgspec.Struct, frozen=True):
     """Whether a model is asked, as far as the words of the line tell."""
     waits: bool
     """Whether it waits for the user."""
+    yields: bool
+    """Whether it waits for anything."""
 
 
 class Shaped(msgspec.Struct, frozen=True):
@@ -62,6 +64,17 @@ def shape_of(program: ProgramText) -> list[Shaped]:
     ]
 
 
+def may_ask(program: ProgramText) -> frozenset[str]:
+    """The labels of the steps in which the user may be asked something: by themselves, by a model, or by what they call."""
+    found: set[str] = set()
+    for shaped in shape_of(program):
+        name, kind = shaped.playbook.name, shaped.playbook.kind
+        if kind == "react" or (kind == "python" and any(WAITING in one for one in shaped.agent.python)):
+            found.add(name)
+        found |= {f"{name}:{one.line.number}" for one in shaped.lines if one.asks or one.yields}
+    return frozenset(found)
+
+
 def _shaped(catalogue: Catalogue, agent: Agent, playbook: Playbook) -> Shaped:
     callees = catalogue.view(agent.name).callees
     listing = Listing.of(playbook)
@@ -71,6 +84,7 @@ def _shaped(catalogue: Catalogue, agent: Agent, playbook: Playbook) -> Shaped:
             tuple(_called(line.text, callees)),
             not foreseen(listing, index),
             found is not None and found.target == "user",
+            found is not None,
         )
         for index, (line, found) in enumerate(zip(listing.lines, listing.yields, strict=True))
     )

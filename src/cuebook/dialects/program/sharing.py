@@ -66,7 +66,7 @@ def _set_by(line: ListingLine) -> Iterator[str]:
 def named_in(agent: Agent, playbook: Playbook) -> set[str]:
     """Words that may be the names of playbooks which it calls."""
     if playbook.kind == "python":
-        return _named_in_python("\n\n".join(agent.python) or playbook.source, playbook.name)
+        return _named_in_python(agent.source or playbook.source, playbook.name)
     texts = [playbook.description, *(line.text for line in playbook.steps), *(note.text for note in playbook.notes)]
     return {word.rstrip(".") for text in texts for word in _WORD.findall(text)}
 

@@ -58,5 +58,5 @@ def told_of(entries: Iterable[Entry]) -> ProgramRun:
         value=ended.get("value"),
         exited=bool(ended.get("exited")),
         turns=ended.get("model_calls", run.model_calls),
-        without_model=run.without_model or 0,
+        without_model=run.without_model,
     )

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects.program import prompts
+from cuebook.dialects.program.deciding import obstacle
 from cuebook.dialects.program.evaluate import NotComputable, evaluate
 from cuebook.dialects.program.expressions import Expression, Ref, refs_of
-from cuebook.dialects.program.frames import RESULT, Error, Frame, QueuedCall, is_private, settled
+from cuebook.dialects.program.frames import RESULT, Error, Frame, QueuedCall, is_error, is_private, settled
 from cuebook.dialects.program.grammar import grammar_of
 from cuebook.dialects.program.items import Artifact, Assign, Call, Return, SaveArtifact, Step, Trigger, Var, What, Yield
 from cuebook.dialects.program.listing import Listing, Position
@@ -36,7 +37,7 @@ def ask(machine: Machine, frame: Frame) -> Program[None]:
     listing = machine.catalogue.listing(frame.agent, frame.playbook)
     if listing.lines and frame.position.status == "arrived":
         yield from machine.arrive(frame, frame.position if frame.position.line else Position(listing.lines[0].number))
-    machine.count_turn()
+    yield from machine.count_turn()
     frame.changes += 1
     position = frame.pending()
     state = _state(machine, frame)
@@ -114,10 +115,20 @@ def _prompt(machine: Machine, frame: Frame, listing: Listing) -> str:
         for part in (
             frame.retry,
             f"State: {_shown_state(machine, frame)}",
+            _obstacle(machine, frame, listing),
             "" if frame.retry else prompts.instruction(listing, frame.position, legal),
         )
         if part
     )
+
+
+def _obstacle(machine: Machine, frame: Frame, listing: Listing) -> str:
+    """Why the line where a frame stands cannot be computed, if that is why a model is asked."""
+    number = frame.position.line
+    if frame.position.status != "arrived" or number not in listing.by_number:
+        return ""
+    why = obstacle(listing.lines[listing.by_number[number][0]], machine.variables(frame))
+    return f"{frame.playbook}:{number} cannot be computed: {why}." if why else ""
 
 
 def _shown_state(machine: Machine, frame: Frame) -> str:
@@ -155,7 +166,7 @@ def _apply(machine: Machine, frame: Frame, listing: Listing, verdicts: Verdicts)
             case Step() if action.is_line and listing.lines:
                 if action.line != current:
                     frame.entries[action.line] = frame.entries.get(action.line, 0) + 1
-                    machine.count_line()
+                    yield from machine.count_line()
                     if current or action.line != arrived:
                         yield from machine.open_line(frame, action.line)
                 current = action.line
@@ -288,9 +299,17 @@ def _refuse(machine: Machine, frame: Frame, verdicts: Verdicts, text: str) -> Pr
     told = {"playbook": frame.playbook, **msgspec.to_builtins(retry), "attempt": frame.refused, "retries": MOST_RETRIES}
     yield Noted("refused", told)
     if frame.refused > MOST_RETRIES:
+        listing = machine.catalogue.listing(frame.agent, frame.playbook)
+        cause = _obstacle(machine, frame, listing) or _failure(frame)
         words = f"{frame.refused} replies in a row were refused at {retry.position}. The last one: {retry.problem} ({retry.rule})"
+        words = f"{cause} Then {words}" if cause else words
         fix = "See the verdicts in the run's events; a stronger model, or a listing that says more, may help."
         yield from machine.finish(frame, Error("refused", words, fix))
+
+
+def _failure(frame: Frame) -> str:
+    """What the last call of a frame came to, if it failed: that is what a model was to go on from."""
+    return f"A call failed: {frame.result['message']}" if is_error(frame.result) else ""
 
 
 # --- triggers that only a model can judge -------------------------------------------------------------------
@@ -302,7 +321,7 @@ def _check_triggers(machine: Machine, frame: Frame) -> Program[None]:
     if not view.semantic:
         return
     listed = [f'- {text}: `Trigger["{id}:CND"]`' for id, text in view.semantic.items()]
-    machine.count_turn()
+    yield from machine.count_turn()
     prompt = prompts.check_text(listed, _shown_state(machine, frame))
     reply: Reply = yield AskModel(prompt, machine.history(frame).context, model_of(machine, frame))
     reader = ReplyReader()

@@ -167,7 +167,7 @@ class _View:
         readable = _mountable(system.readable_too(confinement))
         if "/tmp" not in (*readable, *writable):
             self._scratch("/tmp")
-        shown = self._show_system(confinement.network, writable)
+        shown = self._show_system(_system(confinement.network, confinement.python), writable)
         for path in sorted(readable):
             if not system.within(path, (*shown, *writable)):
                 self.options += ["--ro-bind-try", path, path]
@@ -194,8 +194,8 @@ class _View:
         for path in sorted(mounts):
             self.options += [*mounts[path], path]
 
-    def _show_system(self, network: bool, writable: list[str]) -> list[str]:
-        parts = [part for part in _system(network) if not system.within(part.path, writable)]
+    def _show_system(self, whole: tuple[_Part, ...], writable: list[str]) -> list[str]:
+        parts = [part for part in whole if not system.within(part.path, writable)]
         for part in parts:
             target = part.target
             if part.way == "--file":
@@ -233,9 +233,9 @@ class _Part(NamedTuple):
 
 
 @cache
-def _system(network: bool) -> tuple[_Part, ...]:
+def _system(network: bool, python: bool) -> tuple[_Part, ...]:
     """The system's paths, without those that lie below another one."""
-    paths = sorted(_mountable(system.readable(network=network)))
+    paths = sorted(_mountable(system.readable(network=network, python=python)))
     outermost = [path for path in paths if not system.within(path, [other for other in paths if other != path])]
     return tuple(_part(path, outermost) for path in outermost)
 

@@ -105,7 +105,8 @@ def _policy(confinement: Confinement) -> Any:
             "Landlock cannot keep a command from changing Cuebook itself where that is installed in the workspace.",
             fix="Install Cuebook elsewhere, as with pipx, or install bubblewrap.",
         )
-    readable = [*system.readable(network=confinement.network), *system.readable_too(confinement)]
+    whole = system.readable(network=confinement.network, python=confinement.python)
+    readable = [*whole, *system.readable_too(confinement), *system.existing(_argv(confinement)[:1])]
     readable += [*system.existing(_SOURCES), *system.existing(f"/proc/{name}" for name in _PROC if name != "self")]
     return sandlock.Sandbox(
         fs_readable=[*dict.fromkeys(readable), "/proc/self"],

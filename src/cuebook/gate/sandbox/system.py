@@ -1,4 +1,5 @@
 """What every confined process may read: the system's programs and libraries, and the few files they cannot do without.
+Of Python by itself, the libraries alone.
 
 Nothing of a user's is in it, and of /etc only what is named here: much of the rest is secret, and root can read it all.
 """
@@ -27,13 +28,23 @@ _SETTINGS = (
 _FOR_NETWORK = ("/etc/hosts", "/etc/host.conf", "/etc/gai.conf", "/etc/resolv.conf", "/etc/protocols", "/etc/services")
 
 
+_LIBRARIES = (
+    *("/lib", "/lib32", "/lib64", "/libx32", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32"),
+    *("/nix/store", "/gnu/store", "/run/current-system"),
+)
+_FOR_PYTHON = ("/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo")
+
+
 @cache
-def readable(*, network: bool) -> tuple[str, ...]:
+def readable(*, network: bool, python: bool = False) -> tuple[str, ...]:
     """Paths that exist, the running Python's among them: tools are often written in it."""
+    if python:
+        own = [os.path.join(sys.base_prefix, name) for name in ("lib", "lib64")]
+        return tuple(existing([*_LIBRARIES, *_FOR_PYTHON, *own]))
     wanted = [*_PROGRAMS, *_SETTINGS, *(_FOR_NETWORK if network else ())]
     named = [path for pattern in wanted for path in (sorted(glob.glob(pattern)) if "*" in pattern else [pattern])]
-    python = [path for path in (sys.prefix, sys.base_prefix) if path != "/"]
-    return tuple(existing([*named, *python]))
+    prefixes = [path for path in (sys.prefix, sys.base_prefix) if path != "/"]
+    return tuple(existing([*named, *prefixes]))
 
 
 def existing(paths: Iterable[str]) -> list[str]:

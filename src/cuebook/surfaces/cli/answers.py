@@ -23,12 +23,16 @@ class Source(NamedTuple):
     document: Any
 
 
-def gathered_answers(given: Given, source: Source | None) -> dict[str, str]:
+Answers = dict[str, str | tuple[str, ...]]
+"""By label. Several are given in turn, each time that it is asked."""
+
+
+def gathered_answers(given: Given, source: Source | None) -> Answers:
     """All answers by label: the file's, then those of `--answer`, the later ones winning."""
-    answers: dict[str, str] = {}
+    answers: Answers = {}
     if given["answers"]:
-        table = read_table(given["answers"], "--answers")
-        answers.update((label, _text(label, value)) for label, value in table.items())
+        table = read_table(given["answers"], "--answers", lists=True)
+        answers.update((label, _several(label, value)) for label, value in table.items())
     for one in given["answer"]:
         label, equals, value = one.partition("=")
         if not equals or not label:
@@ -37,6 +41,10 @@ def gathered_answers(given: Given, source: Source | None) -> dict[str, str]:
     if source is not None and isinstance(source.dialect, Outlining):
         check(answers, source.dialect.outline(source.document))
     return answers
+
+
+def _several(label: str, value: Any) -> str | tuple[str, ...]:
+    return tuple(_text(label, one) for one in value) if isinstance(value, list) else _text(label, value)
 
 
 def _text(label: str, value: Any) -> str:
@@ -56,7 +64,7 @@ def labels_of(source: Source) -> list[str]:
     return list(dict.fromkeys(step.label for step in steps))
 
 
-def check(answers: Mapping[str, str], outline: Sequence[OutlinedStep]) -> None:
+def check(answers: Mapping[str, str | tuple[str, ...]], outline: Sequence[OutlinedStep]) -> None:
     """`BadInput` for an answer to a step that is not there or asks nothing, or that its question does not take."""
     labels = dict.fromkeys(step.label for step in outline)
     asking = [step for step in outline if step.question is not None]
@@ -69,7 +77,9 @@ def check(answers: Mapping[str, str], outline: Sequence[OutlinedStep]) -> None:
         # The nearest label counts: an answer for a step is one for what its sub-steps ask, too.
         nearest = next((one for one in (step.label, step.within) if one in answers), None)
         if nearest is not None:
-            _check_one(nearest, answers[nearest], step)
+            said = answers[nearest]
+            for value in said if isinstance(said, tuple) else (said,):
+                _check_one(nearest, value, step)
 
 
 def _check_one(label: str, value: str, step: OutlinedStep) -> None:

@@ -242,6 +242,8 @@ def action_words(act: Act) -> str:
             return f"read {action.get('subject', '')}".rstrip()
         case "AskHuman":
             return "ask a person"
+        case "Send" if "to" in action:
+            return f"send a message to {action['to']}"
         case kind:
             return f"{_VERBS.get(kind, kind)} {action.get('subject', '')}".rstrip()
 

@@ -46,6 +46,8 @@ from cuebook.surfaces.cli.terminal import Terminal
 
 _REFUSED = ("refused",)
 """Warnings that are told in another way."""
+_LATELY = 8
+"""Messages among which the words of a question stand if they were said."""
 _COMMAND = re.compile(r"/([a-z]+)\s*\Z")
 
 
@@ -96,9 +98,8 @@ class Talk:
         return found
 
     def asked_already(self, prompt: str) -> bool:
-        """Whether a question says what was said last."""
-        said = [one for one in self.run.said if one.by == "program" and one.to == "user"]
-        return bool(said) and said[-1].text == prompt
+        """Whether a question says what was said lately: of several that are open at once, each was said."""
+        return prompt in self.run.messages[-_LATELY:]
 
     def refusal(self, entry: Entry) -> Refusal | None:
         told = isinstance(entry.event, Noted) and entry.event.name == "refused" and self.run.refused
@@ -173,7 +174,7 @@ class Chat(Terminal):
         """Lines of a program have no headings."""
 
     def _summary(self, view: RunView) -> list[tuple[str, str]]:
-        return talking.summary_of(view, self._talk.run)
+        return talking.summary_of(view, self._talk.run, sits=bool(self._unshown))
 
 
 class ChatLines(Plain):
@@ -213,7 +214,7 @@ class ChatLines(Plain):
                 super().see(event)
 
     def _summary(self, view: RunView) -> list[tuple[str, str]]:
-        return talking.summary_of(view, self._talk.run)
+        return talking.summary_of(view, self._talk.run, sits=bool(self._unshown))
 
     def _object(self, view: RunView) -> dict[str, Any]:
         return {**super()._object(view), "program": self._talk.run.plain()}

@@ -123,9 +123,9 @@ def _did_you_mean(name: str, names: Sequence[str]) -> str:
     return f"It declares: {', '.join(names)}." if names else "It declares none."
 
 
-def read_table(path: str, flag: str, *, plain: bool = False) -> dict[str, Any]:
-    """A YAML or JSON file with one value for each name. Numbers and dates stay as they are written, unless plain values
-    are wanted.
+def read_table(path: str, flag: str, *, plain: bool = False, lists: bool = False) -> dict[str, Any]:
+    """A YAML or JSON file with one value for each name, or with `lists` several. Numbers and dates stay as they are
+    written, unless plain values are wanted.
     """
     from cuebook.testing import reading
 
@@ -133,4 +133,10 @@ def read_table(path: str, flag: str, *, plain: bool = False) -> dict[str, Any]:
     table = read(read_text(path, flag), f"{flag}: {path}")
     if table.kind not in ("map", "null"):
         raise BadInput(f"{flag}: {path} is no table of names and values.", fix="Write one 'name: value' a line.")
-    return {name: node.plain if plain else node.written for name, node in table.fields.items()}
+
+    def value(node: reading.Node) -> Any:
+        if lists and node.kind == "seq":
+            return [one.written for one in node.items]
+        return node.plain if plain else node.written
+
+    return {name: value(node) for name, node in table.fields.items()}

@@ -299,7 +299,8 @@ def summary(view: RunView) -> list[tuple[str, str]]:
         where = "" if told else f" (step {row.step})"
         lines.append(("why", f"{row.error}{where}"))
     for wait in view.waits:
-        lines.append((wait.kind.replace("_", " "), wait.prompt))
+        which = f" ({wait.id})" if sum(one.kind == wait.kind for one in view.waits) > 1 else ""
+        lines.append((wait.kind.replace("_", " "), f"{wait.prompt}{which}"))
         if wait.kind == "question" and (choices := wording.choices_of(wait)):
             lines.append(("answers", choices))
         if wait.expires is not None and wait.kind in (*ASKED, "timer"):
@@ -312,5 +313,6 @@ def summary(view: RunView) -> list[tuple[str, str]]:
         ("run", row.id),
         *wording.besides(row, view.waits),
         ("next" if row.status != "completed" else "again", wording.what_next(row, view.waits)),
+        *(wording.others(view.waits) if row.status == "awaiting_input" else ()),
     ]
     return lines

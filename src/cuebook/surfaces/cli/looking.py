@@ -169,14 +169,14 @@ def _in_words(view: RunView, title: str, alive: bool, program: Projection | None
         from cuebook.surfaces.cli import talking
 
         parts += talking.in_words(program)
-        closing = talking.summary_of(view, program)
+        closing = talking.summary_of(view, program, sits=sys.stdin.isatty() and sys.stdout.isatty())
     else:
         parts += _steps_in_words(view)
         closing = live.summary(view)
     next = [words for words in closing[1:] if words[0] in ("next", "or")]
     lines = [("status", wording.status_of(row, alive, view.waits)), *closing[1 : -max(1, len(next))]]
     if row.status != "completed":
-        lines += next if program is not None else [("next", wording.what_next(row, view.waits, alive))]
+        lines += next if program is not None else [("next", wording.what_next(row, view.waits, alive)), *next[1:]]
     parts.append("\n".join(f"{name + ':':<12}{words}" for name, words in lines if words))
     return "\n\n".join(parts)
 

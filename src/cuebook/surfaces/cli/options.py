@@ -47,7 +47,10 @@ ANSWERS: list[click.Parameter] = [
         shell_complete=completion.answers,
     ),
     click.Option(
-        ["--answers"], metavar="FILE", help="A YAML or JSON file of answers.", shell_complete=completion.any_file
+        ["--answers"],
+        metavar="FILE",
+        help="A YAML or JSON file of answers; of a list, each time the next.",
+        shell_complete=completion.any_file,
     ),
     click.Option(["--unattended"], is_flag=True, help="Nobody is there: defaults answer, and no breakpoint pauses."),
 ]
@@ -116,7 +119,8 @@ def _hidden(param: click.Parameter) -> click.Parameter:
 
 def chosen(given: Given) -> dict[str, Any]:
     """What was chosen of them, by the names that dialects know."""
-    return {name.removeprefix(_CHOICE): value for name, value in given.items() if name.startswith(_CHOICE) and value}
+    found = {name.removeprefix(_CHOICE): value for name, value in given.items() if name.startswith(_CHOICE)}
+    return {name: value for name, value in found.items() if value is not None and value is not False}
 
 
 _SETTINGS = (

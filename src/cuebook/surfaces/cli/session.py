@@ -313,7 +313,7 @@ async def wait_of(service: Service, name: str, kind: str) -> WaitRow:
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
-        listed = ", ".join(wait.id for wait in fitting)
+        listed = "; ".join(f"{wait.id} ({wording.short(wait.prompt)})" for wait in fitting)
         raise NotFound(f"Run {row.id} waits for {len(fitting)} things: {listed}.", fix="Name one of them.")
     if row.status == "expired":
         raise _over(row)

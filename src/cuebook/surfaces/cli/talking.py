@@ -121,6 +121,8 @@ def why_lines(run: Projection, most: int = 3) -> Iterator[str]:
     """The replies that were refused last: by which rule, where, what could have come instead, and what was asked again."""
     if not run.refused:
         yield "No reply was refused."
+    if len(run.refused) > most:
+        yield f"({len(run.refused) - most} before)"
     for one in run.refused[-most:]:
         yield refusal_line(one)
         yield f"    rule      {one.rule}: {one.asks}"
@@ -171,8 +173,8 @@ def _stack_words(run: Projection) -> str:
 # --- how it ended ---------------------------------------------------------------------------------------
 
 
-def summary_of(view: RunView, run: Projection) -> list[tuple[str, str]]:
-    """The closing lines of a program: name and words."""
+def summary_of(view: RunView, run: Projection, *, sits: bool) -> list[tuple[str, str]]:
+    """The closing lines of a program: name and words. Where somebody sits at a terminal, the talk goes on there."""
     row = view.run
     value = run.result.get("value") if isinstance(run.result, Mapping) else None
     lines: list[tuple[str, str]] = []
@@ -180,7 +182,7 @@ def summary_of(view: RunView, run: Projection) -> list[tuple[str, str]]:
         if name == "steps":
             lines += [("result", cut(value))] if value is not None else []
             lines += _counts(run)
-        elif name == "next" and row.status == "awaiting_input":
+        elif name == "next" and row.status == "awaiting_input" and sits:
             lines += [("next", wording.call(f"resume {row.id}")), ("or", words)]
         elif name != "artifact":
             lines.append((name, words))
@@ -188,8 +190,8 @@ def summary_of(view: RunView, run: Projection) -> list[tuple[str, str]]:
 
 
 def _counts(run: Projection) -> Iterator[tuple[str, str]]:
-    without = f", {run.without_model} without a model" if run.without_model is not None else ""
-    yield "lines", f"{len(run.trace)} gone through{without}"
+    known = f"at least {run.without_model}" if run.at_least else str(run.without_model)
+    yield "lines", f"{len(run.trace)} gone through, {known} without a model"
     refused = f", {wording.counted(len(run.refused), 'reply').replace('replys', 'replies')} refused"
     yield "turns", f"{run.model_calls} of a model{refused if run.refused else ''}"
 
@@ -204,4 +206,4 @@ def in_words(run: Projection) -> Iterator[str]:
     if any(run.typed().values()) or run.stack:
         yield "\n".join(["variables:", *(f"  {line}" for line in variable_lines(run))])
     if run.refused:
-        yield "\n".join(["refused:", *(f"  {line}" for line in why_lines(run, 1))])
+        yield "\n".join(["refused:", *(f"  {line}" for line in why_lines(run))])

@@ -153,6 +153,12 @@ def besides(row: RunRow, waits: list[WaitRow]) -> list[tuple[str, str]]:
     return lines
 
 
+def others(waits: list[WaitRow]) -> list[tuple[str, str]]:
+    """How to answer the questions that are open besides the first: name and words."""
+    questions = [wait for wait in waits if wait.kind == "question"]
+    return [("or", call(f"answer {wait.id} {_answers(wait)}")) for wait in questions[1:]]
+
+
 def _named(row: RunRow, waits: list[WaitRow], kind: str) -> tuple[str, WaitRow | None]:
     """What a command calls the wait: its run will do where that has only one of its kind."""
     fitting = [wait for wait in waits if wait.kind == kind]
