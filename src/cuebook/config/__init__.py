@@ -252,7 +252,9 @@ def _rate(value: Any) -> Rate | None:
 
 def _folders(value: Any) -> tuple[Path, ...]:
     given = value.split(os.pathsep) if isinstance(value, str) else value
-    if not isinstance(given, list | tuple) or not all(isinstance(one, str | Path) and str(one).strip() for one in given):
+    if not isinstance(given, list | tuple) or not all(
+        isinstance(one, str | Path) and str(one).strip() for one in given
+    ):
         raise _Unfit('must be a list of folders, as in ["playbooks", "more"]')
     return tuple(Path(one).expanduser() for one in given)
 
