@@ -454,7 +454,7 @@ async def test_when_nobody_waits_any_more_for_a_start_it_is_given_up(bench: Benc
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    for _ in range(500):
+    for _ in range(3000):
         if not running(str(bench.workspace)):
             break
         await asyncio.sleep(0.01)

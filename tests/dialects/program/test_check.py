@@ -125,3 +125,12 @@ def test_codes_mean_one_thing_in_all_dialects() -> None:
 def test_findings_are_sarif_too() -> None:
     (result,) = sarif(check(listing("- 01:JMP 07"), "a.pbasm"), "a.pbasm")["runs"][0]["results"]
     assert (result["ruleId"], result["level"]) == ("DANGLING_JUMP", "error")
+
+
+def test_a_slip_in_the_first_number_is_named_by_its_line() -> None:
+    text = (
+        "# A\n## Main() -> None\n### Triggers\n- T1:BGN At the beginning\n### Steps\n- 0l:EXE $a:int = 1\n- 02:RET $a\n"
+    )
+    found = {finding.code: finding for finding in check(text, "slip.pbasm")}
+    assert (found["UNNUMBERED_STEP"].line, found["NOT_COMPILED"].line) == (6, 2)
+    assert "UNNUMBERED_STEP" not in {finding.code for finding in check(text.replace("02:RET", "then"), "slip.pbasm")}

@@ -46,7 +46,7 @@ def _check_compiled(program: ProgramText) -> None:
             if playbook.uncompiled:
                 raise BadInput(
                     f"{program.name}: the steps of '{playbook.name}' (line {playbook.line}) are not compiled.",
-                    fix="Number them as in '- 01:QUE Say(user, ...)' and save the program as .pbasm.",
+                    fix="Number them as in '- 01:QUE Say(user, ...)' and save the program as .pbasm; `cuebook validate` names slips.",
                 )
 
 

@@ -74,7 +74,7 @@ def steps_of(parts: list[Part]) -> Steps:
     """A listing if the first item is numbered, as a compiler does it; the lines as they were written otherwise."""
     items = items_of(parts)
     if not items or _STEP.fullmatch(items[0].text) is None:
-        return Steps((), tuple(line for item in items for line in item.raw), [])
+        return Steps((), tuple(line for item in items for line in item.raw), _half_numbered(items))
     lines: list[ListingLine] = []
     more: dict[int, list[str]] = {}
     warnings: list[Problem] = []
@@ -91,6 +91,14 @@ def steps_of(parts: list[Part]) -> Steps:
         line = lines[index]
         lines[index] = msgspec.structs.replace(line, text="\n".join([line.text, *texts]))
     return Steps(tuple(lines), (), warnings)
+
+
+def _half_numbered(items: list[Item]) -> list[Problem]:
+    """A slip in the first number would otherwise be hard to find."""
+    if not any(_STEP.fullmatch(item.text) for item in items):
+        return []
+    message = "This has no number though a step below it has one, so that none of them can be run."
+    return [Problem(message, items[0].line, "Number it as 01:EXE.", "UNNUMBERED_STEP")]
 
 
 def line_of(text: str, line: int = 0) -> ListingLine | None:
