@@ -27,10 +27,12 @@ class Reader:
         if event.event == "step-content":
             self.tails[step] = self.tails.get(step, "") + event.data["content"]
             return
+        if event.event == "step-update" and "data-status" not in event.data["html"]:
+            return  # what a text shows besides; how much comes at once is as little settled as for the text itself
         self.log.append((event.event, event.data))
         if event.event == "step-rendered":
             self.streamed.append((step, self.tails.pop(step, "")))
-        elif event.event in ("step-update", "page-update"):
+        elif event.event == "step-update":
             for key in _TEXT.findall(event.data["html"]):
                 self.tails[key] = ""
 

@@ -107,7 +107,7 @@ async def test_a_conversation_cut_at_any_event_goes_on_exactly_there(house: Hous
     first, live = await lived(house, run, ["many", "21"])
     assert (await house.get(f"/api/runs/{run}"))["status"] == "completed"
     assert {"elicitation", "variable-update", "status"} <= {event.event for event in live}
-    assert any("html" in event.data for event in live if event.event == "step-content")
+    assert all(event.data.keys() == {"step", "content"} for event in live if event.event == "step-content")
     whole, last = Reader(live).seen, (await screen(house, run)).main
     for number, event in enumerate(live):
         rest = await house.all_events(run, event.id)
@@ -128,7 +128,7 @@ async def test_what_is_said_shows_while_the_reply_still_streams(house: House) ->
             events.append(event)
             if "Which number?" in Screen(first.html, events)["said"].words:
                 break
-    assert events[-1].event == "step-content"
+    assert events[-1].event == "step-update"
     opened_now = await screen(house, run)
     assert opened_now["said"].words == "Desk Which number?"
     assert "is at work" in opened_now["asks"].words

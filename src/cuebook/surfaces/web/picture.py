@@ -42,6 +42,8 @@ from cuebook.views import route_words
 
 Key = tuple[str, str, int]
 _FOR_NOBODY = ("timer", "message")
+_UNSEEN = "__"
+"""What names begin with that nobody gave, as those that answers are kept under: they are no variables to a reader."""
 
 
 def slug(path: str, label: str, visit: int) -> str:
@@ -154,7 +156,7 @@ class Picture:
         self.cancelled_by: str | None = None
         self.finished: float | None = None
         self.seq = 0
-        self._last: Card | None = None
+        self.latest: Card | None = None
         """The card that was begun last."""
         self._before: dict[int, tuple[Card, str | None]] = {}
         self._calls = Calls()
@@ -183,6 +185,11 @@ class Picture:
     @property
     def ended(self) -> bool:
         return self.row.status in ENDED
+
+    @property
+    def has_output(self) -> bool:
+        """Whether some step came to something."""
+        return any(card.output is not None and card.row.status == "completed" for card in self.order)
 
     @property
     def loose_waits(self) -> list[WaitRow]:
@@ -243,7 +250,7 @@ class Picture:
         begins = row.status == "running" and card.row.started != row.started
         card.row = row
         if begins or (card in changes.new and row.status != "pending"):
-            self._last = card
+            self.latest = card
 
     def _after(self, row: StepRow, *, planned: bool) -> int:
         """The place in the order that a new card comes after."""
@@ -251,7 +258,7 @@ class Picture:
             places = [self._rank.get(card.row.label, len(self._rank)) for card in self.order]
             place = self._rank.get(row.label, len(self._rank))
             return max((number for number, one in enumerate(places) if one <= place), default=-1)
-        return self.order.index(self._last) if self._last is not None and not planned else len(self.order) - 1
+        return self.order.index(self.latest) if self.latest is not None and not planned else len(self.order) - 1
 
     def _visit_again(self, card: Card, changes: Changes) -> None:
         """Makes room for the next visit: what belongs to the one before is shown no more, nor what it began beside."""
@@ -268,8 +275,8 @@ class Picture:
     def _remove(self, card: Card) -> None:
         self.order.remove(card)
         del self.cards[self._key(card.row.key)]
-        if self._last is card:
-            self._last = self.order[-1] if self.order else None
+        if self.latest is card:
+            self.latest = self.order[-1] if self.order else None
 
     def _drop(self, seq: int, path: str, changes: Changes) -> None:
         """Takes back what a rewind makes void."""
@@ -375,6 +382,8 @@ class Picture:
         card.held.clear()
 
     def _set(self, name: str, value: Any, card: Card | None, changes: Changes) -> None:
+        if name.startswith(_UNSEEN):
+            return
         kept = self.inputs if name in self.inputs and name not in self.values else self.values
         kept[name] = value
         changes.values.append((name, value, card.key if card is not None else ""))

@@ -43,8 +43,10 @@ class Teller(Protocol):
     def tell(self, entry: Entry) -> list[Event]:
         """The same for the same entries, always."""
 
-    def text(self, asked: Entry, text: str, sent: int) -> Event:
-        """More of the text that this call gives: what comes after so many characters."""
+    def text(self, asked: Entry, text: str, sent: int) -> list[Event]:
+        """More of the text that this call gives: what comes after so many characters. The last one holds it; those before
+        it change nothing when they are seen twice.
+        """
 
     def again(self, asked: Entry) -> Event:
         """What was told of this call's text is void: it begins again."""
@@ -142,8 +144,11 @@ class Reading:
         sent = self._texts.get(seq, NOTHING)
         piece = text[sent.length :]
         if piece:
+            *before, last = self._teller.text(self._calls.open[seq], text, sent.length)
+            for event in before:
+                yield self._at(event)
             self._texts[seq] = sent.plus(piece)
-            yield self._at(self._teller.text(self._calls.open[seq], text, sent.length))
+            yield self._at(last)
 
     def _begin_again(self, seq: int) -> Iterator[Told]:
         if self._texts.pop(seq, NOTHING).length:

@@ -13,12 +13,8 @@ const put = (html) => partsOf(html).forEach(place);
 
 const takes = {
   "step-update": ({ html }) => put(html),
-  "page-update": ({ html }) => put(html),
   "step-rendered": ({ html }) => put(html),
-  "step-content": ({ step, content, html }) => {
-    append(step, content);
-    if (html) put(html);
-  },
+  "step-content": ({ step, content }) => append(step, content),
   "variable-update": ({ name, value }) => show(name, value),
   "step-paused": ({ message }) => announce("paused", message),
   elicitation: ({ prompt }) => announce("asks", prompt),
