@@ -20,6 +20,7 @@ demo: environment ## Install what is needed and run an example playbook with the
 	$(heading) 'cuebook run $(EXAMPLE) $(ARGS)'
 	@$(BIN)/cuebook run --live $(EXAMPLE) $(ARGS)
 	@printf '\nThe command is %s: put it on your path with ". .venv/bin/activate", then try "cuebook --help".\n' $(BIN)/cuebook
+	@printf '"make serve" gives the same in a browser: run the examples, watch, answer and download.\n'
 
 serve: environment ## Serve the web app with the examples; open the address that it prints
 	@$(BIN)/cuebook serve --folder examples $(ARGS)

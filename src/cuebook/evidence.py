@@ -85,6 +85,8 @@ class Decision(msgspec.Struct, omit_defaults=True):
     decision: str = ""
     """What they said; or that it expired, or was cancelled. Empty while it is open."""
     by: str = ""
+    through: str = ""
+    """The program that they decided with, where it is none of Cuebook's own."""
     reason: str = ""
 
 
@@ -406,6 +408,7 @@ def _decided(decision: Decision, closed: WaitClosed, at: float) -> None:
     said = str(closed.answer.get("decision", "resumed")) if closed.how == "answered" else closed.how
     decision.decision = {"approve": "approved", "deny": "denied"}.get(said, said)
     decision.reason = str(closed.answer.get("reason", ""))
+    decision.through = str(closed.answer.get("through", ""))
 
 
 def _resolved(effect: Any) -> dict[str, Any]:

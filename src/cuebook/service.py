@@ -502,7 +502,7 @@ class Service(Administration):
 
     async def _complete(self, row: WaitRow, answer: dict[str, Any], who: Principal) -> WaitRow:
         await self._learn(row.tenant)
-        kept = self.engine.redactor.value(answer)
+        kept = self.engine.redactor.value({**answer, "through": who.through} if who.through else answer)
         done = await self.store.complete_wait(row.id, kept, who.name, self.engine.clock())
         await self.engine.hear(row.run)
         return done

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,5 +125,12 @@ def _playbook(path: Path, folder: Path) -> StoredPlaybook | LeftOut:
         return LeftOut(path, "It is no UTF-8 text.")
     except CuebookError as error:
         return LeftOut(path, str(error))
-    own = path.parent.name if path.stem == _OWN_FOLDER and path.parent != folder else path.stem.removesuffix(_MARK)
-    return StoredPlaybook(getattr(document, "id", "") or own, str(document.title), dialect.name, path, name, text)
+    id = getattr(document, "id", "") or id_by_name(path, [folder])
+    return StoredPlaybook(id, str(document.title), dialect.name, path, name, text)
+
+
+def id_by_name(path: Path, folders: Container[Path]) -> str:
+    """The id of a playbook in one of some folders that gives itself none."""
+    if path.stem == _OWN_FOLDER and path.parent not in folders:
+        return path.parent.name
+    return path.stem.removesuffix(_MARK)

@@ -81,3 +81,6 @@ def test_every_promise_of_the_security_page_names_a_test_that_is_there() -> None
     assert len(named) > 20
     assert all(named), "a promise without a test"
     assert [path for paths in named for path in paths if not (ROOT / path).is_file()] == []
+    for line in promises:
+        held = "".join((ROOT / path).read_text() for path in re.findall(r"`(tests/[\w/]+\.py)`", line))
+        assert [name for name in re.findall(r"`(test_\w+)`", line) if f"def {name}(" not in held] == []

@@ -10,7 +10,7 @@ import pytest
 
 from cuebook.kernel.journal import Place
 from cuebook.kernel.run import WaitRow
-from cuebook.surfaces.cli.wording import approval_lines
+from cuebook.surfaces.cli.onward import approval_lines
 from tests.surfaces.desk import Desk
 
 PROJECT = """\

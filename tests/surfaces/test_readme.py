@@ -8,9 +8,11 @@ from cuebook.dialects.markdown.check import check
 from tests.surfaces.desk import Desk
 from tests.surfaces.model_server import ModelServer
 from tests.surfaces.reading_along import DOCS, Block, Reader, blocks
+from tests.surfaces.web.test_serve import Serving
 
 README = blocks(DOCS.parent / "README.md")
 QUICKSTART = blocks(DOCS / "quickstart.md")
+SERVE = "cuebook serve"
 
 
 def shown(page: list[Block], language: str) -> list[str]:
@@ -18,8 +20,20 @@ def shown(page: list[Block], language: str) -> list[str]:
 
 
 def commands(page: list[Block]) -> list[str]:
-    """All but those that would need a key."""
-    return [command for block in page for command in block.commands if "openai" not in command]
+    """All but those that would need a key, and the one that goes on until it is ended."""
+    typed = [command for block in page for command in block.commands]
+    return [command for command in typed if "openai" not in command and not command.startswith(SERVE)]
+
+
+def assert_serves(desk: Desk, page: list[Block]) -> None:
+    """The page's server has the page's playbook, and what was run in the terminal."""
+    (command,) = [one for block in page for one in block.commands if one.startswith(SERVE)]
+    serving = Serving(desk, *command.removeprefix(SERVE).split())
+    try:
+        assert "Thank-you letter" in serving.client.get("/playbooks/letter").text
+        assert {one["playbook"] for one in serving.client.get("/api/runs").json()["runs"]} >= {"letter.md"}
+    finally:
+        assert serving.end()[0] == 130
 
 
 def assert_runs(desk: Desk, program: str) -> None:
@@ -68,6 +82,7 @@ def test_the_quickstart_shows_what_runs(desk: Desk, server: ModelServer) -> None
     desk.write("letter.test.yaml", cases)
     after = [block for block in QUICKSTART if block.line > line_of(question)]
     assert reader.types_all(commands(after)) == []
+    assert_serves(desk, after)
     assert_runs(desk, program)
 
 

@@ -35,6 +35,8 @@ class Principal(msgspec.Struct, frozen=True):
     name: str = "local"
     tenant: str = "local"
     roles: frozenset[str] = frozenset(ROLES)
+    through: str = ""
+    """The program that they answer and decide with, where it is none of Cuebook's own: it is kept with what they said."""
 
     def may(self, role: Role) -> bool:
         """An admin may do everything; whoever has a role may look."""

@@ -71,6 +71,16 @@ class Keys:
         return self._kept[name]
 
 
+def checked_key(text: str) -> str:
+    """A key as somebody gave it, without blanks around it. `BadInput` for what can be none; it is not repeated."""
+    key = text.strip()
+    if not key:
+        raise BadInput("No key was given.", fix="Copy it from the provider's page.")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise BadInput("This is not a key: it has blanks or characters that no key has.", fix="Copy it again.")
+    return key
+
+
 def backend() -> tuple[str, bool]:
     """The keyring's name, and whether it can keep anything."""
     try:

@@ -12,9 +12,9 @@ import msgspec
 
 from cuebook.dialects import registry
 from cuebook.dialects.registry import Input, NamingModels
-from cuebook.kernel.errors import NotFound
+from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.events import PlannedStep
-from cuebook.stored import Stored, StoredPlaybook, beginning_of
+from cuebook.stored import Stored, StoredPlaybook, beginning_of, id_by_name
 
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 _STEP = re.compile(r"^#{2,3}\s*STEP\b", re.IGNORECASE | re.MULTILINE)
@@ -89,11 +89,18 @@ class Library:
         return sorted(listed.values(), key=lambda one: (one.title.lower(), one.id)), broken
 
     def named(self, id: str) -> Listed:
-        """`NotFound` if there is none."""
-        found = next((one for one in self.all() if one.id == id), None)
-        if found is None:
-            raise NotFound(f"There is no playbook '{id[:100]}'.", fix="The library lists those there are.")
-        return found
+        """`NotFound` if there is none; `BadInput` if there is one and it cannot be run."""
+        listed, broken = self.found()
+        found = next((one for one in listed if one.id == id), None)
+        if found is not None:
+            return found
+        for one in broken:
+            if _address(id_by_name(one.path, self.folders)) == id:
+                raise BadInput(
+                    f"The playbook '{id}' cannot be run as written: {one.problem}",
+                    fix=f"`cuebook validate {one.path.name}` tells all that is wrong in it.",
+                )
+        raise NotFound(f"There is no playbook '{id[:100]}'.", fix="The library lists those there are.")
 
     def called(self, name: str) -> Listed | None:
         """The one whose runs are called so."""

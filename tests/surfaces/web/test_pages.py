@@ -223,6 +223,47 @@ async def test_a_pause_is_a_banner_with_what_can_be_changed(house: House) -> Non
     await house.until(run, "completed")
 
 
+async def test_the_names_that_answers_are_kept_under_are_no_variables(house: House) -> None:
+    await house.model(ScriptedModel(["Said."])).serve()
+    text = '# T\n\n## STEP 1: Ask\n\n@elicit(input, "Who?")\n@output(who)\n\n## STEP 2: Say\n\nSay {{who}}.\n'
+    run = await house.begin(playbook=house.book("t.md", text), breakpoints="1")
+    await house.post(f"/api/waits/{(await house.waiting(run))['wait']}/answer", 200, value="Ada")
+    await house.until(run, "paused")
+    made = await page(house, f"/runs/{run}")
+    assert "who" in fields(made)
+    assert "__elicit" not in str(made.elements)
+    assert "__elicit" not in made.words
+    told = await house.get(f"/api/runs/{run}")
+    assert told["values"] == {"__elicit_step_1": "Ada", "who": "Ada"}
+    await house.post(f"/api/runs/{run}/resume", 202)
+    shown = [one.data["name"] for one in await house.all_events(run) if one.event == "variable-update"]
+    assert shown == ["who"]
+
+
+@pytest.mark.parametrize(
+    ("section", "words"), [("", "Download as .md"), ("\n## ARTIFACTS\n\ntype: mermaid\n", "Download mermaid")]
+)
+async def test_what_a_run_gave_can_be_downloaded(house: House, section: str, words: str) -> None:
+    await house.model(ScriptedModel(["Out.", ModelError("bad_request", "No.")])).serve()
+    text = f'# T\n\n## STEP 1: A\n\nDo A.\n\n## STEP 2: B\n\n@elicit(confirm, "Sure?")\n{section}'
+    run = await house.begin(playbook=house.book("t.md", text))
+    wait = (await house.waiting(run))["wait"]
+    assert "Download" not in (await page(house, f"/runs/{run}")).words
+    await house.post(f"/api/waits/{wait}/answer", 200, value="yes")
+    await house.until(run, "completed")
+    assert words in (await page(house, f"/runs/{run}")).words
+    cut = await house.begin(playbook=house.book("cut.md", text))
+    await house.until(cut, "failed")
+    assert "Download" not in (await page(house, f"/runs/{cut}")).words
+
+
+async def test_of_a_cancelled_run_what_there_is_can_be_downloaded(house: House) -> None:
+    run = await drink(house, breakpoints="1")
+    await house.post(f"/api/runs/{run}/cancel", 202)
+    await house.until(run, "cancelled")
+    assert "Download the last output" in (await page(house, f"/runs/{run}")).words
+
+
 async def test_each_kind_of_question_has_its_form(house: House) -> None:
     await house.model(ScriptedModel([])).serve()
     run = await house.begin(playbook=house.book("asks.md", ASKS))

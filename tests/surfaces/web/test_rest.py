@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,7 @@ async def test_a_run_is_started_looked_at_and_downloaded(house: House) -> None:
     ("type", "suffix", "content_type"),
     [
         ("markdown", ".md", "text/markdown"),
+        ("json", ".json", "application/json"),
         ("chartjs", ".json", "application/json"),
         ("mermaid", ".mmd", "text/plain"),
         ("html_css", ".html", "text/html"),
@@ -106,6 +108,32 @@ async def test_an_artifact_has_the_type_of_its_table(house: House, type: str, su
     file = await house.client.get(f"/api/runs/{run}/artifact")
     assert file.headers["content-type"].startswith(content_type)
     assert file.headers["content-disposition"].endswith(f'{suffix}"')
+
+
+async def test_without_a_section_of_artifacts_the_output_is_markdown(house: House) -> None:
+    await house.model(ScriptedModel(["Out."])).serve()
+    run = await house.begin(text="# T\n\n## STEP 1: A\n\nDo A.\n", name="t.md")
+    told = await house.until(run, "completed")
+    assert told["artifact"] == {"type": None, "suffix": ".md", "content_type": "text/markdown"}
+    file = await house.client.get(f"/api/runs/{run}/artifact")
+    assert file.headers["content-type"] == "text/markdown; charset=utf-8"
+    assert file.headers["content-disposition"].endswith('.md"')
+
+
+async def test_of_a_run_that_failed_the_last_output_is_of_the_declared_type(house: House) -> None:
+    await house.model(ScriptedModel(['{"leaf": 1}', ModelError("bad_request", "No.")])).serve()
+    run = await house.begin(playbook=house.book("tea.md", TEA))
+    told = await house.until(run, "failed")
+    assert told["artifact"] is None
+    file = await house.client.get(f"/api/runs/{run}/artifact")
+    assert file.text == '{"leaf": 1}'
+    assert file.headers["content-type"] == "application/json; charset=utf-8"
+    plain = await house.begin(playbook=house.book("gated.yml", GATED))
+    wait = await house.waiting(plain)
+    await house.post(f"/api/waits/{wait['wait']}/decide", 200, decision="deny")
+    await house.until(plain, "failed", "cancelled")
+    file = await house.client.get(f"/api/runs/{plain}/artifact")
+    assert file.headers["content-type"] == "text/plain; charset=utf-8"
 
 
 async def test_the_same_key_gives_one_run(house: House) -> None:
@@ -161,6 +189,49 @@ async def test_a_question_is_answered_once(house: House) -> None:
     won = next(response.request for response in both if response.status_code == 200)
     assert told["values"]["which"] == ("a" if b'"a"' in won.content else "b")
     assert (await house.get(f"/api/waits/{wait}"))["state"] in ("answered", "closed")
+
+
+async def test_who_comes_too_late_is_told_who_answered_when_and_what(house: House) -> None:
+    await house.model(ScriptedModel(["went"])).serve()
+    run = await house.begin(playbook=house.book("asks.md", ASKS))
+    wait = (await house.waiting(run))["wait"]
+    _, token = await house.service.add_user("eve", ["runner"])
+    by_eve = {"Authorization": f"Bearer {token}"}
+    assert (
+        await house.client.post(f"/api/waits/{wait}/answer", json={"value": "b"}, headers=by_eve)
+    ).status_code == 200
+    await house.until(run, "completed")
+    late = (await house.client.post(f"/api/waits/{wait}/answer", json={"value": "a"})).json()
+    assert (late["status"], late["code"]) == (409, "already_answered")
+    assert re.fullmatch(r"Answered already by eve at \d{4}-\d\d-\d\d \d\d:\d\d: b\.", late["detail"])
+    assert "was not taken" in late["fix"]
+    assert wait not in late["detail"]
+
+
+async def test_whoever_decides_too_late_is_told_the_decision(house: House) -> None:
+    await house.model(ScriptedModel([])).serve()
+    run = await house.begin(playbook=house.book("gated.yml", GATED))
+    wait = (await house.waiting(run))["wait"]
+    await house.post(f"/api/waits/{wait}/decide", 200, decision="deny", reason="not now")
+    await house.until(run, "failed", "cancelled")
+    late = await house.post(f"/api/waits/{wait}/decide", 409, decision="approve")
+    assert late["detail"].startswith("Decided already by ")
+    assert late["detail"].endswith(": deny (not now).")
+
+
+async def test_a_broken_file_says_what_is_wrong_with_it(house: House) -> None:
+    house.book("broken.yml", "name: B\nsteps: nope\n")
+    house.book("own/playbook.md", "## STEP 1: No title\n\nX\n")
+    await house.model(ScriptedModel([])).serve()
+    started = await house.post("/api/runs", 422, playbook="broken")
+    assert started["code"] == "bad_input"
+    assert "broken.yml:2: steps must be a list" in started["detail"]
+    assert "cuebook validate broken.yml" in started["fix"]
+    assert "No title found" in (await house.post("/api/runs", 422, playbook="own"))["detail"]
+    page = await house.client.get("/playbooks/broken/run", headers={"Accept": "text/html"})
+    assert (page.status_code, "steps must be a list" in page.text) == (422, True)
+    assert (await house.get("/api/runs"))["runs"] == []
+    await house.post("/api/runs", 404, playbook="nothing")
 
 
 async def test_an_approval_is_decided_and_told_in_the_journal(house: House) -> None:

@@ -19,7 +19,8 @@ from cuebook.kernel.errors import BadInput, Refused
 from cuebook.kernel.events import STATUS_OF_WAIT
 from cuebook.kernel.run import WaitRow
 from cuebook.service import Principal, Service
-from cuebook.surfaces.cli import wording
+from cuebook.surfaces import wording
+from cuebook.surfaces.cli import onward
 from cuebook.surfaces.cli.keyboard import Keyboard
 from cuebook.surfaces.cli.live import ASKED
 from cuebook.surfaces.cli.options import Given
@@ -139,7 +140,7 @@ class Asker:
         await self._service.answer(wait.id, value, self._who)
 
     async def _approval(self, wait: WaitRow) -> None:
-        for line in wording.approval_lines(wait):
+        for line in onward.approval_lines(wait):
             self._say(line)
         await self._decide(wait, ("approve", "deny"))
 

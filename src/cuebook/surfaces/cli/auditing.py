@@ -16,7 +16,8 @@ from cuebook.exports import Audited, Export, audited, read_export
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.run import Totals
 from cuebook.service import Service
-from cuebook.surfaces.cli import completion, live, options, session, wording
+from cuebook.surfaces import wording
+from cuebook.surfaces.cli import completion, live, options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import complain, say
 from cuebook.surfaces.cli.progress import MARKS
@@ -201,7 +202,8 @@ def _decision_lines(decision: Decision) -> Iterator[tuple[str, str]]:
         yield "decided", "not yet"
         return
     after = f", after {wording.duration(decision.closed - decision.opened)}" if decision.closed is not None else ""
-    by = f" by {decision.by}" if decision.by else ""
+    through = f" through {decision.through}" if decision.through else ""
+    by = f" by {decision.by}{through}" if decision.by else ""
     yield "decided", f"{decision.decision}{by}{after}{f': {decision.reason}' if decision.reason else ''}"
 
 

@@ -33,7 +33,7 @@ from cuebook.surfaces.cli import completion, live, options, pipelines, programs,
 from cuebook.surfaces.cli.foreseeing import condition_words
 from cuebook.surfaces.cli.options import Given, NotText, command, read_playbook, read_text, value_of
 from cuebook.surfaces.cli.plain import hand_over, say
-from cuebook.surfaces.cli.wording import counted
+from cuebook.surfaces.wording import counted
 
 FILE = click.Argument(["file"], shell_complete=completion.any_file)
 FILES = click.Argument(["files"], nargs=-1, required=True, shell_complete=completion.any_file)

@@ -35,7 +35,8 @@ from cuebook.kernel.events import (
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow, StepRow, WaitRow
 from cuebook.service import Principal, RunView, Service
-from cuebook.surfaces.cli import talking, wording
+from cuebook.surfaces import wording
+from cuebook.surfaces.cli import talking
 from cuebook.surfaces.cli.answers import Source
 from cuebook.surfaces.cli.asking import Asker, Decided, Later, asker_for
 from cuebook.surfaces.cli.keyboard import Keyboard

@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import Any
 
 import click
-import msgspec
 
-from cuebook.kernel.run import StepRow, Totals
-from cuebook.service import RunView, Service
-from cuebook.surfaces.cli import completion, live, options, session, wording
+from cuebook.service import Service
+from cuebook.surfaces import wording
+from cuebook.surfaces.cli import completion, live, options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import say
+from cuebook.surfaces.comparing import compare, side_of
 
 LINES = 40
-_COMPARED = 2_000
-"""Lines of a text that are compared: what follows is only said to be the same or not."""
-_LONGEST = 500
-"""Characters of a line that are shown."""
-
-Pair = tuple[Any, Any]
-
-
-class Side(msgspec.Struct, frozen=True):
-    """One of the two runs."""
-
-    view: RunView
-    text: str
-    """The playbook that it ran."""
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """Those that are no inputs."""
-        return {name: value for name, value in self.view.values.items() if name not in self.view.changed_inputs}
 
 
 @command(
@@ -64,8 +43,8 @@ def diff_command(given: Given) -> int:
     """
 
     async def look(service: Service) -> int:
-        sides = await _side(service, given["first"]), await _side(service, given["second"])
-        compared = compare(*sides, given["lines"])
+        first, second = await side_of(service, given["first"]), await side_of(service, given["second"])
+        compared = compare(first, second, given["lines"])
         if given["as_json"]:
             sys.stdout.write(live.json_line(compared))
         else:
@@ -73,112 +52,6 @@ def diff_command(given: Given) -> int:
         return 0
 
     return session.with_service(given, look, looking=True)
-
-
-async def _side(service: Service, run: str) -> Side:
-    row = await service.get(run)
-    return Side(await service.view(row.id), await service.store.playbook(row.playbook))
-
-
-# --- comparing ------------------------------------------------------------------------------------------
-
-
-def compare(first: Side, second: Side, lines: int = LINES) -> dict[str, Any]:
-    """Everything that differs; what `--json` prints."""
-    steps = [_step(first, second, key, lines) for key in _keys(first, second)]
-    changed = {
-        "playbook": _difference(first.text, second.text, lines),
-        "inputs": _changes(first.view.inputs, second.view.inputs),
-        "values": _changes(first.values, second.values),
-    }
-    status = [_row(first.view)["status"], _row(second.view)["status"]]
-    same = status[0] == status[1] and not any(changed.values()) and all(step["same"] for step in steps)
-    return {
-        "same": same,
-        "runs": [_row(first.view), _row(second.view)],
-        **changed,
-        "steps": steps,
-        "totals": [_totals(first.view.run.totals), _totals(second.view.run.totals)],
-    }
-
-
-def _row(view: RunView) -> dict[str, Any]:
-    return wording.row_object(view.run)
-
-
-Key = tuple[str, str, int]
-
-
-def _rows(side: Side) -> dict[Key, StepRow]:
-    return {(step.path, step.label, step.visit): step for step in side.view.steps}
-
-
-def _keys(first: Side, second: Side) -> list[Key]:
-    """The steps of both, in the order of the first; a step of the second alone stands after the one that it follows."""
-    order = list(_rows(first))
-    place = -1
-    for key in _rows(second):
-        if key in order:
-            place = order.index(key)
-        else:
-            place += 1
-            order.insert(place, key)
-    return order
-
-
-def _step(first: Side, second: Side, key: Key, lines: int) -> dict[str, Any]:
-    rows = _rows(first).get(key), _rows(second).get(key)
-    texts = [_output(side, row) for side, row in zip((first, second), rows, strict=True)]
-    named = rows[0] or rows[1]
-    assert named is not None
-    sides = [None if row is None else _step_side(row) for row in rows]
-    output = _difference(texts[0] or "", texts[1] or "", lines)
-    states = [None if side is None else (side["status"], side["reason"]) for side in sides]
-    return {
-        "label": named.label,
-        "title": named.title,
-        "visit": named.visit,
-        "same": states[0] == states[1] and output is None,
-        "runs": sides,
-        "output": output,
-    }
-
-
-def _output(side: Side, row: StepRow | None) -> str | None:
-    found = side.view.outputs.get(row.label) if row is not None and row.seq else None
-    return None if found is None else str(found)
-
-
-def _step_side(row: StepRow) -> dict[str, Any]:
-    return {"status": row.status, "reason": row.reason, "model": row.model, "totals": _totals(row.totals)}
-
-
-def _totals(totals: Totals) -> dict[str, Any]:
-    return {
-        "input_tokens": totals.input,
-        "output_tokens": totals.output,
-        "cost": wording.known_cost(totals),
-        "unknown_costs": totals.unknown_costs,
-        "seconds": totals.seconds,
-    }
-
-
-def _changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Names whose values differ, each with both; null where there is none."""
-    names = dict.fromkeys([*first, *second])
-    return {name: [first.get(name), second.get(name)] for name in names if first.get(name) != second.get(name)}
-
-
-def _difference(first: str, second: str, lines: int) -> dict[str, Any] | None:
-    """How two texts differ, as a unified diff of bounded length; None where they do not."""
-    if first == second:
-        return None
-    before, after = first.split("\n"), second.split("\n")
-    compared = difflib.unified_diff(before[:_COMPARED], after[:_COMPARED], "first", "second", n=2, lineterm="")
-    found = list(islice(compared, 2, 2 + lines + 1))
-    cut = len(found) > lines or max(len(before), len(after)) > _COMPARED
-    shown = [line if len(line) <= _LONGEST else line[:_LONGEST] + "…" for line in found[:lines]]
-    return {"diff": "\n".join(shown), "cut": cut}
 
 
 # --- in words -------------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from cuebook.kernel.ports import Action, Call
 from cuebook.kernel.run import Settings
 from cuebook.surfaces.cli.plain import complain
 from cuebook.surfaces.cli.texts import strictest_policy
-from cuebook.surfaces.cli.wording import counted
 from cuebook.surfaces.wiring import Wiring
+from cuebook.surfaces.wording import counted
 
 REPAIRS = 2
 

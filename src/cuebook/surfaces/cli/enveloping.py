@@ -18,7 +18,7 @@ from cuebook.kernel.run import RunRow
 from cuebook.requests import InvalidRequest, Run, read
 from cuebook.runtime import Runtime
 from cuebook.service import Service
-from cuebook.surfaces.cli import live, options, session, streams, wording
+from cuebook.surfaces.cli import live, onward, options, session, streams
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.wiring import Wiring
 
@@ -120,7 +120,7 @@ async def _said(runtime: Runtime, service: Service, ask: Ask, *, strict: bool) -
         return _exit_code(envelope)
     streams.silence(sys.stdout)
     await runtime.finished()
-    return max([wording.exit_code(await service.store.run(run)) for run in under_way])
+    return max([onward.exit_code(await service.store.run(run)) for run in under_way])
 
 
 def _print(envelope: Envelope, *, strict: bool) -> None:

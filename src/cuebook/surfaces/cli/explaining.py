@@ -20,7 +20,8 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.run import Budget, Settings
 from cuebook.performers.models import MAX_TOKENS, Facts, Prices
 from cuebook.performers.models.local import WINDOW
-from cuebook.surfaces.cli import dry_run, foreseeing, live, options, session, wording
+from cuebook.surfaces import wording
+from cuebook.surfaces.cli import dry_run, foreseeing, live, options, session
 from cuebook.surfaces.cli.bounding import UNSEEN, Bound, Terms, bound_of
 from cuebook.surfaces.cli.foreseeing import Foresight, condition_words, foresee, fork_words, origin_words
 from cuebook.surfaces.cli.inputs import gathered

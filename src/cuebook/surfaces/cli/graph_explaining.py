@@ -16,7 +16,8 @@ from cuebook.dialects.graph.tools import unset
 from cuebook.kernel.effects import EffectFailed, ReadSource
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.run import Budget
-from cuebook.surfaces.cli import explaining, graph_dry_run, live, session, wording
+from cuebook.surfaces import wording
+from cuebook.surfaces.cli import explaining, graph_dry_run, live, session
 from cuebook.surfaces.cli.bounding import Terms
 from cuebook.surfaces.cli.inputs import gathered
 from cuebook.surfaces.cli.options import Given

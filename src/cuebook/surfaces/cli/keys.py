@@ -6,11 +6,10 @@ import sys
 
 import click
 
-from cuebook.kernel.errors import BadInput
 from cuebook.surfaces.cli import live, options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import say
-from cuebook.surfaces.keys import backend
+from cuebook.surfaces.keys import backend, checked_key
 
 PROVIDER = click.Argument(["provider"])
 
@@ -28,14 +27,10 @@ def _set(given: Given) -> int:
     if not backend()[1]:
         wiring.keys.set(name, "")  # refuses, in words, before anyone types a key in vain
     if sys.stdin.isatty():
-        key = click.prompt(f"Key of {given['provider']}", hide_input=True, err=True).strip()
+        key = click.prompt(f"Key of {given['provider']}", hide_input=True, err=True)
     else:
-        key = sys.stdin.readline().strip()
-    if not key:
-        raise BadInput("No key was given.", fix=f"Type it, or pipe it into `cuebook keys set {given['provider']}`.")
-    if not key.isascii() or not key.isprintable() or " " in key:
-        raise BadInput("This is not a key: it has blanks or characters that no key has.", fix="Copy it again.")
-    wiring.keys.set(name, key)
+        key = sys.stdin.readline()
+    wiring.keys.set(name, checked_key(key))
     say(f"The key of {given['provider']} is in the keyring, as {name}.")
     return 0
 

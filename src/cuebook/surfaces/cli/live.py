@@ -30,7 +30,8 @@ from cuebook.kernel.events import (
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow, StepRow
 from cuebook.service import RunView
-from cuebook.surfaces.cli import wording
+from cuebook.surfaces import wording
+from cuebook.surfaces.cli import onward
 from cuebook.surfaces.cli.answers import Source
 from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.plain import hand_over, harmless, in_json
@@ -148,7 +149,7 @@ class Plain:
 
     def _object(self, view: RunView) -> dict[str, Any]:
         """The run as JSON has it."""
-        return wording.as_object(view)
+        return onward.as_object(view)
 
     def _summary(self, view: RunView) -> list[tuple[str, str]]:
         """The closing lines: name and words."""
@@ -311,8 +312,8 @@ def summary(view: RunView) -> list[tuple[str, str]]:
         *(_of_models(row) if row.model or row.totals.calls else []),
         ("time", wording.duration(row.totals.seconds)),
         ("run", row.id),
-        *wording.besides(row, view.waits),
-        ("next" if row.status != "completed" else "again", wording.what_next(row, view.waits)),
-        *(wording.others(view.waits) if row.status == "awaiting_input" else ()),
+        *onward.besides(row, view.waits),
+        ("next" if row.status != "completed" else "again", onward.what_next(row, view.waits)),
+        *(onward.others(view.waits) if row.status == "awaiting_input" else ()),
     ]
     return lines

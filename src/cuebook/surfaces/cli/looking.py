@@ -18,7 +18,8 @@ from cuebook.kernel.expiry import settle
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow, StepRow
 from cuebook.service import RunView, Service
-from cuebook.surfaces.cli import completion, live, options, session, wording
+from cuebook.surfaces import wording
+from cuebook.surfaces.cli import completion, live, onward, options, session
 from cuebook.surfaces.cli.continuing import RUN
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import complain, hand_over, in_json, say
@@ -111,7 +112,7 @@ def show_command(given: Given) -> int:
         program = None if given["output"] else await _program(service, row)
         if given["as_json"]:
             told = {"program": program.plain()} if program is not None else {}
-            sys.stdout.write(live.json_line({**wording.as_object(view, alive), **told}))
+            sys.stdout.write(live.json_line({**onward.as_object(view, alive), **told}))
         elif given["output"]:
             hand_over(f"{output}\n" if output is not None else "")
         else:
@@ -176,7 +177,7 @@ def _in_words(view: RunView, title: str, alive: bool, program: Projection | None
     next = [words for words in closing[1:] if words[0] in ("next", "or")]
     lines = [("status", wording.status_of(row, alive, view.waits)), *closing[1 : -max(1, len(next))]]
     if row.status != "completed":
-        lines += next if program is not None else [("next", wording.what_next(row, view.waits, alive)), *next[1:]]
+        lines += next if program is not None else [("next", onward.what_next(row, view.waits, alive)), *next[1:]]
     parts.append("\n".join(f"{name + ':':<12}{words}" for name, words in lines if words))
     return "\n\n".join(parts)
 
@@ -288,7 +289,7 @@ async def _one_wait(service: Service, given: Given) -> int:
     if given["as_json"]:
         sys.stdout.write(live.json_line(wording.wait_object(wait)))
     elif wait.kind == "approval":
-        say("\n".join(wording.approval_lines(wait)))
+        say("\n".join(onward.approval_lines(wait)))
     else:
         row = await service.get(wait.run)
         say(f"{wait.id}, run {wait.run}, step {wait.place.step or '-'}\n{wait.prompt}")
@@ -297,8 +298,8 @@ async def _one_wait(service: Service, given: Given) -> int:
         for name, words in (
             ("answers", wording.choices_of(wait)),
             ("until", wording.moment(wait.expires) if wait.expires is not None else ""),
-            *wording.besides(row, [wait]),
-            ("next", wording.what_next(row, [wait])),
+            *onward.besides(row, [wait]),
+            ("next", onward.what_next(row, [wait])),
         ):
             if words:
                 say(f"{name + ':':<12}{words}")

@@ -81,14 +81,16 @@ def _serve(given: Given) -> int:
     wiring = session.wiring_of(given)
     library = Library(playbook_folders({**given, "folders": folders_given}, wiring.config))
     caller = stdio.caller_here(
-        given["web"].rstrip("/"), decides=given["allow_decide"], approves_here=given["approvals"] == "here"
+        given["web"].rstrip("/"),
+        decides=given["allow_decide"],
+        approves_here=given["approvals"] == "here",
+        each=given["tools"],
     )
 
     async def work() -> int:
         async with session.opened(wiring, create=True) as service:
             drivers = Drivers(service, wiring.reaching.workspace)
-            host = Host(wiring, service, library, drivers, lambda ctx: caller, offers_playbooks=given["tools"])
-            return await stdio.serve(host)
+            return await stdio.serve(Host(wiring, service, library, drivers, caller))
 
     return session.perform(work())
 

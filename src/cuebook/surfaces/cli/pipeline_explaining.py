@@ -12,7 +12,8 @@ from cuebook.dialects.pipeline.foreseeing import Foreseen
 from cuebook.dialects.pipeline.model import Llm, Step
 from cuebook.kernel.effects import CallTool
 from cuebook.kernel.run import Budget
-from cuebook.surfaces.cli import explaining, planning, session, wording
+from cuebook.surfaces import wording
+from cuebook.surfaces.cli import explaining, planning, session
 from cuebook.surfaces.cli.bounding import Terms
 from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.planning import Plan

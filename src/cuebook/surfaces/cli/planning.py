@@ -18,7 +18,8 @@ from cuebook.dialects.pipeline.model import Pipeline
 from cuebook.kernel.effects import AskModel, CallTool, RunCommand, SendHttp
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.run import Settings
-from cuebook.surfaces.cli import live, options, session, wording
+from cuebook.surfaces import wording
+from cuebook.surfaces.cli import live, options, session
 from cuebook.surfaces.cli.inputs import gathered
 from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.plain import say

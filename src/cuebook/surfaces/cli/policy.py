@@ -22,7 +22,8 @@ from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.ports import Action, Domain
 from cuebook.performers import addresses
 from cuebook.service import Service
-from cuebook.surfaces.cli import live, options, session, wording
+from cuebook.surfaces import wording
+from cuebook.surfaces.cli import live, options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import complain, say
 from cuebook.surfaces.wiring import Wiring

@@ -16,7 +16,8 @@ from cuebook.dialects.program.shape import Shaped, shape_of
 from cuebook.kernel.effects import AskModel
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.run import Budget
-from cuebook.surfaces.cli import explaining, live, session, wording
+from cuebook.surfaces import wording
+from cuebook.surfaces.cli import explaining, live, session
 from cuebook.surfaces.cli.inputs import gathered
 from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.playbooks import Playbook

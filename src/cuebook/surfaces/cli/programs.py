@@ -13,8 +13,8 @@ from cuebook.dialects.program.model import Agent, ProgramText
 from cuebook.dialects.program.shape import Shaped, shape_of
 from cuebook.dialects.registry import InvalidPlaybook, Problem
 from cuebook.performers.beside import reader
-from cuebook.surfaces.cli.wording import counted, short
 from cuebook.surfaces.cli.workflows import input_words
+from cuebook.surfaces.wording import counted, short
 
 
 def program_of(text: str, name: str) -> ProgramText | None:

@@ -28,7 +28,7 @@ from cuebook.kernel.events import (
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow, StepRow
 from cuebook.performers.models.tokens import estimate_text
-from cuebook.surfaces.cli import wording
+from cuebook.surfaces import wording
 
 MOST = 12
 """Steps that a list shows."""

@@ -12,7 +12,8 @@ from cuebook.administration import SecretName
 from cuebook.gate.secrets import SecretNoFile, SecretTooShort, Vault, check_handle, check_name
 from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.service import Service
-from cuebook.surfaces.cli import live, options, session, wording
+from cuebook.surfaces import wording
+from cuebook.surfaces.cli import live, options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import say
 from cuebook.surfaces.keys import Keys

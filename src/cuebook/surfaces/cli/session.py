@@ -19,7 +19,8 @@ from cuebook.kernel.journal import Entry, without_void
 from cuebook.kernel.run import RunRow, Settings, WaitRow
 from cuebook.service import PYTHON, Principal, Service
 from cuebook.stores.memory import MemoryStore
-from cuebook.surfaces.cli import wording
+from cuebook.surfaces import wording
+from cuebook.surfaces.cli import onward
 from cuebook.surfaces.cli.answers import Source
 from cuebook.surfaces.cli.asking import Asker, asker_for
 from cuebook.surfaces.cli.live import Events, Published, Remembering, Seen, View, view_for
@@ -133,7 +134,7 @@ async def shown(service: Service, row: RunRow, view: View, asker: Asker | None =
             service.check_program(row)
     except Refused as refused:
         complain(f"cuebook: {refused}")
-        return wording.exit_code(row) if await service.store.waits(run=row.id) else 0
+        return onward.exit_code(row) if await service.store.waits(run=row.id) else 0
     source = await source_of(service, row)
     title, plan = (row.name, ()) if source is None else (str(source.document.title), source.document.plan)
     before: list[Entry] = []
@@ -163,7 +164,7 @@ async def shown(service: Service, row: RunRow, view: View, asker: Asker | None =
         if asker is not None:
             asker.close()
     view.end(await service.view(row.id))
-    return wording.exit_code(row)
+    return onward.exit_code(row)
 
 
 class Watcher:
@@ -322,4 +323,4 @@ async def wait_of(service: Service, name: str, kind: str) -> WaitRow:
             f"What run {row.id} waited for is decided, or its time is over.", fix=f"`cuebook resume {row.id}` goes on."
         )
     what = wording.status_of(row, await service.store.alive(row.id, service.engine.clock()))
-    raise NotFound(f"Run {row.id} is {what}: it waits for nothing.", fix=f"Try `{wording.what_next(row, [])}`.")
+    raise NotFound(f"Run {row.id} is {what}: it waits for nothing.", fix=f"Try `{onward.what_next(row, [])}`.")

@@ -10,7 +10,7 @@ import msgspec
 
 from cuebook.kernel.effects import CommandResult, HttpResponse, RunCommand, SendHttp
 from cuebook.kernel.events import WaitOpened
-from cuebook.surfaces.cli import wording
+from cuebook.surfaces import wording
 from cuebook.views import route_words
 
 _LINES = 3

@@ -8,7 +8,8 @@ import click
 
 from cuebook.gate.people import MEANING, ROLES, User
 from cuebook.service import Service
-from cuebook.surfaces.cli import live, options, session, wording
+from cuebook.surfaces import wording
+from cuebook.surfaces.cli import live, options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import say
 

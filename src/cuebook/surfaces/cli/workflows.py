@@ -18,7 +18,7 @@ from cuebook.dialects.registry import Input, Problem
 from cuebook.kernel.errors import BadInput
 from cuebook.performers.skills import BUILT_IN
 from cuebook.performers.skills.files import ids
-from cuebook.surfaces.cli.wording import counted, short
+from cuebook.surfaces.wording import counted, short
 
 __all__ = ["CODES", "edge_words", "findings", "is_workflow", "refuse", "summary_lines", "summary_of", "workflow_of"]
 

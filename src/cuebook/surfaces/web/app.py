@@ -126,8 +126,7 @@ def make_app(site: Site, hosts: Hosts) -> Starlette:
             problem = Problem(405, "method", f"{request.method} is not possible here.", fix=fix, Allow=methods)
         else:
             problem = problems.not_found()
-        is_page = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
-        return problems.page(request, problem) if is_page else problems.problem(problem)
+        return problems.told(request, problem)
 
     return Starlette(
         routes=[*routes, Route("/mcp", mcp)],

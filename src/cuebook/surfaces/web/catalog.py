@@ -18,7 +18,7 @@ from cuebook.performers.addresses import is_loopback
 from cuebook.performers.models import Prices
 from cuebook.performers.models.providers import ProviderStatus
 from cuebook.service import Principal
-from cuebook.surfaces.keys import backend
+from cuebook.surfaces.keys import backend, checked_key
 from cuebook.surfaces.web import bodies
 from cuebook.surfaces.web.answers import answer
 from cuebook.surfaces.web.bodies import body
@@ -136,7 +136,7 @@ async def set_key(request: Request, site: Site, who: Principal) -> Response:
     _check_owns_keys(who)
     asked = await body(request, bodies.NewKey)
     name = site.wiring.key_name(request.path_params["provider"])
-    await asyncio.to_thread(site.wiring.keys.set, name, asked.key.strip())
+    await asyncio.to_thread(site.wiring.keys.set, name, checked_key(asked.key))
     return Response(status_code=204)
 
 

@@ -14,6 +14,7 @@ from cuebook.surfaces.library import Listed
 from cuebook.surfaces.web.rendering import money
 from cuebook.surfaces.web.site import Site
 from cuebook.surfaces.web.views import about_of
+from cuebook.surfaces.wording import counted
 
 _RUNS = 10
 """Past runs that are looked at."""
@@ -45,7 +46,9 @@ def use_of(one: Listed, rows: Sequence[RunRow]) -> Use:
     text = estimate_text(one.text).likely
     # Each call has its share of the text, and sees what the calls before it said.
     said = sum(_REPLY * number for number in range(calls))
-    return Use((text if calls else 0) + said, calls * _REPLY, f"a guess from its text and {calls} model calls")
+    return Use(
+        (text if calls else 0) + said, calls * _REPLY, f"a guess from its text and {counted(calls, 'model call')}"
+    )
 
 
 def estimates(site: Site, use: Use, models: Iterable[str]) -> dict[str, str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from weakref import WeakKeyDictionary
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from cuebook.surfaces.web.rendering import Html
 from cuebook.surfaces.web.telling import Told
 
 RETRY = 1000
@@ -19,12 +21,32 @@ _HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 _STILL_HERE = b":\n\n"
+_PIECE = 64 * 1024
+"""Bytes that are sent at once."""
 
 
-def written(told: Told) -> bytes:
-    """An event as it stands in the stream. JSON has no line breaks, so one line of data is enough."""
-    data = msgspec.json.encode(told.event.data, enc_hook=str)
-    return b"id: %b\nevent: %b\ndata: %b\n\n" % (told.id.encode(), told.event.name.encode(), data)
+_encoded: WeakKeyDictionary[Html, bytes] = WeakKeyDictionary()
+
+
+def written(told: Told) -> Iterator[bytes]:
+    """An event as it stands in the stream, little by little: a slow reader has only a piece in the server's buffers.
+
+    JSON has no line breaks, so one line of data is enough.
+    """
+    head, data = b"id: %b\nevent: %b\ndata: " % (told.id.encode(), told.event.name.encode()), _data(told)
+    yield head + data[:_PIECE] + (b"" if len(data) > _PIECE else b"\n\n")
+    for begin in range(_PIECE, len(data), _PIECE):
+        yield data[begin : begin + _PIECE] + (b"" if begin + _PIECE < len(data) else b"\n\n")
+
+
+def _data(told: Told) -> bytes:
+    """What an event holds; of HTML that readers share, this is shared too."""
+    html = told.event.data.get("html")
+    if not isinstance(html, Html):
+        return msgspec.json.encode(told.event.data, enc_hook=str)
+    if html not in _encoded:
+        _encoded[html] = msgspec.json.encode({**told.event.data, "html": str(html)}, enc_hook=str)
+    return _encoded[html]
 
 
 class EventStream(Response):
@@ -54,7 +76,8 @@ class EventStream(Response):
     async def _tell(self, send: Send) -> None:
         await send(_body(b"retry: %d\n\n" % RETRY))
         async for told in self._told:
-            await send(_body(_STILL_HERE if told is None else written(told)))
+            for piece in (_STILL_HERE,) if told is None else written(told):
+                await send(_body(piece))
 
     async def _closed(self) -> None:
         await self._closing.wait()

@@ -89,7 +89,7 @@ class Guard:
             self._check(scope)
             bounded = _Bounded(receive, Headers(scope=scope))
         except Problem as problem:
-            await problems.problem(problem)(scope, receive, guarded)
+            await problems.told(Request(scope), problem)(scope, receive, guarded)
             return
         await self._app(scope, bounded, guarded)
 
@@ -98,13 +98,18 @@ class Guard:
         host = headers.get("host", "")
         if len(headers.getlist("host")) != 1 or host not in self._hosts:
             raise Problem(
-                421, "wrong_host", "This server does not go by that name.", fix="Use the address that it printed."
+                421,
+                "wrong_host",
+                "This server does not go by that name.",
+                fix="Open the address that `cuebook serve` printed.",
             )
         own = all(_host_of(origin) == host.lower() for origin in headers.getlist("origin"))
         near = all(site in _SAFE_SITES for site in headers.getlist("sec-fetch-site"))
         opened = scope["method"] == "GET" and headers.getlist("sec-fetch-mode") == ["navigate"]
         if not own or not (near or (opened and headers.getlist("sec-fetch-dest") == ["document"])):
-            raise Problem(403, "foreign_origin", "This request comes from another site.")
+            raise Problem(
+                403, "foreign_origin", "This request comes from another site.", fix="Begin at a page of this one."
+            )
 
 
 def _host_of(origin: str) -> str:
@@ -188,9 +193,9 @@ class Door:
                 return await self._site.sessions.who(request)
 
     def _told(self, request: Request, error: Exception) -> Response:
-        accepted = request.headers.get("accept", "")
-        is_page = JSON not in accepted if self._way.kind == "page" else HTML in accepted and self._way.kind == "form"
-        return problems.page(request, error) if is_page else problems.problem(error)
+        if self._way.kind == "page" and JSON not in request.headers.get("accept", ""):
+            return problems.page(request, error)
+        return problems.told(request, error)
 
 
 NOBODY = Principal("nobody", "", frozenset())

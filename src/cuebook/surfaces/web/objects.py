@@ -6,7 +6,7 @@ from typing import Any
 
 from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.service import RunView
-from cuebook.surfaces.cli import wording
+from cuebook.surfaces import wording
 from cuebook.surfaces.library import Listed
 
 
@@ -26,9 +26,7 @@ def row_object(row: RunRow) -> dict[str, Any]:
 
 def run_object(view: RunView) -> dict[str, Any]:
     """A run with everything about it."""
-    told = wording.as_object(view)
-    del told["next"]
-    return {**row_object(view.run), **told, "inputs": view.inputs, "notes": view.notes}
+    return {**row_object(view.run), **wording.run_object(view), "inputs": view.inputs, "notes": view.notes}
 
 
 def wait_object(wait: WaitRow) -> dict[str, Any]:

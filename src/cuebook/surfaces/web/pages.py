@@ -26,6 +26,8 @@ from cuebook.surfaces.web.watching import opened
 
 HISTORY = 100
 """Runs that a page lists, newest first."""
+NEW_TOKEN = "cuebook users add me --role admin"
+"""What whoever has no link and no token types at the server's machine: it works while the server runs."""
 _OTHERS = 10
 """Runs that one can be compared with from its page."""
 _STATUSES = ("running", "paused", "awaiting_input", "awaiting_approval", "completed", "failed", "cancelled", "expired")
@@ -201,12 +203,12 @@ async def sign_in(request: Request, site: Site, who: Principal) -> Response:
     """The form, or the start link: it is good once."""
     start = request.query_params.get("start", "")
     if not start or request.method == "HEAD":  # whoever only looks at a link does not use it up
-        return page(request, "sign-in.html", words="")
+        return _sign_in(request)
     ticket = site.sessions.take_start(start)
     if ticket is None:
         if who != NOBODY:
             return RedirectResponse("/", 303)
-        return page(request, "sign-in.html", 401, words="This link was used already.")
+        return _sign_in(request, "This link was used already, or the server was started anew since.", 401)
     response: Response = RedirectResponse("/", 303)
     if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         # Whoever comes from another site's page is not sent on with their new cookie; a page of our own does that.
@@ -215,13 +217,17 @@ async def sign_in(request: Request, site: Site, who: Principal) -> Response:
     return response
 
 
+def _sign_in(request: Request, words: str = "", status: int = 200) -> Response:
+    return page(request, "sign-in.html", status, words=words, command=NEW_TOKEN)
+
+
 async def take_token(request: Request, site: Site, who: Principal) -> Response:
     form = await fields(request)
     ticket = await site.sessions.take_token(form.get("token", "").strip())
     if ticket is None:
         if wants_json(request):
             raise Problem(401, "bad_token", "Nobody has this token.", WWW_Authenticate="Bearer")
-        return page(request, "sign-in.html", 401, words="Nobody has this token.")
+        return _sign_in(request, "Nobody has this token.", 401)
     response = RedirectResponse("/", 303)
     site.sessions.open(response, ticket, secure=request.url.scheme == "https")
     return response

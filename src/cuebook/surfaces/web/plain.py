@@ -21,9 +21,9 @@ class Plain:
         kind = body.pop("is")
         return [Event(kind, {**_where(entry), "event": kind, "data": body})]
 
-    def text(self, asked: Entry, text: str, sent: int) -> list[Event]:
+    def text(self, asked: Entry, text: str, sent: int) -> tuple[None, Event]:
         told = {"call": asked.seq, "offset": sent, "text": text[sent:]}
-        return [Event("TextChunk", {**_where(asked), "event": "TextChunk", "data": told})]
+        return None, Event("TextChunk", {**_where(asked), "event": "TextChunk", "data": told})
 
     def again(self, asked: Entry) -> Event:
         return Event("TextReset", {**_where(asked), "event": "TextReset", "data": {"call": asked.seq}})

@@ -2,7 +2,7 @@
 
 `17.1~15.240.9f3a21bc` says: of all records before the 17th everything was sent, of the 17th one event, and of the text
 that the model call of record 15 gives 240 characters, whose checksum follows. By the checksum it shows whether the text
-has begun again since.
+has begun again since. A fourth part is the checksum of all the text that was drawn before its last piece is sent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zlib import crc32
 
 from cuebook.surfaces.web.problems import Problem
 
-_ID = re.compile(r"(\d{1,9})(?:\.(\d{1,6}))?((?:~\d{1,9}\.\d{1,9}\.[0-9a-f]{8}){0,200})", re.ASCII)
+_ID = re.compile(r"(\d{1,9})(?:\.(\d{1,6}))?((?:~\d{1,9}\.\d{1,9}\.[0-9a-f]{8}(?:\.[0-9a-f]{8})?){0,200})", re.ASCII)
 
 
 class Sent(NamedTuple):
@@ -22,13 +22,18 @@ class Sent(NamedTuple):
 
     length: int = 0
     check: int = 0
+    drawn: int = 0
+    """The checksum of the text, with the piece that comes next, if what it shows besides was sent already."""
 
     def plus(self, piece: str) -> Sent:
         return Sent(self.length + len(piece), crc32(piece.encode("utf-8", "surrogatepass"), self.check))
 
     def begins(self, text: str) -> bool:
         """Whether what was sent is how this text begins."""
-        return len(text) >= self.length and Sent().plus(text[: self.length]) == self
+        return len(text) >= self.length and Sent().plus(text[: self.length]).check == self.check
+
+    def __str__(self) -> str:
+        return f"{self.length}.{self.check:08x}" + (f".{self.drawn:08x}" if self.drawn else "")
 
 
 NOTHING = Sent()
@@ -42,7 +47,7 @@ class Position(NamedTuple):
     texts: Mapping[int, Sent] = {}
 
     def __str__(self) -> str:
-        texts = (f"~{seq}.{sent.length}.{sent.check:08x}" for seq, sent in sorted(self.texts.items()) if sent.length)
+        texts = (f"~{seq}.{sent}" for seq, sent in sorted(self.texts.items()) if sent != NOTHING)
         return f"{self.record}.{self.number}{''.join(texts)}"
 
     @classmethod
@@ -57,6 +62,6 @@ class Position(NamedTuple):
             )
         texts: dict[int, Sent] = {}
         for part in found[3].split("~")[1:]:
-            seq, length, check = part.split(".")
-            texts[int(seq)] = Sent(int(length), int(check, 16))
+            seq, length, *checks = part.split(".")
+            texts[int(seq)] = Sent(int(length), *(int(check, 16) for check in checks))
         return cls(int(found[1]), int(found[2] or 0), texts)

@@ -113,6 +113,17 @@ def page(request: Request, error: Exception) -> Response:
     return response
 
 
+def told(request: Request, error: Exception) -> Response:
+    """An error for whoever asks: a browser that opens a page is shown one."""
+    return page(request, error) if wants_page(request) else problem(error)
+
+
+def wants_page(request: Request) -> bool:
+    """A browser asks so when a person opens something; scripts and programs do not."""
+    accepted = request.headers.get("accept", "")
+    return "text/html" in accepted and "application/json" not in accepted
+
+
 def not_found(what: str = "page") -> Problem:
     return Problem(404, "not_found", f"There is no such {what}.", fix="Check the address.")
 

@@ -63,12 +63,12 @@ class Projection:
     def tell(self, entry: Entry) -> list[Event]:
         return list(self._events(self._see(entry)))
 
-    def text(self, asked: Entry, text: str, sent: int) -> list[Event]:
+    def text(self, asked: Entry, text: str, sent: int) -> tuple[Event | None, Event]:
         card = self.picture.card_at(asked.place)
         step = card.key if card is not None else ""
         html = self.view.hear(asked, text, sent)
-        drawn = [Event("step-update", {"step": step, "html": html})] if html else []
-        return [*drawn, Event("step-content", {"step": step, "content": text[sent:]})]
+        besides = Event("step-update", {"step": step, "html": html}) if html else None
+        return besides, Event("step-content", {"step": step, "content": text[sent:]})
 
     def again(self, asked: Entry) -> Event:
         card = self.picture.card_at(asked.place)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -16,8 +17,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from cuebook.decisions import outcome_shape
-from cuebook.surfaces.cli import wording
+from cuebook.surfaces import wording
 from cuebook.surfaces.web import bars, formatted
+from cuebook.surfaces.web.picture import Card, Picture
 
 _HERE = Path(__file__).parent
 _TICKED = re.compile(r"`([^`\n]+)`")
@@ -52,8 +54,28 @@ def environment() -> Environment:
     return made
 
 
+class Html(str):
+    """HTML that all who read it at one time share: a step's output may be long, and its readers many."""
+
+
+_outputs: WeakValueDictionary[tuple[Any, ...], Html] = WeakValueDictionary()
+
+
 def part(name: str, *about: Any) -> str:
     """A piece of a page, by the macro of its name in parts.html."""
+    return _output(*about) if name == "text" and about[0].output is not None else _drawn(name, *about)
+
+
+def _output(step: Card, run: Picture) -> Html:
+    assert step.output is not None
+    key = (step.key, step.output.digest, run.row.dialect, bool(step.prompts))
+    made = _outputs.get(key)
+    if made is None:
+        made = _outputs[key] = Html(_drawn("text", step, run))
+    return made
+
+
+def _drawn(name: str, *about: Any) -> str:
     macro = getattr(environment().get_template("parts.html").module, name)
     return str(macro(*about))
 

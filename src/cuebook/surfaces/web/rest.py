@@ -9,26 +9,28 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from cuebook.kernel.errors import AlreadyAnswered
 from cuebook.kernel.events import ENDED
 from cuebook.kernel.run import RunRow
 from cuebook.service import Principal
-from cuebook.surfaces.cli import comparing, wording
+from cuebook.surfaces import comparing, wording
 from cuebook.surfaces.starting import check_settings
 from cuebook.surfaces.web import bodies
 from cuebook.surfaces.web.answers import answer
 from cuebook.surfaces.web.bodies import body, fields, idempotency_key
 from cuebook.surfaces.web.events import EventStream
 from cuebook.surfaces.web.guard import FORM, content_type
+from cuebook.surfaces.web.late import answered_already
 from cuebook.surfaces.web.objects import row_object, run_object, wait_object
 from cuebook.surfaces.web.positions import Position
 from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.site import Site
-from cuebook.surfaces.web.starting import no_artifact, start, typed_changes
+from cuebook.surfaces.web.starting import declared_artifact, no_artifact, start, typed_changes
 from cuebook.surfaces.web.watching import page_events, plain_events
-from cuebook.views import ARTIFACT_FILES
 
 MOST_RUNS = 1000
 _FIELD = "var_"
+_DIFF_LINES = 500
 _NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -116,7 +118,10 @@ async def answer_wait(request: Request, site: Site, who: Principal) -> Response:
     asked = await body(request, bodies.Answer)
     wait = await site.service.waiting(request.path_params["id"], who)
     await site.drivers.require(wait.run)
-    done = await site.service.answer(wait.id, asked.value, who)
+    try:
+        done = await site.service.answer(wait.id, asked.value, who)
+    except AlreadyAnswered:
+        raise await answered_already(site, wait.id) from None
     await site.drivers.take(done.run)
     return answer(wait_object(done))
 
@@ -126,9 +131,12 @@ async def decide_wait(request: Request, site: Site, who: Principal) -> Response:
     wait = await site.service.waiting(request.path_params["id"], who)
     await site.drivers.require(wait.run)
     check_settings(site.wiring, asked.settings)
-    done = await site.service.decide(
-        wait.id, asked.decision, who, reason=asked.reason, outcome=asked.outcome, settings=asked.settings
-    )
+    try:
+        done = await site.service.decide(
+            wait.id, asked.decision, who, reason=asked.reason, outcome=asked.outcome, settings=asked.settings
+        )
+    except AlreadyAnswered:
+        raise await answered_already(site, wait.id) from None
     await site.drivers.take(done.run)
     return answer(wait_object(done))
 
@@ -156,13 +164,16 @@ async def run(request: Request, site: Site, who: Principal) -> Response:
 
 
 async def artifact(request: Request, site: Site, who: Principal) -> Response:
-    """The result as a file; what it is called and its type follow from the artifact's type."""
+    """The result as a file, which is named and typed as its artifact is.
+
+    Of a run that did not come to one it is the last output there is, of the type that the playbook declares.
+    """
     view = await site.service.view(request.path_params["id"], who)
     output = wording.final_output(view)
     if output is None:
         raise no_artifact(view.run.id)
-    kind = view.artifact.type if view.artifact is not None else ""
-    suffix, content_type = ARTIFACT_FILES.get(kind, (".txt", "text/plain"))
+    kind = view.artifact.type if view.artifact is not None else await declared_artifact(site, view.run)
+    suffix, content_type = wording.artifact_file(kind)
     stem = _NO_FILE_NAME.sub("-", view.run.name.rpartition("/")[2].partition(".")[0]).strip("-") or "artifact"
     named = quote(f"{stem}-{view.run.id}{suffix}")
     headers = {
@@ -178,11 +189,8 @@ async def diff(request: Request, site: Site, who: Principal) -> Response:
 
 async def compared(site: Site, first: str, second: str, who: Principal) -> dict[str, Any]:
     """Two runs side by side, step by step."""
-    sides = []
-    for name in (first, second):
-        view = await site.service.view(name, who)
-        sides.append(comparing.Side(view, await site.service.store.playbook(view.run.playbook)))
-    return comparing.compare(sides[0], sides[1], lines=500)
+    sides = [await comparing.side_of(site.service, run, who) for run in (first, second)]
+    return comparing.compare(sides[0], sides[1], lines=_DIFF_LINES)
 
 
 async def inbox(request: Request, site: Site, who: Principal) -> Response:
@@ -215,8 +223,11 @@ async def _opened(request: Request, site: Site, who: Principal) -> tuple[RunRow,
 async def stream(request: Request, site: Site, who: Principal) -> Response:
     """The events of a run's live page, from where the reader is. 204 says that nothing more will come."""
     row, after, over = await _opened(request, site, who)
-    if over and not [told async for told in page_events(site, row, after, follow=False)]:
-        return Response(status_code=204)
+    if over:
+        async for _ in page_events(site, row, after, follow=False):
+            break
+        else:
+            return Response(status_code=204)
     return EventStream(page_events(site, row, after, goes_on=not over), site.closing)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cuebook.dialects import registry
 from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.run import RunRow
 from cuebook.service import Principal
@@ -49,6 +50,13 @@ def listed_under(site: Site, row: RunRow) -> str:
     """The id of the playbook that a run is of, where the library has it still; empty otherwise."""
     found = site.library.called(row.name)
     return "" if found is None else found.id
+
+
+async def declared_artifact(site: Site, row: RunRow) -> str:
+    """The type of the artifact that a run's playbook says it makes; plain text where its dialect has no such types."""
+    book = registry.named(row.dialect).parse(await site.service.store.playbook(row.playbook), row.name)
+    declared = str(getattr(book, "artifact_type", "text"))
+    return "" if "{{" in declared else declared  # it depends on a value that may not be there
 
 
 def no_artifact(run: str) -> NotFound:

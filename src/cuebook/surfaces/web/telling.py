@@ -43,9 +43,9 @@ class Teller(Protocol):
     def tell(self, entry: Entry) -> list[Event]:
         """The same for the same entries, always."""
 
-    def text(self, asked: Entry, text: str, sent: int) -> list[Event]:
-        """More of the text that this call gives: what comes after so many characters. The last one holds it; those before
-        it change nothing when they are seen twice.
+    def text(self, asked: Entry, text: str, sent: int) -> tuple[Event | None, Event]:
+        """More of the text that this call gives: what it shows besides, if anything, and what comes after so many
+        characters.
         """
 
     def again(self, asked: Entry) -> Event:
@@ -144,14 +144,16 @@ class Reading:
         sent = self._texts.get(seq, NOTHING)
         piece = text[sent.length :]
         if piece:
-            *before, last = self._teller.text(self._calls.open[seq], text, sent.length)
-            for event in before:
-                yield self._at(event)
-            self._texts[seq] = sent.plus(piece)
-            yield self._at(last)
+            besides, content = self._teller.text(self._calls.open[seq], text, sent.length)
+            after = sent.plus(piece)
+            if besides is not None and sent.drawn != after.check:
+                self._texts[seq] = sent._replace(drawn=after.check)
+                yield self._at(besides)
+            self._texts[seq] = after
+            yield self._at(content)
 
     def _begin_again(self, seq: int) -> Iterator[Told]:
-        if self._texts.pop(seq, NOTHING).length:
+        if self._texts.pop(seq, NOTHING) != NOTHING:
             yield self._at(self._teller.again(self._calls.open[seq]))
 
     def _at(self, event: Event) -> Told:

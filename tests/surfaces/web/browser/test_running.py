@@ -6,7 +6,7 @@ import asyncio
 import re
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from cuebook.performers.models.port import ModelError, Tokens
 from cuebook.performers.models.scripted import Says, ScriptedModel
@@ -198,13 +198,38 @@ async def test_two_tabs_answer_at_once_and_one_is_told(house: House, sit: Sit) -
     # Both send before either sees what came of it.
     sends = "document.querySelector('form.wait').requestSubmit()"
     await asyncio.gather(*(page.evaluate(sends) for page in pages))
-    for page in pages:
-        await expect(page.locator(".problem:visible").or_(page.get_by_label("Which size?"))).to_be_visible()
-    refused = [page for page in pages if await page.locator(".problem:visible").count()]
+    for page in pages:  # both are shown what is asked next
+        await expect(page.get_by_label("Which size?")).to_be_visible()
+    refused = [page for page in pages if await page.locator("#notice").is_visible()]
     assert len(refused) == 1
-    await expect(refused[0].locator(".problem:visible")).to_contain_text("already")
+    won = "Grace" if refused[0] is pages[0] else "Ada"
+    await expect(refused[0].locator("#notice")).to_contain_text("Answered already by")
+    await expect(refused[0].locator("#notice")).to_contain_text(f": {won}.")
     told = await house.get(f"/api/runs/{run}")
     assert told["waits"][0]["prompt"] == "Which size?"
-    won = "Grace" if refused[0] is pages[0] else "Ada"
     live = await seat.page(f"/runs/{run}")
     await expect(live.locator("#var-name pre")).to_have_text(won)
+
+
+async def test_who_answers_too_late_on_the_live_page_reads_who_was_first(house: House, sit: Sit) -> None:
+    await house.model(ScriptedModel(["Said."])).serve()
+    run = await house.begin(playbook=house.book("asks.md", ASKS))
+    wait = (await house.waiting(run))["wait"]
+    page = await (await sit()).page(f"/runs/{run}")
+    field = page.get_by_label("Which name?")
+    await field.fill("Grace")
+    # What the form sends is held until somebody else has answered and the page has heard of it.
+    sent = asyncio.Event()
+
+    async def held(route: Route) -> None:
+        await house.post(f"/api/waits/{wait}/answer", 200, value="Ada")
+        await expect(field).to_have_count(0)
+        sent.set()
+        await route.continue_()
+
+    await page.route("**/answer", held)
+    await page.get_by_role("button", name="Answer").click()
+    await expect(page.locator("#notice")).to_contain_text("Answered already by")
+    await expect(page.locator("#notice")).to_contain_text(": Ada.")
+    assert sent.is_set()
+    await expect(page.get_by_label("Which size?")).to_be_visible()

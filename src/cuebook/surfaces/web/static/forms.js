@@ -11,6 +11,8 @@ export function listen() {
     // Enter in the reason of a decision must not decide: the first button is not more meant than the second.
     if (event.key === "Enter" && event.target.matches(".approval input")) event.preventDefault();
   });
+  const [left, until] = JSON.parse(sessionStorage.getItem(NOTICE) ?? "[]");
+  if (left && Date.now() < until) notice(left);
   document.addEventListener("toggle", enableWithin, true);
   document.addEventListener("input", (event) => {
     const form = event.target.closest("form[data-once]");
@@ -41,8 +43,10 @@ async function send(form, submitter) {
       body,
     });
     const answer = response.status === 204 ? {} : await response.json().catch(() => ({}));
-    if (!response.ok) tell(form, [answer.detail ?? response.statusText, answer.fix].filter(Boolean).join(" "));
-    else await done(form, answer);
+    const words = [answer.detail ?? response.statusText, answer.fix].filter(Boolean).join(" ");
+    if (response.ok) await done(form, answer);
+    else if (answer.code === "already_answered") tooLate(words);
+    else tell(form, words);
   } catch {
     tell(form, "The server cannot be reached. Is it still running?");
   } finally {
@@ -102,6 +106,23 @@ function tell(form, words) {
   const place = form.querySelector(".problem") ?? problemBelow(form);
   place.hidden = !words;
   place.textContent = words;
+}
+
+// Somebody else was first: the form goes, and the words stay. A run's page hears of it by itself.
+function tooLate(words) {
+  if (document.body.dataset.run) return notice(words);
+  // The page may be loaded again once more, when the run goes on: the words outlive that.
+  sessionStorage.setItem(NOTICE, JSON.stringify([words, Date.now() + 15000]));
+  location.reload();
+}
+
+const NOTICE = "cuebook-notice";
+
+function notice(words) {
+  const place = document.getElementById("notice");
+  place.textContent = words;
+  place.hidden = false;
+  place.scrollIntoView({ block: "nearest" });
 }
 
 function problemBelow(form) {

@@ -1,0 +1,149 @@
+"""What a person would type next, and the code that a command ends with."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import click
+
+from cuebook.decisions import outcome_shape
+from cuebook.kernel.run import RunRow, WaitRow
+from cuebook.service import RunView
+from cuebook.surfaces.wording import SHORT, moment, preview_lines, run_object
+
+EXIT_CODES = {
+    "completed": 0,
+    "failed": 1,
+    "paused": 3,
+    "awaiting_input": 3,
+    "awaiting_approval": 3,
+    "cancelled": 5,
+    "expired": 5,
+}
+
+
+def exit_code(row: RunRow) -> int:
+    if row.status == "paused" and row.reason == "budget":
+        return 4
+    if row.status == "failed" and row.reason == "forbidden":
+        return 5
+    return EXIT_CODES.get(row.status, 1)
+
+
+def call(words: str) -> str:
+    """A command as it reaches the runs that this call is about: in the store that it was given."""
+    context = click.get_current_context(silent=True)
+    store = context.params.get("store") if context is not None else None
+    return f"cuebook {words} --store {shlex.quote(store)}" if store else f"cuebook {words}"
+
+
+def what_next(row: RunRow, waits: list[WaitRow], alive: bool = False) -> str:
+    """The command a person would give now."""
+    return call(_next(row, waits, alive).strip())
+
+
+def _next(row: RunRow, waits: list[WaitRow], alive: bool) -> str:
+    match row.status:
+        case "completed":
+            return f"show {row.id}"
+        case "failed" | "expired":
+            return f"retry {row.id}"
+        case "cancelled":
+            return f"show {row.id}"
+        case "awaiting_input":
+            name, wait = _named(row, waits, "question")
+            return f"answer {name} {_answers(wait)}"
+        case "awaiting_approval" if any(wait.kind == "approval" for wait in waits):
+            return f"decide {_named(row, waits, 'approval')[0]} approve|deny"
+        case "awaiting_approval":
+            return f"decide {_named(row, waits, 'in_doubt')[0]} repeat|stop"
+        case "paused" if row.reason == "budget":
+            return f"resume {row.id} {_larger(waits)}"
+        case "paused":
+            return f"resume {row.id}"
+        case _:
+            return f"events {row.id} --follow" if alive else f"resume {row.id}"
+
+
+def besides(row: RunRow, waits: list[WaitRow]) -> list[tuple[str, str]]:
+    """What else a person could do now, or should know before they do what comes next: name and words."""
+    if row.status == "failed" and row.playbook:
+        return [("mended", "a run keeps its playbook; one that you have changed is run anew, by `cuebook run FILE`")]
+    lines = []
+    for wait in waits:
+        name = row.id if sum(one.kind == wait.kind for one in waits) == 1 else wait.id
+        if wait.kind == "approval":
+            lines.append(("in full", call(f"inbox {name}")))
+        if wait.kind == "in_doubt":
+            given = "" if "late" in wait.details else f" --outcome {shlex.quote(outcome_shape(wait))}"
+            lines.append(("if done", call(f"decide {name} done{given}")))
+    return lines
+
+
+def others(waits: list[WaitRow]) -> list[tuple[str, str]]:
+    """How to answer the questions that are open besides the first: name and words."""
+    questions = [wait for wait in waits if wait.kind == "question"]
+    return [("or", call(f"answer {wait.id} {_answers(wait)}")) for wait in questions[1:]]
+
+
+def _named(row: RunRow, waits: list[WaitRow], kind: str) -> tuple[str, WaitRow | None]:
+    """What a command calls the wait: its run will do where that has only one of its kind."""
+    fitting = [wait for wait in waits if wait.kind == kind]
+    if not fitting:
+        return row.id, None
+    return row.id if len(fitting) == 1 else fitting[0].id, fitting[0]
+
+
+def _answers(wait: WaitRow | None) -> str:
+    """What may stand for an answer in a command: the options where there are a few."""
+    if wait is not None and wait.type == "confirm":
+        return "yes|no"
+    # A value that begins with @ is taken for a file's name.
+    values = [shlex.quote(f"@{one}" if one.startswith("@") else one) for one in (wait.options if wait else ())]
+    listed = "|".join(values)
+    return listed if listed and len(listed) <= SHORT else "VALUE"
+
+
+def _larger(waits: list[WaitRow]) -> str:
+    code = next((str(wait.details.get("code")) for wait in waits if wait.kind == "budget"), "")
+    return f"--budget-{code} MORE" if code in ("money", "tokens", "seconds", "steps") else ""
+
+
+def as_object(view: RunView, alive: bool = False) -> dict[str, Any]:
+    """A run as `--json` prints it."""
+    return {**run_object(view), "next": what_next(view.run, view.waits, alive)}
+
+
+def approval_lines(wait: WaitRow) -> list[str]:
+    """An approval in full, as plain text."""
+    lines = [f"approval {wait.id}, run {wait.run}, step {wait.place.step or '-'}", wait.prompt, ""]
+    lines += [*preview_lines(wait.details.get("preview", {})), ""]
+    for name, words in (
+        ("asked again", _changed(wait)),
+        ("asked because", "; ".join(wait.details.get("rules", []))),
+        ("asked by", wait.details.get("requester", "")),
+        ("since", moment(wait.opened)),
+        ("until", _until(wait)),
+        ("digest", wait.details.get("digest", "")),
+        ("yes", call(f"decide {wait.id} approve --reason WHY")),
+        ("no", call(f"decide {wait.id} deny --reason WHY")),
+    ):
+        if words:
+            lines.append(f"{name + ':':<15}{words}")
+    choices = [f"{domain} {shlex.quote(pattern)}" for domain, pattern in wait.details.get("suggestions", [])]
+    if choices and wait.details.get("purpose", "policy") == "policy":  # what a step asks for, no rule takes away
+        lines.append(f"{'always:':<15}cuebook policy allow {choices[0]}")
+    return lines
+
+
+def _changed(wait: WaitRow) -> str:
+    names = wait.details.get("changed")
+    return f"since it was approved, this changed: {', '.join(names)}" if names else ""
+
+
+def _until(wait: WaitRow) -> str:
+    if wait.expires is None:
+        return "held: its time is over, and it waits on" if wait.details.get("held") else "no end"
+    ends = {"cancel": "the run ends then", "hold": "it waits on then", "deny": "it is denied then"}
+    return f"{moment(wait.expires)} ({ends.get(wait.details.get('on_expiry', ''), 'it expires then')})"

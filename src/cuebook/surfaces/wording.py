@@ -1,0 +1,198 @@
+"""How runs are put into words and into plain values, for every surface: amounts, times, statuses, runs and waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cuebook.kernel.context import Text
+from cuebook.kernel.events import ArtifactMade
+from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
+from cuebook.service import RunView
+from cuebook.views import ARTIFACT_FILES
+
+SHORT = 60
+"""Characters that are shown where there is room for a line."""
+
+
+def short(value: Any) -> str:
+    """The beginning of a text, on one line."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= SHORT else text[: SHORT - 1] + "…"
+
+
+def money(cost: float) -> str:
+    if cost == 0:
+        return "$0"
+    return f"${cost:.6f}" if cost < 0.01 else f"${cost:.4f}"
+
+
+def cost_of(totals: Totals) -> str:
+    if totals.unknown_costs > 0 and not totals.cost:
+        return "unknown"
+    if totals.unknown_costs > 0:
+        return f"{money(totals.cost)} and {counted(totals.unknown_costs, 'call')} of unknown cost"
+    return money(totals.cost)
+
+
+def known_cost(totals: Totals) -> float | None:
+    """What is known to have been spent; none where nothing is."""
+    return None if totals.unknown_costs > 0 and not totals.cost else totals.cost
+
+
+def counted(number: int, word: str) -> str:
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+def tokens_of(totals: Totals) -> str:
+    parts = [f"{totals.input:,} in", f"{totals.output:,} out"]
+    if totals.cached:
+        parts.append(f"{totals.cached:,} cached")
+    return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def status_of(row: RunRow, alive: bool = True, waits: Iterable[WaitRow] = ()) -> str:
+    """A run whose driver is gone is `running` in its journal; a person wants to know that nobody is at it."""
+    if row.status == "awaiting_approval" and in_doubt(waits):
+        return "in doubt"
+    if row.status in ("running", "pending") and not alive:
+        return "interrupted"
+    if row.status == "paused" and row.reason:
+        return f"paused ({row.reason})"
+    return row.status.replace("_", " ")
+
+
+def in_doubt(waits: Iterable[WaitRow]) -> bool:
+    """Whether a run waits because nobody knows whether something happened, and for no approval."""
+    kinds = {wait.kind for wait in waits}
+    return "in_doubt" in kinds and "approval" not in kinds
+
+
+def choices_of(wait: WaitRow) -> str:
+    """What a question takes, for a person to read; empty where anything will do."""
+    options = wait.options if wait.type == "select" else ("yes", "no") if wait.type == "confirm" else ()
+    parts = [", ".join(options)] if options else []
+    parts += [f"default {wait.default!r}"] if wait.default is not None else []
+    return "; ".join(parts)
+
+
+def preview_lines(preview: Mapping[str, str]) -> list[str]:
+    """What a person is shown, each part below its name."""
+    lines: list[str] = []
+    for name, text in preview.items():
+        lines += [f"{name}:", *(f"  | {line}" for line in str(text).split("\n"))]
+    return lines
+
+
+def final_output(view: RunView) -> Text | None:
+    """The artifact, or the last output there is."""
+    if view.artifact is not None:
+        return view.artifact.content
+    return list(view.outputs.values())[-1] if view.outputs else None
+
+
+def row_object(row: RunRow) -> dict[str, Any]:
+    """What every `--json` of a run begins with."""
+    return {
+        "run": row.id,
+        "playbook": row.name,
+        "status": row.status,
+        "reason": row.reason,
+        "model": row.model,
+        "created": row.created,
+        "updated": row.updated,
+        "parent": row.parent or None,
+    }
+
+
+def run_object(view: RunView) -> dict[str, Any]:
+    """A run with everything about it."""
+    row, totals = view.run, view.run.totals
+    output = final_output(view)
+    return {
+        **row_object(row),
+        "steps": [_step_object(step) for step in view.steps],
+        "outputs": {label: str(text) for label, text in view.outputs.items()},
+        "output": str(output) if output is not None else None,
+        "artifact": None if view.artifact is None else _artifact_object(view.artifact),
+        "values": view.values,
+        "totals": totals_object(totals),
+        "error": None if row.error is None else {"code": row.error.code, "message": str(row.error)},
+        "waits": [wait_object(wait) for wait in view.waits],
+    }
+
+
+def artifact_file(type: str) -> tuple[str, str]:
+    """How an artifact of a type is kept in a file: the end of its name, and its content type."""
+    return ARTIFACT_FILES.get(type, (".txt", "text/plain"))
+
+
+def _artifact_object(artifact: ArtifactMade) -> dict[str, Any]:
+    """What kind of thing the output is, and how it would be kept in a file."""
+    suffix, content_type = artifact_file(artifact.type)
+    return {"type": artifact.type or None, "suffix": suffix, "content_type": content_type}
+
+
+def wait_object(wait: WaitRow) -> dict[str, Any]:
+    told = ("effect", "preview") if wait.kind == "in_doubt" else ()
+    return {
+        "wait": wait.id,
+        "run": wait.run,
+        "step": wait.place.step,
+        "kind": wait.kind,
+        "prompt": wait.prompt,
+        "type": wait.type,
+        "options": list(wait.options),
+        "default": wait.default,
+        "opened": wait.opened,
+        "expires": wait.expires,
+        **({"approval": approval_object(wait)} if wait.kind == "approval" else {}),
+        **{name: wait.details[name] for name in told if name in wait.details},
+    }
+
+
+def approval_object(wait: WaitRow) -> dict[str, Any]:
+    """What an approver decides about."""
+    names = ("summary", "preview", "rules", "requester", "about", "digest", "on_expiry", "held", "suggestions")
+    return {name: wait.details[name] for name in names if name in wait.details}
+
+
+def _step_object(step: StepRow) -> dict[str, Any]:
+    return {
+        "label": step.label,
+        "title": step.title,
+        "visit": step.visit,
+        "status": step.status,
+        "reason": step.reason,
+        "started": step.started,
+        "finished": step.finished,
+        "model": step.model,
+        "finish": step.finish,
+        "totals": totals_object(step.totals),
+    }
+
+
+def totals_object(totals: Totals) -> dict[str, Any]:
+    return {
+        "calls": totals.calls,
+        "input_tokens": totals.input,
+        "output_tokens": totals.output,
+        "cached_tokens": totals.cached,
+        "reasoning_tokens": totals.reasoning,
+        "cost": known_cost(totals),
+        "unknown_costs": totals.unknown_costs,
+        "seconds": totals.seconds,
+    }

@@ -1,0 +1,79 @@
+"""Refusals as people see them: a browser that opens something is shown a page, a program is told in problem details."""
+
+from __future__ import annotations
+
+import pytest
+
+from cuebook.performers.models.scripted import ScriptedModel
+from cuebook.surfaces.web.guard import LARGEST_BODY
+from tests.surfaces.web.house import House
+from tests.surfaces.web.markup import Markup
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"}
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+SECRET = "Something that only those see who are signed in"
+BOOK = f"# {SECRET}\n\n## STEP 1: A\n\nDo A.\n"
+
+
+async def served(house: House) -> House:
+    house.book("t.md", BOOK)
+    return await house.model(ScriptedModel(["A."], cycle=True)).serve()
+
+
+@pytest.mark.parametrize("path", ["/", "/playbooks/t", "/runs", "/api/runs", "/api/runs/x/artifact", "/nowhere"])
+@pytest.mark.parametrize(
+    ("headers", "status", "code", "words"),
+    [
+        ({"Host": "evil.example"}, 421, "wrong_host", "does not go by that name"),
+        ({"Origin": "http://evil.example"}, 403, "foreign_origin", "comes from another site"),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "iframe"}, 403, "foreign_origin", "comes from another"),
+    ],
+    ids=["host", "origin", "frame"],
+)
+async def test_what_the_guard_refuses_is_a_page_for_a_browser(
+    house: House, path: str, headers: dict[str, str], status: int, code: str, words: str
+) -> None:
+    await served(house)
+    shown = await house.client.get(path, headers={**BROWSER, **headers})
+    assert (shown.status_code, shown.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    made = Markup(shown.text)
+    assert words in made.words
+    # Under another name its style sheet is refused as well, so that page has a few lines of its own.
+    assert made.dangers() == (["<style>"] if status == 421 else [])
+    assert SECRET not in shown.text
+    assert "Sign out" not in made.words, "whoever is refused is nobody, whatever they came with"
+    assert "set-cookie" not in shown.headers
+    assert "default-src 'none'" in shown.headers["content-security-policy"]
+    told = await house.client.get(path, headers=headers)
+    assert (told.status_code, told.headers["content-type"]) == (status, "application/problem+json")
+    assert told.json()["code"] == code
+
+
+@pytest.mark.parametrize("path", ["/runs", "/api/runs", "/api/runs/x/artifact", "/api/runs/x/stream"])
+async def test_without_a_token_a_browser_is_led_to_sign_in(house: House, path: str) -> None:
+    await served(house)
+    shown = await house.guest.get(path, headers=BROWSER)
+    assert (shown.status_code, shown.headers["www-authenticate"]) == (401, "Bearer")
+    assert "/sign-in" in [a.get("href") for _, a in Markup(shown.text).elements]
+    for accept in ("application/json", "text/html, application/json", "*/*", "text/event-stream"):
+        told = await house.guest.get(path, headers={"Accept": accept})
+        wanted = "text/html" if path == "/runs" and "json" not in accept else "application/problem+json"
+        assert (told.status_code, told.headers["content-type"].partition(";")[0]) == (401, wanted)
+
+
+async def test_what_a_form_may_not_send_is_a_page(house: House) -> None:
+    await served(house)
+    wrong = await house.client.post("/sign-in", content="x", headers={**BROWSER, "Content-Type": "text/plain"})
+    assert (wrong.status_code, wrong.headers["content-type"]) == (415, "text/html; charset=utf-8")
+    large = await house.client.post("/sign-in", content=b"a" * (LARGEST_BODY + 1), headers={**BROWSER, **FORM})
+    assert (large.status_code, large.headers["content-type"]) == (413, "text/html; charset=utf-8")
+
+
+async def test_too_many_runs_are_told_as_they_are_asked_for(house: House) -> None:
+    house.book("t.md", BOOK)
+    await house.model(ScriptedModel(["A."], cycle=True)).serve(rate_limit="1/hour")
+    await house.begin(playbook="t")
+    for accept, wanted in ((BROWSER, "text/html"), ({}, "application/problem+json")):
+        refused = await house.client.post("/api/runs", json={"playbook": "t"}, headers=accept)
+        assert (refused.status_code, refused.headers["content-type"].partition(";")[0]) == (429, wanted)
+        assert int(refused.headers["retry-after"]) > 0
