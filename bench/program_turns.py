@@ -2,7 +2,7 @@
 
     python -m bench.program_turns [--turns 800] [--rounds 3] [--json]
 
-A loop, as in the comparison with other runtimes: each turn is one reply, read, verified while it streams and verified again,
+A loop, as in the comparison with other runtimes: each turn is one reply, read and verified while it streams,
 and one call of another playbook that needs no model. The model answers at once; the journal is kept in memory, or in SQLite
 with all its commits. A turn's cost is the time between two questions, the median of a stretch of turns.
 """

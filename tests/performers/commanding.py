@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from cuebook.kernel.confinement import Limits
 from cuebook.kernel.effects import CommandResult, Failed, RunCommand
 from cuebook.kernel.ports import Call, Description
@@ -31,17 +33,21 @@ def call(limits: Limits = DEFAULT, secrets: dict[str, str] | None = None, warnin
 
 
 async def described(performer: CommandPerformer, effect: RunCommand) -> Description:
+    """As it is told in full; in outline the same is told, as far as it goes."""
     description = await performer.describe(effect, Settings())
     assert isinstance(description, Description), description
+    outline = await performer.outline(effect, Settings())
+    assert outline == msgspec.structs.replace(description, preview={}, bound={})
     return description
 
 
 async def refused(performer: CommandPerformer, effect: RunCommand) -> Failed:
-    """Describing and performing refuse the same, in the same words."""
+    """Describing, in full or in outline, and performing refuse the same, in the same words."""
     before = await performer.describe(effect, Settings())
+    outline = await performer.outline(effect, Settings())
     after = await performer.perform(effect, call())
     assert isinstance(before, Failed)
-    assert before == after
+    assert before == outline == after
     assert before.fix
     return before
 

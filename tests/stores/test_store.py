@@ -200,6 +200,21 @@ async def test_appends_of_one_run_stay_in_order_and_those_of_others_do_not_mix(s
     assert await numbers(store, "a") == await numbers(store, "b") == list(range(1, 52))
 
 
+async def test_the_rows_of_runs_written_together_are_each_as_they_were_given(store: Store) -> None:
+    pens = []
+    for run in ("a", "b", "c"):
+        await create(store, run)
+        pens.append(await claim(store, run))
+    given = [as_row("running", "a"), as_row("paused", "b"), as_row("running", "c")]
+    for number, row in enumerate(given):
+        row.step, row.updated = f"step {number}", 5.0 + number
+        row.totals.steps_done = number
+    await asyncio.gather(*(store.append(pen.batch(*driven(), row=row)) for pen, row in zip(pens, given, strict=True)))
+    for row in given:
+        kept = await store.run(row.id)
+        assert (kept.status, kept.step, kept.updated, kept.totals) == (row.status, row.step, row.updated, row.totals)
+
+
 async def test_records_can_be_read_from_any_number_on(store: Store) -> None:
     await create(store)
     pen = await claim(store)

@@ -42,7 +42,7 @@ from cuebook.kernel.effects import (
     Send,
     SendHttp,
 )
-from cuebook.kernel.ports import Action, Admitted, Case, Describer, Description, Needed, Redactor, Trust
+from cuebook.kernel.ports import Action, Admitted, Case, Describer, Description, Needed, Outliner, Redactor, Trust
 from cuebook.kernel.run import RunRow, Settings
 
 NETWORK = Action("tool", "network")
@@ -77,6 +77,7 @@ class Gate:
     ) -> None:
         # Whether one describes is found out here, since that takes long and is the same for every effect.
         self._describers = {kind: one for kind, one in describers.items() if isinstance(one, Describer)}
+        self._outliners = {kind: one for kind, one in describers.items() if isinstance(one, Outliner)}
         self._kept = kept
         self._today = today
         self._vault = vault
@@ -95,7 +96,11 @@ class Gate:
         policies = await self._policies(effect, case)  # first: today's also says which addresses can be described
         if isinstance(policies, Failed):
             return policies
-        description = await self._described(effect, case.settings)
+        outliner = None if case.granted else self._outliners.get(type(effect))
+        if outliner is None:
+            description = await self._described(effect, case.settings)
+        else:
+            description = await outliner.outline(effect, case.settings)
         if isinstance(description, Failed):
             return _with_untrusted(description, effect, policies)
         wanted = _wanted(effect)
@@ -130,6 +135,10 @@ class Gate:
             return needed
         why = _why(wanted[0], effect, ruling, policies)
         asks = ruling.decision == "ask" or bool(why)
+        if asks and outliner is not None:
+            description = await self._described(effect, case.settings)
+            if isinstance(description, Failed):
+                return description
         digest = approvals.digest(effect, description, limits) if asks or case.granted else ""
         approved = digest in case.granted
         if asks and not approved:

@@ -114,6 +114,14 @@ class Describer(Protocol):
     async def describe(self, effect: Any, settings: Settings) -> Description | Failed: ...
 
 
+@runtime_checkable
+class Outliner(Describer, Protocol):
+    """A describer that can tell less for less. What is allowed as it is needs no preview, and nothing to be bound to."""
+
+    async def outline(self, effect: Any, settings: Settings) -> Description | Failed:
+        """The same description without both, and refused alike."""
+
+
 class Estimate(msgspec.Struct, frozen=True):
     """What a model call may use at most."""
 

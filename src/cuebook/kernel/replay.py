@@ -226,16 +226,17 @@ class Recorded:
 
     def tell(self, cursor: Cursor, event: AnyEvent, *, live: bool = False) -> tuple[Place, bool, Any]:
         """Moves a branch past an event it yields: where that belongs, whether it was told before, and the reply."""
-        if isinstance(event, StepStarted | StepSkipped):
+        starts = type(event) is StepStarted
+        if isinstance(event, _ENTERING):
             cursor.enter(event.label)
         where, number = cursor.next_event()
         place = cursor.place()
-        if isinstance(event, StepStarted):
+        if starts:
             self._effects_left[cursor.path].discard((*where, -1))  # it may have waited before it did anything
         told = not live and self.was_told(where, number)
-        if isinstance(event, StepFinished | StepSkipped):
+        if isinstance(event, _LEAVING):
             cursor.leave()
-        return place, told, self.edits.get(where, {}) if isinstance(event, StepStarted) else None
+        return place, told, self.edits.get(where, {}) if starts else None
 
     def waits_at(self, key: Key) -> bool:
         """Whether a step waits before it does anything."""
@@ -260,5 +261,7 @@ def _has_failed(event: AnyEvent) -> bool:
     return isinstance(event, Performed) and isinstance(event.outcome, Failed)
 
 
+_ENTERING = (StepStarted, StepSkipped)
+_LEAVING = (StepFinished, StepSkipped)
 ALL = "All"
 _OTHER_WAY = "Run it with the version it was started with, or restart it from that step."

@@ -23,6 +23,9 @@ _EACH = 9
 _WIDEST = 4
 """Bytes of a character, at most."""
 
+_SURE = 64 << 10
+"""Bytes of all of them that fit, whatever the system says: Linux takes twice as many at least."""
+
 
 class TooLong(BadInput):
     """The command is given more than a program can take."""
@@ -32,16 +35,16 @@ class TooLong(BadInput):
 
 def check_size(argv: Sequence[str], env: Mapping[str, str]) -> None:
     """Raises `TooLong`. No value is quoted: it may be a secret."""
-    count, most = len(argv) + len(env), _most()
+    count = len(argv) + len(env)
     characters = sum(map(len, argv)) + sum(map(len, env)) + sum(map(len, env.values()))
-    if _WIDEST * characters + (_EACH + 1) * count <= min(LONGEST, most):
+    if _WIDEST * characters + (_EACH + 1) * count <= _SURE:
         return  # whatever its characters are
     sizes = {f"argument {number} of the command": _size(word) for number, word in enumerate(argv)}
     sizes |= {f"variable {name}": _size(f"{name}={value}") for name, value in env.items()}
     for what, size in sizes.items():
         if size > LONGEST:
             raise _too_long(f"The {what} has {size:,} bytes, and a program can be given {LONGEST:,} at most.")
-    together = sum(sizes.values()) + _EACH * count
+    together, most = sum(sizes.values()) + _EACH * count, _most()
     if together > most:
         words = f"The arguments and variables of the command have {together:,} bytes together"
         raise _too_long(f"{words}, and a program can be given {most:,} at most.")

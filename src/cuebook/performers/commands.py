@@ -101,6 +101,7 @@ class CommandPerformer:
         self._sandbox = sandbox
         self._workspace = workspace
         self._folders = [folder for folder in path.split(os.pathsep) if os.path.isabs(folder)]
+        self._path = os.pathsep.join(self._folders)
         self._pass_env = tuple(pass_env)
         self._readable = tuple(readable)
         """Absolute paths that commands may read besides the system's own."""
@@ -111,30 +112,27 @@ class CommandPerformer:
         self._network = network
         self._private = _Folders()
 
+    async def outline(self, effect: RunCommand, settings: Settings) -> Description | Failed:
+        try:
+            self._require(effect)
+        except BadInput as refused:
+            return Failed(refused.code, refused.message, refused.fix)
+        return self._no_sandbox() or self._outlined(effect)
+
     async def describe(self, effect: RunCommand, settings: Settings) -> Description | Failed:
         try:
             found = self._found(effect)
         except BadInput as refused:
             return Failed(refused.code, refused.message, refused.fix)
-        if self._sandbox.problem:
-            return Failed("no_sandbox", self._sandbox.problem, fix="`cuebook doctor` tells what works here.")
+        if refusal := self._no_sandbox():
+            return refusal
         network, sandboxed = effect.network or self._network(), self._sandbox.name != "none"
-        line = shlex.join(effect.argv)
-        # A variable can make a harmless command run another: as if it were typed, so no rule about the bare one fits.
-        telling = {name: value for name, value in effect.env.items() if not name.startswith(ARGUMENT)}
-        variables = (f"{name}={value}" for name, value in telling.items())
-        typed = shlex.join(("env", *variables, *effect.argv)) if telling else line
         environment = {**effect.env, **{_name(use): _shown(use) for use in effect.secrets if use.at != "stdin"}}
         long = sum(map(len, effect.argv)) > _LONG
         named = await asyncio.to_thread(found.files, effect.argv) if long else found.files(effect.argv)
         files = {name: await digest_aside(file) for name, file in named.items()}
-        return Description(
-            # What can reach the network can change what is there, so it is not held to reading.
-            actions=(
-                Action("command", typed, reads_only=effect.reads_only and sandboxed and not network),
-                *((Action("tool", "network"),) if effect.network else ()),
-            ),
-            summary=f"Run {line}",
+        return msgspec.structs.replace(
+            self._outlined(effect),
             preview=_preview(effect, found, environment, files, sandboxed=sandboxed, network=network),
             bound={
                 "program": [found.program, await digest_aside(found.program)],
@@ -164,6 +162,28 @@ class CommandPerformer:
 
     # --- finding out what would run ---
 
+    def _no_sandbox(self) -> Failed | None:
+        problem = self._sandbox.problem
+        return Failed("no_sandbox", problem, fix="`cuebook doctor` tells what works here.") if problem else None
+
+    def _outlined(self, effect: RunCommand) -> Description:
+        line = shlex.join(effect.argv)
+        # A variable can make a harmless command run another: as if it were typed, so no rule about the bare one fits.
+        telling = [f"{name}={value}" for name, value in effect.env.items() if not name.startswith(ARGUMENT)]
+        typed = shlex.join(("env", *telling, *effect.argv)) if telling else line
+        # What can reach the network can change what is there, so it is not held to reading.
+        held = effect.reads_only and self._sandbox.name != "none" and not (effect.network or self._network())
+        command = Action("command", typed, reads_only=held)
+        return Description((command, Action("tool", "network")) if effect.network else (command,), f"Run {line}")
+
+    def _require(self, effect: RunCommand) -> None:
+        """Raises what `_found` does, and looks no further: nobody is told yet where anything is."""
+        _check(effect)
+        if effect.cwd or "/" in effect.argv[0] or not os.path.isdir(self._workspace):
+            self._found(effect)
+        else:
+            self._in_path(effect.argv[0])
+
     def _found(self, effect: RunCommand) -> _Found:
         """Reads the effect. Raises `BadInput` for what must not or cannot be run."""
         _check(effect)
@@ -186,23 +206,23 @@ class CommandPerformer:
         return cwd
 
     def _program(self, name: str, workspace: str, cwd: str) -> str:
-        if not name.startswith("/") and "/" in name:
-            path = os.path.normpath(os.path.join(cwd, name))
-            if not _below(path, workspace):
-                raise OutsideWorkspace(
-                    f"The program {name!a} lies outside the workspace.",
-                    fix="Name a program of the workspace, one of the PATH, or one by its full path.",
-                )
-            candidates: Iterable[str] = [path]
-        else:
-            candidates = [name] if name.startswith("/") else (os.path.join(folder, name) for folder in self._folders)
-        for path in candidates:
-            if os.access(path, os.X_OK) and os.path.isfile(path):
+        if "/" not in name:
+            return self._in_path(name)
+        path = name if name.startswith("/") else os.path.normpath(os.path.join(cwd, name))
+        if not name.startswith("/") and not _below(path, workspace):
+            raise OutsideWorkspace(
+                f"The program {name!a} lies outside the workspace.",
+                fix="Name a program of the workspace, one of the PATH, or one by its full path.",
+            )
+        if not _is_program(path):
+            raise _no_such_command(name)
+        return path
+
+    def _in_path(self, name: str) -> str:
+        for folder in self._folders:
+            if _is_program(path := os.path.join(folder, name)):
                 return path
-        where = f" It was looked for in {os.pathsep.join(self._folders)} (the PATH)." if "/" not in name else ""
-        raise NoSuchCommand(
-            f"There is no program {name!a} that can be run.", fix=f"Install it, or correct its name.{where}"
-        )
+        raise _no_such_command(name, f" It was looked for in {self._path} (the PATH).")
 
     # --- running it ---
 
@@ -280,7 +300,7 @@ class CommandPerformer:
         """Everything that a command is told of its surroundings, before what the effect adds."""
         given = {name: os.environ[name] for name in ("TZ", *self._pass_env) if name in os.environ}
         return {
-            "PATH": os.pathsep.join(self._folders),
+            "PATH": self._path,
             "HOME": private,
             "TMPDIR": private,
             "LANG": os.environ.get("LANG", "C.UTF-8"),
@@ -363,6 +383,16 @@ def _is_file(path: str) -> bool:
         return False
 
 
+def _is_program(path: str) -> bool:
+    return os.access(path, os.X_OK) and os.path.isfile(path)
+
+
+def _no_such_command(name: str, where: str = "") -> NoSuchCommand:
+    return NoSuchCommand(
+        f"There is no program {name!a} that can be run.", fix=f"Install it, or correct its name.{where}"
+    )
+
+
 def _below(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")
 
@@ -370,12 +400,11 @@ def _below(path: str, root: str) -> bool:
 def _check(effect: RunCommand) -> None:
     if not effect.argv or not effect.argv[0]:
         raise BadCommand("The command is empty.", fix="Name a program.")
-    texts = (*effect.argv, *effect.env, *effect.env.values())
-    if any("\0" in text for text in texts):
+    given = "".join((*effect.argv, *effect.env, *effect.env.values()))
+    if "\0" in given:
         raise BadCommand("The command holds a NUL character.", fix="Remove it, or hand it over by stdin.")
     try:
-        for text in texts:
-            os.fsencode(text)
+        os.fsencode(given)
         effect.stdin.encode()
     except UnicodeEncodeError:
         raise BadCommand("The command holds a character that no program can be given.", fix="Remove it.") from None

@@ -30,7 +30,10 @@ RUN = (
 )
 RECORD = "seq, path, kind, head, body, chain"
 _RUN_COLUMNS = RUN.split(", ")
-_SHOW = "updated = ?, status = ?, reason = ?, step = ?, model = ?, totals = ?, error = ?"
+_SHOW = "updated = ?, reason = ?, step = ?, model = ?, totals = ?, error = ?, status = ?"
+_UPDATE = f"UPDATE runs SET {_SHOW} WHERE key = ?"
+_UPDATE_SAME = f"UPDATE runs SET {_SHOW.removesuffix(', status = ?')} WHERE status = ? AND key = ?"
+"""The same for a run whose status stays: to set it would have SQLite write the index about it anew."""
 _LET_GO = "driver = '', epoch = epoch + 1, news = news AND NOT ?"
 _json = msgspec.json.encode
 
@@ -70,9 +73,9 @@ class Transaction:
             db.executemany("INSERT INTO records VALUES (?,?,?,?,?,?,?)", self._records)
             self._records = []
         if self._rows:
-            db.executemany(
-                f"UPDATE runs SET {_SHOW} WHERE key = ?", [(*shown, key) for key, shown in self._rows.items()]
-            )
+            rows = [(*shown, key) for key, shown in self._rows.items()]
+            if db.executemany(_UPDATE_SAME, rows).rowcount < len(rows):
+                db.executemany(_UPDATE, rows)
             self._rows = {}
         if self._steps:
             db.executemany("INSERT OR REPLACE INTO steps VALUES (?,?,?,?,?,?,?)", self._steps)
@@ -273,7 +276,7 @@ class Transaction:
         if row is not None:
             error = _json(row.error).decode() if row.error else None
             totals = _json(row.totals).decode()
-            self._rows[key] = (row.updated, row.status, row.reason, row.step, row.model, totals, error)
+            self._rows[key] = (row.updated, row.reason, row.step, row.model, totals, error, row.status)
         for seq, path in batch.dropped:
             self._drop(key, seq, path)
         for s in batch.steps:

@@ -35,7 +35,7 @@ from cuebook.dialects.program.verdicts import (
     Verdicts,
 )
 from cuebook.dialects.program.verify import verify_reply
-from cuebook.dialects.program.watch import ReplyWatch, watch_arguments
+from cuebook.dialects.program.watch import ReplyWatch, verdicts_of, watch_arguments
 from cuebook.dialects.yaml12 import read_yaml
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors/program"
@@ -79,6 +79,19 @@ def test_the_stream_is_stopped_where_the_reply_is_refused(case: dict[str, Any]) 
     elif rejected.rule not in ("S3", "C13", "V1"):
         assert len(shown) <= rejected.start
         assert stopped is not None or rejected.rule == "S2"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_was_verified_while_it_streamed_need_not_be_verified_again(case: dict[str, Any]) -> None:
+    listing, position, state = listing_of(case), position_of(case), state_of(case)
+    question = watch_arguments(listing, position, state)
+    watch, text = ReplyWatch.of(**question), ""
+    for at in range(0, len(case["reply"]), 7):
+        text += case["reply"][at : at + 7]
+        if watch.feed(case["reply"][at : at + 7]).stop:
+            break
+    watch.finish()
+    assert verdicts_of(question, text) == verify_reply(listing, position, state, text)
 
 
 @pytest.mark.parametrize("case", [one for one in CASES if ":R" in str(one.values[0]["expect"]["verdicts"])])

@@ -7,7 +7,7 @@ from typing import Any
 
 from cuebook.dialects.program.listing import Listing, Position
 from cuebook.dialects.program.verdicts import State
-from cuebook.dialects.program.watch import NAME, ReplyWatch, watch_arguments
+from cuebook.dialects.program.watch import NAME, ReplyWatch, verdicts_of, watch_arguments
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import AskModel, Program, Reply, Usage, Watch
 from cuebook.kernel.engine import Engine
@@ -117,3 +117,29 @@ async def test_a_reply_without_an_end_is_shown_as_far_as_it_is_legal(tmp_path: P
     seen, finish, _ = await watched(unended, tmp_path, pieces=1000)
     assert finish == "stop"
     assert seen == unended.rstrip("\n")
+
+
+def test_verdicts_are_those_of_one_question_and_one_text() -> None:
+    def asked() -> dict[str, Any]:
+        return watch_arguments(LISTING, Position("01"), State(variables={}, playbooks={}))
+
+    def streamed(question: dict[str, Any]) -> None:
+        ReplyWatch.of(**question).feed(LEGAL)
+
+    first, second = asked(), asked()
+    streamed(first)
+    assert verdicts_of(second, LEGAL) is None, "the same words, and another question"
+    found = verdicts_of(first, LEGAL)
+    assert found is not None
+    assert found.ok
+    streamed(first)
+    assert verdicts_of(first, LEGAL + "more") is None, "the reply that came was another one"
+
+
+def test_replies_that_nobody_takes_are_forgotten() -> None:
+    questions = [watch_arguments(LISTING, Position("01"), State(variables={}, playbooks={})) for _ in range(100)]
+    for question in questions:
+        ReplyWatch.of(**question).feed(LEGAL)
+    taken = [verdicts_of(question, LEGAL) is not None for question in questions]
+    assert not any(taken[:30])
+    assert all(taken[-30:])

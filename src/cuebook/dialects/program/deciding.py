@@ -195,7 +195,7 @@ class Decider:
     def _holds(self, text: str, variables: Mapping[str, Any]) -> bool | None:
         """Whether a condition holds; None if a model has to say."""
         condition, reverse = _comparison(text)
-        if condition is None or _untellable(condition, variables):
+        if condition is None or _failed(condition, variables):
             return None
         try:
             return judge(condition, variables) != reverse
@@ -298,7 +298,7 @@ class Decider:
 
     def _value(self, expression: Expression, variables: Mapping[str, Any]) -> Literal | None:
         """What it comes to; None for words, for an unknown variable, for an error, and for a call."""
-        if _untellable(expression, variables):
+        if has_words(expression) or _failed(expression, variables):
             return None
         try:
             return Literal(evaluate(expression, variables))
@@ -368,9 +368,9 @@ def _fitted(value: Any, type: str) -> Literal | None:
         return None
 
 
-def _untellable(expression: Expression, variables: Mapping[str, Any]) -> bool:
-    """Whether it has words in it, or what a call that failed came to."""
-    return has_words(expression) or any(is_error(variables.get(name)) for name in refs_of(expression))
+def _failed(expression: Expression, variables: Mapping[str, Any]) -> bool:
+    """Whether what a call that failed came to is a part of it."""
+    return any(is_error(variables.get(name)) for name in refs_of(expression))
 
 
 def has_words(value: Any) -> bool:

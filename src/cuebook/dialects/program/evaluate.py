@@ -9,6 +9,7 @@ import json
 import operator
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from math import isfinite
 from typing import Any
 
@@ -259,6 +260,7 @@ _BEFORE = re.compile(r"(?:when(?:ever)?|if|while|once)\b\s*", re.IGNORECASE)
 _BECOMES = re.compile(r"(\$\w++)\s++(?:becomes|is)\s++(?=[<>=])")
 
 
+@lru_cache(1_000)
 def condition_of(text: str) -> Expression | None:
     """The comparison of variables that a condition is, as in `When $x > 15`; None if a model must judge it."""
     found = _BEFORE.match(text)
@@ -318,6 +320,7 @@ _NAMES = {
 _OPTIONAL = re.compile(r"\|\s*none\b|\bnone\s*\||^optional\[", re.IGNORECASE)
 
 
+@lru_cache(256)
 def type_name(type: str) -> str:
     """`str`, `int`, `float`, `bool`, `list`, `dict`, `artifact` or `null`; empty for one that nobody can check."""
     bare = _OPTIONAL.sub("", type.strip()).strip().lower()

@@ -11,7 +11,6 @@ from cuebook.dialects.program.listing import (
     END,
     Listing,
     Position,
-    call_named,
     ends_program,
     says_return,
     waits,
@@ -172,12 +171,11 @@ class Path:
     @property
     def left_undone(self) -> str:
         """What the reply must not leave the line without; empty if it may go."""
-        line = self.line
         over = self._begun or (not self.moved and self.position.status == "done")
-        named = call_named(line) if line is not None and not over else ""
-        made = {name.rpartition(".")[2] for name in self._calls}
-        missing = named and named.rpartition(".")[2] not in made
-        return f"{self.number} calls {named}, and the reply has not called it." if missing else ""
+        named = "" if self._index is None or over else self.listing.calls[self._index]
+        if not named or named.rpartition(".")[2] in {name.rpartition(".")[2] for name in self._calls}:
+            return ""
+        return f"{self.number} calls {named}, and the reply has not called it."
 
     # --- ending ---------------------------------------------------------------------------------------------
 

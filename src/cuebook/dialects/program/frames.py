@@ -194,6 +194,12 @@ class Variables(Mapping[str, Any]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def all(self) -> dict[str, Any]:
+        """As a table of its own, in the same order."""
+        found = {RESULT: None, **self._agent.variables, **self._frame.arguments}
+        found[RESULT] = self._frame.result
+        return found
+
     def set(self, name: str, value: Any) -> None:
         known = self._frame.arguments if name in self._frame.arguments else self._agent.variables
         if name not in known or known[name] != value or known[name].__class__ is not value.__class__:
@@ -203,7 +209,7 @@ class Variables(Mapping[str, Any]):
     def shown(self) -> dict[str, Any]:
         """Those that a model is shown: `$_x` is private, and artifacts are told apart."""
         hidden = self._agent.artifacts
-        return {name: self[name] for name in self if not name.startswith("_") and name not in hidden}
+        return {name: one for name, one in self.all().items() if not name.startswith("_") and name not in hidden}
 
 
 def settled(call: Call, variables: Mapping[str, Any], awaited: set[str]) -> Call:

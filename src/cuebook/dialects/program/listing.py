@@ -131,6 +131,7 @@ class Listing:
             for index in range(len(self.lines))
             if index in self._chained
         }
+        self._nodes = {number: self._nodes_of(found[:MOST_TWINS]) for number, found in self.by_number.items()}
 
     @classmethod
     def of(cls, playbook: Playbook) -> Listing:
@@ -255,7 +256,9 @@ class Listing:
 
     def nodes_of(self, number: str) -> tuple[int, ...]:
         """All nodes of a line."""
-        found = self.by_number.get(number, ())[:MOST_TWINS]
+        return self._nodes.get(number, ())
+
+    def _nodes_of(self, found: list[int]) -> tuple[int, ...]:
         return (*found, *(index + len(self.lines) for index in found if index in self._chained))
 
     def nodes_at(self, position: Position) -> tuple[int, ...]:
@@ -270,6 +273,8 @@ class Listing:
     def position_at(self, nodes: Collection[int], status: Status = "arrived") -> Position:
         """The position of a frame that stands at nodes of one line."""
         number = self.line_at(next(iter(nodes))).number
+        if not self._chained:
+            return Position(number, status)
         settled = {self._is_settled(node) for node in nodes if node % len(self.lines) in self._chained}
         return Position(number, status, settled=settled.pop() if len(settled) == 1 else None)
 
@@ -337,6 +342,11 @@ class Listing:
     @cached_property
     def yields(self) -> list[LineYield | None]:
         return [yield_of(line) for line in self.lines]
+
+    @cached_property
+    def calls(self) -> list[str]:
+        """The playbook that each line calls by name."""
+        return [call_named(line) for line in self.lines]
 
     @cached_property
     def declared(self) -> dict[str, str]:

@@ -171,7 +171,7 @@ def state_text(
             for name, one in artifacts.items()
             if not is_private(name)
         }
-    return json.dumps(state, ensure_ascii=False)
+    return _WRITTEN.encode(state)
 
 
 def short(value: Any) -> Any:
@@ -205,8 +205,12 @@ def _argument(value: Any, private: bool) -> str:
     return PRIVATE if private else cut(getattr(value, "value", "..."), _LONGEST)
 
 
+_WRITTEN = json.JSONEncoder(ensure_ascii=False)
+_SHOWN = json.JSONEncoder(ensure_ascii=False, default=str)
+
+
 def shown(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return _SHOWN.encode(value)
 
 
 CHECK = "Look at these triggers and at nothing else."

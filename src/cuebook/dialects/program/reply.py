@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -169,22 +167,8 @@ class ReplyReader:
         self._ended |= isinstance(item, (Yield, Defect))
 
 
-_read: OrderedDict[str, tuple[tuple[ReplyItem, ...], int | None]] = OrderedDict()
-_MOST_READ = 16
-
-
-def remember(text: str, items: Iterable[ReplyItem], after: int | None) -> None:
-    """Keeps what a text was read as: whoever read it while it streamed need not be followed by another."""
-    _read[text] = (tuple(items), after)
-    if len(_read) > _MOST_READ:
-        _read.popitem(last=False)
-
-
 def items_of(text: str) -> tuple[tuple[ReplyItem, ...], int | None]:
     """What a text is read as, and where something stands behind its yield."""
-    known = _read.get(text)
-    if known is not None:
-        return known
     reader = ReplyReader()
     items = reader.feed(text) + reader.finish()
     return tuple(items), reader.after

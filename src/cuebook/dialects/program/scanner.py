@@ -28,13 +28,15 @@ class Span(msgspec.Struct, frozen=True):
     broken_at: int = 0
 
 
-_OPENS, _CLOSES = frozenset("([{"), frozenset(")]}")
+_OPENS = frozenset("([{")
 _TEXT = re.compile(r"[`\n]")
 _HEAD = re.compile(r"[\w$.: \t]*+")
 _NAME = re.compile(r"\s*+[^\W\d][\w.]*+\Z")
 _ASSIGNED = re.compile(r"\s*+\$\w++\s*+(?::\s*+\w++\s*+)?+\Z")
 _VARIABLE = {"(": re.compile(r"\s*+\$[\w.]++\Z"), "[": re.compile(r"\s*+\$\w++\s*+:\s*+\w++\Z")}
 _BODY = re.compile(r"[`\"'()\[\]{}]")
+_STRING = {quote: re.compile(rf"{quote}[^{quote}\\]++{quote}") for quote in "\"'"}
+"""One that is not empty, and has no escapes in it: of two quotes at its beginning nobody knows what they are."""
 _IN_STRING = {quote: re.compile(rf"[{quote}\\]") for quote in "\"'"}
 _PREFIX = re.compile(r"(?:^|\W)[rbufRBUF]{1,2}\Z")
 
@@ -151,16 +153,27 @@ class Scanner:
         if letter == "`":
             self._pieces.append(chunk[at:stop])
             return self._closed(stop)
-        self._keep(chunk[at:stop])
+        if letter in "\"'":
+            self._keep(chunk[at:stop])
+            return self._at_quote(chunk, stop, letter)
         if letter in _OPENS:
             self._opened.append(self._base + stop)
-        elif letter in _CLOSES:
-            if self._opened:
-                self._opened.pop()
-        elif letter == '"' or not self._within_word():
-            self._quote, self._string_at, self._mode = letter, self._base + stop, self._after_one
-        self._keep(letter)
+        elif self._opened:
+            self._opened.pop()
+        self._keep(chunk[at : stop + 1])
         return stop + 1
+
+    def _at_quote(self, chunk: str, at: int, quote: str) -> int:
+        """A string begins, unless it is an apostrophe. One that is here in whole needs no looking at its letters."""
+        if quote == '"' or not self._within_word():
+            whole = _STRING[quote].match(chunk, at)
+            if whole is not None:
+                self._pieces.append(whole[0])
+                self._end_string()
+                return whole.end()
+            self._quote, self._string_at, self._mode = quote, self._base + at, self._after_one
+        self._keep(quote)
+        return at + 1
 
     def _keep(self, text: str) -> None:
         if text:

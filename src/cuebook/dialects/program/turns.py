@@ -24,7 +24,7 @@ from cuebook.dialects.program.retry import MOST_RETRIES, retry_of
 from cuebook.dialects.program.scope import SUMMARY
 from cuebook.dialects.program.verdicts import CheckTriggers, LoadContent, State, Verdicts
 from cuebook.dialects.program.verify import verify_reply
-from cuebook.dialects.program.watch import NAME, watch_arguments
+from cuebook.dialects.program.watch import NAME, verdicts_of, watch_arguments
 from cuebook.kernel.effects import AskModel, Program, Reply, Watch
 from cuebook.kernel.events import Noted, Warned
 
@@ -41,15 +41,16 @@ def ask(machine: Machine, frame: Frame) -> Program[None]:
     frame.changes += 1
     position = frame.pending()
     state = _state(machine, frame)
+    watch = watch_arguments(listing, position, state)
     reply: Reply = yield AskModel(
         _prompt(machine, frame, listing),
         machine.history(frame).context,
         model_of(machine, frame),
-        watch=Watch(NAME, watch_arguments(listing, position if position.line else None, state)),
+        watch=Watch(NAME, watch),
         grammar=_grammar(machine, frame, listing),
     )
     text = reply.text
-    verdicts = verify_reply(listing, position, state, text)
+    verdicts = verdicts_of(watch, text) or verify_reply(listing, position, state, text)
     machine.remember(frame, "assistant", text.strip() or "(nothing)")
     yield from _told(frame, verdicts)
     yield from _apply(machine, frame, listing, verdicts)
@@ -86,7 +87,7 @@ def _state(machine: Machine, frame: Frame) -> State:
     memory, view = machine.memory(frame), machine.view(frame)
     listing = machine.catalogue.listing(frame.agent, frame.playbook)
     return State(
-        variables=dict(machine.variables(frame)),
+        variables=machine.variables(frame).all(),
         types={name: type for name, type in memory.types.items() if not _declares(listing, name)},
         artifacts={name: name in frame.loaded for name in memory.artifacts},
         agent=frame.agent,

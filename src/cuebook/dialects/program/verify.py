@@ -79,6 +79,10 @@ class Verifier:
         self._actions: list[Action] = []
         self._stands: Position | None = None
         """Where the frame stands after something was refused."""
+        self.rejected = False
+        """Whether something was refused."""
+        self.ended = False
+        """Whether nothing that follows can have an effect."""
         self._heads = {"recap", "plan"}
         """What the reply must begin with, and has not."""
         self._unchecked: Step | Var | None = None
@@ -95,6 +99,8 @@ class Verifier:
         self._value: Any = None
         self._summary: Var | None = None
         self._terminator: Yield | Return | None = None
+        self._progress = ""
+        """The digest of where the terminator leaves the frame."""
 
     def see(self, item: ReplyItem) -> list[Verdict]:
         """What this item is about to be told; nothing more once something was refused."""
@@ -105,17 +111,25 @@ class Verifier:
         if self._parting and isinstance(item, _EXECUTES) and not (isinstance(item, Var) and item.name == SUMMARY):
             self._end_for_trigger(item)
             return self._verdicts[before:]
-        match item:
-            case Defect():
-                self._say(item.rule, "R", f"{item.message[:1].upper()}{item.message[1:]}. {item.fix}", item)
+        match item:  # what is there most often comes first
             case Step():
                 self._step(item)
-            case Var():
-                self._var(item)
-            case Assign():
-                self._queued(item, item.call, self._scope.assign(item))
+            case Check():
+                self._checked(item)
+            case Prose() if not self._path.moved:  # words before the first step execute no line
+                self._actions.append(item)
+            case Prose():
+                self._act(item)
             case Call():
                 self._queued(item, item, self._scope.call(item))
+            case Assign():
+                self._queued(item, item.call, self._scope.assign(item))
+            case Var():
+                self._var(item)
+            case Recap() | Plan() | YieldCheck():
+                self._actions.append(item)
+            case Yield():
+                self._yield(item)
             case Artifact() | SaveArtifact():
                 if self._take(item, self._scope.saved(item)):
                     self._path.call("SaveArtifact")
@@ -123,36 +137,30 @@ class Verifier:
                 self._return(item)
             case Trigger():
                 self._trigger(item)
-            case Check():
-                self._checked(item)
             case What():  # it executes no line
                 self._say("WHAT", "W", item.text or "Something unexpected happened.", item)
                 self._bare = False
                 self._actions.append(item)
-            case Prose() if not self._path.moved:  # words before the first step execute no line
-                self._actions.append(item)
-            case Prose():
-                self._act(item)
-            case Yield():
-                self._yield(item)
-            case Recap() | Plan() | YieldCheck():
-                self._actions.append(item)
+            case Defect():
+                self._say(item.rule, "R", f"{item.message[:1].upper()}{item.message[1:]}. {item.fix}", item)
         return self._verdicts[before:]
 
-    def finish(self, end: int = 0) -> Verdicts:
-        """The reply is over: what came of it."""
+    def finish(self, end: int = 0, after: int | None = None) -> Verdicts:
+        """The reply is over: what came of it. At `after` something stands behind its yield, and has no effect."""
         if not self.rejected and self._terminator is None:
             here = Prose("", start=end, end=end)
             if self._returned is None:
                 self._say("S3", "R", "The reply neither yields nor returns.", here)
             else:
                 self._end(self._returned, here)
+        if not self.rejected and after is not None:
+            behind = Prose("", start=after, end=after)
+            self._say("S3", "F", "What stands behind the first yield has no effect.", behind)
         return self.result()
 
     def result(self) -> Verdicts:
         """What came of the items seen so far."""
-        how = self._terminator if isinstance(self._terminator, Yield) else None
-        position = self._stands or self._path.stopped(how, tuple(self._pending))
+        position = self._position()
         return Verdicts(
             tuple(self._verdicts),
             tuple(self._actions),
@@ -161,18 +169,13 @@ class Verifier:
             dict(self._scope.set),
             self._value,
             _text(self._summary.value) if self._summary else "",
-            self._progress(position),
+            self._progress if self._terminator is not None else self._digest(position),
         )
 
-    @property
-    def ended(self) -> bool:
-        """Whether nothing that follows can have an effect."""
-        return self.rejected or self._terminator is not None
-
-    def truncated(self, at: int) -> Verdict:
-        """Something stands behind the yield, and has no effect."""
-        self._say("S3", "F", "What stands behind the first yield has no effect.", Prose("", start=at, end=at))
-        return self._verdicts[-1]
+    def _position(self) -> Position:
+        """Where the frame stands after what was seen."""
+        how = self._terminator if isinstance(self._terminator, Yield) else None
+        return self._stands or self._path.stopped(how, tuple(self._pending))
 
     # --- saying ---------------------------------------------------------------------------------------------
 
@@ -186,11 +189,8 @@ class Verifier:
             self._stands = self._path.refused(tuple(self._pending), leaving=leaving)
             legal = self._listing.lines_of(self._listing.resumes(self._stands)) if self._listing.lines else ()
             verdict = msgspec.structs.replace(verdict, legal=legal)
+            self.rejected = self.ended = True
         self._verdicts.append(verdict)
-
-    @property
-    def rejected(self) -> bool:
-        return self._stands is not None
 
     def _act(self, item: Action) -> None:
         self._path.act()
@@ -210,9 +210,11 @@ class Verifier:
 
     def _begun(self, item: ReplyItem) -> None:
         """A reply begins with recap and plan; words between them are theirs."""
+        if not self._heads:
+            return
         if isinstance(item, (Recap, Plan)):
             self._heads.discard(type(item).__name__.lower())
-        elif self._heads and not isinstance(item, (Prose, Defect)):
+        elif not isinstance(item, (Prose, Defect)):
             self._say("S1", "F", f"The reply has no {' and no '.join(sorted(self._heads, reverse=True))}.", item)
             if "recap" in self._heads:
                 self._actions.append(Recap(f"{self._listing.name} is at {self._path.number or 'its beginning'}"))
@@ -431,14 +433,15 @@ class Verifier:
         if returns and self._summary is None:
             self._say("Q1", "F", "The return has no summary in $__: one is made.", item)
             self._actions.append(Summarise())
-        self._terminator = how
+        self._terminator, self.ended = how, True
         if isinstance(how, Yield):
             self._actions.append(how)
-        if self._state.last and self._state.last == self.result().progress:
+        self._progress = self._digest(self._position())
+        if self._state.last and self._state.last == self._progress:
             self._terminator = None
             self._say("C13", "R", "Nothing has changed since the last reply.", item)
 
-    def _progress(self, position: Position) -> str:
+    def _digest(self, position: Position) -> str:
         """A digest of where the frame stands and what it knows: two replies must not end in the same."""
         if self._state.variables is None:
             return ""
@@ -493,11 +496,7 @@ def verify_reply(
     verifier = Verifier(lines, position_of(position, lines, items), state_of(state))
     for item in items:
         verifier.see(item)
-    result = verifier.finish(end)
-    if result.ok and after is not None:
-        verifier.truncated(after)
-        result = verifier.result()
-    return result
+    return verifier.finish(end, after)
 
 
 def _read(reply: Reply | str) -> tuple[Sequence[ReplyItem], int | None, int]:

@@ -7,7 +7,6 @@ once everything up to its end is verified.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -15,8 +14,8 @@ import msgspec
 from cuebook.dialects.program.items import ReplyItem
 from cuebook.dialects.program.listing import Listing, Position
 from cuebook.dialects.program.model import ListingLine, Note, Param, Trigger
-from cuebook.dialects.program.reply import ReplyReader, remember
-from cuebook.dialects.program.verdicts import State
+from cuebook.dialects.program.reply import ReplyReader
+from cuebook.dialects.program.verdicts import State, Verdicts
 from cuebook.dialects.program.verify import Verifier
 from cuebook.kernel.engine import Seen
 
@@ -82,11 +81,11 @@ def _listing(given: _Given) -> Listing:
 class ReplyWatch:
     """One reply. It stops when something is refused, or when what follows can have no effect."""
 
-    def __init__(self, verifier: Verifier) -> None:
-        self._verifier = verifier
+    def __init__(self, verifier: Verifier, question: object = None) -> None:
+        """`question` is what `verdicts_of` knows this reply by."""
+        self._verifier, self._question = verifier, question
         self._reader = ReplyReader()
         self._fed: list[str] = []
-        self._items: list[ReplyItem] = []
         self._held: list[str] = []
         """Text that is not yet released."""
         self._released = 0
@@ -96,7 +95,7 @@ class ReplyWatch:
     def of(cls, **arguments: Any) -> ReplyWatch:
         """The watch that `watch_arguments` named."""
         given = msgspec.convert(arguments, _Given, strict=False)
-        return cls(Verifier(_listing(given), given.position, given.state))
+        return cls(Verifier(_listing(given), given.position, given.state), arguments["state"])
 
     def feed(self, text: str) -> Seen:
         if self._stopped:
@@ -106,23 +105,27 @@ class ReplyWatch:
         verified = self._verified(self._reader.feed(text))
         self._stopped = self._verifier.ended
         if self._stopped:
-            self._remember(self._reader.finish())
+            self._reader.finish()
+            self._keep()
         return Seen(self._release(verified), stop=self._stopped)
 
     def finish(self) -> str:
         if self._stopped:
             return ""
-        last = self._reader.finish()
-        verified = self._verified(last)
-        self._remember()
+        verified = self._verified(self._reader.finish())
+        self._keep()
         return self._release(verified if self._verifier.rejected else None)
 
-    def _remember(self, more: Iterable[ReplyItem] = ()) -> None:
-        remember("".join(self._fed), [*self._items, *more], self._reader.after)
+    def _keep(self) -> None:
+        """The reply is over: whoever asked for it need not verify it once more."""
+        text = "".join(self._fed)
+        verdicts = self._verifier.finish(len(text), self._reader.after)
+        _kept[id(self._question)] = _Verified(self._question, text, verdicts)
+        if len(_kept) > _MOST_KEPT:
+            _kept.popitem(last=False)
 
     def _verified(self, items: list[ReplyItem]) -> int:
         """Where in the reply the last item ends that was not refused."""
-        self._items += items
         end = self._released
         for item in items:
             self._verifier.see(item)
@@ -141,3 +144,26 @@ class ReplyWatch:
         self._held = [held[cut:]]
         self._released += cut
         return held[:cut]
+
+
+class _Verified(msgspec.Struct, frozen=True):
+    """What came of a reply that was watched to its end."""
+
+    question: object
+    text: str
+    verdicts: Verdicts
+
+
+_kept: OrderedDict[int, _Verified] = OrderedDict()
+"""By the identity of the question, which is kept for as long as its entry is: no other object can have it meanwhile."""
+_MOST_KEPT = 64
+"""Replies that may wait to be taken by whoever asked. Those of runs that were stopped are never taken."""
+
+
+def verdicts_of(arguments: dict[str, Any], text: str) -> Verdicts | None:
+    """What the watch of this very question found, if it has seen this text and no other. None if nobody has watched: where
+    the reply comes from a journal, it is verified as a whole.
+    """
+    question = arguments["state"]
+    found = _kept.pop(id(question), None)
+    return found.verdicts if found is not None and found.question is question and found.text == text else None

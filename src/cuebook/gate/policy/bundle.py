@@ -60,7 +60,8 @@ class Rules(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     """For what no pattern fits; none means no opinion."""
 
     def of(self, decision: Decision) -> tuple[str, ...]:
-        return {"allow": self.allow, "ask": self.ask, "deny": self.deny}[decision]
+        patterns: tuple[str, ...] = getattr(self, decision)
+        return patterns
 
 
 class ApprovalWishes(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

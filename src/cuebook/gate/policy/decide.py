@@ -75,8 +75,8 @@ def decide_all(
     """The most restrictive ruling over all actions of one effect. Without any action there is nothing to refuse."""
     standing = tuple(overrides)
     rulings = [decide(action, policies, standing, now) for action in actions]
-    if not rulings:
-        return Ruling("allow", ())
+    if len(rulings) < 2:
+        return rulings[0] if rulings else Ruling("allow", ())
     decision = strictest(ruling.decision for ruling in rulings)
     # Those of the strictest actions come first: they are what a person wants to read.
     ordered = sorted(rulings, key=lambda ruling: ruling.decision != decision)
@@ -135,15 +135,16 @@ def _read(pattern: str) -> AddressPattern | None:
 
 def _reasons(action: Action, target: Target, policy: Policy) -> list[Reason]:
     """The opinions that count in one policy; where no layer that may allow has one, the built-in default is one too."""
-    given = [_opinion(action, target, layer) for layer in policy.layers]
-    found = [
-        Reason(action, one.decision, rule.words, rule.where)
-        for one in given
-        if one.decision is not None and one.counts
-        for rule in one.rules
-    ]
-    pairs = zip(policy.layers, given, strict=True)
-    if not any(layer.may_allow and one.decision is not None for layer, one in pairs):
+    found: list[Reason] = []
+    heard = False
+    for layer in policy.layers:
+        one = _opinion(action, target, layer)
+        if one.decision is None:
+            continue
+        heard = heard or layer.may_allow
+        if one.counts:
+            found += [Reason(action, one.decision, rule.words, rule.where) for rule in one.rules]
+    if not heard:
         # Otherwise a playbook that asks about something could soften a built-in deny.
         decision, words = _built_in(action)
         found.append(Reason(action, decision, words, DEFAULT))
