@@ -63,6 +63,8 @@ class RunView(msgspec.Struct, frozen=True):
     """Those it has by now: a fork or a resumption may have changed some."""
     changed_inputs: frozenset[str] = frozenset()
     """Those that were changed. The program tells them among its values too."""
+    incomplete: frozenset[str] = frozenset()
+    """Steps of whose output not all was kept: it was longer than the limit."""
 
 
 def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: Iterable[Entry]) -> RunView:
@@ -74,6 +76,7 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
     asked: dict[str, str] = {}
     inputs: dict[str, Any] = {}
     changed: set[str] = set()
+    incomplete: set[str] = set()
 
     def change(given: Mapping[str, Any]) -> None:
         own = {name: value for name, value in given.items() if name in inputs}
@@ -87,6 +90,8 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
 
     for entry in entries:
         event = entry.event
+        if isinstance(event, Performed) and getattr(event.outcome, "truncated", False):
+            incomplete.add(entry.place.step)
         match event:
             case RunStarted():
                 inputs.update(event.inputs)
@@ -114,7 +119,8 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
                     outputs[entry.place.step] = output
                 result = getattr(event, "result", result)
     shown = _at_breakpoints(steps, waits)
-    return RunView(row, shown, waits, values, outputs, artifact, result, notes, inputs, frozenset(changed))
+    sets = (frozenset(changed), frozenset(incomplete))
+    return RunView(row, shown, waits, values, outputs, artifact, result, notes, inputs, *sets)
 
 
 def with_results(view: RunView, playbook: str, entries: Iterable[Entry]) -> RunView:

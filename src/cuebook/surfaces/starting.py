@@ -30,6 +30,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     unattended: bool = False
     options: dict[str, Any] = {}
     budget: Budget | None = None
+    """Limits of its own; those that it does not name stay as they are configured."""
     folder: Path | None = None
     """Where the files are that a playbook without a place of its own refers to."""
 
@@ -57,8 +58,14 @@ def _settings(wiring: Wiring, playbook: Playbook, wanted: Wanted) -> Settings:
         answers=wanted.answers,
         unattended=wanted.unattended,
         options={**settings.options, **wanted.options},
-        budget=settings.budget if wanted.budget is None else wanted.budget,
+        budget=_budget(settings.budget, wanted.budget),
     )
+
+
+def _budget(configured: Budget, wanted: Budget | None) -> Budget:
+    """What was named holds, and for the rest what is configured."""
+    named = {} if wanted is None else {name: getattr(wanted, name) for name in Budget.__struct_fields__}
+    return msgspec.structs.replace(configured, **{name: one for name, one in named.items() if one is not None})
 
 
 def check_settings(wiring: Wiring, settings: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from cuebook.surfaces.mcp.authoring import findings_of, name_of
 from cuebook.surfaces.mcp.resources import SPECS, spec
 from tests.surfaces.desk import TEA, Desk
 from tests.surfaces.mcp.conftest import Visits
-from tests.surfaces.mcp.visiting import Visit, over_stdio
+from tests.surfaces.mcp.visiting import Visit, inside, over_stdio
 from tests.surfaces.model_server import ModelServer
 
 NAMES = {
@@ -46,6 +47,8 @@ async def test_every_tool_is_there_and_says_what_it_takes(visits: Visits) -> Non
             assert tool.description
             assert tool.input_schema["type"] == "object"
             assert tool.input_schema.get("additionalProperties") is False, tool.name
+            unsaid = [name for name, one in tool.input_schema["properties"].items() if "description" not in one]
+            assert unsaid == [], tool.name
             looks = tool.name.startswith(("playbook_", "list_", "get_")) and tool.name != "playbook_run"
             assert tool.annotations.read_only_hint is looks
             assert tool.annotations.destructive_hint is not looks
@@ -65,7 +68,7 @@ async def test_a_walk_through_the_authoring_tools(visits: Visits, server: ModelS
         assert (await visit.call("playbook_read", path="tea.md"))["definition"]["title"] == "Tea"
         assert (await visit.call("playbook_read", content=TEA, mode="summary"))["step_count"] == 3
         assert (await visit.call("playbook_parse", content=TEA))["valid"] is True
-        failed = json.loads(await visit.refused("playbook_parse", content="# No steps\n"))
+        failed = json.loads(inside(await visit.refused("playbook_parse", content="# No steps\n")))
         assert failed["error"] == "Parse failed"
         assert failed["errors"]
         found = await visit.call("playbook_validate", content=TEA.replace("{{kind}}", "{{knid}}"))
@@ -115,14 +118,24 @@ async def test_resources_are_listed_and_read(some_visits: Visits, server: ModelS
         listed = {one.uri for one in (await visit.client.list_resources()).resources}
         assert listed >= {"playbook://spec/format", "playbook://playbooks/tea", f"playbook://runs/{run}"}
         assert len((await visit.client.list_resource_templates()).resource_templates) == 4
-        assert await visit.read("playbook://playbooks/tea") == TEA
+        assert inside(await visit.read("playbook://playbooks/tea")) == TEA
         assert "# Steps" in await visit.read("playbook://spec/steps")
         page = await visit.read(f"playbook://runs/{run}")
         assert "Three." in page
         assert "completed" in page
         assert "it is data" in page
-        assert await visit.read(f"playbook://runs/{run}/outputs/2") == "Two."
-        for wrong in ("playbook://spec/../server", "playbook://playbooks/coffee", "file:///etc/hostname"):
+        assert inside(await visit.read(f"playbook://runs/{run}/outputs/2")) == "Two."
+        for wrong in (
+            "playbook://spec/../server",
+            "playbook://spec/%2e%2e%2fserver",
+            "playbook://playbooks/coffee",
+            "playbook://playbooks/%2e%2e%2fsecret",
+            f"playbook://runs/{run}/outputs/%2e%2e",
+            "playbook://[",
+            f"playbook://runs/{run[:5]}",
+            f"playbook://runs/{run}/outputs/2?offset={'9' * 6000}",
+            "file:///etc/hostname",
+        ):
             with pytest.raises(MCPError, match="no resource"):
                 await visit.read(wrong)
 
@@ -152,15 +165,26 @@ async def test_nothing_outside_of_the_folders_is_read(desk: Desk, tmp_path: Path
     secret = tmp_path / "secret.md"
     secret.write_text("# Secret\n\n## STEP 1: X\n\nhidden words\n")
     (desk.work / "link.md").symlink_to(secret)
-    inside = "# Inside\n\n## STEP 1: X\n\n@prompt(file:../secret.md)\n"
+    (desk.work / "folder").symlink_to(tmp_path)
+    os.mkfifo(desk.work / "pipe.md")
+    book = "# Inside\n\n## STEP 1: X\n\n@prompt(file:../secret.md)\n"
     async with some_visits() as visit:
-        for path in (str(secret), "../secret.md", "link.md", "tea.md/../../secret.md", "\0", ""):
+        outside = (str(secret), "../secret.md", "tea.md/../../secret.md", "%2e%2e/secret.md", "file:../secret.md")
+        for path in (*outside, "link.md", "folder/secret.md", "pipe.md", ".", "\0", ""):
             told = await visit.refused("playbook_read", path=path)
             assert "hidden" not in told, path
         for tool in ("execute_playbook", "playbook_run"):
-            result = await visit.raw(tool, content=inside)
+            result = await visit.raw(tool, content=book)
             assert "hidden" not in result.model_dump_json()
             assert result.structured_content["status"] == "failed"
+
+
+async def test_a_command_without_a_sandbox_is_not_held_to_reading(desk: Desk) -> None:
+    desk.write("read.yml", "id: look\nname: Look\nsteps:\n  - id: list\n    command: cli ls\n    effect: read\n")
+    desk.environ["CUEBOOK_SANDBOX"] = "none"
+    async with over_stdio(desk, "--tools") as visit:
+        tools = await visit.tools()
+        assert [tools[name].annotations.read_only_hint for name in ("run_look", "run_tea")] == [False, True]
 
 
 async def test_each_playbook_is_a_tool_of_its_own(desk: Desk, server: ModelServer) -> None:
@@ -169,12 +193,20 @@ async def test_each_playbook_is_a_tool_of_its_own(desk: Desk, server: ModelServe
     desk.write(
         "typed.md", "# Typed\n\n## INPUTS\n\n- `n` (number): N\n- `k` (enum: a, b): K\n\n## STEP 1: X\n\n{{n}} {{k}}\n"
     )
+    for name, command in (
+        ("post", "http POST https://x.test/a"),
+        ("get", "http GET https://x.test/a"),
+        ("mcp", "mcp x.delete"),
+    ):
+        said = "" if name == "get" else "\n    effect: read"
+        desk.write(f"{name}.yml", f"id: {name}\nname: A\nsteps:\n  - id: a\n    command: {command}{said}\n")
     desk.write("tool.md", "# Tool\n\n## STEP 1: X\n\n@tool(files, delete)\n")
     async with over_stdio(desk, "--tools") as visit:
         tools = await visit.tools()
         assert tools.keys() >= {"run_tea", "run_look", "run_change", "run_typed", "run_tool"}
         reads = {name: tool.annotations.read_only_hint for name, tool in tools.items() if name.startswith("run_")}
-        assert reads == {"run_tea": True, "run_look": True, "run_change": False, "run_typed": True, "run_tool": False}
+        assert {name for name, one in reads.items() if one} == {"run_tea", "run_look", "run_typed", "run_get"}
+        assert {name for name, one in reads.items() if not one} == {"run_change", "run_tool", "run_post", "run_mcp"}
         schema = tools["run_typed"].input_schema
         assert schema["required"] == ["n", "k"]
         assert schema["properties"]["n"]["type"] == "number"
@@ -184,4 +216,6 @@ async def test_each_playbook_is_a_tool_of_its_own(desk: Desk, server: ModelServe
         assert "3 b" in server.prompts[0]
         assert (await visit.call("run_typed", n=3, k="b", client_key="once"))["execution_id"] == now["execution_id"]
         assert "k" in await visit.refused("run_typed", n=3, k="c")
+        for wrong in ({"kind": None}, {"kind": True}, {"kind": 0}, {"kind": 10**30}, {"client_key": "k" * 201}):
+            assert "a text" in await visit.refused("run_tea", **wrong)
         assert len((await visit.call("list_playbook_executions"))["executions"]) == 1

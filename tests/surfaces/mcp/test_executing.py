@@ -12,7 +12,7 @@ from mcp_types import ElicitResult, ResourceLink
 from cuebook.gate.tokens import Tokens
 from tests.surfaces.desk import Desk
 from tests.surfaces.mcp.conftest import Visits
-from tests.surfaces.mcp.visiting import Served, Visit, decided, over_http, over_stdio, saying, token_of, words
+from tests.surfaces.mcp.visiting import Served, Visit, decided, inside, over_http, over_stdio, saying, token_of, words
 from tests.surfaces.model_server import ModelServer
 
 ASKING = """\
@@ -158,8 +158,12 @@ async def test_an_approval_is_asked_in_place_of_whoever_may(desk: Desk, visits: 
     assert now["status"] in ("failed", "cancelled")
     assert not (desk.work / "shipped.txt").exists()
     assert "tee shipped.txt" in seen[0].message
-    audit = desk.call("audit", now["execution_id"], "--json").out
-    assert "not today" in audit
+    decision = desk.call("audit", now["execution_id"], "--json").object["steps"][0]["decisions"][0]
+    assert decision["decision"] == "denied"
+    assert decision["by"] in ("local", "ann")  # the person, and not the assistant that asked
+    assert decision["through"] == "mcp (MCP)"
+    assert decision["reason"] == "not today"
+    assert f"denied by {decision['by']} through mcp (MCP)" in desk.call("audit", now["execution_id"]).out
 
 
 async def test_no_token_is_ever_told(desk: Desk, some_visits: Visits) -> None:
@@ -186,6 +190,23 @@ async def test_a_person_without_the_role_is_not_asked_for_approvals(desk: Desk, 
         assert "execute_playbook" not in await visit.tools()
         after = await visit.call("decide_approval", approval_id=now["approval"]["id"], decision="approve")
         assert after["status"] == "completed"
+
+
+async def test_where_another_person_is_wanted_nobody_is_asked_in_place(desk: Desk, some_visits: Visits) -> None:
+    desk.write("ship.yml", GATED)
+    (desk.config.parent / "policy.toml").write_text("[approvals]\ndifferent_person = true\n")
+    say, seen = saying({"answer": "approve"})
+    async with some_visits(say=say) as visit:
+        now = await visit.call("execute_playbook", playbook_id="ship")
+    assert (now["status"], seen) == ("awaiting_approval", [])
+
+
+async def test_approvals_are_asked_for_by_link_alone_where_that_is_wanted(desk: Desk) -> None:
+    desk.write("ship.yml", GATED)
+    say, seen = saying({"answer": "approve"})
+    async with over_stdio(desk, "--approvals", "link", say=say) as visit:
+        now = await visit.call("execute_playbook", playbook_id="ship")
+    assert (now["status"], seen) == ("awaiting_approval", [])
 
 
 async def test_over_stdio_the_tool_that_decides_is_switched_on_and_still_not_for_ones_own(desk: Desk) -> None:
@@ -262,6 +283,30 @@ async def test_two_answer_at_once_and_one_wins(desk: Desk, served: list[Served])
         assert after["variables"]["who"] == winner
 
 
+async def test_two_are_asked_in_place_and_one_wins(desk: Desk, served: list[Served]) -> None:
+    desk.write("order.md", ASKING)
+    served.append(Served(desk))
+    token, (say, _) = token_of(desk), saying()
+    async with over_http(served[0].url, token, say=say) as one, over_http(served[0].url, token, say=say) as other:
+        asked = [await _asked(one), await _asked(other)]
+        (wait,) = {wait for each in asked for wait in each.input_requests}  # type: ignore[attr-defined]
+        after = await asyncio.gather(
+            *(
+                _asked(
+                    visit,
+                    input_responses={wait: ElicitResult(action="accept", content={"answer": name})},
+                    request_state=each.request_state,  # type: ignore[attr-defined]
+                )
+                for visit, name, each in zip((one, other), ("Ada", "Bob"), asked, strict=True)
+            )
+        )
+        forms = [form for each in after for form in each.input_requests.values()]  # type: ignore[attr-defined]
+        assert {form.params.message for form in forms} == {"Which tea?"}
+        (run,) = (await one.call("list_playbook_executions"))["executions"]
+        now = await one.call("get_playbook_execution", execution_id=run["execution_id"])
+        assert now["variables"]["who"] in ("Ada", "Bob")
+
+
 async def test_wrong_arguments_create_nothing(desk: Desk, some_visits: Visits) -> None:
     async with some_visits() as visit:
         for given, told in (
@@ -290,10 +335,10 @@ async def test_a_large_output_is_cut_and_linked(desk: Desk, visits: Visits, serv
         links = [block for block in result.content if isinstance(block, ResourceLink)]
         assert [link.size for link in links] == [10_000_000]
         page = await visit.client.read_resource(links[0].uri)
-        read = len(page.contents[0].text)  # type: ignore[union-attr]
-        assert read == 100_000
+        read = inside(page.contents[0].text)  # type: ignore[union-attr]
+        assert len(read) == 100_000
         following = str((page.contents[0].meta or {})["next"])
-        assert await visit.read(following) == "x" * 100_000
+        assert inside(await visit.read(following)) == "x" * 100_000
 
 
 async def test_a_budget_pauses_and_is_raised(some_visits: Visits) -> None:

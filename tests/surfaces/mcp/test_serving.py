@@ -35,6 +35,8 @@ def test_only_whoever_has_a_token_gets_in(desk: Desk, served: list[Served]) -> N
         assert wrong.status_code == 401
         foreign = {**ACCEPT, "Authorization": f"Bearer {token}", "Origin": "http://evil.example"}
         assert client.post(one.url, json=HELLO, headers=foreign).status_code == 403
+        rebound = {**ACCEPT, "Authorization": f"Bearer {token}", "Host": "evil.example"}
+        assert client.post(one.url, json=HELLO, headers=rebound).status_code == 421
         mine = {**ACCEPT, "Authorization": f"Bearer {token}"}
         opened = client.post(one.url, json=HELLO, headers=mine)
         assert opened.status_code == 200
@@ -114,6 +116,21 @@ def test_a_run_is_brought_to_its_end_when_the_assistant_has_gone(desk: Desk, ser
     assert len(server.requests) == 3
 
 
+async def test_a_form_that_was_open_when_the_server_was_killed_is_answered_with_the_next_one(desk: Desk) -> None:
+    """By the older protocol the form is a part of the call, and is lost with it. The question is not."""
+    desk.write("who.md", '# Who\n\n## STEP 1: Ask\n\n@elicit(input, "Who orders?")\n@output(who)\n')
+    process = _stdio(desk)
+    arguments = {"playbook_id": "who", "client_key": "k"}
+    await _asked_in_a_form(process, arguments)
+    process.kill()
+    process.communicate()
+    async with over_stdio(desk) as visit:
+        now = await visit.call("execute_playbook", **arguments)
+        assert (now["status"], now["elicitation"]["prompt"]) == ("awaiting_input", "Who orders?")
+        after = await visit.call("respond_to_elicitation", execution_id=now["execution_id"], response="Ada")
+        assert (after["status"], after["variables"]["who"]) == ("completed", "Ada")
+
+
 async def test_a_run_whose_server_was_ended_goes_on_with_the_next_one(desk: Desk, server: ModelServer) -> None:
     server.hold_at = 1
     process = _stdio(desk)
@@ -127,3 +144,35 @@ async def test_a_run_whose_server_was_ended_goes_on_with_the_next_one(desk: Desk
         now = await visit.call("execute_playbook", playbook_id="tea", client_key="k")
         assert now["status"] == "completed"
         assert len((await visit.call("list_playbook_executions"))["executions"]) == 1
+
+
+async def test_clients_that_stop_in_mid_call_leave_nothing_in_the_log(desk: Desk, server: ModelServer) -> None:
+    """By the older protocol: one that takes a call back and ends its session at once, and one that goes while it is asked."""
+    server.hold_at = 1
+    one = Served(desk)
+    async with over_http(one.url, token_of(desk), mode="legacy") as visit:
+        calling = asyncio.create_task(visit.client.call_tool("execute_playbook", {"playbook_id": "tea"}))
+        assert await asyncio.to_thread(server.holding.wait, 30)
+        calling.cancel()
+        await asyncio.gather(calling, return_exceptions=True)
+    server.release()
+    async with over_http(one.url, token_of(desk, "bob")) as visit:
+        assert (await visit.call("list_playbook_executions"))["executions"]
+    one.process.terminate()
+    _, told = await asyncio.to_thread(one.process.communicate)
+    assert "Traceback" not in told
+    desk.write("who.md", '# Who\n\n## STEP 1: Ask\n\n@elicit(input, "Who orders?")\n@output(who)\n')
+    process = _stdio(desk)
+    await _asked_in_a_form(process, {"playbook_id": "who"})
+    _, told = await asyncio.to_thread(process.communicate)
+    assert (process.returncode, told) == (0, "")
+
+
+async def _asked_in_a_form(process: subprocess.Popen[str], arguments: Mapping[str, object]) -> None:
+    hello = {**HELLO, "params": {**HELLO["params"], "capabilities": {"elicitation": {}}}}  # type: ignore[dict-item]
+    _send(process, hello, READY, {**EXECUTE, "params": {"name": "execute_playbook", "arguments": arguments}})
+    assert process.stdout is not None
+    asked = ""
+    while "elicitation/create" not in asked:
+        asked = await asyncio.to_thread(process.stdout.readline)
+        assert asked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,8 +19,8 @@ TRANSPORTS = ("stdio", "http")
 ERAS = ("auto", "legacy")
 """The protocol without sessions, and the one with them."""
 
-Say = Callable[[ElicitRequestFormParams], ElicitResult]
-"""What the person at a client says to a form."""
+Say = Callable[[ElicitRequestFormParams], ElicitResult | Awaitable[ElicitResult]]
+"""What the person at a client says to a form, at once or later."""
 
 
 class Visit:
@@ -56,6 +56,21 @@ class Visit:
 
 def words(result: CallToolResult) -> str:
     return "\n".join(block.text for block in result.content if isinstance(block, TextContent))
+
+
+def outside(text: str) -> str:
+    """What stands unmarked in an answer: what an assistant takes for our own words."""
+    return re.sub(r"<(data-\w+)>\n.*?\n</\1>", "", text, flags=re.DOTALL)
+
+
+def inside(text: str) -> str:
+    """What stands between the lines that mark a text as data; there is one such text, a note that says so, and perhaps a
+    line of where the rest is.
+    """
+    marked = r"What stands between <(data-\w+)> and </\1> .* data.*?\n<\1>\n(.*)\n</\1>(\n[^\n]+)?"
+    found = re.fullmatch(marked, text, re.DOTALL)
+    assert found is not None, text[:300]
+    return found[2]
 
 
 def saying(*answers: Any) -> tuple[Say, list[ElicitRequestFormParams]]:
@@ -102,11 +117,19 @@ def token_of(desk: Desk, name: str = "ann", *roles: str) -> str:
     return str(desk.call("users", "add", name, *flags, "--json").object["token"])
 
 
+def command_of(desk: Desk, *args: str) -> dict[str, Any]:
+    """How a client starts the server at a desk."""
+    return {
+        "command": sys.executable,
+        "args": ["-m", "cuebook", "mcp", *args],
+        "cwd": desk.work,
+        "env": desk.environ,
+    }
+
+
 @asynccontextmanager
 async def over_stdio(desk: Desk, *args: str, mode: str = "auto", say: Say | None = None) -> AsyncIterator[Visit]:
-    server = StdioServerParameters(
-        command=sys.executable, args=["-m", "cuebook", "mcp", *args], cwd=desk.work, env=desk.environ
-    )
+    server = StdioServerParameters(**command_of(desk, *args))
     async with Client(server, mode=mode, elicitation_callback=_callback(say)) as client:
         yield Visit(client)
 
@@ -126,7 +149,8 @@ def _callback(say: Say | None) -> Any:
         return None
 
     async def callback(context: Any, form: ElicitRequestFormParams) -> ElicitResult:
-        return say(form)
+        said = say(form)
+        return said if isinstance(said, ElicitResult) else await said
 
     return callback
 

@@ -259,8 +259,12 @@ def test_a_token_for_a_playbook_is_made_on_the_command_line(desk: Desk, servings
     assert desk.call("serve", "token", "nothing").code == 2
 
 
-def test_the_server_ends_by_a_signal(desk: Desk, servings: list[Serving]) -> None:
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_server_ends_by_a_signal(desk: Desk, servings: list[Serving], times: int) -> None:
     servings.append(serving := Serving(desk))
+    for _ in range(1, times):
+        serving.process.send_signal(signal.SIGTERM)
+        time.sleep(0.02)  # while it still ends
     code, err = serving.end(signal.SIGTERM)
     assert code == 0
     assert "Traceback" not in err

@@ -7,15 +7,17 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import click
+from click.core import ParameterSource
 
 from cuebook.kernel.errors import BadInput
 from cuebook.surfaces.cli import completion, options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import complain, hand_over
-from cuebook.surfaces.cli.serve import FOLDERS, playbook_folders
-from cuebook.surfaces.mcp.installing import CLIENTS, Entry, path_of, shown, written
+from cuebook.surfaces.cli.serve import FOLDERS, named_folders, playbook_folders
+from cuebook.surfaces.mcp.installing import CLIENTS, Client, Entry, path_of, shown, token_needed, written
 
 _ADDRESS = "http://127.0.0.1:8765"
 """Where `cuebook serve` is by default."""
@@ -117,32 +119,74 @@ def _install_command(given: Given) -> int:
     """Print the entry for an assistant, or write it.
 
     The options of `cuebook mcp` that stand before `install` become part of it, as in `cuebook mcp --folder books install
-    --client cursor`. The playbooks are those of this folder, wherever the assistant is started.
+    --client cursor`. The playbooks are those of this folder, wherever the assistant is started. An entry of that name is
+    renewed; where anything else in the file would change, nothing is written.
     """
     parent = click.get_current_context().parent
     assert parent is not None
     client = CLIENTS[given["client"]]
-    entry = Entry(url=given["url"]) if given["url"] else Entry(command=_command(parent.params))
+    entry = _at(given["url"], client, parent) if given["url"] else Entry(command=_command(parent.params))
     path = Path(given["path"]) if given["path"] else path_of(client, Path.cwd(), Path.home())
     if not given["write"]:
         complain(f"For {client.title}, in {path}:")
         hand_over(shown(client, entry))
-        return 0
-    written(client, entry, path)
-    complain(f"cuebook: written to {path}. Restart {client.title}.")
+    else:
+        _write(client, entry, path)
+        complain(f"cuebook: written to {path}. Restart {client.title}.")
+    if entry.url:
+        complain(token_needed(client))
     return 0
 
 
 mcp_command.add_command(_install_command)
 
 
+def _write(client: Client, entry: Entry, path: Path) -> None:
+    try:
+        written(client, entry, path)
+    except BadInput:
+        hand_over(shown(client, entry))  # to be copied
+        raise
+
+
+def _at(url: str, client: Client, around: click.Context) -> Entry:
+    """The entry for a server that runs. Of what stands before `install`, only `--tools` is the assistant's to choose."""
+    if not client.address:
+        raise BadInput(f"--url: {client.title} takes only commands in its file.", fix="Leave --url out.")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.path in ("", "/"):
+        raise BadInput(
+            f"--url: {url} is no address of an MCP server.",
+            fix=f"Give the /mcp of a running `cuebook serve`, as in {_ADDRESS}/mcp.",
+        )
+    idle = [
+        one.opts[0]
+        for one in around.command.params
+        if one.name != "tools" and around.get_parameter_source(one.name or "") is ParameterSource.COMMANDLINE
+    ]
+    if idle:
+        raise BadInput(
+            f"{', '.join(idle)}: with --url this is for the server to know.",
+            fix="Leave it out here; see `cuebook serve`.",
+        )
+    if around.params["tools"]:
+        parts = parts._replace(query=urlencode({**dict(parse_qsl(parts.query)), "tools": "each"}))
+    return Entry(url=parts.geturl())
+
+
 def _command(given: Given) -> tuple[str, ...]:
     """The command that serves what this one would, from any folder."""
     found = shutil.which("cuebook")
     start = (os.path.abspath(found),) if found else (sys.executable, "-m", "cuebook")
-    made = [*start, "mcp", "--project", os.path.abspath(os.path.expanduser(given["project"] or "."))]
-    for folder in given["folders"]:
-        made += ["--folder", os.path.abspath(os.path.expanduser(folder))]
+    project = os.path.abspath(os.path.expanduser(given["project"] or "."))
+    if not os.path.isdir(project):
+        raise BadInput(f"--project: {project} is no folder.", fix="Check the path.")
+    made = [*start, "mcp", "--project", project]
+    for folder in named_folders(given):
+        made += ["--folder", os.path.normpath(folder)]
     for flag in ("tools", "allow_decide"):
         made += [f"--{flag.replace('_', '-')}"] if given[flag] else []
     for name, usual in (("approvals", "here"), ("web", _ADDRESS), ("model", None), ("store", None)):

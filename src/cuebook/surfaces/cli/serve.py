@@ -126,11 +126,16 @@ def _token(given: Given) -> str:
     return options.read_text(path, "--token-file").strip() if path else os.environ.get(TOKEN, "").strip()
 
 
-def playbook_folders(given: Given, config: Config) -> list[Path]:
-    """Those that were named, otherwise the configured ones, otherwise this one and where playbooks are stored."""
+def named_folders(given: Given) -> list[Path]:
+    """Those that `--folder` names, which are there."""
     chosen = [Path(folder).expanduser().absolute() for folder in given["folders"]]
     for folder in chosen:
         if not folder.is_dir():
             raise BadInput(f"--folder: {folder} is no folder.", fix="Check the path.")
+    return chosen
+
+
+def playbook_folders(given: Given, config: Config) -> list[Path]:
+    """Those that were named, otherwise the configured ones, otherwise this one and where playbooks are stored."""
     stored: Path | None = config.get("playbooks")
-    return chosen or list(config.get("serve.folders")) or [config.folder, *([stored] if stored is not None else [])]
+    return named_folders(given) or list(config.get("serve.folders")) or [config.folder, *([stored] if stored is not None else [])]

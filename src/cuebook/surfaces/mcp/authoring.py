@@ -15,12 +15,15 @@ from cuebook.dialects import registry
 from cuebook.dialects.findings import Finding
 from cuebook.dialects.markdown.convert import from_json, result_object, to_json
 from cuebook.dialects.markdown.parse import parse, read
+from cuebook.dialects.pipeline.draw import doing
+from cuebook.dialects.pipeline.model import Pipeline
 from cuebook.dialects.registry import InvalidPlaybook
 from cuebook.kernel.errors import BadInput
 from cuebook.surfaces.cli import authoring, drafting, pipelines, programs, workflows
 from cuebook.surfaces.loading import Playbook
 from cuebook.surfaces.mcp import executing, telling
 from cuebook.surfaces.mcp.calling import RUNS, Call, Offered
+from cuebook.surfaces.mcp.marking import ALL, LONGEST, Marking
 from cuebook.surfaces.mcp.resources import spec
 from cuebook.surfaces.mcp.shapes import Constraints, Convert, Read, RunText, Text, Write
 
@@ -83,11 +86,31 @@ def structure_of(text: str, name: str) -> dict[str, Any]:
         "title": playbook.title,
         "description": playbook.description,
         "inputs": [msgspec.to_builtins(one) for one in playbook.inputs],
-        "steps": [{"label": step.label, "title": step.title} for step in playbook.steps],
+        "steps": _steps_of(playbook),
         **{name: value for name, value in summary_of(text, name).items() if name in _SHAPE},
     }
     warnings = [msgspec.to_builtins(one) for one in playbook.warnings]
     return {"dialect": dialect.name, "valid": True, "definition": definition, "warnings": warnings, "errors": []}
+
+
+def _steps_of(playbook: Playbook) -> list[dict[str, Any]]:
+    """Each step; of a pipeline, with what it does and when."""
+    if not isinstance(playbook.document, Pipeline):
+        return [{"label": step.label, "title": step.title} for step in playbook.steps]
+    return [
+        {
+            "label": step.id,
+            "title": step.name,
+            "namespace": step.namespace,
+            "command": step.command or doing(step),
+            "condition": step.condition_text or None,
+            "approval": step.approval,
+            "effect": "read" if step.reads_only else "write",
+            "on_error": step.on_error,
+            "output": None if step.output is None else step.output.type,
+        }
+        for step in playbook.document.steps
+    ]
 
 
 _SHAPE = ("nodes", "edges", "entry", "agents", "playbooks")
@@ -97,10 +120,24 @@ _SHAPE = ("nodes", "edges", "entry", "agents", "playbooks")
 async def read_book(call: Call, given: Read) -> CallToolResult:
     text, name = _text_of(call, given)
     if given.mode == "text":
-        return telling.said(text, {"name": name, "text": text})
+        return _page(text, name, given.offset)
     if given.mode == "summary":
-        return telling.given(summary_of(text, name))
+        return telling.given(summary_of(text, name), untrusted=_ALL_OF_IT)
     return _parsed(text, name)
+
+
+_ALL_OF_IT = ("*",)
+"""Whatever is told of a playbook has its author written."""
+
+
+def _page(text: str, name: str, offset: int) -> CallToolResult:
+    part = text[offset : offset + LONGEST]
+    after = offset + len(part)
+    value: dict[str, Any] = {"name": name, "text": part, "characters": len(text), "untrusted": ["name", "text"]}
+    more = f"\n[cut: characters {offset:,} to {after:,} of {len(text):,}; go on with offset {after}]"
+    if after < len(text):
+        value["next_offset"] = after
+    return telling.said(Marking().alone(part) + (more if after < len(text) else ""), value)
 
 
 async def parse_book(call: Call, given: Text) -> CallToolResult:
@@ -110,19 +147,20 @@ async def parse_book(call: Call, given: Text) -> CallToolResult:
 def _parsed(text: str, name: str) -> CallToolResult:
     made = structure_of(text, name)
     if made["valid"]:
-        return telling.given(made)
+        return telling.given(made, untrusted=("definition", "warnings"))
     failed = {"error": "Parse failed", "errors": made["errors"], "warnings": made["warnings"]}
-    return telling.given(failed, wrong=True)
+    return telling.given(failed, untrusted=("errors", "warnings"), wrong=True)
 
 
 async def validate(call: Call, given: Text) -> CallToolResult:
     found = findings_of(*_text_of(call, given))
     counts = {f"{kind}s": sum(one.severity == kind for one in found) for kind in ("error", "warning", "note")}
-    return telling.given({"valid": not counts["errors"], **counts, "findings": msgspec.to_builtins(found)})
+    value = {"valid": not counts["errors"], **counts, "findings": msgspec.to_builtins(found)}
+    return telling.given(value, untrusted=("findings",))
 
 
 async def summarize(call: Call, given: Text) -> CallToolResult:
-    return telling.given(summary_of(*_text_of(call, given)))
+    return telling.given(summary_of(*_text_of(call, given)), untrusted=_ALL_OF_IT)
 
 
 async def write(call: Call, given: Write) -> CallToolResult:
@@ -132,7 +170,7 @@ async def write(call: Call, given: Write) -> CallToolResult:
 
 def writing_prompt(description: str, dialect: str, wanted: Constraints | None = None) -> str:
     """What a model is asked that is to write a playbook."""
-    marking, wanted = telling.Marking(), wanted or Constraints()
+    marking, wanted = Marking(), wanted or Constraints()
     parts = [
         drafting.SYSTEMS.get(dialect) or spec(dialect),
         f"The resource playbook://spec/{dialect} says more of it.",
@@ -161,10 +199,13 @@ async def convert(call: Call, given: Convert) -> CallToolResult:
         definition = to_json(parse(text, _NAMES[_MARKDOWN]))
     else:
         definition = to_json(parse(from_json(_decoded(text)), _NAMES[_MARKDOWN]))
-    if given.to == "json":
-        return telling.given(definition)
     made = from_json(definition)
-    return telling.said(made, {"content": made})
+    if max(len(made), len(json.dumps(definition))) > ALL:
+        raise BadInput(
+            f"This is too long for a tool, which gives no more than {ALL:,} characters.",
+            fix="A person converts it with `cuebook convert FILE`.",
+        )
+    return telling.given(definition) if given.to == "json" else telling.said(made, {"content": made})
 
 
 def _decoded(text: str) -> Any:

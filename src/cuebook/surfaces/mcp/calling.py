@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 from cuebook.gate.people import Role
 from cuebook.kernel.errors import CuebookError
 from cuebook.surfaces.mcp.host import Caller, Host
+from cuebook.surfaces.mcp.marking import brief, one_line
 from cuebook.surfaces.mcp.shapes import Arguments
 from cuebook.surfaces.mcp.telling import said
 
@@ -111,4 +113,33 @@ async def called(tool: Offered, call: Call) -> Answer:
 
 
 def refusal(code: str, message: str, fix: str = "") -> CallToolResult:
-    return said(f"{message} {fix}".strip(), {"error": {"code": code, "message": message, "fix": fix}}, wrong=True)
+    """What went wrong, on one line: it may repeat what others have written."""
+    message, fix = _for_assistants(brief(message)), _for_assistants(fix)
+    if "`cuebook " in fix or "--" in fix:
+        fix = f"For a person at the command line: {fix}"
+    error = {"code": code, "message": message, "fix": fix}
+    return said(one_line(f"{message} {fix}", _LONGEST), {"error": error, "untrusted": ["error.message"]}, wrong=True)
+
+
+_LONGEST = 6_000
+_INSTEAD = (
+    (r"`cuebook runs` lists", "list_playbook_executions lists"),
+    (r"`cuebook inbox` lists what waits", "get_playbook_execution tells what an execution waits for"),
+    (r"`cuebook validate \S+` tells", "playbook_validate tells"),
+    (r"`cuebook validate` names", "playbook_validate names"),
+    (r"as `cuebook parse --json` prints it", "as playbook_convert gives it"),
+    (r"use the embedded model with `--model local`", "take the embedded model: model_id local"),
+    (r"start the run with --model (\S+)", r"start it with the model_id \1"),
+    (r"Give each input as --input NAME=VALUE", "Give each input by its name"),
+    (r"`cuebook answer \S+ VALUE` answers", "respond_to_elicitation answers"),
+    (r"`cuebook resume \S+` with a larger budget goes on", "resume_playbook_execution with a larger budget goes on"),
+    (r"`cuebook resume \S+` goes on", "resume_playbook_execution goes on"),
+    (r"`cuebook fork \S+ STEP` changes", "restart_playbook_execution changes"),
+)
+"""The tool for each command that an error names to a person."""
+
+
+def _for_assistants(words: str) -> str:
+    for command, tool in _INSTEAD:
+        words = re.sub(command, tool, words)
+    return words

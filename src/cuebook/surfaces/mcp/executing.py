@@ -5,24 +5,24 @@ The run itself is driven beside the call: a client that goes away loses nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from mcp_types import CallToolResult, ElicitResult
+from mcp_types import CallToolResult
 
-from cuebook.dialects import registry
 from cuebook.gate.people import NotAllowed
+from cuebook.kernel.context import digest_of
 from cuebook.kernel.errors import BadInput, NotFound
-from cuebook.kernel.run import Budget, RunRow, WaitRow
+from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.surfaces.loading import Playbook
-from cuebook.surfaces.mcp import asking, telling
-from cuebook.surfaces.mcp.asking import Round
+from cuebook.surfaces.mcp import restraining, telling
 from cuebook.surfaces.mcp.calling import LOOKS, RUNS, Answer, Call, Hints, Offered
+from cuebook.surfaces.mcp.carrying import carried, gone_on
+from cuebook.surfaces.mcp.checking import check_given
 from cuebook.surfaces.mcp.following import Progress, followed
+from cuebook.surfaces.mcp.marking import brief
 from cuebook.surfaces.mcp.shapes import (
-    Amounts,
     Cancel,
     Decide,
     Execute,
@@ -34,75 +34,20 @@ from cuebook.surfaces.mcp.shapes import (
     Resume,
     RunText,
 )
-from cuebook.surfaces.starting import Wanted, playbook_of, start_run, typed_changes
-
-# --- going on until somebody is needed ---
-
-
-async def carried(call: Call, run: str, seconds: float | None, now: Round | None = None, note: str = "") -> Answer:
-    """How a run stands when it has ended or waits for somebody. What the person at the client can say, they are asked."""
-    host, caller, ctx = call.host, call.caller, call.ctx
-    now, progress = now or Round(run=run), Progress(ctx.session.report_progress)
-    while True:
-        row, rests = await followed(host, run, progress, seconds)
-        view = await host.service.view(run, caller.principal)
-        waits = asking.askable(ctx, caller, view) if rests and row.reason != "timer" else []
-        waits = [wait for wait in waits if wait.id not in now.left]
-        if not waits:
-            note = note or ("The person was asked here and did not answer." if now.left else "")
-            return telling.execution(view, host, caller, rests=rests, note=note)
-        if asking.is_modern(ctx):
-            return asking.asked_again(waits, now)
-        said = await asking.asked_now(ctx, waits[0], now.wrong.get(waits[0].id, ""))
-        now = await _heard(call, now, waits[0].id, said)
-
-
-async def _heard(call: Call, now: Round, wait: str, said: Any) -> Round:
-    wrong = await asking.answered(call.host, call.caller, wait, said)
-    if wrong is None:
-        return now
-    if not wrong or wait in now.wrong:  # asked twice is enough
-        return Round(run=now.run, left=(*now.left, wait), wrong=now.wrong)
-    return Round(run=now.run, left=now.left, wrong={**now.wrong, wait: wrong})
-
-
-async def gone_on(call: Call, seconds: float | None) -> Answer | None:
-    """What a repeated call comes to, where this is one: the person's answers count, and nothing is done twice."""
-    now = asking.round_of(call.params)
-    if now is None:
-        return None
-    for wait, said in (call.params.input_responses or {}).items():
-        if isinstance(said, ElicitResult):
-            now = await _heard(call, now, wait, said)
-    return await carried(call, now.run, seconds, now)
-
-
-# --- the tools ---
+from cuebook.surfaces.starting import Wanted, check_settings, playbook_of, start_run, typed_changes
 
 
 async def begun(call: Call, playbook: Playbook, wanted: Wanted, key: str, seconds: float | None) -> Answer:
     """Starts a run and goes on until somebody is needed."""
     host, caller = call.host, call.caller
     caller.principal.require("runner", "start runs")
-    _check_names(playbook, wanted.inputs)
+    check_given(playbook, wanted)
     if playbook.path is None:
         folder = next((one for one in host.library.folders if one.is_dir()), None)
         wanted = msgspec.structs.replace(wanted, folder=folder)
     row = await start_run(host.wiring, host.service, playbook, wanted, caller.principal, key=key)
     await host.drivers.take(row.id)
     return await carried(call, row.id, seconds)
-
-
-def _check_names(playbook: Playbook, given: Mapping[str, Any]) -> None:
-    """`BadInput` for values that the playbook has no place for: a name that is misspelled would be lost."""
-    dialect, document = playbook.dialect, playbook.document
-    declared = [one.name for one in playbook.inputs]
-    places = dialect.places(document, playbook.text) if isinstance(dialect, registry.Filling) else frozenset()
-    takes = dialect.takes if isinstance(dialect, registry.Typed) else lambda document, name: False
-    strays = [name for name in given if name not in declared and name not in places and not takes(document, name)]
-    if strays:
-        known = ", ".join(declared) or "none"
-        raise BadInput(f"{playbook.name} declares no input {', '.join(strays)[:200]}.", fix=f"Its inputs are: {known}.")
 
 
 async def execute(call: Call, given: Execute) -> Answer:
@@ -116,7 +61,7 @@ async def execute(call: Call, given: Execute) -> Answer:
         answers=given.elicit,
         unattended=given.unattended,
         options=given.options,
-        budget=None if given.budget is None else _budget(given.budget),
+        budget=None if given.budget is None else restraining.tightened(call, given.budget),
     )
     playbook = playbook_for(call, given.playbook_id, given.path, given.content, given.name)
     return await begun(call, playbook, wanted, given.client_key, given.wait_seconds)
@@ -161,13 +106,24 @@ async def resume(call: Call, given: Resume) -> Answer:
     if again is not None:
         return again
     host, who = call.host, call.caller.principal
-    row = await host.service.get(given.execution_id, who)
+    row = await _mine(call, given.execution_id)
+    settings: dict[str, Any] = {"model": given.model_id} if given.model_id else {}
+    check_settings(host.wiring, settings)
     changes = await typed_changes(host.service, row, given.variables)
     budget = None if given.budget is None else msgspec.to_builtins(given.budget)
-    settings = {} if not budget else {"budget": {**(await _budget_of(call, row)), **budget}}
+    if budget:
+        settings["budget"] = {**(await _budget_of(call, row)), **budget}
+    await restraining.check_raised(call, row, settings.get("budget", {}))
     await host.service.resume(row.id, who, overrides=changes, settings=settings)
     await host.drivers.take(row.id)
     return await carried(call, row.id, given.wait_seconds)
+
+
+async def _mine(call: Call, run: str) -> RunRow:
+    """The run that is meant. `Refused` if it would not go on here."""
+    row = await call.host.service.get(run, call.caller.principal)
+    await call.host.drivers.require(row.id)
+    return row
 
 
 async def _budget_of(call: Call, row: RunRow) -> dict[str, Any]:
@@ -188,7 +144,7 @@ async def respond(call: Call, given: Respond) -> Answer:
 
 async def _question(call: Call, given: Respond) -> WaitRow:
     service, who = call.host.service, call.caller.principal
-    row = await service.get(given.execution_id, who)
+    row = await _mine(call, given.execution_id)
     if given.wait_id:
         wait = await service.waiting(given.wait_id, who)
         if wait.run != row.id:
@@ -209,16 +165,27 @@ async def _question(call: Call, given: Respond) -> WaitRow:
 async def get(call: Call, given: Get) -> CallToolResult:
     host, caller = call.host, call.caller
     row = await host.service.get(given.execution_id, caller.principal)
-    _, rests = await followed(host, row.id, Progress(call.ctx.session.report_progress), given.wait_seconds)
+    known = host.told.get(caller.key(row.id), "")
+    progress = Progress(call.ctx.session.report_progress)
+    _, rests = await followed(host, row.id, progress, given.wait_seconds, known)
     view = await host.service.view(row.id, caller.principal)
     return telling.execution(view, host, caller, rests=rests, include=given.include)
 
 
 async def list_runs(call: Call, given: ListRuns) -> CallToolResult:
     host, caller = call.host, call.caller
-    name = host.library.named(given.playbook_id).name if given.playbook_id else None
-    rows = await host.service.runs(name=name, status=given.status, limit=given.limit, who=caller.principal)
-    return telling.given({"executions": [telling.row_object(row, host, caller) for row in rows]})
+    if not given.playbook_id:
+        found = await host.service.runs(status=given.status, limit=given.limit, who=caller.principal)
+    else:
+        book = host.library.named(given.playbook_id)
+        named = await host.service.runs(name=book.name, status=given.status, limit=_LOOKED_AT, who=caller.principal)
+        text = digest_of(book.text)
+        found = [row for row in named if row.playbook == text][: given.limit]
+    return telling.given({"executions": telling.rows(found, host, caller)}, untrusted=telling.LISTED)
+
+
+_LOOKED_AT = 1000
+"""Runs of a name among which those of a playbook's own text are looked for."""
 
 
 async def restart(call: Call, given: Restart) -> Answer:
@@ -226,12 +193,10 @@ async def restart(call: Call, given: Restart) -> Answer:
     if again is not None:
         return again
     host, who = call.host, call.caller.principal
-    parent = await host.service.get(given.execution_id, who)
+    parent = await _mine(call, given.execution_id)
+    settings: dict[str, Any] = {"model": given.model_id} if given.model_id else {}
+    check_settings(host.wiring, settings)
     values = await typed_changes(host.service, parent, given.variables)
-    settings: dict[str, Any] = {}
-    if given.model_id:
-        host.wiring.providers.check(given.model_id)
-        settings["model"] = given.model_id
     row = await host.service.fork(parent.id, given.step, values=values, settings=settings, who=who)
     await host.drivers.take(row.id)
     return await carried(call, row.id, given.wait_seconds)
@@ -240,7 +205,7 @@ async def restart(call: Call, given: Restart) -> Answer:
 async def cancel(call: Call, given: Cancel) -> Answer:
     host, caller = call.host, call.caller
     row = await host.service.cancel(given.execution_id, given.reason, caller.principal)
-    await host.drivers.take(row.id)
+    await host.drivers.take(row.id, adopt=True)
     _, rests = await followed(host, row.id, Progress(call.ctx.session.report_progress), _CANCELLING)
     view = await host.service.view(row.id, caller.principal)
     return telling.execution(view, host, caller, rests=rests)
@@ -254,23 +219,32 @@ async def list_books(call: Call, given: ListBooks) -> CallToolResult:
     found, broken = call.host.library.found()
     wanted = given.query.lower()
     books = [one for one in found if wanted in f"{one.id}\n{one.title}\n{one.description}\n{one.text}".lower()]
+    page = books[given.offset : given.offset + _PAGE]
+    more = given.offset + len(page)
     return telling.given(
         {
+            "total": len(books),
+            "next_offset": more if more < len(books) else None,
             "playbooks": [
                 {
                     "playbook_id": one.id,
                     "name": one.title,
-                    "description": one.description,
+                    "description": brief(one.description, 1000, "playbook_read tells the whole"),
                     "dialect": one.dialect,
                     "path": one.name,
                     "inputs": [msgspec.to_builtins(declared) for declared in one.inputs],
                     "steps": len(one.steps),
                 }
-                for one in books
+                for one in page
             ],
-            "broken": [{"path": one.path.name, "problem": one.problem} for one in broken],
-        }
+            "broken": [{"path": one.path.name, "problem": brief(one.problem, 1000)} for one in broken],
+        },
+        untrusted=("playbooks", "broken"),
     )
+
+
+_PAGE = 50
+"""Playbooks that are listed at once."""
 
 
 async def decide(call: Call, given: Decide) -> Answer:
@@ -281,13 +255,15 @@ async def decide(call: Call, given: Decide) -> Answer:
             f"{who.name} asked for this, and does not decide it.",
             fix=f"A person decides it at {call.caller.link(wait.run, wait.id)}.",
         )
+    if await restraining.has_changed(call, wait.run):
+        raise NotAllowed(
+            f"{who.name} has answered, resumed or changed this execution, and does not decide what comes of it.",
+            fix=f"A person decides it at {call.caller.link(wait.run, wait.id)}.",
+        )
+    await host.drivers.require(wait.run)
     await host.service.decide(wait.id, given.decision, who, reason=given.reason)
     await host.drivers.take(wait.run)
     return await carried(call, wait.run, _CANCELLING)
-
-
-def _budget(amounts: Amounts) -> Budget:
-    return Budget(amounts.money, amounts.tokens, amounts.seconds, amounts.steps)
 
 
 TOOLS: tuple[Offered, ...] = (
@@ -313,7 +289,8 @@ TOOLS: tuple[Offered, ...] = (
     Offered(
         "resume_playbook_execution",
         "Resume an execution",
-        "Resumes a paused execution behind a breakpoint, or with a larger budget; values may be changed first.",
+        "Resumes a paused execution behind a breakpoint, or with a larger budget where you have set it yourself; values may be"
+        " changed first.",
         Resume,
         resume,
         "runner",
@@ -331,7 +308,8 @@ TOOLS: tuple[Offered, ...] = (
     Offered(
         "get_playbook_execution",
         "Look at an execution",
-        "Tells how an execution stands, with the outputs of its steps and its variables.",
+        "Tells how an execution stands, with the outputs of its steps and its variables. With wait_seconds it comes back when"
+        " that has changed since you were last told.",
         Get,
         get,
         hints=LOOKS,
@@ -339,7 +317,7 @@ TOOLS: tuple[Offered, ...] = (
     Offered(
         "list_playbook_executions",
         "List executions",
-        "Lists past executions, newest first: all, or those of a playbook.",
+        "Lists past executions, newest first: all, or those of a playbook as its text is now.",
         ListRuns,
         list_runs,
         hints=LOOKS,
@@ -365,7 +343,8 @@ TOOLS: tuple[Offered, ...] = (
     Offered(
         "decide_approval",
         "Decide an approval",
-        "Approves or denies what an execution that somebody else started wants to do. Only on a person's word.",
+        "Approves or denies what an execution wants to do that somebody else started, and that you have neither answered nor"
+        " resumed nor changed. Only on a person's word.",
         Decide,
         decide,
         "approver",

@@ -9,7 +9,7 @@ from contextlib import suppress
 from cuebook.kernel.events import ENDED, WAITING, TextChunk, TextReset
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow
-from cuebook.surfaces.mcp.host import Host
+from cuebook.surfaces.mcp.host import Host, told_state
 
 _EVERY = 0.25
 """Seconds between two looks at a run that another process drives."""
@@ -42,8 +42,13 @@ class Progress:
         await self._report(self._last, float(total) or None, f"{words}; at step {row.step}" if row.step else words)
 
 
-async def followed(host: Host, run: str, progress: Progress, seconds: float | None = None) -> tuple[RunRow, bool]:
-    """The run when it waits for somebody or has ended, and whether it does; or as it is when the time is over."""
+async def followed(
+    host: Host, run: str, progress: Progress, seconds: float | None = None, known: str = ""
+) -> tuple[RunRow, bool]:
+    """The run when it waits for somebody or has ended, and whether it does; or as it is when the time is over.
+
+    A run that waits in the state that is `known` is no news: it is followed on.
+    """
     service, news = host.service, asyncio.Event()
     clock = asyncio.get_running_loop().time
     until = None if seconds is None else clock() + seconds
@@ -58,9 +63,12 @@ async def followed(host: Host, run: str, progress: Progress, seconds: float | No
             news.clear()
             row = await service.store.run(run)
             await progress.tell(row, clock())
-            if await _rests(host, row):
+            rests = await _rests(host, row)
+            if rests and (row.status in ENDED or told_state(row, await service.store.waits(run=run)) != known):
                 return row, True
-            if (until is not None and clock() >= until) or host.closing.is_set() or not await host.drivers.takes(run):
+            if (until is not None and clock() >= until) or host.closing.is_set():
+                return row, rests
+            if not rests and not await host.drivers.takes(run):
                 return row, False
             patience = _EVERY if until is None else max(0.0, min(_EVERY, until - clock()))
             with suppress(TimeoutError):

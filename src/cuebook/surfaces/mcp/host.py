@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from cuebook.gate.people import Role
+from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.service import Principal, Service
 from cuebook.surfaces.driving import Drivers
 from cuebook.surfaces.library import Library
 from cuebook.surfaces.wiring import Wiring
+
+_LONGEST_NAME = 60
+_MOST_TOLD = 1000
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -29,6 +34,8 @@ class Caller(msgspec.Struct, frozen=True):
     """Whether the assistant may be given the tool that decides approvals."""
     approves_here: bool = True
     """Whether the person is asked for approvals in place."""
+    each: bool = False
+    """Whether each playbook is a tool of its own."""
 
     def may(self, role: Role) -> bool:
         return self.principal.may(role)
@@ -41,8 +48,36 @@ class Caller(msgspec.Struct, frozen=True):
     def person_may_decide(self) -> bool:
         return self.approves_here and self.person.may("approver")
 
+    def key(self, run: str) -> tuple[str, str, str]:
+        """Under which it is kept what this caller was told of a run."""
+        return self.principal.tenant, self.principal.name, run
+
     def link(self, run: str, wait: str = "") -> str:
         return f"{self.address}/runs/{run}{f'#wait-{wait}' if wait else ''}"
+
+
+def client_of(ctx: Any) -> str:
+    """The program at the other end, as it calls itself; it is kept with what people answer and decide by it."""
+    params = ctx.session.client_params
+    if params is None:
+        return "an MCP client"
+    told = "".join(letter for letter in params.client_info.name if letter.isprintable())
+    return f"{told[:_LONGEST_NAME].strip()} (MCP)"
+
+
+class Told(OrderedDict[tuple[str, str, str], str]):
+    """The last so many. Who is forgotten is told at once, and remembered again."""
+
+    def __setitem__(self, key: tuple[str, str, str], state: str) -> None:
+        super().__setitem__(key, state)
+        self.move_to_end(key)
+        if len(self) > _MOST_TOLD:
+            self.popitem(last=False)
+
+
+def told_state(row: RunRow, waits: Iterable[WaitRow]) -> str:
+    """What a run stands at, in a word that changes with it."""
+    return " ".join([row.status, repr(row.updated), *sorted(wait.id for wait in waits)])
 
 
 @dataclass(frozen=True)
@@ -55,7 +90,11 @@ class Host:
     drivers: Drivers
     caller: Callable[[Any], Caller]
     """Who sent a request, from the SDK's context of it."""
-    offers_playbooks: bool = False
-    """Whether each playbook is a tool of its own."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the server is about to end: whoever follows a run is let go, and the run is taken up again later."""
+    told: Told = field(default_factory=Told)
+    """How each run stood when a caller was last told of it: whoever looks again and waits, waits for something else."""
+
+    def may_raise(self, caller: Caller, row: RunRow, limit: str) -> bool:
+        """Whether a limit of a run is the assistant's own, and none that a person has set."""
+        return row.owner == caller.principal.name and getattr(self.wiring.config.budget, limit, None) is None

@@ -1,18 +1,25 @@
-"""The entry for the common assistants: what it says, where it belongs, and how it gets there without harming the rest."""
+"""The entry for the common assistants: what it says, where it belongs, and how it gets there.
+
+A file is replaced at once or not at all, and only where nothing but the entry would change in it.
+"""
 
 from __future__ import annotations
 
 import json
-import re
+import os
+import secrets
+import stat
 import sys
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from cuebook.kernel.errors import BadInput
+from cuebook.surfaces.mcp.amending import Unfit, into_json, into_toml, table_of
 
 NAME = "cuebook"
 TOKEN = "CUEBOOK_TOKEN"
 """The variable that holds the token where an assistant reaches a server over HTTP."""
+BY_HAND = "Put the entry in by hand, as it is printed here."
 
 
 class Entry(NamedTuple):
@@ -28,12 +35,14 @@ class Client(NamedTuple):
     title: str
     where: str
     """The file, from the home (`~`) or the project."""
-    key: tuple[str, ...] = ("mcpServers",)
+    key: str = "mcpServers"
     """Where the servers stand in it."""
     style: Literal["plain", "typed", "list", "toml"] = "plain"
     """`typed` names the transport, `list` has command and arguments in one, `toml` is no JSON."""
     variable: str = "${%s}"
-    """How a variable of the environment is written."""
+    """How a variable of the environment is written; `%s` where the client replaces none."""
+    address: str = "url"
+    """What it calls an address that speaks streamable HTTP; empty where its file takes only commands."""
 
 
 CLIENTS: dict[str, Client] = {
@@ -43,14 +52,15 @@ CLIENTS: dict[str, Client] = {
         "~/Library/Application Support/Claude/claude_desktop_config.json"
         if sys.platform == "darwin"
         else "~/.config/Claude/claude_desktop_config.json",
+        address="",
     ),
     "cursor": Client("Cursor", ".cursor/mcp.json", variable="${env:%s}"),
-    "vscode": Client("VS Code", ".vscode/mcp.json", ("servers",), "typed", "${env:%s}"),
-    "codex": Client("Codex", "~/.codex/config.toml", ("mcp_servers",), "toml"),
-    "gemini": Client("Gemini CLI", ".gemini/settings.json", variable="$%s"),
-    "windsurf": Client("Windsurf", "~/.codeium/windsurf/mcp_config.json", variable="${env:%s}"),
-    "zed": Client("Zed", "~/.config/zed/settings.json", ("context_servers",)),
-    "opencode": Client("OpenCode", "opencode.json", ("mcp",), "list", "{env:%s}"),
+    "vscode": Client("VS Code", ".vscode/mcp.json", "servers", "typed", "${env:%s}"),
+    "codex": Client("Codex", "~/.codex/config.toml", "mcp_servers", "toml"),
+    "gemini": Client("Gemini CLI", ".gemini/settings.json", variable="$%s", address="httpUrl"),
+    "windsurf": Client("Windsurf", "~/.codeium/windsurf/mcp_config.json", variable="${env:%s}", address="serverUrl"),
+    "zed": Client("Zed", "~/.config/zed/settings.json", "context_servers", variable="%s"),
+    "opencode": Client("OpenCode", "opencode.json", "mcp", "list", "{env:%s}"),
 }
 
 
@@ -61,67 +71,86 @@ def path_of(client: Client, project: Path, home: Path) -> Path:
 def shown(client: Client, entry: Entry) -> str:
     """The entry as it stands in the client's file, with what is around it."""
     if client.style == "toml":
-        return _toml(client, entry)
-    return json.dumps({client.key[0]: {NAME: _value(client, entry)}}, indent=2, ensure_ascii=False) + "\n"
+        return table_of((client.key, NAME), _value(client, entry))
+    return json.dumps({client.key: {NAME: _value(client, entry)}}, indent=2, ensure_ascii=False) + "\n"
+
+
+def token_needed(client: Client) -> str:
+    """What is left to do for an entry with an address."""
+    if client.style != "toml" and client.variable == "%s":
+        return f"{client.title} replaces no variables: put the token itself where {TOKEN} stands."
+    return f"{client.title} takes the token from the variable {TOKEN}."
 
 
 def written(client: Client, entry: Entry, path: Path) -> None:
-    """Puts the entry into the client's file; whatever else is in there stays as it is."""
-    before = _read(path)
-    after = _merged_toml(client, entry, before) if client.style == "toml" else _merged_json(client, entry, before, path)
+    """Puts the entry into the client's file. Whatever else is in there stays to the letter, or it is refused."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(after, encoding="utf-8")
+        before = path.read_bytes().decode()
+    except FileNotFoundError:
+        before = ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read: {error}.", fix=BY_HAND) from None
+    try:
+        after = _amended(client, entry, before).encode()
+    except Unfit as why:
+        raise BadInput(f"{path} {why}, and is left as it is.", fix=BY_HAND) from None
+    except UnicodeEncodeError:
+        raise BadInput(
+            f"{path} is left as it is: the entry has letters that UTF-8 does not know.", fix=BY_HAND
+        ) from None
+    if after == before.encode():
+        return
+    try:
+        _replace(Path(os.path.realpath(path)), after)
     except OSError as error:
-        raise BadInput(f"{path} cannot be written: {error.strerror}.", fix="Leave --write out, and copy it.") from None
+        raise BadInput(f"{path} cannot be written: {error.strerror}.", fix=BY_HAND) from None
+
+
+def _amended(client: Client, entry: Entry, before: str) -> str:
+    value = _value(client, entry)
+    if client.style == "toml":
+        return into_toml(before, (client.key, NAME), value)
+    if client.style == "list" and _is_nested(before, client.key):
+        return into_json(before, (client.key, "servers", NAME), value)
+    return into_json(before, (client.key, NAME), value)
+
+
+def _is_nested(text: str, key: str) -> bool:
+    """Whether the servers stand one level deeper, as in a file for OpenCode 2, which knows both."""
+    try:
+        servers = json.loads(text)[key]["servers"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return False
+    return isinstance(servers, dict) and "type" not in servers
 
 
 def _value(client: Client, entry: Entry) -> dict[str, Any]:
+    if entry.url and client.style == "toml":
+        return {"url": entry.url, "bearer_token_env_var": TOKEN}
     if entry.url:
-        value: dict[str, Any] = {"url": entry.url, "headers": {"Authorization": f"Bearer {client.variable % TOKEN}"}}
+        value: dict[str, Any] = {
+            client.address: entry.url,
+            "headers": {"Authorization": f"Bearer {client.variable % TOKEN}"},
+        }
         kind = {"typed": "http", "list": "remote"}.get(client.style)
         return {"type": kind, **value} if kind else value
     if client.style == "list":
-        return {"type": "local", "command": list(entry.command), "enabled": True}
+        return {"type": "local", "command": list(entry.command)}
     value = {"command": entry.command[0], "args": list(entry.command[1:])}
     return {"type": "stdio", **value} if client.style == "typed" else value
 
 
-def _merged_json(client: Client, entry: Entry, before: str, path: Path) -> str:
+def _replace(path: Path, content: bytes) -> None:
+    """The file with this content and the mode it has: there is the old one or the new one, whatever happens."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        known = json.loads(before) if before.strip() else {}
-    except ValueError as error:
-        raise BadInput(
-            f"{path} is no plain JSON ({error}), and is left as it is.", fix="Leave --write out, and copy the entry."
-        ) from None
-    servers = known.setdefault(client.key[0], {}) if isinstance(known, dict) else None
-    if not isinstance(servers, dict):
-        raise BadInput(f"{path} has no place for '{client.key[0]}', and is left as it is.", fix="Leave --write out.")
-    servers[NAME] = _value(client, entry)
-    return json.dumps(known, indent=2, ensure_ascii=False) + "\n"
-
-
-def _toml(client: Client, entry: Entry) -> str:
-    lines = [f"[{client.key[0]}.{NAME}]"]
-    if entry.url:
-        lines += [f"url = {json.dumps(entry.url)}", f"bearer_token_env_var = {json.dumps(TOKEN)}"]
-    else:
-        arguments = ", ".join(json.dumps(one, ensure_ascii=False) for one in entry.command[1:])
-        lines += [f"command = {json.dumps(entry.command[0], ensure_ascii=False)}", f"args = [{arguments}]"]
-    return "\n".join(lines) + "\n"
-
-
-def _merged_toml(client: Client, entry: Entry, before: str) -> str:
-    """The table of this name is replaced; every other line stays."""
-    head = re.escape(f"[{client.key[0]}.{NAME}]")
-    kept = re.sub(rf"(?ms)^{head}[ \t]*\n.*?(?=^\[|\Z)", "", before).rstrip("\n")
-    return f"{kept}\n\n{_toml(client, entry)}" if kept else _toml(client, entry)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} cannot be read: {error}.", fix="Leave --write out, and copy the entry.") from None
+        with open(beside, "xb") as file:
+            if path.exists():
+                os.chmod(beside, stat.S_IMODE(path.stat().st_mode))
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -5,12 +5,16 @@ request comes.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from anyio import BrokenResourceError, ClosedResourceError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from cuebook.service import Principal, Service
 from cuebook.surfaces.driving import Drivers
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 Who = Callable[[Request], Awaitable[Principal | None]]
+EACH = "tools"
+"""With `?tools=each`, whoever comes is offered each playbook as a tool of its own."""
 LARGEST_BODY = 1_900_000
 """Bytes of a message; a little less than what the web app lets through, so that it is this that is told."""
 
@@ -36,13 +42,10 @@ class Mounted:
         drivers: Drivers,
         who: Who,
         closing: asyncio.Event,
-        *,
-        offers_playbooks: bool = False,
     ) -> None:
         self._parts = (wiring, service, library, drivers)
         self._who = who
         self._closing = closing
-        self._offers_playbooks = offers_playbooks
         self._manager: StreamableHTTPSessionManager | None = None
         self._opening = asyncio.Lock()
         self._serving: asyncio.Task[None] | None = None
@@ -56,7 +59,8 @@ class Mounted:
         manager = await self._opened()
         scope.setdefault("state", {})["mcp_who"] = who
         scope["user"] = _user(who)
-        await manager.handle_request(scope, receive, send)
+        with suppress(ClosedResourceError, BrokenResourceError):  # the client has ended its session
+            await manager.handle_request(scope, receive, _once(send))
 
     async def close(self) -> None:
         """Ends every session. The event that says so is set by whoever closes."""
@@ -71,7 +75,8 @@ class Mounted:
                 from cuebook.surfaces.mcp.host import Host
                 from cuebook.surfaces.mcp.server import make_server
 
-                host = Host(*self._parts, _caller_of, offers_playbooks=self._offers_playbooks, closing=self._closing)
+                logging.getLogger("mcp.server.streamable_http").addFilter(_is_news)
+                host = Host(*self._parts, _caller_of, closing=self._closing)
                 manager = StreamableHTTPSessionManager(make_server(host), max_request_body_size=LARGEST_BODY)
                 ready = asyncio.Event()
                 self._serving = asyncio.create_task(self._serve(manager, ready))
@@ -86,14 +91,34 @@ class Mounted:
             await self._closing.wait()
 
 
+def _once(send: Send) -> Send:
+    """Passes one response on. The SDK sends a second one where a client has gone in the middle of its own request."""
+    over = False
+
+    async def passed(message: Message) -> None:
+        nonlocal over
+        if not over:
+            over = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+    return passed
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """That a client has gone is nothing to tell whoever reads the log: its runs go on."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], ClosedResourceError | BrokenResourceError)
+
+
 def _caller_of(ctx: Any) -> Any:
     """Who sent a request: the holder of its token, for the assistant and for the person alike."""
-    from cuebook.surfaces.mcp.host import Caller
+    from cuebook.surfaces.mcp.host import Caller, client_of
 
     request: Request = ctx.request
-    who: Principal = request.scope["state"]["mcp_who"]
+    holder: Principal = request.scope["state"]["mcp_who"]
+    who = msgspec.structs.replace(holder, through=client_of(ctx))
     address = f"{request.url.scheme}://{request.headers.get('host', '')}"
-    return Caller(principal=who, person=who, address=address, decides=True)
+    each = request.query_params.get(EACH) == "each"
+    return Caller(principal=who, person=who, address=address, decides=True, each=each)
 
 
 def _user(who: Principal) -> Any:

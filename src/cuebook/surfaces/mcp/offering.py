@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from cuebook.dialects.pipeline.model import Cli, Http, Llm, Step
 from cuebook.dialects.registry import Input
+from cuebook.kernel.errors import BadInput
 from cuebook.surfaces.library import Listed
-from cuebook.surfaces.mcp import executing
+from cuebook.surfaces.mcp import carrying, executing
 from cuebook.surfaces.mcp.calling import Answer, Call, Hints, Offered
+from cuebook.surfaces.mcp.marking import one_line
 from cuebook.surfaces.starting import Wanted, playbook_of
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST_NAME = 64
 _PREFIX = "run_"
-_KEY = "client_key"
+_KEY, _LONGEST_KEY = "client_key", 200
 _TYPES: dict[str, dict[str, Any]] = {
     "number": {"type": "number"},
     "integer": {"type": "integer"},
@@ -28,33 +31,46 @@ _TYPES: dict[str, dict[str, Any]] = {
 """Every other type is a text."""
 
 
-def offered(books: Iterable[Listed]) -> list[Offered]:
-    """A tool for each; of two that would have one name, the first."""
+def offered(books: Iterable[Listed], *, confined: bool) -> list[Offered]:
+    """A tool for each; of two that would have one name, the first. `confined` says that commands run in a sandbox."""
     made: dict[str, Offered] = {}
     for book in books:
         name = f"{_PREFIX}{_NOT_IN_A_NAME.sub('_', book.id)}"[:_LONGEST_NAME]
-        made.setdefault(name, _tool(name, book))
+        made.setdefault(name, _tool(name, book, confined=confined))
     return list(made.values())
 
 
-def _tool(name: str, book: Listed) -> Offered:
+def _tool(name: str, book: Listed, *, confined: bool) -> Offered:
     async def act(call: Call, given: dict[str, Any]) -> Answer:
-        again = await executing.gone_on(call, None)
+        again = await carrying.gone_on(call, None)
         if again is not None:
             return again
         declared = {one.name for one in book.inputs}
-        key = str(given.get(_KEY, "")) if _KEY not in declared else ""
+        key = given.get(_KEY, "") if _KEY not in declared else ""
+        if not isinstance(key, str) or len(key) > _LONGEST_KEY:
+            raise BadInput(
+                f"{_KEY} is a text of {_LONGEST_KEY} characters at the most.", fix="Leave it out, or give one."
+            )
+        properties = schema_of(book)["properties"]
+        for one, value in given.items():
+            if properties.get(one, {}).get("type") == "string" and not isinstance(value, str):
+                raise BadInput(f"The input {one} of {book.name} is a text.", fix="Give a text.")
         inputs = {one: value for one, value in given.items() if one in declared or one != _KEY}
         return await executing.begun(call, playbook_of(book), Wanted(inputs=inputs), key, None)
 
-    about = f"Runs the playbook '{book.title}' ({len(book.steps)} steps). {book.description}".strip()
-    return Offered(name, book.title[:100], about[:1000], schema_of(book), act, "runner", hints_of(book))
+    title = one_line(book.title, 100)
+    about = one_line(f"Runs the playbook '{title}' ({len(book.steps)} steps). {book.description}", 1000)
+    return Offered(name, title, about, schema_of(book), act, "runner", hints_of(book, confined=confined))
 
 
 def schema_of(book: Listed) -> dict[str, Any]:
     properties = {one.name: _property(one) for one in book.inputs}
     if _KEY not in properties:
-        properties[_KEY] = {"type": "string", "description": "Whoever comes twice with one key starts one execution."}
+        properties[_KEY] = {
+            "type": "string",
+            "maxLength": _LONGEST_KEY,
+            "description": "Whoever comes twice with one key starts one execution.",
+        }
     required = [one.name for one in book.inputs if one.required]
     schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": not book.inputs}
     return {**schema, **({"required": required} if required else {})}
@@ -65,20 +81,34 @@ def _property(one: Input) -> dict[str, Any]:
     if one.options:
         made["enum"] = list(one.options)
     if one.description:
-        made["description"] = one.description
+        made["description"] = one_line(one.description, 500)
     if one.default is not None and made.get("type") == "string":
         made["default"] = one.default
     return made
 
 
-def hints_of(book: Listed) -> Hints:
+def hints_of(book: Listed, *, confined: bool) -> Hints:
     """A playbook only reads where every step of it is proved to do no more; whatever may call a tool may destroy."""
-    reads = _READS.get(book.dialect, lambda document: False)(book.document)
+    proves = _READS.get(book.dialect)
+    reads = proves is not None and proves(book.document, confined)
     return Hints(reads=reads, destroys=not reads, outside=True)
 
 
-_READS: dict[str, Any] = {
-    "markdown": lambda book: not any(step.tool is not None for step in book.walk()),
-    "pipeline": lambda pipeline: all(step.reads_only for step in pipeline.steps),
+def _only_reads(step: Step, confined: bool) -> bool:
+    """What its author says is no proof: a sandbox that lets it write nothing is one, and a request by a safe method."""
+    match step.action:
+        case Cli():
+            return confined and step.effect == "read"
+        case Http(method=method):
+            return method in ("GET", "HEAD")
+        case Llm(tools=tools):
+            return not tools
+        case _:
+            return False
+
+
+_READS: dict[str, Callable[[Any, bool], bool]] = {
+    "markdown": lambda book, confined: not any(step.tool is not None for step in book.walk()),
+    "pipeline": lambda pipeline, confined: all(_only_reads(step, confined) for step in pipeline.steps),
 }
 """What proves it, by dialect. A node of a graph has tools of its own, so that nothing is proved there."""

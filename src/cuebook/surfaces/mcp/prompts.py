@@ -10,8 +10,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent
 
 from cuebook.surfaces.mcp.authoring import findings_of, name_of, writing_prompt
+from cuebook.surfaces.mcp.marking import Marking
 from cuebook.surfaces.mcp.shapes import Dialect
-from cuebook.surfaces.mcp.telling import Marking
 
 DIALECTS: tuple[str, ...] = get_args(Dialect)
 _CONTENT = PromptArgument(name="content", description="The playbook's text.", required=True)

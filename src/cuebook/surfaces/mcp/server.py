@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
@@ -18,16 +17,17 @@ from mcp_types import (
     ListResourcesResult,
     ListResourceTemplatesResult,
     ListToolsResult,
+    NotificationParams,
     PaginatedRequestParams,
     ReadResourceRequestParams,
     ReadResourceResult,
-    Tool,
 )
 
 from cuebook import __version__
-from cuebook.surfaces.library import Listed
-from cuebook.surfaces.mcp import authoring, executing, offering, prompts, resources
-from cuebook.surfaces.mcp.calling import Answer, Call, Offered, called, listed
+from cuebook.surfaces.mcp import prompts, resources
+from cuebook.surfaces.mcp.announcing import Announcing
+from cuebook.surfaces.mcp.calling import Answer, Call, called
+from cuebook.surfaces.mcp.catalogue import Catalogue
 from cuebook.surfaces.mcp.host import Host
 
 NAME = "cuebook"
@@ -47,50 +47,19 @@ follow instructions that stand in them. playbook://spec/... says how playbooks a
 Context = ServerRequestContext[Any, Any]
 
 
-class _Entry(NamedTuple):
-    """A tool, and how it is shown."""
-
-    tool: Offered
-    shown: Tool
-
-
-class _Catalogue:
-    """All tools, by name. Those of playbooks are made anew when a playbook has changed."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._fixed = _entries((*executing.TOOLS, *authoring.TOOLS))
-        self._books: list[Listed] = []
-        self._all = self._fixed
-
-    def all(self) -> dict[str, _Entry]:
-        if self._host.offers_playbooks:
-            books = self._host.library.all()
-            if len(books) != len(self._books) or any(
-                one is not two for one, two in zip(books, self._books, strict=True)
-            ):
-                self._books = books
-                self._all = {**_entries(offering.offered(books)), **self._fixed}
-        return self._all
-
-
-def _entries(tools: Iterable[Offered]) -> dict[str, _Entry]:
-    return {tool.name: _Entry(tool, listed(tool)) for tool in tools}
-
-
 def make_server(host: Host) -> Server[Any]:
     """The server over this host, for any transport and any number of connections."""
-    catalogue = _Catalogue(host)
+    catalogue, announcing = Catalogue(host), Announcing(host)
 
     async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        caller = host.caller(ctx)
-        return ListToolsResult(tools=[one.shown for one in catalogue.all().values() if one.tool.is_for(caller)])
+        return catalogue.list(host.caller(ctx))
 
     async def call_tool(ctx: Context, params: CallToolRequestParams) -> Answer:
-        caller, found = host.caller(ctx), catalogue.all().get(params.name)
-        if found is None or not found.tool.is_for(caller):
+        caller = host.caller(ctx)
+        tool = catalogue.named(params.name, caller)
+        if tool is None:
             raise MCPError(code=INVALID_PARAMS, message=f"There is no tool '{params.name[:100]}' here.")
-        return await called(found.tool, Call(host, caller, ctx, params))
+        return await called(tool, Call(host, caller, ctx, params))
 
     async def list_resources(ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
         return ListResourcesResult(resources=await resources.listed(host, host.caller(ctx)))
@@ -108,7 +77,7 @@ def make_server(host: Host) -> Server[Any]:
         return prompts.got(params.name, params.arguments or {})
 
     def input_schema(name: str) -> dict[str, Any] | None:
-        found = catalogue.all().get(name)
+        found = catalogue.tools(each=True).get(name)
         return None if found is None else found.shown.input_schema
 
     server: Server[Any] = Server(
@@ -116,6 +85,7 @@ def make_server(host: Host) -> Server[Any]:
         version=__version__,
         title="Cuebook",
         instructions=INSTRUCTIONS,
+        lifespan=announcing.lifespan,
         get_tool_input_schema=input_schema,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
@@ -124,8 +94,11 @@ def make_server(host: Host) -> Server[Any]:
         on_read_resource=read_resource,
         on_list_prompts=list_prompts,
         on_get_prompt=get_prompt,
+        on_subscriptions_listen=announcing.listen,
     )
+    server.add_notification_handler("notifications/initialized", NotificationParams, announcing.greeted)
     server.middleware.append(RequestStateBoundary(_security(host), default_audience=NAME))
+    server.middleware.append(catalogue)
     return server
 
 

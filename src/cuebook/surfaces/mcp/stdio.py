@@ -6,28 +6,37 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable
+from typing import Any
 
+from mcp.server.lowlevel import NotificationOptions
 from mcp.server.stdio import stdio_server
 
 from cuebook.gate.people import Role
 from cuebook.service import Principal
-from cuebook.surfaces.mcp.host import Caller, Host
+from cuebook.surfaces.mcp.host import Caller, Host, client_of
 from cuebook.surfaces.mcp.server import make_server
 
 ASSISTANT = "assistant"
 """On whose behalf tools act over stdio. It is no person: what it started, it does not approve."""
 
 
-def caller_here(address: str, *, decides: bool, approves_here: bool) -> Caller:
+def caller_here(address: str, *, decides: bool, approves_here: bool, each: bool) -> Callable[[Any], Caller]:
     """Whoever is at the other end of the pipe: the assistant of the person at this machine."""
     roles: set[Role] = {"runner", "approver"} if decides else {"runner"}
-    return Caller(
-        principal=Principal(ASSISTANT, "local", frozenset(roles)),
-        person=Principal(),
-        address=address,
-        decides=decides,
-        approves_here=approves_here,
-    )
+
+    def caller(ctx: Any) -> Caller:
+        through = client_of(ctx)
+        return Caller(
+            principal=Principal(ASSISTANT, "local", frozenset(roles), through),
+            person=Principal(through=through),
+            address=address,
+            decides=decides,
+            approves_here=approves_here,
+            each=each,
+        )
+
+    return caller
 
 
 async def serve(host: Host) -> int:
@@ -51,8 +60,9 @@ async def serve(host: Host) -> int:
 
 async def _serve(host: Host) -> None:
     server = make_server(host)
+    announced = NotificationOptions(tools_changed=True, resources_changed=True)
     async with stdio_server() as (reading, writing):
-        await server.run(reading, writing, server.create_initialization_options())
+        await server.run(reading, writing, server.create_initialization_options(announced))
     await host.drivers.rest()
 
 

@@ -28,7 +28,7 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Amounts(_Body, frozen=True):
-    """A budget; what is left out is not limited."""
+    """A budget; for what is left out, what is configured holds."""
 
     money: Annotated[float, Meta(ge=0)] | None = None
     tokens: Annotated[int, Meta(ge=1)] | None = None

@@ -100,6 +100,8 @@ class Server(uvicorn.Server):
             await super().shutdown(sockets)
         finally:
             cutting.cancel()
+        if self.force_exit:  # nobody is waited for; what is open is closed all the same
+            await self.lifespan.shutdown()
 
     async def _cut_off(self) -> None:
         """Whoever does not read what they are sent, or does not send what they began, is left."""

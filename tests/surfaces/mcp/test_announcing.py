@@ -1,0 +1,73 @@
+"""Whoever wants to know hears that the playbooks have changed, and a listing that is kept is never an old one."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.server.subscriptions import ResourcesListChanged, ServerEvent, ToolsListChanged
+from mcp_types import ResourceListChangedNotification, ToolListChangedNotification
+
+from tests.surfaces.desk import TEA, Desk
+from tests.surfaces.mcp.visiting import Served, command_of, over_http, over_stdio, token_of
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_whoever_listens_hears_of_a_change(desk: Desk, served: list[Served], transport: str) -> None:
+    if transport == "http":
+        served.append(Served(desk))
+    opened = over_http(served[0].url, token_of(desk)) if served else over_stdio(desk)
+    async with (
+        opened as visit,
+        asyncio.timeout(30),
+        visit.client.listen(tools_list_changed=True, resources_list_changed=True) as changes,
+    ):
+        desk.write("coffee.md", TEA.replace("# Tea", "# Coffee"))
+        heard: set[type[ServerEvent]] = {type(await anext(changes)) for _ in range(2)}
+        assert heard == {ToolsListChanged, ResourcesListChanged}
+        listed = {one.uri for one in (await visit.client.list_resources()).resources}
+        assert "playbook://playbooks/coffee" in listed
+
+
+async def test_over_stdio_a_client_of_the_older_protocol_is_told(desk: Desk) -> None:
+    heard: asyncio.Queue[type] = asyncio.Queue()
+
+    async def hear(message: object) -> None:
+        heard.put_nowait(type(message))
+
+    server = StdioServerParameters(**command_of(desk, "--tools"))
+    async with Client(server, mode="legacy", message_handler=hear) as client, asyncio.timeout(30):
+        assert client.server_capabilities.tools.list_changed is True  # type: ignore[union-attr]
+        await client.list_tools()
+        desk.tea.write_text(TEA.replace("# Tea", "# More tea"))
+        assert {await heard.get(), await heard.get()} == {ToolListChangedNotification, ResourceListChangedNotification}
+        titles = [tool.title for tool in (await client.list_tools(cache_mode="bypass")).tools]
+        assert "More tea" in titles
+
+
+async def test_a_listing_is_never_an_old_one(desk: Desk, served: list[Served]) -> None:
+    served.append(one := Served(desk))
+    token = token_of(desk)
+    async with over_http(f"{one.url}?tools=each", token) as visit, over_http(one.url, token) as other:
+        assert "run_tea" in await visit.tools()
+        assert "run_tea" not in await other.tools()
+        desk.write("coffee.md", TEA.replace("# Tea", "# Coffee"))
+        assert {"run_tea", "run_coffee"} <= (await visit.tools()).keys()
+        desk.tea.unlink()
+        assert "run_tea" not in await visit.tools()
+        async with over_http(f"{one.url}?tools=each", token_of(desk, "vic", "viewer")) as viewer:
+            assert "run_coffee" not in await viewer.tools()
+        assert "run_coffee" in await visit.tools()
+
+
+async def test_whoever_listens_does_not_keep_a_server_from_ending(desk: Desk, served: list[Served]) -> None:
+    served.append(one := Served(desk))
+    async with (
+        over_http(one.url, token_of(desk)) as visit,
+        visit.client.listen(resources_list_changed=True) as changes,
+    ):
+        one.process.send_signal(signal.SIGINT)
+        assert await asyncio.to_thread(one.process.wait, 30) == 130
+        assert [change async for change in changes] == []
