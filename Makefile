@@ -51,8 +51,8 @@ browser: ## Install the browser that the pages are tested in, where there is non
 	  apt-get install -y --no-install-recommends chromium fonts-liberation || { \
 	    apt-get update && apt-get install -y --no-install-recommends chromium fonts-liberation; }; }
 
-chaos: dev ## Kill processes at random moments for some minutes, and see that nothing is lost or done twice
-	@CUEBOOK_CHAOS_ROUNDS=60 $(BIN)/python -m pytest -n 2 tests/kernel/test_chaos.py $(ARGS)
+chaos: dev ## Kill processes at every write and at random moments, and do all else that the suite does a sample of
+	@CUEBOOK_THOROUGH=1 $(BIN)/python -m pytest -n 2 $$(grep -rl --include='test_*.py' 'tests\.thorough' tests) $(ARGS)
 
 fuzz: dev ## Feed the Markdown parser changed playbooks for five minutes (ARGS="--seconds 60")
 	@$(BIN)/python -m tests.dialects.markdown.fuzz_parse --seconds 300 $(ARGS)

@@ -1,6 +1,7 @@
 """A process that has loaded what `cuebook` loads, and for every call forks a child that becomes a program.
 
-What it is asked comes by a socket, at whose other end is `forking.py`. It is a program: nothing imports it.
+What it is asked comes by a socket, at whose other end is `forking.py`. It is a program; what it does for a call is also
+of use to others that fork.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import threading
 import time
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 # What `cuebook` imports of others when it runs a playbook. Not in it: `keyring` and `sandlock`, which look for the
 # user's home when they are imported, and `xllamacpp`, which starts threads.
@@ -42,11 +43,11 @@ def main() -> None:
     places = sys.path[sys.path.index(os.environ["PYTHONPATH"]) + 1 :]
     del sys.path[0]
     with socket.socket(fileno=int(sys.argv[1])) as line:
-        line.sendall(json.dumps(sorted(_loaded())).encode() + b"\n")
+        line.sendall(json.dumps(sorted(loaded())).encode() + b"\n")
         gc.collect()
         gc.freeze()
         while True:
-            asked, streams = _next(line)
+            asked, streams = next_call(line)
             if asked is None:
                 return
             child = os.fork()
@@ -57,6 +58,11 @@ def main() -> None:
             line.sendall(b"%d\n" % child)
             _, status = os.waitpid(child, 0)
             line.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+    live(asked, streams, places)
+
+
+def live(asked: dict[str, Any], streams: list[int], places: list[str]) -> NoReturn:
+    """What a child does: becomes the program, and ends as that ends."""
     _become(asked, streams, places)
     try:
         _run(asked["program"])
@@ -82,7 +88,7 @@ def _is_script(program: str) -> bool:
     return program.endswith(".py")
 
 
-def _loaded() -> set[str]:
+def loaded() -> set[str]:
     """Loads everything, and gives the names that were looked up in the environment meanwhile."""
     import cuebook
 
@@ -104,7 +110,7 @@ def _loaded() -> set[str]:
     return looked_up
 
 
-def _next(line: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+def next_call(line: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     """The next call and its standard streams; no call when nobody asks any more."""
     try:
         head, streams, _, _ = socket.recv_fds(line, 8, 3)

@@ -149,9 +149,14 @@ def _brief(value: Any) -> str:
     return line if len(line) <= _BRIEF else f"{line[: _BRIEF - 1]}…"
 
 
+_REASONS = {"fan out": "its branches begin at once", "join": "its branch is done, and they come together there"}
+"""Reasons that a journal has in the words of the format."""
+
+
 def route_words(data: Mapping[str, Any]) -> str:
     """Which way a run went from a step, and why."""
     to, reason = str(data.get("to", "")), str(data.get("reason", ""))
+    reason = _REASONS.get(reason, reason)
     if data.get("asked") and reason == "only path":
         reason = "the default"
     words = f"ends here: {reason}" if to == "(end)" else f"goes on to {to}: {reason}"

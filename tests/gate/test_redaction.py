@@ -23,6 +23,7 @@ from cuebook.kernel.context import Text, ToolCall
 from cuebook.kernel.effects import CommandResult, Failed, HttpResponse, Reply, RunCommand, SecretUse, SendHttp
 from cuebook.kernel.events import Performed, Performing, ValueSet
 from cuebook.kernel.ports import Redactor
+from tests.thorough import many
 
 TOKEN = "ghp_s3cr3t/T0k3n+for=the&tests"
 MASK = "[secret env:TOKEN]"
@@ -151,7 +152,7 @@ TEXTS = st.text(st.sampled_from('lmnopqr TUV456"\\/%&+-_=.\né😀:{[,'), max_si
 
 @pytest.mark.parametrize("written", WRITTEN)
 @given(secret=SECRETS, before=TEXTS, after=TEXTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=many(12, 60), deadline=None)
 def test_no_form_of_a_secret_can_be_read_back(written: str, secret: str, before: str, after: str) -> None:
     redactor = redactor_of(secret)
     plain = WRITTEN[written](before + secret + after)
@@ -198,7 +199,7 @@ def test_what_programs_print_of_a_text_is_masked() -> None:
 
 
 @given(noise=st.text(max_size=200))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(50, 200), deadline=None)
 def test_a_text_without_secrets_is_the_same_object(noise: str) -> None:
     redactor = redactor_of(TOKEN, PEM)
     assert redactor.text(noise) is noise
@@ -266,7 +267,7 @@ def cut_texts(draw: st.DrawFn) -> tuple[list[str], list[str]]:
 
 @given(cut_texts())
 @example((["aaaaaaaab", "aaaaaaaaaac"], ["aaaaaaaaa", "aaaaaaaab", "aaaaaaaaaac"]))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=many(80, 400), deadline=None)
 def test_a_stream_becomes_what_the_whole_text_would(given_: tuple[list[str], list[str]]) -> None:
     secrets, pieces = given_
     redactor = redactor_of(*secrets)
@@ -278,7 +279,7 @@ def test_a_stream_becomes_what_the_whole_text_would(given_: tuple[list[str], lis
 
 
 @given(cut_texts())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=many(30, 100), deadline=None)
 def test_a_stream_holds_back_nothing_that_cannot_begin_a_secret(given_: tuple[list[str], list[str]]) -> None:
     secrets, pieces = given_
     assume(not any("☃" in secret for secret in secrets))

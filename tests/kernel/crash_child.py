@@ -1,12 +1,13 @@
 """A process that drives a run and kills itself at its N-th write: `crash_child.py FOLDER RUN WHEN N [slow]`.
 
-With `slow`, every commit takes its time on the writer's thread, while the program goes on. WHEN is `before` (the commit does not happen) or `after` (it happened, and nobody was told). Each record that
+It says at its end how many writes there were; with N 0 it comes to that. With `slow`, every commit takes its time on the writer's thread, while the program goes on. WHEN is `before` (the commit does not happen) or `after` (it happened, and nobody was told). Each record that
 the process was told of is noted in the file `told`, so that the test can see that none of those is lost.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import sys
 import time
 from pathlib import Path
@@ -36,6 +37,7 @@ def die_at(when: str, number: int, slow: bool) -> None:
     if slow:
         writer.SLOW = -1e9
     writer.Writer._attempt = counted  # type: ignore[method-assign]
+    atexit.register(lambda: print(count))
 
 
 async def main(folder: Path, run: str) -> None:

@@ -15,8 +15,9 @@ import pytest
 from cuebook.stores.sqlite import SqliteStore
 from tests.kernel.test_crash import ROOT, picture, prepare, settle, undisturbed
 from tests.support import engine_on, lines
+from tests.thorough import many
 
-ROUNDS = int(os.environ.get("CUEBOOK_CHAOS_ROUNDS", "3"))
+ROUNDS = many(3, 60)
 
 
 def drive_and_kill(folder: Path, run: str, after: float) -> None:

@@ -1,4 +1,5 @@
-"""The process is killed at every single write of a run; the run is resumed and ends as if nothing had happened.
+"""The process is killed at the writes of a run, in the thorough form at every single one; the run is resumed and ends as
+if nothing had happened.
 
 Counted by the effects themselves: each side effect appends a line to a file.
 """
@@ -19,8 +20,10 @@ from cuebook.kernel.ports import Store
 from cuebook.stores.sqlite import SqliteStore
 from tests.forking import run_child
 from tests.support import begin, engine_on, lines, new_row
+from tests.thorough import THOROUGH, some
 
 ROOT = Path(__file__).parents[2]
+CHILD = "tests.kernel.crash_child"
 
 
 async def settle(engine: Engine, folder: Path, run: str) -> tuple[str, int]:
@@ -100,9 +103,16 @@ async def undisturbed(folder: Path, shape: str) -> tuple[dict[str, Any], Counter
     return seen, Counter(lines(folder))
 
 
-def die(folder: Path, run: str, when: str, number: int, disk: str) -> bool:
+def writes(child: str, folder: Path, run: str, *more: str) -> range:
+    """The numbers of the writes that a child makes where it does not die, and one more, at which none dies."""
+    code, written, said = run_child(child, folder, run, "before", 0, *more)
+    assert code == 0, said
+    return range(1, int(written) + 2)
+
+
+def die(child: str, folder: Path, run: str, when: str, number: int, *more: str) -> bool:
     """Whether the child really died at that write; False once there are no more writes to die at."""
-    code, _, said = run_child("tests.kernel.crash_child", folder, run, when, number, disk)
+    code, _, said = run_child(child, folder, run, when, number, *more)
     assert code in (0, -9), said
     return code == -9
 
@@ -120,13 +130,14 @@ def die(folder: Path, run: str, when: str, number: int, disk: str) -> bool:
 async def test_killed_at_every_write(shape: str, when: str, disk: str, tmp_path: Path) -> None:
     (tmp_path / "undisturbed").mkdir()
     wanted, wanted_lines = await undisturbed(tmp_path / "undisturbed", shape)
-    number, doubted = 0, 0
-    while True:
-        number += 1
+    (tmp_path / "whole").mkdir()
+    every = writes(CHILD, tmp_path / "whole", await prepare(tmp_path / "whole", shape), disk)
+    died, doubted = 0, 0
+    for number in some(every, 5):
         folder = tmp_path / f"at{number}"
         folder.mkdir()
         run = await prepare(folder, shape)
-        died = await asyncio.to_thread(die, folder, run, when, number, disk)
+        died += await asyncio.to_thread(die, CHILD, folder, run, when, number, disk)
         store = SqliteStore(folder / "store.db")
         engine = engine_on(store, folder)
         kept = {record.seq async for record in store.records(run)}
@@ -139,7 +150,5 @@ async def test_killed_at_every_write(shape: str, when: str, disk: str, tmp_path:
         assert (await engine.replay(run)).complete
         await engine.close()
         await store.close()
-        if not died:
-            break
-    assert number > 5
-    assert doubted > 0, "some effect must have been caught half done"
+    assert died >= 3
+    assert doubted > 0 or not THOROUGH, "some effect must have been caught half done"

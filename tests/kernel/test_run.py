@@ -149,6 +149,24 @@ def test_waiting_is_free_and_driving_is_counted() -> None:
     assert (fold.tally.row.status, fold.tally.row.reason) == ("completed", "")
 
 
+def test_a_step_is_charged_for_the_time_in_which_its_run_was_driven() -> None:
+    fold = Fold().tell(Driven("d"), StepStarted("1"), Suspended("paused", "breakpoint"))
+    fold.seq += 1000
+    fold.tell(Driven("d"), ASKED, RunFinished("cancelled", error=Failed("cancelled", "Cancelled.")))
+    assert fold.steps["", "1", 1].totals.seconds == 3.0
+    fold.seq += 1000
+    fold.tell(Rewound(5, ""), Driven("e"), ASKED, StepFinished("1"))
+    step = fold.steps["", "1", 1]
+    assert (step.totals.seconds, step.since) == (5.0, None)
+
+
+def test_time_after_which_a_driver_died_is_not_charged() -> None:
+    fold = Fold().tell(Driven("d"), StepStarted("1"))
+    fold.seq += 1000
+    fold.tell(Driven("e"), StepFinished("1"))
+    assert fold.steps["", "1", 1].totals.seconds == 1.0
+
+
 def test_a_skipped_step_says_why() -> None:
     fold = Fold().tell(PLAN, StepSkipped("1", reason="not needed"))
     assert (fold.status_of(), fold.steps["", "1", 1].reason, fold.tally.row.totals.steps_done) == (

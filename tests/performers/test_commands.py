@@ -217,6 +217,13 @@ sys.exit(7 if got == 5_000_000 else 1)
     assert outcome.stderr_truncated
 
 
+async def test_of_a_long_error_output_the_last_lines_are_kept_whole(performer: CommandPerformer) -> None:
+    code = "import sys; sys.stderr.write('a line that says little\\n' * 5000 + 'why\\n'); sys.exit(1)"
+    outcome = await result(performer, python(code), call(Limits(output=110)))
+    assert str(outcome.stderr) == "a line that says little\n" * 4 + "why\n"
+    assert outcome.stderr_truncated
+
+
 async def test_one_that_never_reads_its_input_does_not_hang_it(performer: CommandPerformer) -> None:
     code = "import sys; sys.stdout.write('x' * 3_000_000)"
     outcome = await result(performer, python(code, stdin="i" * 3_000_000), call(Limits(output=10)))
@@ -456,7 +463,7 @@ def test_no_folder_is_too_deep_to_be_removed() -> None:
     top = tempfile.mkdtemp()  # of its own: what cleans up after tests cannot remove one as deep
     try:
         here = os.open(top, os.O_RDONLY)
-        for _ in range(3_000):
+        for _ in range(2_100):  # more than may be within calls, open, or named in one path
             os.mkdir("d", dir_fd=here)
             below = os.open("d", os.O_RDONLY, dir_fd=here)
             os.close(here)

@@ -150,12 +150,16 @@ class Sitting:
         with self._changed:
             return self._screen.text
 
-    def until(self, words: str) -> str:
-        """Waits until these words are on the screen."""
+    def until(self, words: str, times: int = 1) -> str:
+        """Waits until these words are on the screen, so many times."""
+
+        def there() -> bool:
+            return self._screen.text.count(words) >= times
+
         with self._changed:
-            seen = self._changed.wait_for(lambda: words in self._screen.text or self._ended, _PATIENCE)
+            seen = self._changed.wait_for(lambda: there() or self._ended, _PATIENCE)
             assert seen, f"{words!r} did not come:\n{self._screen.text}"
-            assert words in self._screen.text, f"it ended without {words!r}:\n{self._screen.text}"
+            assert there(), f"it ended without {words!r}:\n{self._screen.text}"
             return self._screen.text
 
     def type(self, text: str) -> None:

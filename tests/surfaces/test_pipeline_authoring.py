@@ -9,6 +9,7 @@ import pytest
 from tests.dialects.pipeline.writing import FULL
 from tests.surfaces.desk import Desk
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 HELLO = "name: Say hello\nsteps:\n  - {id: hello, command: cli echo hello, effect: read}\n"
 
 
@@ -123,3 +124,11 @@ def test_a_run_is_drawn_with_what_became_of_its_steps(bare_desk: Desk) -> None:
     drawn = bare_desk.call("graph", "--run", ran.object["run"]).out
     assert drawn.startswith('---\ntitle: "Say hello"\n---\nflowchart TD\n')
     assert "    class s1 current\n" in drawn
+
+
+@pytest.mark.parametrize("name", ["newcomers-note.yml", "release/release.yml"])
+def test_the_examples_are_sound_and_pass_their_tests(bare_desk: Desk, name: str) -> None:
+    found = bare_desk.call("validate", EXAMPLES / name)
+    assert (found.code, "warning" in found.out) == (0, False), found.out
+    ran = bare_desk.call("test", EXAMPLES / name)
+    assert (ran.code, "failed" in ran.out) == (0, False), ran.out

@@ -398,7 +398,8 @@ def with_usage(driver: Driver, place: Place, event: StepFinished) -> StepFinishe
     cost = None if totals.unknown_costs else totals.cost
     origin = "unknown" if cost is None else step.origin
     usage = Usage(totals.input, totals.output, totals.cached, totals.reasoning, cost, origin)
-    seconds = max(0.0, driver.clock() - (step.started or driver.clock()))
+    now = driver.clock()
+    seconds = totals.seconds + max(0.0, now - (step.since or now))
     return msgspec.structs.replace(event, usage=usage if totals.calls else None, seconds=seconds)
 
 

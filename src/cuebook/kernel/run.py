@@ -150,6 +150,8 @@ class StepRow(msgspec.Struct, gc=False):
     """The record that says it failed: a retry that takes that back takes the step up again."""
     started: float | None = None
     finished: float | None = None
+    since: float | None = None
+    """From when its time is counted on; None where the run is at rest, or the step is over."""
     model: str = ""
     finish: str = ""
     origin: CostOrigin = "reported"
@@ -280,7 +282,7 @@ class Tally:
         place = entry.place
         step = self._planned_or_new(place, event.label)
         step.title = event.title or step.title
-        step.status, step.seq, step.started = "running", entry.seq, entry.at
+        step.status, step.seq, step.started, step.since = "running", entry.seq, entry.at, entry.at
         self.row.step = event.label
         self._remember(step)
         self._steps_changed[step.key] = step
@@ -291,6 +293,7 @@ class Tally:
         if step is None:
             return
         step.status, step.reason, step.finished = event.status, event.reason, entry.at
+        _rest(step, entry.at)
         if event.status == "completed":
             self.row.totals.steps_done += 1
             self._done.append((step.seq, step.path))
@@ -320,6 +323,9 @@ class Tally:
         self.row.model = str(event.settings.get("model", self.row.model))
 
     def _driven(self, entry: Entry, event: Driven) -> None:
+        for step in self.open.values():
+            step.since = entry.at
+            self._steps_changed[step.key] = step
         if self.row.status != "running" or self.row.reason or self.row.error:  # a claim has set a new run running
             self._touch(entry)
             self.row.status, self.row.reason, self.row.error = "running", "", None
@@ -412,6 +418,9 @@ class Tally:
         self._touch(entry)
         self.row.status, self.row.reason = event.status, event.reason
         self.row.totals.seconds += event.seconds
+        for step in self.open.values():
+            _rest(step, entry.at)
+            self._steps_changed[step.key] = step
 
     def _finished(self, entry: Entry, event: RunFinished) -> None:
         self._touch(entry)
@@ -435,6 +444,7 @@ class Tally:
             if step.status != "in_doubt":
                 step.status = status
             step.reason, step.finished = reason, entry.at
+            _rest(step, entry.at)
             self._cut(step)
 
     def _cut(self, step: StepRow) -> None:
@@ -461,6 +471,13 @@ class Tally:
             self.planned[step.key] = step
         else:
             self.open[step.key] = step
+
+
+def _rest(step: StepRow, at: float) -> None:
+    """Counts a step's time up to here."""
+    if step.since is not None:
+        step.totals.seconds += max(0.0, at - step.since)
+        step.since = None
 
 
 _FOLDS: dict[type[AnyEvent], Callable[[Tally, Entry, Any], None]] = {

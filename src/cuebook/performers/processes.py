@@ -1,4 +1,4 @@
-"""What it takes to talk with a running process: feeding its input, keeping the beginning of its output, ending it.
+"""What it takes to talk with a running process: feeding its input, keeping its output up to a limit, ending it.
 
 It knows descriptors and `Confined`, and nothing of what the process is for.
 """
@@ -85,9 +85,33 @@ class Keeping:
         if not data:
             self.close()
             return
+        self._keep(data)
+
+    def _keep(self, data: bytes) -> None:
         room = self._most - len(self._kept)
         self._kept += data[:room]
         self.truncated = self.truncated or len(data) > room
+
+
+class KeepingLast(Keeping):
+    """Keeps the last lines instead: they say why a process failed. Of a single endless line it keeps the beginning.
+
+    Lines are kept whole, so that no secret is left in part at the beginning, where nobody would know it again.
+    """
+
+    def __init__(self, descriptor: int, most: int) -> None:
+        super().__init__(descriptor, most)
+        self._last = bytearray()
+
+    def text(self) -> str:
+        lines = self._last[-self._most :].partition(b"\n")[2] if self.truncated else b""
+        return decoded(bytes(lines)) if lines else super().text()
+
+    def _keep(self, data: bytes) -> None:
+        super()._keep(data)
+        self._last += data
+        if len(self._last) > 2 * self._most:
+            del self._last[: -self._most]
 
 
 class Running:
@@ -97,7 +121,7 @@ class Running:
         self.process = process
         self._input = Feeding(process.stdin, stdin)
         self.stdout = Keeping(process.stdout, most)
-        self.stderr = Keeping(process.stderr, most)
+        self.stderr = KeepingLast(process.stderr, most)
         self._ending: asyncio.Future[int] | None = None
 
     async def ended(self, seconds: float) -> int | None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from cuebook.dialects.graph import walk
 from cuebook.gate.people import NotAllowed, Principal
 from cuebook.gate.sandbox import choose
 from cuebook.kernel.context import Text
@@ -424,13 +425,14 @@ async def test_the_context_only_grows_at_its_end(store: Store) -> None:
     assert "it replaces the earlier one" in blocks[-1][-2]
 
 
-async def test_a_long_run_is_not_slower_to_take_up(store: Store) -> None:
+async def test_a_long_run_is_not_slower_to_take_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of many visits is replayed from its last checkpoint."""
+    monkeypatch.setattr(walk, "FIRST_CHECKPOINT", 16)
     edges = way("a b", "b a x1000")
     bench = Bench(store)
-    row = await bench.run(flow("a", "b", edges=edges), max_steps=300)
+    row = await bench.run(flow("a", "b", edges=edges), max_steps=75)
     assert row.status == "failed"
     claim = await store.claim(row.id, "other", bench.service.engine.clock())
     began = [record for record in claim.records if record.kind == "StepStarted"]
-    assert len(began) == 300 - 256
-    assert len(await bench.way(row.id)) == 300
+    assert len(began) == 75 - 64
+    assert len(await bench.way(row.id)) == 75

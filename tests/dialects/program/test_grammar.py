@@ -18,6 +18,7 @@ from cuebook.surfaces.keys import Keys
 from cuebook.testing import ScriptedModel
 from tests.dialects.program.machine_room import Played, Room
 from tests.dialects.program.test_machine import program
+from tests.thorough import THOROUGH, many
 
 LISTING = Listing.of_rows(
     "Main",
@@ -119,9 +120,10 @@ def test_whether_a_line_needs_a_model(code: str, text: str, needed: bool) -> Non
 @pytest.mark.skipif(find_weights() is None, reason="the weights of the embedded model are not installed")
 @pytest.mark.timeout(300)
 async def test_the_embedded_model_breaks_no_rule() -> None:
+    more = "- 05:CND If the user sounds happy\n  - 05.01:EXE Write a $praise:str\n- 06:QUE Say(user, Tell $x)\n- 07:YLD for exit"
     text = program(
         "- 01:QUE Say(user, Ask for $n:int)\n- 02:YLD for user\n- 03:QUE $x:int = Twice(n=$n)\n- 04:YLD for call\n"
-        "- 05:CND If the user sounds happy\n  - 05.01:EXE Write a $praise:str\n- 06:QUE Say(user, Tell $x)\n- 07:YLD for exit",
+        + (more if THOROUGH else "- 05:YLD for exit"),
         "## Twice($n:int) -> int\n### Steps\n- 01:RET $n * 2\n",
         returns="None",
     )
@@ -136,4 +138,4 @@ async def test_the_embedded_model_breaks_no_rule() -> None:
     played = Played(row, [entry async for entry in service.engine.entries(row.id)], unasked)
     assert played.seen.verdicts == []
     assert played.variables()["x"] == 2 * played.variables()["n"]
-    assert len(played.messages) == 2
+    assert len(played.messages) == many(1, 2)

@@ -6,12 +6,12 @@ import asyncio
 import signal
 
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client
 from mcp.server.subscriptions import ResourcesListChanged, ServerEvent, ToolsListChanged
 from mcp_types import ResourceListChangedNotification, ToolListChangedNotification
 
 from tests.surfaces.desk import TEA, Desk
-from tests.surfaces.mcp.visiting import Served, command_of, over_http, over_stdio, token_of
+from tests.surfaces.mcp.visiting import Served, at_a_pipe, over_http, over_stdio, token_of
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
@@ -37,7 +37,7 @@ async def test_over_stdio_a_client_of_the_older_protocol_is_told(desk: Desk) -> 
     async def hear(message: object) -> None:
         heard.put_nowait(type(message))
 
-    server = StdioServerParameters(**command_of(desk, "--tools"))
+    server = at_a_pipe(desk, "--tools")
     async with Client(server, mode="legacy", message_handler=hear) as client, asyncio.timeout(30):
         assert client.server_capabilities.tools.list_changed is True  # type: ignore[union-attr]
         await client.list_tools()

@@ -57,8 +57,8 @@ async def test_every_tool_is_there_and_says_what_it_takes(visits: Visits) -> Non
         assert "next" in str(visit.client.instructions)
 
 
-async def test_a_walk_through_the_authoring_tools(visits: Visits, server: ModelServer) -> None:
-    async with visits() as visit:
+async def test_a_walk_through_the_authoring_tools(cold_visits: Visits, server: ModelServer) -> None:
+    async with cold_visits() as visit:
         listed = (await visit.call("list_playbooks"))["playbooks"]
         assert [one["playbook_id"] for one in listed] == ["tea"]
         assert listed[0]["name"] == "Tea"

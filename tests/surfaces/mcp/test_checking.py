@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.surfaces.desk import TEA, Desk
+from tests.surfaces.desk import TEA, Desk, finished
 from tests.surfaces.mcp.conftest import Visits
-from tests.surfaces.mcp.visiting import Visit, over_stdio
+from tests.surfaces.mcp.visiting import Visit, begun, over_stdio
 from tests.surfaces.model_server import ModelServer
 
 PICK = '# Pick\n\n## STEP 1: Ask\n\n@elicit(select, "Which?", "green", "black")\n'
@@ -29,9 +26,8 @@ def elsewhere(desk: Desk, tmp_path: Path) -> str:
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     (folder / "tea.md").write_text(TEA)
-    command = [sys.executable, "-m", "cuebook", "run", "tea.md", "--no-ask", "--break", "1", "--json"]
-    ran = subprocess.run(command, cwd=folder, env=desk.environ, capture_output=True, text=True, check=False)
-    return str(json.loads(ran.stdout)["run"])
+    ran = finished(begun(desk, "run", "tea.md", "--no-ask", "--break", "1", "--json", folder=folder))
+    return str(ran.object["run"])
 
 
 async def test_a_run_of_another_folder_is_left_to_it(elsewhere: str, some_visits: Visits, server: ModelServer) -> None:

@@ -44,9 +44,9 @@ steps:
 """
 
 
-async def test_a_run_with_a_breakpoint(visits: Visits, server: ModelServer) -> None:
+async def test_a_run_with_a_breakpoint(cold_visits: Visits, server: ModelServer) -> None:
     server.replies = ["A pot.", "Brewed.", "Served."]
-    async with visits() as visit:
+    async with cold_visits() as visit:
         now = await visit.call("execute_playbook", playbook_id="tea", input_values={"kind": "black"}, breakpoints=[1])
         assert (now["status"], now["next"]["tool"]) == ("paused", "resume_playbook_execution")
         assert now["steps"][0]["output"] == "A pot."
@@ -103,10 +103,10 @@ async def test_questions_are_asked_in_place(desk: Desk, visits: Visits) -> None:
     assert kinds[1]["enum"] == ["green", "black"]
 
 
-async def test_whoever_declines_in_place_is_asked_by_tool(desk: Desk, visits: Visits) -> None:
+async def test_whoever_declines_in_place_is_asked_by_tool(desk: Desk, some_visits: Visits) -> None:
     desk.write("order.md", ASKING)
     say, seen = saying(ElicitResult(action="decline"))
-    async with visits(say=say) as visit:
+    async with some_visits(say=say) as visit:
         now = await visit.call("execute_playbook", playbook_id="order")
     assert (now["status"], now["next"]["tool"], len(seen)) == ("awaiting_input", "respond_to_elicitation", 1)
 
@@ -232,15 +232,15 @@ async def test_one_key_starts_one_execution(some_visits: Visits, server: ModelSe
         assert "another run was started" in told
 
 
-async def test_a_run_goes_on_when_its_client_has_gone(desk: Desk, visits: Visits, server: ModelServer) -> None:
+async def test_a_run_goes_on_when_its_client_has_gone(desk: Desk, some_visits: Visits, server: ModelServer) -> None:
     server.hold_at = 1
-    async with visits() as visit:
+    async with some_visits() as visit:
         calling = asyncio.create_task(visit.raw("execute_playbook", playbook_id="tea", client_key="gone"))
         assert await asyncio.to_thread(server.holding.wait, 30)
         calling.cancel()
         await asyncio.gather(calling, return_exceptions=True)
     server.release()
-    async with visits() as visit:
+    async with some_visits() as visit:
         now = await visit.call("execute_playbook", playbook_id="tea", client_key="gone")
         assert now["status"] == "completed"
         assert len((await visit.call("list_playbook_executions"))["executions"]) == 1
@@ -266,11 +266,10 @@ async def test_a_run_is_cancelled(desk: Desk, some_visits: Visits) -> None:
         assert after["status"] == "cancelled"
 
 
-async def test_two_answer_at_once_and_one_wins(desk: Desk, served: list[Served]) -> None:
+async def test_two_answer_at_once_and_one_wins(desk: Desk, some_visits: Visits) -> None:
+    """Over stdio each of them has a server of its own."""
     desk.write("order.md", ASKING)
-    served.append(Served(desk))
-    token = token_of(desk)
-    async with over_http(served[0].url, token) as one, over_http(served[0].url, token, mode="legacy") as other:
+    async with some_visits(mode="auto") as one, some_visits(mode="legacy") as other:
         now = await one.call("execute_playbook", playbook_id="order")
         given = {"execution_id": now["execution_id"], "wait_id": now["elicitation"]["wait_id"]}
         results = await asyncio.gather(
@@ -325,10 +324,10 @@ async def test_wrong_arguments_create_nothing(desk: Desk, some_visits: Visits) -
         assert (await visit.call("list_playbook_executions"))["executions"] == []
 
 
-async def test_a_large_output_is_cut_and_linked(desk: Desk, visits: Visits, server: ModelServer) -> None:
+async def test_a_large_output_is_cut_and_linked(desk: Desk, some_visits: Visits, server: ModelServer) -> None:
     desk.write("much.md", "# Much\n\n## STEP 1: Write\n\nWrite much.\n\n@output(all)\n")
     server.replies = ["x" * 10_000_000]
-    async with visits() as visit:
+    async with some_visits() as visit:
         result = await visit.raw("execute_playbook", playbook_id="much")
         assert len(result.model_dump_json()) < 500_000
         assert result.structured_content["status"] == "completed"

@@ -15,7 +15,7 @@ from mcp import Client, StdioServerParameters
 from cuebook.surfaces.mcp import authoring, executing
 from cuebook.surfaces.mcp.installing import CLIENTS
 from tests.surfaces.desk import Desk
-from tests.surfaces.mcp.visiting import Served, Visit, over_http, token_of
+from tests.surfaces.mcp.visiting import Served, Visit, anew, over_http, token_of
 from tests.surfaces.reading_along import DOCS, Block, blocks
 
 GUIDE = DOCS / "guides" / "mcp.md"
@@ -60,7 +60,7 @@ async def test_what_the_guide_says_to_copy_works(command: Desk, served: list[Ser
         cwd = command.work if "--project" not in entry["args"] else command.home
         assert await books(command, entry, cwd) == ["tea"]
         return
-    served.append(one := Served(command))
+    served.append(one := Served(command, command=anew))
     assert entry["headers"] == {"Authorization": "Bearer ${CUEBOOK_TOKEN}"}
     url = entry["url"].replace("http://127.0.0.1:8765", one.address)
     async with over_http(url, token_of(command, "assistant", "runner")) as visit:

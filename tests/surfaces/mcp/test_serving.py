@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import httpx2
 
 from tests.surfaces.desk import Desk
-from tests.surfaces.mcp.visiting import Served, over_http, over_stdio, token_of
+from tests.surfaces.mcp.visiting import Served, begun, over_http, over_stdio, token_of
 from tests.surfaces.model_server import ModelServer
 
 HELLO = {
@@ -76,7 +76,7 @@ async def test_ctrl_c_ends_a_server_with_calls_under_way(desk: Desk, served: lis
 
 
 def _stdio(desk: Desk) -> subprocess.Popen[str]:
-    return desk.begin("mcp", stdin=subprocess.PIPE)
+    return begun(desk, "mcp", stdin=subprocess.PIPE)
 
 
 def _send(process: subprocess.Popen[str], *messages: Mapping[str, object]) -> None:

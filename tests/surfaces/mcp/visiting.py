@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import re
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -13,7 +19,8 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, ElicitRequestFormParams, ElicitResult, TextContent
 
-from tests.surfaces.desk import Desk
+from tests.forking import ROOT, heed_interrupts
+from tests.surfaces.desk import PYTHON, Desk
 
 TRANSPORTS = ("stdio", "http")
 ERAS = ("auto", "legacy")
@@ -21,6 +28,8 @@ ERAS = ("auto", "legacy")
 
 Say = Callable[[ElicitRequestFormParams], ElicitResult | Awaitable[ElicitResult]]
 """What the person at a client says to a form, at once or later."""
+Command = Callable[..., list[str]]
+"""How a `cuebook` is started with these arguments: `forked` or `anew`."""
 
 
 class Visit:
@@ -87,11 +96,54 @@ def saying(*answers: Any) -> tuple[Say, list[ElicitRequestFormParams]]:
     return say, seen
 
 
+@cache
+def door() -> str:
+    """Where the nursery takes requests for servers. It ends with the tests."""
+    path = Path(tempfile.mkdtemp(prefix="cuebook-")) / "door"
+    command = [sys.executable, "-m", "tests.surfaces.mcp.nursery", str(path)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, cwd=ROOT, env=PYTHON, stdin=pipe, stdout=pipe, preexec_fn=heed_interrupts)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+
+    def close() -> None:
+        process.communicate()
+        shutil.rmtree(path.parent)
+
+    atexit.register(close)
+    return str(path)
+
+
+def forked(*args: str) -> list[str]:
+    """The command of a `cuebook` whose process is a fork of the nursery."""
+    return [sys.executable, "-IS", str(Path(__file__).with_name("stand_in.py")), door(), *args]
+
+
+def anew(*args: str) -> list[str]:
+    """The command of a `cuebook` that loads everything itself."""
+    return [sys.executable, "-m", "cuebook", *args]
+
+
+def begun(
+    desk: Desk, *args: str, command: Command = forked, folder: Path | None = None, stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[str]:
+    """A process at a desk, or in another folder with the desk's environment."""
+    return subprocess.Popen(
+        command(*args),
+        cwd=folder or desk.work,
+        env=desk.environ,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+
+
 class Served:
     """`cuebook serve` in a process of its own, with users who have tokens."""
 
-    def __init__(self, desk: Desk, *args: str, port: int = 0) -> None:
-        self.process = desk.begin("serve", "--port", str(port), *args)
+    def __init__(self, desk: Desk, *, port: int = 0, command: Command = forked) -> None:
+        self.process = begun(desk, "serve", "--port", str(port), command=command)
         assert self.process.stdout is not None
         found = re.search(r"http://[^/\s]+", self.process.stdout.readline())
         assert found is not None, self.process.stderr and self.process.stderr.read()
@@ -117,19 +169,17 @@ def token_of(desk: Desk, name: str = "ann", *roles: str) -> str:
     return str(desk.call("users", "add", name, *flags, "--json").object["token"])
 
 
-def command_of(desk: Desk, *args: str) -> dict[str, Any]:
+def at_a_pipe(desk: Desk, *args: str, command: Command = forked) -> StdioServerParameters:
     """How a client starts the server at a desk."""
-    return {
-        "command": sys.executable,
-        "args": ["-m", "cuebook", "mcp", *args],
-        "cwd": desk.work,
-        "env": desk.environ,
-    }
+    first, *rest = command("mcp", *args)
+    return StdioServerParameters(command=first, args=rest, cwd=desk.work, env=desk.environ)
 
 
 @asynccontextmanager
-async def over_stdio(desk: Desk, *args: str, mode: str = "auto", say: Say | None = None) -> AsyncIterator[Visit]:
-    server = StdioServerParameters(**command_of(desk, *args))
+async def over_stdio(
+    desk: Desk, *args: str, command: Command = forked, mode: str = "auto", say: Say | None = None
+) -> AsyncIterator[Visit]:
+    server = at_a_pipe(desk, *args, command=command)
     async with Client(server, mode=mode, elicitation_callback=_callback(say)) as client:
         yield Visit(client)
 

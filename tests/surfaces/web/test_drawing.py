@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations, pairwise
 
 import pytest
 
 from cuebook.surfaces.web.drawing import MOST, Arrow, Box, Drawing, Layout, laid_out, picture
+from cuebook.surfaces.web.letters import width
 from tests.surfaces.web.markup import TRICKS, Markup
 
 
@@ -45,6 +47,52 @@ def test_a_circle_is_drawn_and_ends() -> None:
     assert layout.spots["a"].y < layout.spots["c"].y
 
 
+def points(path: str) -> list[tuple[float, float]]:
+    """The places that a way is drawn by, on it or beside it."""
+    found, x, y = list[tuple[float, float]](), 0.0, 0.0
+    for kind, numbers in re.findall(r"([MCQLHV])([^MCQLHV]*)", path):
+        given = [float(one) for one in numbers.split()]
+        pairs = {"H": [(given[0], y)], "V": [(x, given[0])]}.get(kind) or list(
+            zip(given[::2], given[1::2], strict=True)
+        )
+        found += pairs
+        x, y = pairs[-1]
+    return found
+
+
+@pytest.mark.parametrize("beside", ["from", "to", "both", "itself"])
+def test_a_way_back_goes_behind_no_box(beside: str) -> None:
+    aside = {"from": [("a", "b"), ("b", "c"), ("b", "d")], "to": [("r", "a"), ("r", "z"), ("a", "b"), ("b", "c")]}
+    aside["both"] = [("r", "a"), ("r", "z"), ("a", "b"), ("b", "c"), ("b", "d")]
+    aside["itself"] = [("r", "c"), ("r", "z")]
+    layout = drawn(*aside[beside], ("c", "c" if beside == "itself" else "a"))
+    way = points(layout.lines[-1].path)
+    for id, spot in layout.spots.items():
+        left, top = spot.x - spot.wide / 2 + 1, spot.y - spot.high / 2 + 1
+        for (x, y), (to_x, to_y) in pairwise(way if spot.high else []):
+            apart = max(x, to_x) < left or min(x, to_x) > left + spot.wide - 2
+            assert apart or max(y, to_y) < top or min(y, to_y) > top + spot.high - 2, id
+    assert all(0 <= x <= layout.wide and 0 <= y <= layout.high for x, y in way)
+
+
+def test_words_keep_within_their_box() -> None:
+    long = "QUE $total:float = AskNumber(question=MMMM, least=0.01) 質量質量質量"
+    layout = laid_out(Drawing((Box("a", ("Wwww MMMM", "mmmm")), Box("b", (long, long))), ()))
+    made = str(picture(layout, "words"))
+    assert "Wwww MMMM<" in made
+    for words in re.findall(r'class="(?:name|more)">([^<]+)', made):
+        spot = layout.spots["a" if "ww" in words or words == "mmmm" else "b"]
+        assert width(words, 11) < spot.wide
+    assert made.count("…") == 2
+
+
+def test_a_picture_does_not_become_too_small_to_read() -> None:
+    layout = drawn(*DIAMOND, label="a label of some length")
+    [least, more] = re.findall(r'class="spacer" width="(\d+)"', str(picture(layout, "wide")))
+    assert 0.6 * layout.wide < int(least) < layout.wide
+    assert int(least) + int(more) == pytest.approx(layout.wide, abs=1.5)
+
+
 def test_boxes_that_are_alone_stand_below_each_other() -> None:
     spots = drawn(("a", "b"), ("b", "c"), ("b", "d"), ("c", "e"), ("d", "e")).spots
     assert spots["a"].x == spots["b"].x == spots["e"].x
@@ -55,11 +103,11 @@ def test_a_drawing_has_its_limits() -> None:
     layout = laid_out(many)
     assert len(layout.drawing.boxes) == MOST
     assert layout.drawing.arrows == ()
-    assert "<svg" in picture(Drawing((), ()), "nothing")
+    assert "<svg" in picture(laid_out(Drawing((), ())), "nothing")
 
 
 @pytest.mark.parametrize("text", TRICKS)
 def test_names_and_labels_are_only_words(text: str) -> None:
     boxes = (Box("a", (text, text), "step"), Box("b", ("b",)))
-    made = Markup(str(picture(Drawing(boxes, (Arrow("a", "b", text), Arrow("b", "a", text))), text)))
+    made = Markup(str(picture(laid_out(Drawing(boxes, (Arrow("a", "b", text), Arrow("b", "a", text)))), text)))
     assert made.dangers() == []

@@ -87,6 +87,14 @@ def test_words_that_quote_a_diff_are_words() -> None:
     assert '<pre class="diff"' in formatted.output(quoted.partition("```diff\n")[2], is_markdown=True)
 
 
+def test_characters_that_turn_the_order_are_shown_and_not_obeyed() -> None:
+    sly = "user\u202e\u2066 txt"
+    for text in (sly, f"`{sly}`", f"```\n{sly}\n```", f"--- a\n+++ b\n+{sly}", '["user\\u202e\\u2066 txt"]'):
+        for made in (formatted.output(text), formatted.output(text, is_markdown=False), formatted.preview(text)):
+            assert "\u202e" not in made
+            assert "user[U+202E][U+2066] txt" in made or "\\u202e" in made, made
+
+
 def test_a_diff_says_what_became_of_each_line() -> None:
     made = Markup(str(formatted.preview("--- a\n+++ b\n@@ -1 +1 @@\n-old\n+new\n same")))
     classes = [attributes.get("class") for tag, attributes in made.elements if tag == "span"]

@@ -43,6 +43,16 @@ async def test_what_is_asked_oddly(house: House, path: str, headers: list[tuple[
         assert "Content-Security-Policy" in response.headers
 
 
+async def test_who_was_signed_out_elsewhere_is_led_to_sign_in(house: House) -> None:
+    await house.model(ScriptedModel([])).serve()
+    page = {"Origin": str(house.client.base_url).rstrip("/"), "Sec-Fetch-Mode": "cors"}
+    by_page = (await house.guest.post("/api/runs", json={}, headers=page)).json()
+    by_program = (await house.guest.post("/api/runs", json={})).json()
+    assert by_page["code"] == by_program["code"] == "not_signed_in"
+    assert by_page["fix"].startswith("Sign in")
+    assert "Authorization: Bearer" in by_program["fix"]
+
+
 async def test_a_form_of_any_size_is_answered(house: House) -> None:
     await house.model(ScriptedModel(["sencha", "done"])).serve()
     large = await house.guest.post("/sign-in", content=b"token=" + b"a" * 1_100_000, headers=FORM)

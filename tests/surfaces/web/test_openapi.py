@@ -26,10 +26,11 @@ from schemathesis.specs.openapi.checks import (
 from cuebook.performers.models.scripted import ScriptedModel
 from cuebook.surfaces.web import app
 from tests.surfaces.web.house import TOKEN, House
+from tests.thorough import many
 
 DESCRIPTION = Path(app.__file__).with_name("openapi.yaml")
 BOOK = '# T\n\n## INPUTS\n\n- `kind` (string: green): Which\n\n## STEP 1: A\n\nDo {{kind}}.\n\n## STEP 2: B\n\n@elicit(input, "What?")\n'
-EXAMPLES = 6
+EXAMPLES = many(2, 6)
 """Requests of each kind to each operation."""
 
 CHECKS = [

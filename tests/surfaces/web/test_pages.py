@@ -17,7 +17,7 @@ from tests.surfaces.web.markup import TRICKS, Markup
 TEA = """\
 # Tea
 
-Makes `tea`.
+Makes `tea`, as [the guide](https://example.org/tea) says.
 
 ## INPUTS
 
@@ -104,13 +104,36 @@ async def test_the_library_lists_playbooks_and_what_each_needs(house: House) -> 
     house.book("bad.yml", "name: B\nsteps: []\n")
     await house.model(ScriptedModel([])).serve()
     words = (await page(house, "/")).words
-    for one in ("Tea", "Makes tea.", "model any", "Gated", "command echo", "approves a step", "not run yet"):
+    for one in (
+        "Tea",
+        "Makes tea, as the guide (example.org) says.",
+        "model any",
+        "Gated",
+        "command echo",
+        "approves a step",
+        "not run yet",
+    ):
         assert one in words, one
     assert "1 file cannot be run as written" in words
     found = (await page(house, "/?q=GATED")).words
     assert "Gated" in found
-    assert "Makes tea." not in found
+    assert "Makes tea" not in found
     assert "No playbook fits" in (await page(house, "/?q=coffee")).words
+
+
+async def test_what_is_odd_in_a_playbook_is_told_before_it_runs(house: House) -> None:
+    house.book("odd.md", "# Odd\n\n## STEP 1: Say\n\nSay {{thsi}}.\n")
+    house.book("noted.yml", "id: noted\nname: N\nsteps:\n  - id: a\n    command: cli tee x\n")
+    house.book("fine.md", "# Fine\n\n## STEP 1: Say\n\nSay it.\n")
+    await house.model(ScriptedModel([])).serve()
+    assert (await page(house, "/")).words.count("warning") == 1
+    for path in ("/playbooks/odd", "/playbooks/odd/run"):
+        words = (await page(house, path)).words
+        for one in ("1 warning in this playbook", "line 5", "{{thsi}}", "Declare it in INPUTS"):
+            assert one in words, one
+    assert "in this playbook" not in (await page(house, "/playbooks/fine")).words
+    assert "2 notes in this playbook" in (await page(house, "/playbooks/noted")).words
+    assert "in this playbook" not in (await page(house, "/playbooks/noted/run")).words
 
 
 async def test_pages_without_anything_to_show_say_so(house: House) -> None:
@@ -129,6 +152,7 @@ async def test_pages_that_are_not_there_say_so(house: House) -> None:
     for path in ("/nowhere", "/playbooks/none", "/playbooks/none/run", "/runs/none", "/runs/a/diff/b"):
         made = await page(house, path, 404)
         assert "404" in made.words
+    assert "The page Runs lists them." in (await page(house, "/runs/none", 404)).words
     assert "There is no playbook 'none'" in (await page(house, "/playbooks/none", 404)).words
 
 
@@ -166,7 +190,7 @@ async def test_a_run_is_read_without_javascript(house: House) -> None:
     made = await page(house, f"/runs/{run}")
     assert made.by_id("run-status")["data-status"] == "completed"
     assert "data-ended" in made.by_id("run-status")
-    for one in ("Some sencha.", "Brewed.", "2 of 2", "Download markdown", "Where the time and the money went"):
+    for one in ("Some sencha.", "Brewed.", "2 of 2", "Download tea.md", "Where the time and the money went"):
         assert one in made.words, one
     for name, value in (
         ("Provider", "test"),
@@ -225,7 +249,7 @@ async def test_a_pause_is_a_banner_with_what_can_be_changed(house: House) -> Non
 
 async def test_the_names_that_answers_are_kept_under_are_no_variables(house: House) -> None:
     await house.model(ScriptedModel(["Said."])).serve()
-    text = '# T\n\n## STEP 1: Ask\n\n@elicit(input, "Who?")\n@output(who)\n\n## STEP 2: Say\n\nSay {{who}}.\n'
+    text = '# T\n\n## STEP 1: Ask\n\n@elicit(input, "Who?")\n@output(who)\n\n## STEP 2: Say\n\nSay {{who}}.\n\n@output(__proto__)\n'
     run = await house.begin(playbook=house.book("t.md", text), breakpoints="1")
     await house.post(f"/api/waits/{(await house.waiting(run))['wait']}/answer", 200, value="Ada")
     await house.until(run, "paused")
@@ -237,11 +261,11 @@ async def test_the_names_that_answers_are_kept_under_are_no_variables(house: Hou
     assert told["values"] == {"__elicit_step_1": "Ada", "who": "Ada"}
     await house.post(f"/api/runs/{run}/resume", 202)
     shown = [one.data["name"] for one in await house.all_events(run) if one.event == "variable-update"]
-    assert shown == ["who"]
+    assert shown == ["who", "__proto__"]
 
 
 @pytest.mark.parametrize(
-    ("section", "words"), [("", "Download as .md"), ("\n## ARTIFACTS\n\ntype: mermaid\n", "Download mermaid")]
+    ("section", "words"), [("", "Download t.md"), ("\n## ARTIFACTS\n\ntype: mermaid\n", "Download t.mmd")]
 )
 async def test_what_a_run_gave_can_be_downloaded(house: House, section: str, words: str) -> None:
     await house.model(ScriptedModel(["Out.", ModelError("bad_request", "No.")])).serve()
@@ -251,7 +275,7 @@ async def test_what_a_run_gave_can_be_downloaded(house: House, section: str, wor
     assert "Download" not in (await page(house, f"/runs/{run}")).words
     await house.post(f"/api/waits/{wait}/answer", 200, value="yes")
     await house.until(run, "completed")
-    assert words in (await page(house, f"/runs/{run}")).words
+    assert (await page(house, f"/runs/{run}")).words.count(words) == 2  # at the top and in the summary
     cut = await house.begin(playbook=house.book("cut.md", text))
     await house.until(cut, "failed")
     assert "Download" not in (await page(house, f"/runs/{cut}")).words
@@ -261,7 +285,7 @@ async def test_of_a_cancelled_run_what_there_is_can_be_downloaded(house: House) 
     run = await drink(house, breakpoints="1")
     await house.post(f"/api/runs/{run}/cancel", 202)
     await house.until(run, "cancelled")
-    assert "Download the last output" in (await page(house, f"/runs/{run}")).words
+    assert "Download tea.md" in (await page(house, f"/runs/{run}")).words
 
 
 async def test_each_kind_of_question_has_its_form(house: House) -> None:
@@ -276,6 +300,8 @@ async def test_each_kind_of_question_has_its_form(house: House) -> None:
         made = await page(house, f"/runs/{run}")
         form = made.by_id(f"wait-{wait['wait']}")
         assert (form["data-kind"], form["data-type"]) == ("question", type_)
+        if type_ == "input":  # nothing stands there that a click could agree to
+            assert "required" in made.by_id(f"answer-{wait['wait']}")
         assert words in made.words
         assert f"wait-{wait['wait']}" in [a.get("id") for _, a in (await page(house, "/inbox")).elements]
         await house.post(f"/api/waits/{wait['wait']}/answer", 200, value=answer)
@@ -300,9 +326,13 @@ async def test_two_runs_are_compared(house: House) -> None:
     second = str((await house.post(f"/api/runs/{first}/fork", 201, step="1", values={"guest": "Grace"}))["run"])
     await house.until(second, "completed")
     made = await page(house, f"/runs/{first}/diff/{second}")
-    for one in (first, second, "guest", "Ada", "Grace", "the same"):
+    for one in (first, second, "guest", "Ada", "Grace", "the same", "Tea, test/one", f"from run {first}"):
         assert one in made.words, one
     assert first in (await page(house, f"/runs/{second}")).words
+    (house.books / "tea.md").unlink()
+    words = (await page(house, "/runs")).words
+    assert "Tea" in words
+    assert "tea.md" not in words
 
 
 async def test_connections_name_keys_and_never_show_them(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

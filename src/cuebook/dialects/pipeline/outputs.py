@@ -87,8 +87,12 @@ def _header(outcome: HttpResponse, name: str) -> str:
 
 
 def _short(text: str) -> str:
+    """Its last lines: as many as are told, or the end of one that is too long."""
     text = text.strip()
-    return text if len(text) <= _SAID else f"…{text[-_SAID:]}"
+    if len(text) <= _SAID:
+        return text
+    last = text[-_SAID:]
+    return f"…\n{last.partition(chr(10))[2]}" if "\n" in last else f"…{last}"
 
 
 # --- the contract ---

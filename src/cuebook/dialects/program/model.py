@@ -155,6 +155,10 @@ class ProgramText(msgspec.Struct, frozen=True, dict=True):
     def title(self) -> str:
         return str(self.frontmatter.get("title") or self.name)
 
+    @property
+    def description(self) -> str:
+        return str(self.frontmatter.get("description") or "").strip()
+
     @cached_property
     def beginning(self) -> tuple[tuple[Agent, Playbook], ...]:
         """What runs when the program starts, in the order in which it stands there."""

@@ -197,7 +197,7 @@ def _steps_in_words(view: RunView) -> Iterator[str]:
 def _step_line(step: StepRow) -> str:
     words = [step.status.replace("_", " ") + (f": {step.reason}" if step.reason else "")]
     if step.started and step.finished:
-        words.append(wording.duration(step.finished - step.started))
+        words.append(wording.duration(step.totals.seconds or step.finished - step.started))
     if step.totals.calls:
         words += [wording.tokens_of(step.totals) + " tokens", wording.cost_of(step.totals), step.model]
     if step.finish == "length":

@@ -138,4 +138,8 @@ def named_folders(given: Given) -> list[Path]:
 def playbook_folders(given: Given, config: Config) -> list[Path]:
     """Those that were named, otherwise the configured ones, otherwise this one and where playbooks are stored."""
     stored: Path | None = config.get("playbooks")
-    return named_folders(given) or list(config.get("serve.folders")) or [config.folder, *([stored] if stored is not None else [])]
+    return (
+        named_folders(given)
+        or list(config.get("serve.folders"))
+        or [config.folder, *([stored] if stored is not None else [])]
+    )

@@ -10,36 +10,46 @@ from cuebook.surfaces.web.picture import Card, Picture
 
 _MOST = 40
 """Steps that are shown: those that took longest."""
+_REST = 0.01
+"""The part of the whole from which on the rest is worth a line."""
+_SHORT = 0.5
+"""Seconds of waiting that are not worth a word."""
 
 
 class Share(NamedTuple):
-    """What one step took."""
+    """What one step took of a run's duration and cost."""
 
-    card: Card
+    card: Card | None
+    """None for the rest: what came between steps, was taken back, or is not shown."""
     seconds: float
     time: float
-    """Its part of the longest step's time, of a hundred."""
+    """Its part of the longest share's time, of a hundred."""
     cost: float
     money: float
-    """Its part of the dearest step's cost, of a hundred."""
+    """Its part of the dearest share's cost, of a hundred."""
 
 
 def shares(run: Picture) -> list[Share]:
-    """In the order of the steps; without those that did nothing."""
-    took = [(card, _seconds(card)) for card in run if card.row.started is not None]
-    if len(took) > _MOST:
-        longest = {id(card) for card, _ in sorted(took, key=lambda one: -one[1])[:_MOST]}
-        took = [one for one in took if id(one[0]) in longest]
-    most_time = max((seconds for _, seconds in took), default=0.0) or 1.0
-    most_money = max((card.cost for card, _ in took), default=0.0) or 1.0
+    """In the order of the steps, without those that did nothing, and then the rest: together what the run took."""
+    worked, totals = run.work.worked, run.row.totals
+    took = [(card, worked.get(card.key, 0.0), card.cost) for card in run if card.key in worked or card.cost > 0]
+    longest = sorted(took, key=lambda one: -one[1])[:_MOST]
+    shown: list[tuple[Card | None, float, float]] = [one for one in took if one in longest]
+    seconds = totals.seconds - sum(seconds for _, seconds, _ in shown)
+    cost = totals.cost - sum(cost for _, _, cost in shown)
+    if shown and (seconds > _REST * totals.seconds or cost > _REST * totals.cost):
+        shown.append((None, max(0.0, seconds), max(0.0, cost)))
+    most_time = max((seconds for _, seconds, _ in shown), default=0.0) or 1.0
+    most_money = max((cost for _, _, cost in shown), default=0.0) or 1.0
     return [
-        Share(card, seconds, 100 * seconds / most_time, card.cost, 100 * card.cost / most_money)
-        for card, seconds in took
+        Share(card, seconds, 100 * seconds / most_time, cost, 100 * cost / most_money) for card, seconds, cost in shown
     ]
 
 
-def _seconds(card: Card) -> float:
-    return card.seconds_before + card.took
+def waits(run: Picture) -> list[tuple[Card, float]]:
+    """The steps that waited for somebody or something, and how long: that is no part of a run's duration."""
+    waited = run.work.waited
+    return [(card, waited[card.key]) for card in run if waited.get(card.key, 0.0) >= _SHORT]
 
 
 def bar(start: float, wide: float, kind: str = "time") -> Markup:

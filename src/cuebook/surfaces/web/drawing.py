@@ -1,23 +1,28 @@
 """Boxes and arrows, laid out in layers and drawn as SVG. Pure: the same gives the same picture.
 
 An arrow leads from a layer to a later one; one that closes a circle leads back along the right side. What things look like
-is up to the style sheet.
+is up to the style sheet, which must not let words be larger than they are taken for here.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import msgspec
 from markupsafe import Markup, escape
 
-_LETTER = 7.1
-"""Width of a letter in a box's first line, in units of the picture."""
-_SMALL = 6.0
+from cuebook.surfaces.web.arrows import Line, Spot, around, down
+from cuebook.surfaces.web.letters import fitted, one_line, width
+
+_NAME = 13
+"""Size of the letters in a box's first line, which are bold, in units of the picture."""
+_MORE = 11
+"""Of all others."""
 _LINE = 16
-_PADDING = 14
-_WIDEST = 230
+_PADDING = 12
+_WIDEST = 250
 _NARROWEST = 84
 _ACROSS = 26
 """Between two boxes of a layer."""
@@ -29,6 +34,8 @@ _MARGIN = 12
 _LONGEST_LABEL = 30
 _SWEEPS = 6
 _NO_ATTRIBUTES = Markup("")
+_SMALLEST = 0.75
+"""How small a picture may become, as a part of its size: its words can still be read."""
 MOST = 150
 """Boxes that are drawn; a picture of more would tell nothing."""
 
@@ -52,28 +59,6 @@ class Arrow(msgspec.Struct, frozen=True):
 class Drawing(msgspec.Struct, frozen=True):
     boxes: tuple[Box, ...]
     arrows: tuple[Arrow, ...]
-
-
-class Spot(msgspec.Struct):
-    """Where a box lies: its centre, and its size. One without a size is a place that a long arrow goes through."""
-
-    x: float
-    y: float
-    wide: float
-    high: float
-    room: float = 0.0
-    """What it keeps free for itself: at least its width, and that of the words on the arrow that comes to it."""
-
-
-class Line(msgspec.Struct, frozen=True):
-    """An arrow as it is drawn."""
-
-    path: str
-    head: str
-    at: tuple[float, float]
-    """Where its label stands."""
-    beside: bool = False
-    """Whether the label begins there; otherwise that is its middle."""
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -102,7 +87,7 @@ def laid_out(drawing: Drawing) -> Layout:
     for number, chain in chains.items():
         if drawing.arrows[number].label:
             labelled.add(chain[1])
-            spots[chain[1]].room = max(spots[chain[1]].room, len(_label(drawing.arrows[number].label)) * _SMALL + 4)
+            spots[chain[1]].room = max(spots[chain[1]].room, _label_width(drawing.arrows[number]) + 4)
     _order(rows, links)
     _place(rows, links, spots, labelled)
     right = max((spot.x + spot.wide / 2 for spot in spots.values()), default=0)
@@ -110,16 +95,16 @@ def laid_out(drawing: Drawing) -> Layout:
     for number, arrow in enumerate(drawing.arrows):
         if number in back:
             right += 18
-            lines.append(_around(spots[arrow.from_], spots[arrow.to], right))
+            lines.append(around(spots[arrow.from_], spots[arrow.to], right, list(spots.values())))
         else:
-            lines.append(_down([spots[id] for id in chains[number]]))
+            lines.append(down([spots[id] for id in chains[number]]))
     labels = [
-        line.at[0] + len(_label(arrow.label)) * _SMALL / (1 if line.beside else 2)
+        line.at[0] + _label_width(arrow) / (1 if line.beside else 2)
         for line, arrow in zip(lines, drawing.arrows, strict=True)
         if arrow.label
     ]
     wide = max([right, *labels]) + _MARGIN
-    high = max((spot.y + spot.high / 2 for spot in spots.values()), default=0) + _MARGIN
+    high = max([spot.y + spot.high / 2 for spot in spots.values()] + [line.lowest for line in lines]) + _MARGIN
     return Layout(drawing, spots, tuple(lines), wide, high)
 
 
@@ -215,7 +200,7 @@ def _order(rows: list[list[str]], links: Sequence[tuple[str, str]]) -> None:
 
 def _sized(box: Box) -> Spot:
     name, *rest = box.lines or ("",)
-    letters = max([len(name) * _LETTER, *(len(line) * _SMALL for line in rest)])
+    letters = max([width(one_line(name), _NAME, bold=True), *(width(one_line(line), _MORE) for line in rest)])
     wide = min(_WIDEST, max(_NARROWEST, letters + 2 * _PADDING))
     return Spot(0, 0, wide, 2 * 9 + _LINE * max(1, len(box.lines)), wide)
 
@@ -268,39 +253,34 @@ def _pull(row: list[str], links: Sequence[tuple[str, str]], spots: dict[str, Spo
         spots[id].x = place - drift
 
 
-# --- arrows ---
-
-
-def _down(spots: Sequence[Spot]) -> Line:
-    first, *through, last = spots
-    x, y = first.x, first.y + first.high / 2
-    path = f"M{x:.1f} {y:.1f}"
-    ends = [(spot.x, spot.y) for spot in through] + [(last.x, last.y - last.high / 2 - 7)]
-    words = (ends[0][0], ends[0][1] - 9)
-    for to_x, to_y in ends:
-        half = (y + to_y) / 2
-        path += f" C{x:.1f} {half:.1f} {to_x:.1f} {half:.1f} {to_x:.1f} {to_y:.1f}"
-        x, y = to_x, to_y
-    return Line(path, f"M{x:.1f} {y + 7:.1f} l-4.5 -9 h9 z", words)
-
-
-def _around(first: Spot, last: Spot, right: float) -> Line:
-    x, y = first.x + first.wide / 2, first.y + 5
-    to_x, to_y = last.x + last.wide / 2 + 7, last.y - 5
-    path = f"M{x:.1f} {y:.1f} C{right:.1f} {y:.1f} {right:.1f} {y:.1f} {right:.1f} {(y + to_y) / 2:.1f}"
-    path += f" S{right:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
-    return Line(path, f"M{to_x - 7:.1f} {to_y:.1f} l9 -4.5 v9 z", (right + 6, (y + to_y) / 2 + 4), True)
-
-
 # --- as SVG ---
 
 
-def svg(layout: Layout, title: str, boxes: Sequence[Markup], arrows: Sequence[Markup]) -> Markup:
-    """The whole picture, from its boxes and arrows."""
+def svg(
+    layout: Layout, title: str, boxes: Sequence[Markup], arrows: Sequence[Markup], *, tallest: float = math.inf
+) -> Markup:
+    """The whole picture, from its boxes and arrows. It is as wide as there is room, up to its size, and where that would
+    be too small to read, as wide as that takes: what is around it scrolls.
+
+    The two pieces without height say so: in one line they have the full width, below each other the smallest. Below
+    `tallest` its size is one at which it is no taller, if that can be read.
+    """
+    least = layout.wide * _SMALLEST
+    full = max(least, layout.wide * min(1, tallest / max(1, layout.high)))
     return Markup(
-        '<svg class="drawing" role="img" aria-label="{}" viewBox="0 0 {:.0f} {:.0f}" width="{:.0f}" height="{:.0f}">'
-        "{}{}</svg>"
-    ).format(title, layout.wide, layout.high, layout.wide, layout.high, Markup("").join(arrows), Markup("").join(boxes))
+        '<div class="sized">{}<svg class="drawing" role="img" aria-label="{}" viewBox="0 0 {:.0f} {:.0f}">{}{}</svg></div>'
+    ).format(
+        _spacer(least) + Markup(" ") + _spacer(full - least),
+        title,
+        layout.wide,
+        layout.high,
+        Markup("").join(arrows),
+        Markup("").join(boxes),
+    )
+
+
+def _spacer(wide: float) -> Markup:
+    return Markup('<svg class="spacer" width="{:.0f}" height="0" aria-hidden="true"></svg>').format(wide)
 
 
 def box_svg(layout: Layout, number: int, *, attributes: Markup = _NO_ATTRIBUTES, mark: str = "") -> Markup:
@@ -311,11 +291,13 @@ def box_svg(layout: Layout, number: int, *, attributes: Markup = _NO_ATTRIBUTES,
     shape = Markup('<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" rx="{}"/>').format(
         left, top, spot.wide, spot.high, spot.high / 2 if box.kind in ("start", "end") else 9
     )
-    room = spot.wide - 2 * 8
+    room = spot.wide - _PADDING
     lines = Markup("")
     for place, words in enumerate(box.lines):
-        letters = int(room / (_LETTER if place == 0 else _SMALL)) - (len(mark) if place == 0 else 0)
-        told = _cut(words, letters) + (mark if place == 0 else "")
+        if place == 0:
+            told = fitted(words, room - width(mark, _NAME, bold=True), _NAME, bold=True) + mark
+        else:
+            told = fitted(words, room, _MORE)
         lines += Markup('<text x="{:.1f}" y="{:.1f}" class="{}">{}</text>').format(
             spot.x, top + 9 + _LINE * place + 12, "name" if place == 0 else "more", told
         )
@@ -338,9 +320,8 @@ def arrow_svg(layout: Layout, number: int, *, attributes: Markup = _NO_ATTRIBUTE
     )
 
 
-def picture(drawing: Drawing, title: str) -> Markup:
+def picture(layout: Layout, title: str) -> Markup:
     """A drawing in which nothing changes."""
-    layout = laid_out(drawing)
     return svg(
         layout,
         title,
@@ -357,9 +338,9 @@ def attribute(**values: str) -> Markup:
 
 
 def _label(words: str) -> str:
-    return _cut(words, _LONGEST_LABEL)
+    line = one_line(words)
+    return line if len(line) <= _LONGEST_LABEL else f"{line[: _LONGEST_LABEL - 1]}…"
 
 
-def _cut(words: str, letters: int) -> str:
-    line = " ".join(words.split())
-    return line if len(line) <= letters else f"{line[: max(1, letters - 1)]}…"
+def _label_width(arrow: Arrow) -> float:
+    return width(_label(arrow.label), _MORE)

@@ -32,6 +32,9 @@ _FORMATTER: HtmlFormatter[str] = HtmlFormatter(nowrap=True, classprefix="hl-")
 _DIFF = re.compile(r"\s*(diff --git |--- \S.*\n\+\+\+ \S|@@ -\d)")
 """How a diff begins. Words that quote one are words."""
 
+_TURNS = {code: f"[U+{code:04X}]" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+"""Characters that show what comes after them in another order than it has, and how they are shown themselves."""
+
 _TAGS = {
     *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "blockquote", "pre", "code", "span", "em", "strong", "s"),
     *("ul", "ol", "li", "a", "table", "thead", "tbody", "tr", "th", "td", "div"),
@@ -51,7 +54,7 @@ def markdown(text: str) -> Markup:
     """A text as Markdown."""
     if len(text) > LONGEST:
         return plain(text)
-    made = _reader().render(text.replace("\r\n", "\n"))
+    made = _reader().render(text.replace("\r\n", "\n").translate(_TURNS))
     cleaned = nh3.clean(
         made,
         tags=_TAGS,
@@ -65,7 +68,7 @@ def markdown(text: str) -> Markup:
 
 def plain(text: str) -> Markup:
     """A text as it is."""
-    return Markup('<pre class="plain" tabindex="0">{}</pre>').format(escape(text))
+    return Markup('<pre class="plain" tabindex="0">{}</pre>').format(text.translate(_TURNS))
 
 
 def output(text: str, *, is_markdown: bool = True) -> Markup:
@@ -100,6 +103,7 @@ def json_html(value: Any) -> Markup:
 
 def code(text: str, language: str = "") -> Markup:
     """A text coloured as code of some language, where that is known."""
+    text = text.translate(_TURNS)
     if language and len(text) <= LONGEST_CODE:
         try:
             lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
@@ -115,7 +119,7 @@ def looks_like_diff(text: str) -> bool:
 
 def diff(text: str) -> Markup:
     """A unified diff, each line coloured by what became of it."""
-    lines = text.rstrip("\n").split("\n")
+    lines = text.translate(_TURNS).rstrip("\n").split("\n")
     made = [Markup('<span class="{}">{}</span>').format(_kind(line), line or " ") for line in lines]
     return Markup('<pre class="diff" tabindex="0">{}</pre>').format(Markup("\n").join(made))
 

@@ -11,6 +11,8 @@ from cuebook.kernel.journal import Entry
 from cuebook.surfaces.web.drawing import Drawing, arrow_svg, attribute, box_svg, laid_out, svg
 from cuebook.surfaces.web.picture import Card, Picture
 
+_TALLEST = 448
+"""A run's page has other things to show as well."""
 UNTOUCHED = ("pending", "skipped")
 _BOX, _ARROW = "box-", "arrow-"
 
@@ -69,6 +71,7 @@ class Lit:
             self._title,
             [self._drawn_box(number) for number in range(len(boxes))],
             [self._drawn_arrow(number) for number in range(len(arrows))],
+            tallest=_TALLEST,
         )
 
     # --- inside ---

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from cuebook.dialects import registry
+from cuebook.dialects.findings import Finding
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.events import PlannedStep
 from cuebook.kernel.run import RunRow
 from cuebook.service import Principal
+from cuebook.surfaces.cli.authoring import checked
 from cuebook.surfaces.library import Listed
-from cuebook.surfaces.web import catalog, drawing, estimating, rest
+from cuebook.surfaces.web import catalog, drawing, estimating, formatted, rest
 from cuebook.surfaces.web.bodies import fields
 from cuebook.surfaces.web.guard import NOBODY, wants_json
 from cuebook.surfaces.web.problems import Problem
@@ -28,6 +33,10 @@ HISTORY = 100
 """Runs that a page lists, newest first."""
 NEW_TOKEN = "cuebook users add me --role admin"
 """What whoever has no link and no token types at the server's machine: it works while the server runs."""
+_KEPT = 300
+"""Playbooks of which it is kept what was found in them."""
+_WIDE = 600
+"""From here on a drawing gets more than half of its page."""
 _OTHERS = 10
 """Runs that one can be compared with from its page."""
 _STATUSES = ("running", "paused", "awaiting_input", "awaiting_approval", "completed", "failed", "cancelled", "expired")
@@ -47,11 +56,13 @@ class Tile(NamedTuple):
     listed: Listed
     needs: tuple[Need, ...]
     last: RunRow | None
+    flaws: int
+    """What is wrong or odd in it."""
 
     @property
     def summary(self) -> str:
         """Its description without the marks of Markdown."""
-        return self.listed.description.replace("`", "").replace("**", "")
+        return formatted.markdown(self.listed.description).striptags()
 
     @property
     def words(self) -> str:
@@ -67,7 +78,10 @@ async def library(request: Request, site: Site, who: Principal) -> Response:
     for row in await site.service.runs(limit=rest.MOST_RUNS, who=who):
         last.setdefault(row.name, row)
     listed, broken = site.library.found()
-    tiles = [Tile(one, _needs(one, _about(one)), last.get(one.name)) for one in listed]
+    flaws = await asyncio.to_thread(lambda: [len(_grave(_found_before(one.text, str(one.path)))) for one in listed])
+    tiles = [
+        Tile(one, _needs(one, _about(one)), last.get(one.name), found) for one, found in zip(listed, flaws, strict=True)
+    ]
     found = [tile for tile in tiles if all(word in tile.words for word in q.lower().split())]
     folders = site.library.folders
     return await _page(request, site, who, "library.html", found=found, q=q, broken=broken, folders=folders)
@@ -85,10 +99,28 @@ def _needs(one: Listed, about: About) -> tuple[Need, ...]:
     return (*models, *about.needs)
 
 
+def _found(text: str, path: str) -> list[Finding]:
+    """What is wrong or odd in a playbook, as `cuebook validate` tells it."""
+    try:
+        return checked(text, path)
+    except CuebookError as error:  # not the playbook, but something that it is checked by
+        return [Finding(error.code, "error", error.message, fix=error.fix)]
+
+
+_found_before = lru_cache(maxsize=_KEPT)(_found)
+"""The same, as it was when the text was looked at first: what lies beside the playbook may have changed since."""
+
+
+def _grave(found: Iterable[Finding]) -> list[Finding]:
+    """Those that matter to whoever runs a playbook; notes are for whoever writes it."""
+    return [one for one in found if one.severity != "note"]
+
+
 async def playbook(request: Request, site: Site, who: Principal) -> Response:
     one = site.library.named(request.path_params["id"])
     about = _about(one)
-    drawn = drawing.picture(about.drawing, f"The steps of {one.title}") if about.drawing.boxes else Markup("")
+    layout = drawing.laid_out(about.drawing)
+    drawn = drawing.picture(layout, f"The steps of {one.title}") if about.drawing.boxes else Markup("")
     rows = await site.service.runs(name=one.name, limit=HISTORY, who=who)
     return await _page(
         request,
@@ -98,6 +130,8 @@ async def playbook(request: Request, site: Site, who: Principal) -> Response:
         one=one,
         needs=_needs(one, about),
         drawing=drawn,
+        is_wide=layout.wide > _WIDE,
+        findings=await asyncio.to_thread(_found, one.text, str(one.path)),
         besides=about.besides,
         rows=rows,
         text=one.text,
@@ -121,6 +155,7 @@ async def preflight(request: Request, site: Site, who: Principal) -> Response:
         default=default,
         labels=_steps(one),
         asked=_about(one).asked,
+        findings=_grave(await asyncio.to_thread(_found, one.text, str(one.path))),
         estimate=estimating.estimate(use, costs.get(default, "")),
     )
 
@@ -135,6 +170,20 @@ def _steps(one: Listed) -> list[PlannedStep]:
 # --- runs ---
 
 
+async def _titles(site: Site, rows: Iterable[RunRow]) -> dict[str, str]:
+    """What the playbooks of some runs call themselves, by the ids of the runs, wherever these were started."""
+    texts = [(row, await site.service.store.playbook(row.playbook)) for row in rows]
+    return await asyncio.to_thread(lambda: {row.id: _title(row.dialect, text, row.name) for row, text in texts})
+
+
+@lru_cache(maxsize=_KEPT)
+def _title(dialect: str, text: str, name: str) -> str:
+    try:
+        return str(registry.named(dialect).parse(text, name).title)
+    except CuebookError:
+        return name
+
+
 async def runs(request: Request, site: Site, who: Principal) -> Response:
     status, playbook = (request.query_params.get(name, "") for name in ("status", "playbook"))
     listed = site.library.all()
@@ -146,7 +195,7 @@ async def runs(request: Request, site: Site, who: Principal) -> Response:
         who,
         "runs.html",
         rows=rows,
-        titles={one.name: one.title for one in listed},
+        titles=await _titles(site, rows),
         listed=listed,
         chosen=status,
         playbook=playbook,
@@ -178,14 +227,13 @@ async def run(request: Request, site: Site, who: Principal) -> Response:
 async def diff(request: Request, site: Site, who: Principal) -> Response:
     found = await rest.compared(site, request.path_params["id"], request.path_params["other"], who)
     told = {name: found[name] for name in ("same", "runs", "steps", "totals")}
-    return await _page(request, site, who, "diff.html", differs=found, **told)
+    titles = await _titles(site, [await site.service.get(one["run"], who) for one in found["runs"]])
+    return await _page(request, site, who, "diff.html", differs=found, titles=titles, **told)
 
 
 async def inbox(request: Request, site: Site, who: Principal) -> Response:
     waits = await site.service.inbox(who)
-    called = {one.name: one.title for one in site.library.all()}
-    names = {id: (await site.service.get(id, who)).name for id in {wait.run for wait in waits}}
-    titles = {id: called.get(name, name) for id, name in names.items()}
+    titles = await _titles(site, [await site.service.get(id, who) for id in {wait.run for wait in waits}])
     return page(request, "inbox.html", waits=waits, titles=titles, waiting=len(waits))
 
 

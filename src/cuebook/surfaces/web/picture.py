@@ -6,6 +6,7 @@ the same. It knows no HTML.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from zlib import crc32
 import msgspec
 
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import Reply, Resumed
+from cuebook.kernel.effects import CommandResult, Reply, Resumed
 from cuebook.kernel.events import (
     ENDED,
     STATUS_OF_WAIT,
@@ -38,12 +39,13 @@ from cuebook.kernel.events import (
 from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, same_line
 from cuebook.kernel.run import RunRow, StepRow, Tally, Totals, WaitRow
 from cuebook.surfaces.web.calls import Calls
+from cuebook.surfaces.web.work import Work
 from cuebook.views import route_words
 
 Key = tuple[str, str, int]
 _FOR_NOBODY = ("timer", "message")
-_UNSEEN = "__"
-"""What names begin with that nobody gave, as those that answers are kept under: they are no variables to a reader."""
+_UNSEEN = re.compile("__(elicit_step_.*)?")
+"""Names that nobody gave, as those that answers are kept under: they are no variables to a reader."""
 
 
 def slug(path: str, label: str, visit: int) -> str:
@@ -74,28 +76,36 @@ class Card:
     """Values that are told when the step is over, each with its record."""
     waits: dict[str, WaitRow] = field(default_factory=dict)
     """What it waits for."""
-    seconds: float = 0.0
+    errors: Text | None = None
+    """What its command said of why it failed."""
     planned: bool = False
-    seconds_before: float = 0.0
-    """What earlier visits took that are shown no more."""
     cost_before: float = 0.0
+    """Of earlier visits that are shown no more."""
+    cost_kept: float = 0.0
+    """Of what another run had done before, which this one keeps."""
+    begins: float = 0.0
+    """How long the run had been driven when it began, and when it was over."""
+    ends: float | None = None
+    stopped: str = ""
+    """How it was ended with its run, where it did not fail by itself: cancelled, denied, expired."""
 
     @property
     def status(self) -> str:
-        """As its row has it; a step that is over and at whose breakpoint the run waits is paused."""
+        """As its row has it, or how it was stopped; one that is over and at whose breakpoint the run waits is paused."""
+        if self.stopped:
+            return self.stopped
         if any(wait.kind == "breakpoint" for wait in self.waits.values()):
             return "paused"
         return self.row.status
 
     @property
-    def took(self) -> float:
-        """Seconds that this visit took."""
-        started, finished = self.row.started, self.row.finished
-        return self.seconds or (finished - started if finished is not None and started is not None else 0.0)
+    def seconds(self) -> float:
+        """For which the run was driven in this visit, once it is over; 0 of one that was cut off."""
+        return self.row.totals.seconds if self.row.finished is not None and not self.row.cut else 0.0
 
     @property
     def cost(self) -> float:
-        return self.cost_before + self.row.totals.cost
+        return self.cost_before + self.row.totals.cost - self.cost_kept
 
     @property
     def tail(self) -> str:
@@ -131,8 +141,10 @@ class Changes:
 class Picture:
     """Everything that is shown of one run."""
 
-    def __init__(self, row: RunRow, title: str = "", *, order: Sequence[str] = (), talks: bool = False) -> None:
-        """`row` says which run it is; everything else comes from its entries.
+    def __init__(
+        self, row: RunRow, title: str = "", *, order: Sequence[str] = (), talks: bool = False, makes: str = ""
+    ) -> None:
+        """`row` says which run it is; everything else comes from its entries. Its playbook `makes` that type of artifact.
 
         With an `order` of labels a step has one card, which shows its last visit: it stays small however long a run goes on.
         """
@@ -143,6 +155,7 @@ class Picture:
         self.title = title or row.name
         self.talks = talks
         """Whether a panel asks its questions."""
+        self.makes = makes
         self._rank = {label: place for place, label in enumerate(order)}
         self.cards: dict[Key, Card] = {}
         self.order: list[Card] = []
@@ -156,6 +169,8 @@ class Picture:
         self.cancelled_by: str | None = None
         self.finished: float | None = None
         self.seq = 0
+        self.work = Work()
+        self._unfinished: dict[Card, None] = {}
         self.latest: Card | None = None
         """The card that was begun last."""
         self._before: dict[int, tuple[Card, str | None]] = {}
@@ -214,6 +229,8 @@ class Picture:
         changes = Changes()
         self.seq = entry.seq
         self._before = {}
+        self.work.pass_on(entry.at, self._busy())
+        self.work.see(entry)
         self._tally.apply(entry)
         _, rows, dropped = self._tally.take_changes()
         for seq, path in dropped:
@@ -226,6 +243,15 @@ class Picture:
         return changes
 
     # --- inside ---
+
+    def _busy(self) -> list[str]:
+        """The steps that are at work, or that a run at rest waits in: the innermost ones, or the last one."""
+        cards = (
+            [card for card in self.order if card.waits] if self.work.waits and self.waits else list(self._unfinished)
+        )
+        if len(cards) > 1:
+            cards = [card for card in cards if not any(_inside(other.row, card.row) for other in cards)]
+        return [card.key for card in cards] or ([self.latest.key] if self.latest is not None else [])
 
     def _touch(self, card: Card, status: str | None = None) -> None:
         """Remembers how a card was before this entry."""
@@ -248,9 +274,23 @@ class Picture:
         if card.row.visit < row.visit:
             self._visit_again(card, changes)
         begins = row.status == "running" and card.row.started != row.started
-        card.row = row
+        if row.started != card.row.started or card in changes.new:
+            card.begins = self.work.now
+        card.row, card.stopped = row, ""
+        self._time(card)
         if begins or (card in changes.new and row.status != "pending"):
             self.latest = card
+
+    def _time(self, card: Card) -> None:
+        """Takes down whether a card is open, and when it ended."""
+        if card.row.started is not None and card.row.finished is None:
+            self._unfinished[card] = None
+        else:
+            self._unfinished.pop(card, None)
+        if card.row.finished is None:
+            card.ends = None
+        elif card.ends is None:
+            card.ends = self.work.now
 
     def _after(self, row: StepRow, *, planned: bool) -> int:
         """The place in the order that a new card comes after."""
@@ -262,9 +302,8 @@ class Picture:
 
     def _visit_again(self, card: Card, changes: Changes) -> None:
         """Makes room for the next visit: what belongs to the one before is shown no more, nor what it began beside."""
-        card.seconds_before += card.took
         card.cost_before += card.row.totals.cost
-        card.seconds, card.output = 0.0, None
+        card.output, card.errors = None, None
         for held in (card.texts, card.prompts, card.notes):
             held.clear()
         changes.again.append(card)
@@ -274,6 +313,7 @@ class Picture:
 
     def _remove(self, card: Card) -> None:
         self.order.remove(card)
+        self._unfinished.pop(card, None)
         del self.cards[self._key(card.row.key)]
         if self.latest is card:
             self.latest = self.order[-1] if self.order else None
@@ -293,6 +333,8 @@ class Picture:
             if card.row.seq >= seq:
                 row = card.row
                 card.row = StepRow(row.path, row.label, row.visit, row.title, position=row.position)
+                card.stopped = ""
+                self._time(card)
             if _rewind(card, seq):
                 changes.again.append(card)
 
@@ -308,11 +350,15 @@ class Picture:
             case Forked():
                 self.settings |= event.settings
                 self.waits.clear()
+                for kept in self.order:
+                    kept.cost_kept += kept.cost
                 self._change(event.values, card, changes)
             case ModelAsked() if card is not None:
                 self._ask(entry, event, card, changes)
             case Performed(outcome=Resumed(overrides=overrides)):
                 self._change(overrides, card, changes)
+            case Performed(outcome=CommandResult() as ran) if card is not None:
+                card.errors = ran.stderr if ran.exit_code and len(ran.stderr) else None
             case Performed(outcome=Reply() as reply) if card is not None and call is not None:
                 card.texts[call] = reply.text[: reply.released]
             case StepFinished():
@@ -361,9 +407,10 @@ class Picture:
         card = self.card(entry.place.path, event.label, entry.place.visit)
         if card is None:
             return
-        card.seconds = event.seconds
         if event.output is not None:
-            card.output, changes.rendered = event.output, card
+            card.output = event.output
+        if event.output is not None or card.errors is not None:
+            changes.rendered = card
         self._release(card, changes)
 
     def _hold(self, entry: Entry, event: ValueSet, card: Card | None, changes: Changes) -> None:
@@ -382,7 +429,7 @@ class Picture:
         card.held.clear()
 
     def _set(self, name: str, value: Any, card: Card | None, changes: Changes) -> None:
-        if name.startswith(_UNSEEN):
+        if _UNSEEN.fullmatch(name):
             return
         kept = self.inputs if name in self.inputs and name not in self.values else self.values
         kept[name] = value
@@ -427,9 +474,12 @@ class Picture:
     def _end(self, entry: Entry, event: RunFinished, changes: Changes) -> None:
         self.finished, self.result, changes.ended = entry.at, event.result, True
         self.waits.clear()
+        how = "denied" if event.error is not None and event.error.code == "denied" else event.status
         for card in self.order:
             self._touch(card, card.status)
             card.waits.clear()
+            if card.row.cut and card.row.status == "failed" and event.status in ("cancelled", "expired"):
+                card.stopped = how
             self._release(card, changes)
             if card.row.status == "pending":
                 card.row = msgspec.structs.replace(card.row, status="skipped")
@@ -447,6 +497,11 @@ def _within(path: str, key: Key) -> bool:
     return False
 
 
+def _inside(inner: StepRow, outer: StepRow) -> bool:
+    """Whether a step was begun in another: on the same branch after it, or on a branch of it."""
+    return _within(inner.path, outer.key) or (inner.path == outer.path and inner.seq > outer.seq)
+
+
 def _rewind(card: Card, seq: int) -> bool:
     """Takes back what came into a card from a record on; whether something did."""
     void = card.row.seq == 0 or any(one >= seq for one in card.texts) or card.output is not None
@@ -457,4 +512,6 @@ def _rewind(card: Card, seq: int) -> bool:
     card.waits.clear()
     if void and (card.row.finished is None or card.row.seq == 0):
         card.output = None
+    if card.errors is not None and (card.row.seq == 0 or card.row.failed_at >= seq):
+        card.errors, void = None, True
     return void

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from http import HTTPStatus
 from typing import Any
@@ -52,6 +53,26 @@ _STATUS: tuple[tuple[type[CuebookError], int], ...] = (
 """The first that fits counts."""
 
 
+_INSTEAD = (
+    (r"`cuebook runs` lists them", "The page Runs lists them"),
+    (r"`cuebook inbox` lists", "The inbox lists"),
+    (r"`cuebook inbox \S+` says", "the inbox says"),
+    (r"`cuebook retry [^`]+`", "“Retry where it stopped” on its page"),
+    (r"`cuebook fork [^`]+`", "“Fork” on its page, once it has ended,"),
+    (r"`cuebook resume [^`]+`", "“Resume” on its page"),
+    (r"`cuebook (answer|decide) [^`]+`", "The form on its page"),
+)
+"""What the pages have for commands that an error names to a person."""
+_SIGN_IN = "Sign in once more; this page can be used again then."
+
+
+def for_pages(words: str) -> str:
+    """A sentence in which commands have become what the pages have for them."""
+    for command, instead in _INSTEAD:
+        words = re.sub(command, instead, words)
+    return words
+
+
 class Problem(CuebookError):
     """A request that the web itself refuses, before anything of Cuebook is asked."""
 
@@ -94,12 +115,20 @@ def details_of(error: Exception) -> tuple[Details, dict[str, str]]:
 
 
 def _details(status: int, code: str, message: str, fix: str) -> Details:
-    return Details(f"urn:cuebook:problem:{code}", HTTPStatus(status).phrase, status, message, code, fix)
+    return Details(f"urn:cuebook:problem:{code}", HTTPStatus(status).phrase, status, message, code, for_pages(fix))
 
 
-def problem(error: Exception) -> Response:
-    """An error for a program."""
+def _details_for(request: Request, error: Exception) -> tuple[Details, dict[str, str]]:
+    """A browser has a page to sign in, and no use for headers."""
     details, headers = details_of(error)
+    if details.code == "not_signed_in" and _is_browser(request):
+        details = msgspec.structs.replace(details, fix=_SIGN_IN)
+    return details, headers
+
+
+def problem(request: Request, error: Exception) -> Response:
+    """An error for a program."""
+    details, headers = _details_for(request, error)
     return Response(msgspec.json.encode(details), details.status, headers, CONTENT_TYPE)
 
 
@@ -107,7 +136,7 @@ def page(request: Request, error: Exception) -> Response:
     """An error for a person."""
     from cuebook.surfaces.web.rendering import page as rendered
 
-    details, headers = details_of(error)
+    details, headers = _details_for(request, error)
     response = rendered(request, "problem.html", problem=details, status=details.status)
     response.headers.update(headers)
     return response
@@ -115,7 +144,12 @@ def page(request: Request, error: Exception) -> Response:
 
 def told(request: Request, error: Exception) -> Response:
     """An error for whoever asks: a browser that opens a page is shown one."""
-    return page(request, error) if wants_page(request) else problem(error)
+    return page(request, error) if wants_page(request) else problem(request, error)
+
+
+def _is_browser(request: Request) -> bool:
+    """Whether a person looks at what a page makes of the answer."""
+    return wants_page(request) or any(name in request.headers for name in ("origin", "sec-fetch-mode"))
 
 
 def wants_page(request: Request) -> bool:

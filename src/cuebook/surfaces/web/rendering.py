@@ -19,7 +19,9 @@ from starlette.responses import HTMLResponse, Response
 from cuebook.decisions import outcome_shape
 from cuebook.surfaces import wording
 from cuebook.surfaces.web import bars, formatted
+from cuebook.surfaces.web.artifacts import file_name
 from cuebook.surfaces.web.picture import Card, Picture
+from cuebook.surfaces.web.problems import for_pages
 
 _HERE = Path(__file__).parent
 _TICKED = re.compile(r"`([^`\n]+)`")
@@ -50,7 +52,9 @@ def environment() -> Environment:
         provider=provider,
         model=model,
     )
-    made.globals.update(outcome_shape=outcome_shape, bar=bars.bar, shares=bars.shares)
+    made.globals.update(
+        outcome_shape=outcome_shape, file_name=file_name, bar=bars.bar, shares=bars.shares, waits_of=bars.waits
+    )
     return made
 
 
@@ -68,7 +72,7 @@ def part(name: str, *about: Any) -> str:
 
 def _output(step: Card, run: Picture) -> Html:
     assert step.output is not None
-    key = (step.key, step.output.digest, run.row.dialect, bool(step.prompts))
+    key = (step.key, step.output.digest, step.errors and step.errors.digest, run.row.dialect, bool(step.prompts))
     made = _outputs.get(key)
     if made is None:
         made = _outputs[key] = Html(_drawn("text", step, run))
@@ -133,8 +137,8 @@ def words(status: str) -> str:
 
 
 def coded(text: str) -> Markup:
-    """A sentence of ours, in which commands stand between backticks."""
-    return Markup(_TICKED.sub(r"<code>\1</code>", str(escape(text))))
+    """A sentence of ours, in which commands stand between backticks; those that a page has something for, as that."""
+    return Markup(_TICKED.sub(r"<code>\1</code>", str(escape(for_pages(text)))))
 
 
 def provider(name: str) -> str:

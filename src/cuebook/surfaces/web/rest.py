@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 from urllib.parse import quote
 
@@ -17,6 +16,7 @@ from cuebook.surfaces import comparing, wording
 from cuebook.surfaces.starting import check_settings
 from cuebook.surfaces.web import bodies
 from cuebook.surfaces.web.answers import answer
+from cuebook.surfaces.web.artifacts import file_name
 from cuebook.surfaces.web.bodies import body, fields, idempotency_key
 from cuebook.surfaces.web.events import EventStream
 from cuebook.surfaces.web.guard import FORM, content_type
@@ -31,7 +31,6 @@ from cuebook.surfaces.web.watching import page_events, plain_events
 MOST_RUNS = 1000
 _FIELD = "var_"
 _DIFF_LINES = 500
-_NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 # --- beginning ---
@@ -173,9 +172,8 @@ async def artifact(request: Request, site: Site, who: Principal) -> Response:
     if output is None:
         raise no_artifact(view.run.id)
     kind = view.artifact.type if view.artifact is not None else await declared_artifact(site, view.run)
-    suffix, content_type = wording.artifact_file(kind)
-    stem = _NO_FILE_NAME.sub("-", view.run.name.rpartition("/")[2].partition(".")[0]).strip("-") or "artifact"
-    named = quote(f"{stem}-{view.run.id}{suffix}")
+    _, content_type = wording.artifact_file(kind)
+    named = quote(file_name(view.run.name, kind, view.run.id))
     headers = {
         "Content-Disposition": f'attachment; filename="{named}"',
         "Content-Security-Policy": "default-src 'none'; sandbox",

@@ -13,6 +13,7 @@ from cuebook.service import Principal
 from cuebook.surfaces import starting
 from cuebook.surfaces.loading import Playbook
 from cuebook.surfaces.starting import Wanted, playbook_of, start_run
+from cuebook.surfaces.web import artifacts
 from cuebook.surfaces.web.bodies import Start
 from cuebook.surfaces.web.site import Site
 
@@ -54,9 +55,9 @@ def listed_under(site: Site, row: RunRow) -> str:
 
 async def declared_artifact(site: Site, row: RunRow) -> str:
     """The type of the artifact that a run's playbook says it makes; plain text where its dialect has no such types."""
-    book = registry.named(row.dialect).parse(await site.service.store.playbook(row.playbook), row.name)
-    declared = str(getattr(book, "artifact_type", "text"))
-    return "" if "{{" in declared else declared  # it depends on a value that may not be there
+    return artifacts.declared(
+        registry.named(row.dialect).parse(await site.service.store.playbook(row.playbook), row.name)
+    )
 
 
 def no_artifact(run: str) -> NotFound:

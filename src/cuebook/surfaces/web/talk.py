@@ -48,6 +48,11 @@ class Talk:
         """Turns that are shown no more."""
         self._calls = Calls()
 
+    @property
+    def asked_at(self) -> list[str]:
+        """The branches on which a model is asked now."""
+        return list(dict.fromkeys(asked.place.path for asked in self._calls.open.values()))
+
     def see(self, entry: Entry, run: Projection, said: list[Said]) -> list[str]:
         """Takes an entry in, and what `run` found to be said by it; gives the names of the parts that it changed."""
         ended = self._calls.see(entry)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from cuebook.dialects import registry
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.run import RunRow
+from cuebook.surfaces.web import artifacts
 from cuebook.surfaces.web.calls import Calls
 from cuebook.surfaces.web.picture import Picture
 from cuebook.surfaces.web.plain import Plain
@@ -55,7 +56,8 @@ async def opened(site: Site, row: RunRow) -> Opened:
 async def projection_of(site: Site, row: RunRow) -> Projection:
     text = await site.service.store.playbook(row.playbook)
     view = view_of(row.dialect, text, row.name)
-    return Projection(Picture(row, _title(row, text), order=view.order, talks=view.talks), view)
+    title, makes = _declared(row, text)
+    return Projection(Picture(row, title, order=view.order, talks=view.talks, makes=makes), view)
 
 
 async def page_events(
@@ -82,8 +84,10 @@ async def _told(
             yield told
 
 
-def _title(row: RunRow, text: str) -> str:
+def _declared(row: RunRow, text: str) -> tuple[str, str]:
+    """What a run's playbook calls itself, and the type of artifact that it says it makes."""
     try:
-        return str(registry.named(row.dialect).parse(text, row.name).title)
+        document = registry.named(row.dialect).parse(text, row.name)
     except CuebookError:
-        return row.name
+        return row.name, ""
+    return str(document.title), artifacts.declared(document)

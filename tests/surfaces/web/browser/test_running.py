@@ -10,8 +10,9 @@ from playwright.async_api import Route, expect
 
 from cuebook.performers.models.port import ModelError, Tokens
 from cuebook.performers.models.scripted import Says, ScriptedModel
-from tests.surfaces.web.browser.seat import Sit, expect_status, head, text
+from tests.surfaces.web.browser.seat import Seat, Sit, dom, expect_status, head, text
 from tests.surfaces.web.house import Dripping, House
+from tests.surfaces.web.test_pages import asked
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -103,7 +104,16 @@ async def test_each_kind_of_question_is_answered_on_the_page(house: House, sit: 
     await house.model(model).serve()
     run = await house.begin(playbook=house.book("asks.md", ASKS))
     page = await (await sit()).page(f"/runs/{run}")
-    await page.get_by_label("Which name?").fill("Ada")
+    field = page.get_by_label("Which name?")
+    await expect(field).to_be_visible()
+    await only_looked_at(await sit(), house, run)
+    await page.get_by_role("link", name="Answer").click()  # the banner leads to the field
+    await expect(field).to_be_focused()
+    await page.keyboard.press("Enter")  # an empty answer is none: nothing is sent
+    assert await field.evaluate("(one) => one.validity.valueMissing")
+    for name in ("Copy", "Raw", "Meta"):  # nothing is there yet that they could show
+        await expect(head(page, "1").get_by_text(name).locator("visible=true")).to_have_count(0)
+    await field.fill("Ada")
     await page.get_by_role("button", name="Answer").click()
     await page.get_by_label("Which size?").select_option("large")
     await page.get_by_role("button", name="Answer").click()
@@ -114,6 +124,21 @@ async def test_each_kind_of_question_is_answered_on_the_page(house: House, sit: 
     await expect(page.locator("form.wait")).to_have_count(0)
     for name, value in (("name", "Ada"), ("size", "large"), ("sure", "yes")):
         await expect(page.locator(f"#var-{name} pre")).to_have_text(value)
+
+
+async def only_looked_at(seat: Seat, house: House, run: str) -> None:
+    """Whoever may look and do nothing else is offered nothing that would be refused, and reads whom it waits for."""
+    _, token = await house.service.add_user("eve", ["viewer"])
+    page = await seat.page("/sign-in")
+    await page.get_by_label("Token").fill(token)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.wait_for_url("**/")
+    await seat.go(page, f"/runs/{run}")
+    await expect(page.locator("form.wait")).to_contain_text("Which name?")
+    await expect(page.get_by_text("It waits for somebody with the role runner.")).to_be_visible()
+    await expect(page.get_by_role("link", name="Look")).to_be_visible()
+    await expect(page.locator("main").get_by_role("button")).to_have_count(0)
+    await expect(page.get_by_role("link", name="Answer")).to_have_count(0)
 
 
 async def test_the_inbox_has_what_waits_and_takes_the_answer(house: House, sit: Sit) -> None:
@@ -138,9 +163,23 @@ async def test_a_run_is_cancelled_in_the_middle_of_its_text(house: House, sit: S
     page = await (await sit()).page(f"/runs/{run}")
     await expect(text(page, "1").locator(".tail")).to_have_text("Half of ")
     await expect_status(page, "running")
+    copy = head(page, "1").get_by_role("button", name="Copy")
+    await expect(copy).to_be_visible()
     await page.get_by_role("button", name="Cancel").click()
     await expect_status(page, "cancelled")
     await expect(page.locator("#summary")).to_contain_text("cancelled")
+    await expect(copy).to_be_hidden()
+    await expect(head(page, "1").get_by_text("Raw")).to_be_hidden()
+    await head(page, "1").get_by_label("Meta").check()
+    await expect(head(page, "1").locator(".meta")).to_contain_text(
+        re.compile("Tokens.*unknown.*Cost estimate.*unknown", re.DOTALL)
+    )
+    await expect(page.locator("#summary .figures")).to_contain_text(
+        re.compile("Tokens.*unknown.*Cost.*unknown", re.DOTALL)
+    )
+    live = await dom(page)
+    await page.reload()
+    assert await dom(page) == live
     assert model.stopped == 1
     assert (await house.get(f"/api/runs/{run}"))["status"] == "cancelled"
 
@@ -233,3 +272,8 @@ async def test_who_answers_too_late_on_the_live_page_reads_who_was_first(house: 
     await expect(page.locator("#notice")).to_contain_text(": Ada.")
     assert sent.is_set()
     await expect(page.get_by_label("Which size?")).to_be_visible()
+    await expect(page.locator(".badge")).to_have_text("1")
+    for type_, value in (("select", "small"), ("confirm", "yes")):
+        await house.post(f"/api/waits/{(await asked(house, run, type_))['wait']}/answer", 200, value=value)
+    await expect_status(page, "completed")
+    await expect(page.locator(".badge")).to_have_count(0, timeout=10_000)  # before it is counted anew by the clock

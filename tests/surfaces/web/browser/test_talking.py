@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_a_program_is_talked_with_by_the_keyboard_alone(house: House, sit: Sit) -> None:
-    house.book("desk.pbasm", DESK)
+    house.book("desk.pbasm", DESK.replace("$count:int = 0", "$count:float = 29.0"))
     script = [Says(one, chunk=9) for one in (ASK, AGAIN, JUMP, TAKE, THANK)]
     await house.model(Dripping(ScriptedModel(script))).serve()
     seat = await sit()
@@ -36,6 +36,7 @@ async def test_a_program_is_talked_with_by_the_keyboard_alone(house: House, sit:
     await expect(page.locator('.bubble[data-by="program"]').last).to_have_text("DeskIt is 42. Thanks!")
     await expect(page.locator("#outcome")).to_contain_text("Returned42")
     await expect(page.locator("#refused")).to_contain_text("C4")
+    await expect(page.locator("#var-count pre")).to_have_text("30.0")  # the number as it was written
     live = await dom(page)
     await page.reload()
     assert await dom(page) == live

@@ -9,6 +9,7 @@ setInterval(countWaits, 20000);
 document.addEventListener("visibilitychange", countWaits);
 document.addEventListener("cuebook:done", countWaits);
 showTimes(document);
+for (const picture of document.querySelectorAll(".picture:has(.box)")) showFirst(picture);
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
@@ -20,6 +21,12 @@ document.addEventListener("click", async (event) => {
   button.textContent = words;
   setTimeout(() => (button.textContent = before), 1500);
 });
+
+// A drawing that is wider than its place begins where its first box is.
+function showFirst(picture) {
+  const [box, place] = [picture.querySelector(".box"), picture].map((one) => one.getBoundingClientRect());
+  picture.scrollLeft += box.x + box.width / 2 - place.x - place.width / 2;
+}
 
 async function copied(text) {
   try {

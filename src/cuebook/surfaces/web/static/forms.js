@@ -46,6 +46,7 @@ async function send(form, submitter) {
     const words = [answer.detail ?? response.statusText, answer.fix].filter(Boolean).join(" ");
     if (response.ok) await done(form, answer);
     else if (answer.code === "already_answered") tooLate(words);
+    else if (response.status === 401) tell(form, words, "/sign-in", "Sign in");
     else tell(form, words);
   } catch {
     tell(form, "The server cannot be reached. Is it still running?");
@@ -74,7 +75,7 @@ function contents(form, submitter) {
       const chosen = field.selectedOptions[0].dataset;
       Object.assign(made, { step: chosen.step, visit: Number(chosen.visit), path: chosen.path });
     } else if (group) {
-      if (isMeant(field)) (made[group] ??= {})[name] = valueOf(field);
+      if (isMeant(field)) (made[group] ??= Object.create(null))[name] = valueOf(field); // of any name, also __proto__
     } else if (field.name && field.type !== "submit" && (!field.dataset.for || field.dataset.for === meant)) {
       if (field.value !== "" || !("json" in field.dataset)) made[field.name] = valueOf(field);
     }
@@ -102,14 +103,21 @@ function valueOf(field) {
   }
 }
 
-function tell(form, words) {
+// Commands stand between backticks.
+function tell(form, words, href, name) {
   const place = form.querySelector(".problem") ?? problemBelow(form);
   place.hidden = !words;
-  place.textContent = words;
+  place.replaceChildren(...words.split("`").map((piece, number) => (number % 2 ? element("code", piece) : piece)));
+  if (href) place.append(" ", Object.assign(element("a", name), { href, target: "_blank" }));
+}
+
+function element(tag, words) {
+  return Object.assign(document.createElement(tag), { textContent: words });
 }
 
 // Somebody else was first: the form goes, and the words stay. A run's page hears of it by itself.
 function tooLate(words) {
+  document.dispatchEvent(new Event("cuebook:done"));
   if (document.body.dataset.run) return notice(words);
   // The page may be loaded again once more, when the run goes on: the words outlive that.
   sessionStorage.setItem(NOTICE, JSON.stringify([words, Date.now() + 15000]));

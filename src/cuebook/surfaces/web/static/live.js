@@ -9,7 +9,23 @@ let after = document.body.dataset.after;
 let source = null;
 let failures = 0;
 
-const put = (html) => partsOf(html).forEach(place);
+// Puts parts where they belong. What waits may be other things then, also by somebody else's hand.
+function put(html) {
+  const before = waiting();
+  partsOf(html).forEach(place);
+  if (waiting() !== before) countWaits();
+}
+
+function waiting() {
+  return [...document.querySelectorAll("form[data-kind]")].map((one) => one.id).join(" ");
+}
+
+// As JSON, with numbers written as they came: 30.0 is not 30, and a long one keeps its last digits.
+function read(data) {
+  return JSON.parse(data, (key, value, context) =>
+    typeof value === "number" && JSON.rawJSON && context ? JSON.rawJSON(context.source) : value,
+  );
+}
 
 const takes = {
   "step-update": ({ html }) => put(html),
@@ -42,7 +58,7 @@ function open() {
     source.addEventListener(name, (event) => {
       const follows = atEnd();
       after = event.lastEventId;
-      take(JSON.parse(event.data));
+      take(read(event.data));
       if (follows) scrollTo({ top: document.documentElement.scrollHeight });
     });
   }
@@ -123,12 +139,22 @@ function say(words) {
 
 // A tab in the background says that somebody is wanted.
 function announce(what, words) {
-  countWaits();
   say(words);
   if (document.hidden) document.title = `(${what}) ${title}`;
 }
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) document.title = title;
+});
+
+// From the banner to what waits: a question is answered at once, a decision is looked at first.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[data-leads]");
+  const form = link && document.getElementById(decodeURIComponent(link.hash.slice(1)));
+  if (!form) return;
+  event.preventDefault();
+  const field = form.dataset.kind === "question" && form.querySelector("input, select, button");
+  form.scrollIntoView({ block: form.offsetHeight > innerHeight / 2 ? "start" : "center" });
+  (field || form).focus({ preventScroll: true });
 });
 
 function atEnd() {

@@ -13,17 +13,19 @@ from cuebook.dialects.pipeline.model import Cli, Http, Llm, Mcp, Pipeline, Secre
 from cuebook.dialects.pipeline.references import as_written
 from cuebook.dialects.pipeline.resolve import referred
 from cuebook.kernel.effects import CommandResult, HttpResponse, Reply, ToolResult
-from cuebook.kernel.events import Noted, Performed, Performing, Rewound, WaitClosed
+from cuebook.kernel.events import Noted, Performed, Performing, Rewound, RunFinished, WaitClosed
 from cuebook.kernel.journal import Entry
 from cuebook.surfaces.cli.summaries import action_line, note_words, outcome_lines
 from cuebook.surfaces.web.drawing import Arrow, Box, Drawing
 from cuebook.surfaces.web.picture import Card, Picture
-from cuebook.surfaces.web.rendering import duration, piece
+from cuebook.surfaces.web.rendering import duration, piece, words
 from cuebook.surfaces.web.views import About, DialectView, Need
 
 _TIMELINE = "timeline"
 _EVIDENCE = "evidence-"
 _MOST_BARS = 60
+_AHEAD = 0.15
+"""Of the time so far, how much room a timeline has for what is under way."""
 _START, _END = "\0start", "\0end"
 
 
@@ -62,14 +64,17 @@ class PipelineView(DialectView):
         self._facts: dict[str, list[Fact]] = {}
         self._told: dict[str, str] = {}
         self._now = 0.0
-        """When the timeline was drawn last."""
+        """How long the run had been driven when the timeline was drawn last."""
 
     def see(self, entry: Entry, run: Picture) -> Sequence[str]:
         step = entry.place.step
         if isinstance(entry.event, Rewound):
-            self._now = entry.at
+            self._now = run.work.now
             for id, facts in self._facts.items():
                 self._facts[id] = [fact for fact in facts if fact.seq < entry.event.seq]
+            return [_TIMELINE, *(f"{_EVIDENCE}{number}" for number in self._number.values())]
+        if isinstance(entry.event, RunFinished):
+            self._now = run.work.now
             return [_TIMELINE, *(f"{_EVIDENCE}{number}" for number in self._number.values())]
         if step not in self._steps:
             return ()
@@ -79,7 +84,7 @@ class PipelineView(DialectView):
         status = card.status if card is not None else "pending"
         changed = [_TIMELINE] if self._told.get(step) != status else []
         if changed:
-            self._now = entry.at
+            self._now = run.work.now
         if facts or changed:
             self._told[step] = status
             changed.append(f"{_EVIDENCE}{self._number[step]}")
@@ -114,12 +119,15 @@ class PipelineView(DialectView):
         begun = [card for card in run if card.row.started is not None][-_MOST_BARS:]
         if not begun:
             return
-        first = min(card.row.started or 0.0 for card in begun)
-        last = max(card.row.finished or self._now for card in begun)
+        first = min(card.begins for card in begun)
+        last = max(card.ends if card.ends is not None else self._now for card in begun)
+        if any(card.ends is None for card in begun):  # nobody knows yet how long they take: they reach to the end
+            last += max(0.001, _AHEAD * (last - first))
         scale = 100 / max(0.001, last - first)
         for card in begun:
-            start, end = (card.row.started or first) - first, (card.row.finished or self._now) - first
-            yield Bar(card, start * scale, max(0.6, (end - start) * scale), duration(end - start))
+            end = card.ends if card.ends is not None else last
+            told = words(card.status) if card.ends is None else duration(card.row.totals.seconds)
+            yield Bar(card, (card.begins - first) * scale, max(0.6, (end - card.begins) * scale), told)
 
 
 def _facts(entry: Entry) -> Iterator[Fact]:

@@ -86,7 +86,7 @@ class ProgramView(DialectView):
             self._times = self._run.visits
         changed += self._stands(entry)
         changed += self._typed(entry, run)
-        now = (*self._questions(run), run.status)
+        now = (*self._questions(run), run.status, *self._at_work())
         if now != self._asked:
             self._asked = now
             changed.append(_ASKS)
@@ -171,6 +171,11 @@ class ProgramView(DialectView):
     def _questions(self, run: Picture) -> tuple[str, ...]:
         return tuple(wait.id for wait in run.waits.values() if wait.kind == "question")
 
+    def _at_work(self) -> list[str]:
+        """What models are asked about now: lines of playbooks, or playbooks that have none."""
+        found = [self._run.top_at(path) for path in self._talk.asked_at]
+        return [f"line {one.line} of {one.playbook}" if one.line else one.playbook for one in found if one is not None]
+
     # --- drawing ---
 
     def _said(self, turns: Sequence[Any]) -> str:
@@ -199,7 +204,8 @@ class ProgramView(DialectView):
             case "earlier":
                 return piece("view-earlier.html", earlier=self._talk.earlier)
             case "asks":
-                return piece("view-asks.html", run=run, said=[one.text for one in self._run.said[-3:]])
+                said = [one.text for one in self._run.said[-3:]]
+                return piece("view-asks.html", run=run, said=said, at_work=self._at_work())
             case "listing":
                 return self._listing(slice(None), whole=True)
             case "stack":

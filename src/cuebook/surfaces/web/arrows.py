@@ -1,0 +1,94 @@
+"""The ways that arrows take between the boxes of a drawing: down through the layers, or back along the right side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+_BELOW = 9
+"""How far below a layer an arrow goes back."""
+
+
+class Spot(msgspec.Struct):
+    """Where a box lies: its centre, and its size. One without a size is a place that a long arrow goes through."""
+
+    x: float
+    y: float
+    wide: float
+    high: float
+    room: float = 0.0
+    """What it keeps free for itself: at least its width, and that of the words on the arrow that comes to it."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """An arrow as it is drawn."""
+
+    path: str
+    head: str
+    at: tuple[float, float]
+    """Where its label stands."""
+    beside: bool = False
+    """Whether the label begins there; otherwise that is its middle."""
+    lowest: float = 0.0
+    """How far down it goes."""
+
+
+def down(spots: Sequence[Spot]) -> Line:
+    first, *through, last = spots
+    x, y = first.x, first.y + first.high / 2
+    path = f"M{x:.1f} {y:.1f}"
+    ends = [(spot.x, spot.y) for spot in through] + [(last.x, last.y - last.high / 2 - 7)]
+    words = (ends[0][0], ends[0][1] - 9)
+    for to_x, to_y in ends:
+        half = (y + to_y) / 2
+        path += f" C{x:.1f} {half:.1f} {to_x:.1f} {half:.1f} {to_x:.1f} {to_y:.1f}"
+        x, y = to_x, to_y
+    return Line(path, f"M{x:.1f} {y + 7:.1f} l-4.5 -9 h9 z", words)
+
+
+def around(first: Spot, last: Spot, right: float, spots: Sequence[Spot]) -> Line:
+    """Back along the right side. Where other boxes stand on the way there, it goes below them."""
+    if first is last and not _is_outermost(first, spots):
+        return _beside(first)
+    out, leave, low = _leaving(first, right, spots)
+    into, head, arrive = _arriving(last, right, spots)
+    middle = (leave + arrive) / 2
+    return Line(f"{out} {right:.1f} {middle:.1f}{into}", head, (right + 6, middle + 4), True, low)
+
+
+def _leaving(first: Spot, right: float, spots: Sequence[Spot]) -> tuple[str, float, float]:
+    """The way out to the right side up to where it leads on, how high it gets there, and its lowest place."""
+    if _is_outermost(first, spots):
+        x, y = first.x + first.wide / 2, first.y + 5
+        return f"M{x:.1f} {y:.1f} C{right:.1f} {y:.1f} {right:.1f} {y:.1f}", y, y
+    x, y, below = first.x + first.wide * 0.3, first.y + first.high / 2, _below(first, spots)
+    path = f"M{x:.1f} {y:.1f} Q{x:.1f} {below:.1f} {x + 10:.1f} {below:.1f} H{right - 12:.1f}"
+    return f"{path} Q{right:.1f} {below:.1f} {right:.1f} {below - 12:.1f} L", below, below
+
+
+def _arriving(last: Spot, right: float, spots: Sequence[Spot]) -> tuple[str, str, float]:
+    """The way in from the right side, its head, and how high it leaves there."""
+    if _is_outermost(last, spots):
+        x, y = last.x + last.wide / 2 + 7, last.y - 5
+        head = f"M{x - 7:.1f} {y:.1f} l9 -4.5 v9 z"
+        return f" C{right:.1f} {y:.1f} {right:.1f} {y:.1f} {x:.1f} {y:.1f}", head, y
+    x, y, below = last.x + last.wide * 0.3, last.y + last.high / 2, _below(last, spots) + 4
+    path = f" V{below + 12:.1f} Q{right:.1f} {below:.1f} {right - 12:.1f} {below:.1f} H{x + 4:.1f}"
+    return f"{path} Q{x:.1f} {below:.1f} {x:.1f} {y + 7:.1f}", f"M{x:.1f} {y:.1f} l-4.5 9 h9 z", below
+
+
+def _beside(spot: Spot) -> Line:
+    """A small circle at a box itself."""
+    x, y = spot.x + spot.wide / 2, spot.y
+    path = f"M{x:.1f} {y + 8:.1f} C{x + 22:.1f} {y + 12:.1f} {x + 22:.1f} {y - 9:.1f} {x + 7:.1f} {y - 8:.1f}"
+    return Line(path, f"M{x:.1f} {y - 8:.1f} l9 -4.5 v9 z", (x - 4, y + spot.high / 2 + 13), True)
+
+
+def _is_outermost(one: Spot, spots: Sequence[Spot]) -> bool:
+    return not any(spot.y == one.y and spot.high and spot.x > one.x for spot in spots)
+
+
+def _below(one: Spot, spots: Sequence[Spot]) -> float:
+    """Below the layer that a box is in."""
+    return one.y + max(spot.high for spot in spots if spot.y == one.y) / 2 + _BELOW
