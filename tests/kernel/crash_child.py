@@ -1,7 +1,9 @@
 """A process that drives a run and kills itself at its N-th write: `crash_child.py FOLDER RUN WHEN N [slow]`.
 
-It says at its end how many writes there were; with N 0 it comes to that. With `slow`, every commit takes its time on the writer's thread, while the program goes on. WHEN is `before` (the commit does not happen) or `after` (it happened, and nobody was told). Each record that
-the process was told of is noted in the file `told`, so that the test can see that none of those is lost.
+WHEN is `before` (the commit does not happen) or `after` (it happened, and nobody was told). One that is not killed, as with
+N 0, says at its end how many writes there were. With `slow`, every commit takes its time on the writer's thread, while the
+program goes on. Each record that the process was told of is noted in the file `told`, so that the test can see that none of
+those is lost.
 """
 
 from __future__ import annotations

@@ -37,9 +37,13 @@ async def begun(service: Service) -> str:
     return row.id
 
 
+def new(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
 async def prepared(folder: Path) -> tuple[Path, str]:
     """A folder with a run that nobody has driven yet."""
-    folder.mkdir()
     store = SqliteStore(folder / "store.db")
     service = service_on(store, folder)
     run = await begun(service)
@@ -70,8 +74,7 @@ async def picture(service: Service, run: str) -> dict[str, Any]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_killed_at_every_write(when: str, tmp_path: Path) -> None:
-    whole = tmp_path / "whole"
-    whole.mkdir()
+    whole = new(tmp_path / "whole")
     store = SqliteStore(whole / "store.db")
     service = service_on(store, whole)
     run = await begun(service)
@@ -82,10 +85,10 @@ async def test_killed_at_every_write(when: str, tmp_path: Path) -> None:
     assert [step["node"] for step in wanted["trace"]["steps"]] == [
         "draft", "draft", "check", "check", "start", "left", "right", "end",
     ]  # fmt: skip
-    every = writes(CHILD, *await prepared(tmp_path / "counted"))
+    every = writes(CHILD, *await prepared(new(tmp_path / "counted")))
     died, doubted = 0, 0
     for number in some(every, 8):
-        folder, run = await prepared(tmp_path / f"at{number}")
+        folder, run = await prepared(new(tmp_path / f"at{number}"))
         died += await asyncio.to_thread(die, CHILD, folder, run, when, number)
         store = SqliteStore(folder / "store.db")
         service = service_on(store, folder)

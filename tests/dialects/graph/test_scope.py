@@ -9,8 +9,8 @@ from cuebook.dialects.graph.scope import STALE
 from cuebook.kernel.ports import Store
 from tests.dialects.graph.workbench import Asked, Bench, flow, way
 
-TIMES = 60
-SAID = [{"n": number, "x": "y" * 500} for number in range(TIMES + 1)]
+TIMES = 30
+SAID = [{"n": number, "x": "y" * 1_000} for number in range(TIMES + 1)]
 """What a loop leaves: far more than what is shown of it."""
 
 

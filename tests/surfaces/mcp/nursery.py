@@ -3,7 +3,7 @@ nothing imports it.
 
 A new server takes more than a second to import what it needs, most of it the SDK, and there are a hundred in these tests.
 A forked one is a process of its own all the same, which is given the streams, the folder, the environment and the
-arguments that its stand-in was started with. The tests of the guide start the real thing.
+arguments that its stand-in was started with. The tests of the guide, and `cold_visits`, start the real thing.
 """
 
 from __future__ import annotations
