@@ -65,10 +65,20 @@ class Child:
     def discard(self) -> None:
         """For a process that nobody was given: ends it and what it has started, and closes its pipes."""
         tree.send(self.pid, signal.SIGSTOP)  # or it could start one more while we look
-        for pid in reversed(tree.below(self.pid)):
-            tree.send(pid, signal.SIGKILL)
+        self._await_stop()
+        ended: set[int] = {self.pid}
+        while more := [pid for pid in tree.below(self.pid) if pid not in ended]:
+            for pid in reversed(more):
+                tree.send(pid, signal.SIGKILL)
+            ended.update(more)
+        self._process.kill()
         self._process.wait()
         close(*self.streams)
+
+    def _await_stop(self) -> None:
+        """A signal takes a moment: until it stands still, it may be in the middle of starting another."""
+        if hasattr(os, "waitid"):
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def _notice(self) -> None:
         if not hasattr(os, "pidfd_open"):
