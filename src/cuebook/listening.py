@@ -57,7 +57,8 @@ class Listening:
                 if not follow or await self._at_rest(run, seq):
                     return
                 try:
-                    event = await asyncio.wait_for(live.get(), 0.2)
+                    async with asyncio.timeout(0.2):
+                        event = await live.get()
                 except TimeoutError:
                     continue
                 # A chunk whose call is not read from the journal yet comes with it, in the next round.

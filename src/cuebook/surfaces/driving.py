@@ -126,7 +126,8 @@ class Drivers:
             except Exception:
                 log.exception("Looking for runs failed.")
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), self._every)
+                async with asyncio.timeout(self._every):  # `wait_for` can lose a cancellation to news that come with it
+                    await self._news.wait()
 
     async def _look(self) -> None:
         service, now = self._service, self._service.engine.clock()

@@ -149,3 +149,13 @@ async def test_a_stream_ends_with_the_server(house: House) -> None:
     house.server.stop()
     for stream in streams:
         assert (await stream)[-1].event == "elicitation"
+
+
+async def test_news_that_come_with_the_end_do_not_keep_the_drivers_from_ending(house: House) -> None:
+    await house.model(ScriptedModel([])).serve()
+    drivers = house.site.drivers
+    await asyncio.sleep(0.05)  # until they wait for news
+    drivers._news.set()
+    await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        await drivers.close()

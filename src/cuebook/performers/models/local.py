@@ -175,7 +175,8 @@ class _Job:
     async def next(self) -> dict[str, Any] | None:
         """The next chunk, None at the end, and an empty one after a while in which nothing came."""
         try:
-            item = await asyncio.wait_for(self._items.get(), _SIGN_OF_LIFE)
+            async with asyncio.timeout(_SIGN_OF_LIFE):
+                item = await self._items.get()
         except TimeoutError:
             return {}
         if isinstance(item, BaseException):

@@ -119,7 +119,8 @@ async def _closed(host: Host, wait: str) -> None:
     """Comes back when a wait has ended otherwise, or the server is about to."""
     while not host.closing.is_set() and (await host.service.store.wait(wait)).state == "open":
         with suppress(TimeoutError):
-            await asyncio.wait_for(host.closing.wait(), _EVERY)
+            async with asyncio.timeout(_EVERY):
+                await host.closing.wait()
 
 
 def _message(wait: WaitRow, wrong: str = "") -> str:

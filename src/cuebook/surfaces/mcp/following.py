@@ -72,7 +72,8 @@ async def followed(
                 return row, False
             patience = _EVERY if until is None else max(0.0, min(_EVERY, until - clock()))
             with suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), patience)
+                async with asyncio.timeout(patience):
+                    await news.wait()
     finally:
         stop()
 

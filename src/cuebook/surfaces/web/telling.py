@@ -92,7 +92,8 @@ class Reading:
             if bell.is_set():
                 continue
             try:
-                await asyncio.wait_for(bell.wait(), HEARTBEAT)
+                async with asyncio.timeout(HEARTBEAT):
+                    await bell.wait()
             except TimeoutError:
                 yield None
 
