@@ -449,7 +449,7 @@ async def test_closing_ends_a_server_its_children_and_one_that_will_not_go(bench
 async def test_when_nobody_waits_any_more_for_a_start_it_is_given_up(bench: Bench):
     box = bench.by_hand("silent")
     waiting = [asyncio.create_task(Desk().perform(box, "s.t")) for _ in range(3)]
-    while not bench.sandbox.started:
+    while not bench.sandbox.running:
         await asyncio.sleep(0.01)
     for task in waiting:
         task.cancel()

@@ -83,6 +83,8 @@ class Recording:
     def __init__(self, inner: Sandbox) -> None:
         self._inner = inner
         self.started: list[Confinement] = []
+        self.running = 0
+        """How many of them did start."""
 
     @property
     def name(self) -> SandboxName:
@@ -94,4 +96,6 @@ class Recording:
 
     async def spawn(self, confinement: Confinement) -> Confined:
         self.started.append(confinement)
-        return await self._inner.spawn(confinement)
+        process = await self._inner.spawn(confinement)
+        self.running += 1
+        return process

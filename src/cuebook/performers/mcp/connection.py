@@ -76,6 +76,7 @@ class Connection:
         self._in_doubt = False
         """Whether it let a call run out of time, so that the next one first finds out whether it answers at all."""
         self._waiting = 0
+        self._ending: asyncio.Task[None] | None = None
         self._keeper = asyncio.create_task(self._keep(), name=f"mcp {server}")
 
     @property
@@ -150,6 +151,7 @@ class Connection:
     def _stop_soon(self) -> None:
         if not (self._opened.is_set() or self._stopping.is_set()):
             self._keeper.cancel()  # once: a second time would cut into its ending
+            self._ending = asyncio.create_task(self._over())  # sees to it that it does end
         self._stopping.set()
 
     async def _over(self) -> None:
