@@ -86,7 +86,10 @@ def _confinement(workspace: Path, private: str) -> Confinement:
 
 
 async def _start(sandbox: Sandbox, confinement: Confinement) -> None:
-    process = await sandbox.spawn(confinement)
+    await _ended(await sandbox.spawn(confinement))
+
+
+async def _ended(process: Confined) -> None:
     code = await process.wait()
     for descriptor in (process.stdin, process.stdout, process.stderr):
         os.close(descriptor)

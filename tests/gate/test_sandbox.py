@@ -15,7 +15,7 @@ import pytest
 from cuebook.gate import sandbox as sandboxes
 from cuebook.gate.sandbox import NoSandbox, NotStarted, bubblewrap, choose, landlock, probe, tree
 from cuebook.gate.sandbox.seccomp import filter_for
-from cuebook.gate.sandbox.unconfined import MARK
+from cuebook.gate.sandbox.strays import MARK
 from cuebook.kernel.confinement import Limits, Sandbox
 from tests.gate.cell import LIMITS, PATH, WORKING, confined, none_left, python, run, token, until, with_word
 

@@ -93,4 +93,15 @@ def running(mark: str) -> list[int]:
 
 
 def assert_nothing_left(mark: str) -> None:
-    assert running(mark) == []
+    assert [_told_of(pid) for pid in running(mark)] == []
+
+
+def _told_of(pid: int) -> str:
+    """What a process is and waits for, for whoever has to find out why it is still there."""
+    told = [str(pid)]
+    for name in ("stat", "cmdline", "wchan", "status"):
+        try:
+            told.append((Path("/proc") / str(pid) / name).read_text("utf-8", "replace").replace("\0", " "))
+        except OSError as error:
+            told.append(f"{name}: {error}")
+    return "\n".join(told)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from cuebook.gate.sandbox import choose
+from cuebook.gate.sandbox import choose, tree
 from cuebook.kernel.confinement import Limits
 from cuebook.kernel.effects import Failed, SecretUse, ToolResult
 from cuebook.kernel.errors import BadInput
@@ -446,18 +446,19 @@ async def test_closing_ends_a_server_its_children_and_one_that_will_not_go(bench
     assert_nothing_left(str(bench.workspace))
 
 
-async def test_when_nobody_waits_any_more_for_a_start_it_is_given_up(bench: Bench):
+@pytest.mark.parametrize("when", ["it is being started", "it runs"])
+async def test_when_nobody_waits_any_more_for_a_start_it_is_given_up(bench: Bench, when: str):
+    before = set(tree.below(os.getpid()))
     box = bench.by_hand("silent")
     waiting = [asyncio.create_task(Desk().perform(box, "s.t")) for _ in range(3)]
-    while not bench.sandbox.running:
+    while not (bench.sandbox.running if when == "it runs" else bench.sandbox.started):
         await asyncio.sleep(0.01)
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    for _ in range(3000):
-        if not running(str(bench.workspace)):
-            break
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(60):
+        while set(tree.below(os.getpid())) - before:  # before it is in its folder, it cannot be told by that
+            await asyncio.sleep(0.01)
     assert_nothing_left(str(bench.workspace))
     assert len(bench.sandbox.started) == 1
 

@@ -6,6 +6,7 @@ outcome is durable.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
@@ -17,6 +18,7 @@ import msgspec
 from cuebook.kernel import doubts
 from cuebook.kernel.admission import CANCELLED, CutShort, admit, interruptibly
 from cuebook.kernel.budgets import NO_BUDGET, Over, cut_by_budget, out_of_time, over_budget, spent, within_budget
+from cuebook.kernel.confinement import at_once
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
     Acting,
@@ -54,7 +56,7 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.journal import Key, Place, plain
-from cuebook.kernel.ports import Admitted, Call, Estimate
+from cuebook.kernel.ports import Admitted, Call, Estimate, Filter
 from cuebook.kernel.questions import beforehand
 
 if TYPE_CHECKING:
@@ -240,10 +242,12 @@ class _Stream:
             self._watch_of = lambda: driver.engine.watch(watch.name, watch.arguments)
         self._watch = self._watch_of()
         self._masked = driver.engine.redactor.stream
-        self._filter = self._masked()
+        self._filter: Filter | None = None
         self._offset = 0
 
     def emit(self, text: str) -> bool:
+        if self._filter is None:
+            self._filter = self._masked()
         return self._see(self._filter.feed(text))
 
     def _see(self, text: str) -> bool:
@@ -255,11 +259,11 @@ class _Stream:
         return go_on
 
     def reset(self) -> None:
-        self._watch, self._filter, self._offset = self._watch_of(), self._masked(), 0
+        self._watch, self._filter, self._offset = self._watch_of(), None, 0
         self._publish(TextReset(self._run, self._seq, self._step))
 
     def close(self, reply: Reply) -> Reply:
-        if reply.finish != "watch" and not self._see(self._filter.finish()):
+        if reply.finish != "watch" and not self._see("" if self._filter is None else self._filter.finish()):
             reply = msgspec.structs.replace(reply, finish="watch")
         if self._watch is None:
             return reply
@@ -316,21 +320,50 @@ async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) ->
 
 async def _begun(driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, admitted: Admitted) -> AnyOutcome:
     """Performs what was admitted, once its intent is on record where it may change something."""
-    seq = driver.scribe.seq
+    begin: Callable[[], Awaitable[None]] = at_once
     if effect.changes:
-        intent = Performing(effect, effect.fingerprint, admitted.ruling)  # type: ignore[arg-type]
-        seq = await driver.scribe.commit(intent, Place(*key, attempt))
-        driver.acting[key] = (effect, attempt)
+        begin = _Intent(driver, key, effect, attempt, admitted)
+        if admitted.still is not None or not getattr(driver.engine.performers.get(type(effect)), "prepares", False):
+            await begin()
     elif isinstance(effect, Acting) and effect.witnessed:
-        seq = driver.scribe.note(Performing(effect, effect.fingerprint, admitted.ruling), Place(*key, attempt))  # type: ignore[arg-type]
-    return await _perform(driver, line, key, effect, attempt, _Stream(driver, key, seq, effect), admitted)
+        driver.scribe.note(Performing(effect, effect.fingerprint, admitted.ruling), Place(*key, attempt))  # type: ignore[arg-type]
+    stream = _Stream(driver, key, driver.scribe.seq, effect)
+    outcome = await _perform(driver, line, key, effect, attempt, stream, admitted, begin)
+    await begin()  # an intent that could not be written is no failure of the effect: it ends the drive
+    return outcome
+
+
+class _Intent:
+    """Written when the performer is about to act, at the latest when it is through: once, and waited for each time."""
+
+    def __init__(self, driver: Driver, key: Key, effect: Effect, attempt: int, admitted: Admitted) -> None:
+        self._driver, self._key, self._effect, self._attempt = driver, key, effect, attempt
+        self._ruling = admitted.ruling
+        self._written: asyncio.Future[None] | None = None
+
+    async def __call__(self) -> None:
+        if self._written is None:
+            event = Performing(self._effect, self._effect.fingerprint, self._ruling)  # type: ignore[arg-type]
+            self._written = self._driver.scribe.begin(event, Place(*self._key, self._attempt))
+            self._driver.acting[self._key] = (self._effect, self._attempt)
+        if self._written.done():
+            self._written.result()
+        else:
+            await asyncio.shield(self._written)
 
 
 # --- performing ---------------------------------------------------------------------------------------
 
 
 async def _perform(
-    driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, stream: _Stream, admitted: Admitted
+    driver: Driver,
+    line: Line,
+    key: Key,
+    effect: Effect,
+    attempt: int,
+    stream: _Stream,
+    admitted: Admitted,
+    begin: Callable[[], Awaitable[None]] = at_once,
 ) -> AnyOutcome:
     performer = driver.engine.performers.get(type(effect))
     if performer is None:
@@ -352,6 +385,7 @@ async def _perform(
         permits=admitted.permits,
         secrets=admitted.secrets,
         limits=admitted.limits,
+        begin=begin,
         masked=driver.engine.redactor.value,
     )
     doubt = effect.changes and not effect.repeatable

@@ -5,6 +5,7 @@ Performers start processes and the gate confines them; this is what both say. No
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol
 
 import msgspec
@@ -23,6 +24,10 @@ class Limits(msgspec.Struct, frozen=True):
     open_files: int = 1024
     grace: float = 5.0
     """Seconds between asking a process to end and ending it."""
+
+
+async def at_once() -> None:
+    """Nothing has to be waited for."""
 
 
 class Confinement(msgspec.Struct, frozen=True):
@@ -44,6 +49,10 @@ class Confinement(msgspec.Struct, frozen=True):
     python: bool = False
     """Whether it is Python by itself: of the system, it may read what its standard library needs and nothing else."""
     limits: Limits = Limits()
+    hold: Callable[[], Awaitable[None]] = at_once
+    """What the program waits for: nothing of it has run before this is over, nor will if it fails or we are gone. What
+    the program needs may be made ready meanwhile.
+    """
 
 
 class Confined(Protocol):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 async def settle(driver: Driver, line: Line, key: Key, effect: Effect, attempt: int) -> AnyOutcome | None:
     """A person says what became of an effect that was begun and never answered. None: perform it again."""
+    await driver.engine.clear()
     gate, words, parts = driver.engine.gate, words_of(effect), parts_of(effect)
     name, preview = (words, parts) if gate is None else gate.shown(words, parts)
     details: dict[str, Any] = {"effect": msgspec.to_builtins(effect), "attempt": attempt, "preview": preview}

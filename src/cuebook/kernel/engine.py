@@ -9,13 +9,14 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from cuebook.kernel.belonging import belongs, keeps_up, worse
+from cuebook.kernel.confinement import at_once
 from cuebook.kernel.context import Text, digest_of
 from cuebook.kernel.driver import Driver
 from cuebook.kernel.effects import AskModel, Effect, Program
@@ -92,6 +93,7 @@ class Engine:
         gate: Gate | None = None,
         redactor: Redactor | None = None,
         watches: Mapping[str, Callable[..., WatchFunction]] | None = None,
+        clear: Callable[[], Awaitable[None]] = at_once,
         clock: Callable[[], float] = time.time,
         heartbeat_every: float = 3.0,
         listen_every: float = 0.2,
@@ -102,6 +104,8 @@ class Engine:
         self.performers: dict[type[Effect], Performer] = dict(performers or {})
         self.gate = gate
         self.redactor: Redactor = redactor or Unmasked()
+        self.clear = clear
+        """Ends what processes that are gone left running, before anybody is asked what became of it."""
         self.clock = clock
         self.driver = f"d{secrets.token_hex(8)}"
         self._watches = dict(watches or {})

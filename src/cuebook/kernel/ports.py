@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from cuebook.kernel.confinement import Limits
+from cuebook.kernel.confinement import Limits, at_once
 from cuebook.kernel.effects import AnyOutcome, AskModel, Effect, Failed
 from cuebook.kernel.journal import Record
 from cuebook.kernel.run import RunRow, Settings, Signal, StepRow, WaitRow
@@ -67,6 +67,8 @@ class Call(msgspec.Struct, frozen=True):
     """The values of the effect's secrets, by their place (`SecretUse.at`). For the last moment; keep nothing of it."""
     limits: Limits = Limits()
     """What this effect may take, its own wishes included."""
+    begin: Callable[[], Awaitable[None]] = at_once
+    """Waits until the intent is on record. Only a performer that `prepares` has to: it is for the others by then."""
     masked: Callable[[Any], Any] = _as_it_is
     """A value without secrets. Whoever cuts a text masks it first: half a secret is not found any more."""
 
@@ -78,6 +80,12 @@ class Performer(Protocol):
     """
 
     async def perform(self, effect: Any, call: Call) -> AnyOutcome: ...
+
+
+class Preparing(Performer, Protocol):
+    """One that makes ready what it needs while the intent is written, and awaits `Call.begin` before it acts."""
+
+    prepares: Literal[True]
 
 
 class Trust(msgspec.Struct, frozen=True):

@@ -55,6 +55,8 @@ class Scribe:
         self._batch = Batch(self.run, self.epoch, [], True)
         self._texts: dict[str, str] = {}
         self._entries: list[Entry] = []
+        self._bodies: list[bytes] = []
+        """Of the entries, encoded."""
 
     def note(self, event: AnyEvent, place: Place, **also: Any) -> int:
         """Adds a record that nobody waits for; it is written with the next ones, soon. Gives its number."""
@@ -74,6 +76,14 @@ class Scribe:
             raise
         return seq
 
+    def begin(self, event: AnyEvent, place: Place) -> asyncio.Future[None]:
+        """Adds a record and begins to write everything up to it; what it gives is done once that is durable.
+
+        Whoever waits for that shields it: the record stands, whatever becomes of the one who waits.
+        """
+        self._add(event, place, {})
+        return self.flush()
+
     def keep_context(self, context: Context) -> None:
         """Stores what a model is shown, block by block, each once."""
         spill_context(context, self._known_contexts, self._texts)
@@ -89,7 +99,7 @@ class Scribe:
 
     async def release(self, event: AnyEvent, place: Place, *, unless_news: bool) -> bool:
         """Writes a last record and gives the run up; or, if something came for it meanwhile, does neither."""
-        if self._batch.records:
+        if self._entries:
             await self.flush()
         before = (self.seq, self._chain, copy_row(self.tally.row))
         self._add(event, place, {})
@@ -116,13 +126,9 @@ class Scribe:
 
     def _add(self, event: AnyEvent, place: Place, also: dict[str, Any]) -> int:
         event = self._redactor.value(event)
-        body = self._codec.encode(event, self._texts)
+        self._bodies.append(self._codec.encode(event, self._texts))
         seq = self.seq = self.seq + 1
-        at = self._clock()
-        record = seal(self.run, seq, at, self.epoch, place, type(event).__name__, body, self._chain)
-        self._chain = record.chain
-        self._batch.records.append(record)
-        entry = Entry(self.run, seq, at, place, event)
+        entry = Entry(self.run, seq, self._clock(), place, event)
         self.tally.apply(entry)
         self._entries.append(entry)
         if also:
@@ -132,19 +138,25 @@ class Scribe:
         return seq
 
     def _take(self) -> tuple[Batch, list[Entry]]:
-        batch, entries = self._batch, self._entries
+        batch, entries, chain = self._batch, self._entries, self._chain
+        for entry, body in zip(entries, self._bodies, strict=True):
+            kind = type(entry.event).__name__
+            record = seal(self.run, entry.seq, entry.at, self.epoch, entry.place, kind, body, chain)
+            chain = record.chain
+            batch.records.append(record)
+        self._chain = chain
         if self.tally.changed:
             batch.plain = False
             batch.row, batch.steps, batch.dropped = self.tally.take_changes()
         if self._texts:
             batch.plain = False
             batch.texts, self._texts = self._texts, {}
-        self._batch, self._entries = Batch(self.run, self.epoch, [], True), []
+        self._batch, self._entries, self._bodies = Batch(self.run, self.epoch, [], True), [], []
         return batch, entries
 
     def _flush_scheduled(self) -> None:
         self._scheduled = False
-        if self._batch.records and self.broken is None:
+        if self._entries and self.broken is None:
             self.flush()
 
     def _written(self, future: asyncio.Future[None], entries: list[Entry]) -> None:

@@ -16,7 +16,9 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -47,6 +49,8 @@ _LONG = 20_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CANCEL_GRACE = 1.0
 _SPARE = 4
+_QUIET = 0.005
+"""Seconds after a command in which the next one has begun, if there is one."""
 
 # What they hold decides which code runs in a program, whatever the program is.
 _LOADING = re.compile(
@@ -84,7 +88,9 @@ def no_network() -> bool:
 
 
 class CommandPerformer:
-    """Runs commands below one workspace."""
+    """Runs commands below one workspace. Their sandbox is made ready while the intent is written."""
+
+    prepares: Literal[True] = True
 
     def __init__(
         self,
@@ -158,7 +164,7 @@ class CommandPerformer:
         try:
             return await self._run(effect, found, private, call)
         finally:
-            await self._private.give_back(private)
+            self._private.give_back(private)
 
     # --- finding out what would run ---
 
@@ -240,6 +246,7 @@ class CommandPerformer:
             fixed=self._fixed,
             network=effect.network or self._network(),
             limits=call.limits,
+            hold=call.begin,
         )
         started = time.monotonic()
         try:
@@ -333,21 +340,29 @@ class _Found(msgspec.Struct, frozen=True):
 class _Folders:
     """Folders that commands have to themselves, each as home and for temporary files.
 
-    One that a command has left as it was is given to the next: making and removing them takes longer than all the rest.
+    One that a command has left as it was is given to another: making and removing them takes longer than all the rest.
+    They are looked at in a quiet moment, while the next command runs.
     """
 
     def __init__(self) -> None:
         self._spare: list[str] = []
-        weakref.finalize(self, _remove_all, self._spare)
+        self._used: list[str] = []
+        weakref.finalize(self, _remove_all, self._spare, self._used)
 
     def take(self) -> str:
         return self._spare.pop() if self._spare else private.make()
 
-    async def give_back(self, folder: str) -> None:
-        if len(self._spare) < _SPARE and _is_untouched(folder):
-            self._spare.append(folder)
-        else:
-            await asyncio.shield(asyncio.to_thread(private.remove, folder))
+    def give_back(self, folder: str) -> None:
+        self._used.append(folder)
+        asyncio.get_running_loop().call_later(_QUIET, self._tidy)
+
+    def _tidy(self) -> None:
+        while self._used:
+            folder = self._used.pop()
+            if len(self._spare) < _SPARE and _is_untouched(folder):
+                self._spare.append(folder)
+            else:
+                asyncio.get_running_loop().run_in_executor(None, private.remove, folder)
 
 
 def _is_untouched(folder: str) -> bool:
@@ -358,8 +373,8 @@ def _is_untouched(folder: str) -> bool:
         return False
 
 
-def _remove_all(folders: list[str]) -> None:
-    for folder in folders:
+def _remove_all(*folders: list[str]) -> None:
+    for folder in chain(*folders):
         private.remove(folder)
 
 

@@ -13,6 +13,7 @@ from cuebook.config import DEFAULT as UNSAID
 from cuebook.config import Config, Provider, config_folder
 from cuebook.dialects import registry
 from cuebook.dialects.registry import Dialect, Named, NamingModels
+from cuebook.gate.sandbox import clear
 from cuebook.kernel.engine import Programs
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Store
@@ -146,6 +147,7 @@ class Wiring:
             key_file=key_file,
             rate=self.config.get("rate_limit"),
             programs=programs,
+            clear=clear,
         )
 
     def runtime(self, service: Service, stored: Stored | None = None, accepted: Accepted | None = None) -> Runtime:

@@ -2,8 +2,8 @@
 
 `choose` gives what is set, or the best that works. Two ways are known, each in a module of its own; both keep a
 process to its workspace and off the network. bubblewrap is preferred: in it what lies outside does not exist at all,
-a command runs at its full speed, and whatever happens to us the kernel ends everything it started. Landlock works
-where namespaces may not be made, as within many containers.
+a command runs at its full speed, and when we are killed the kernel ends everything it started. Landlock works where
+namespaces may not be made, as within many containers. What is left running all the same is ended by the next Cuebook.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Literal
 
-from cuebook.gate.sandbox import bubblewrap, landlock
+from cuebook.gate.sandbox import bubblewrap, landlock, strays
 from cuebook.gate.sandbox.child import NotStarted
 from cuebook.gate.sandbox.probe import Probe, probe
+from cuebook.gate.sandbox.strays import clear
 from cuebook.gate.sandbox.unconfined import Unconfined
 from cuebook.kernel.confinement import Confined, Confinement, Sandbox, SandboxName
 from cuebook.kernel.errors import CuebookError
 
-__all__ = ["NoSandbox", "NotStarted", "Probe", "Setting", "choose", "probe"]
+__all__ = ["NoSandbox", "NotStarted", "Probe", "Setting", "choose", "clear", "probe"]
 
 Setting = Literal["auto", "landlock", "bubblewrap", "none"]
 
@@ -56,6 +57,7 @@ class _Chosen:
         return self._sandbox.problem
 
     async def spawn(self, confinement: Confinement) -> Confined:
+        await strays.clear_once()
         return await self._sandbox.spawn(confinement)
 
     @cached_property

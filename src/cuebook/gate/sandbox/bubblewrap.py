@@ -13,13 +13,14 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import NamedTuple
 
-from cuebook.gate.sandbox import system, tree
+from cuebook.gate.sandbox import strays, system, tree
 from cuebook.gate.sandbox.child import Child, NotStarted, close, on_exit
 from cuebook.gate.sandbox.rlimits import hard_memory, lower
 from cuebook.gate.sandbox.seccomp import filter_for
@@ -95,29 +96,38 @@ def version() -> tuple[int, ...]:
 
 
 async def _start(program: str, confinement: Confinement) -> Confined:
+    code = filter_for(confinement.network)
+    if code is None:  # there is nothing to hold it by
+        await confinement.hold()
     told, telling = os.pipe()
     holding, released = os.pipe()
+    asked, filtering = socket.socketpair()
     kept = [telling, holding]
     try:
         argv = [program, "--info-fd", str(telling), "--block-fd", str(holding)]
-        code = filter_for(confinement.network)
-        if code is not None:
-            kept.append(_in_memory("filter", code))
-            argv += ["--seccomp", str(kept[-1])]
         view = _View(confinement)
         kept += view.files
         # By descriptor, since everybody can read the arguments of a process; and not as its own environment, since
         # the loader would obey that before anything is confined.
         kept.append(_in_memory("options", _encoded(view.options, confinement.env)))
-        argv += ["--args", str(kept[-1]), "--", *confinement.argv]
+        argv += ["--args", str(kept[-1])]
+        if code is not None:
+            kept.append(os.dup(asked.fileno()))
+            argv += ["--seccomp", str(kept[-1])]  # last: there it waits
+        argv += ["--", *confinement.argv]
         # From this thread: bubblewrap ends together with the thread that started it.
-        child = Child(argv, env={}, keep=kept)
+        child = Child(argv, env={}, keep=kept, name=f"{strays.NAME}:{strays.owner()}")
     except BaseException:
         close(told, released)
+        filtering.close()
         raise
     finally:
+        asked.close()
         close(*kept)
     try:
+        if code is not None:
+            await confinement.hold()
+            _hand_over(code, filtering)
         first = await _first(told, child)
         watching = _let_go(first, released, confinement.limits, child)
     except BaseException:
@@ -126,7 +136,20 @@ async def _start(program: str, confinement: Confinement) -> Confined:
         raise
     finally:
         close(told, released)
+        filtering.close()
     return _Wrapped(child, first, watching, confinement.limits)
+
+
+def _hand_over(code: bytes, filtering: socket.socket) -> None:
+    """Gives bubblewrap the filter of system calls, which it waits for before it does anything else. One that gets an
+    empty filter, because we are gone, starts nothing. The end is told by hanging up in so many words, and not by
+    closing: a process that was forked meanwhile would keep it open.
+    """
+    try:
+        filtering.sendall(code)
+        filtering.shutdown(socket.SHUT_WR)
+    except OSError:  # it has ended, and says why
+        pass
 
 
 def _in_memory(name: str, data: bytes) -> int:

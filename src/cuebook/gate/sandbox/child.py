@@ -23,10 +23,18 @@ class NotStarted(CuebookError):
 
 
 class Child:
-    """Started in a session of its own, with the given environment and nothing else of ours."""
+    """Started in a session of its own, with the given environment and nothing else of ours; under another name, if one
+    is given.
+    """
 
     def __init__(
-        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None, keep: Sequence[int] = ()
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | None = None,
+        keep: Sequence[int] = (),
+        name: str = "",
     ) -> None:
         theirs: list[int] = []
         ours: list[int] = []
@@ -36,7 +44,8 @@ class Child:
                 theirs.append(reading if reads else writing)
                 ours.append(writing if reads else reading)
             self._process = subprocess.Popen(
-                argv,
+                [name or argv[0], *argv[1:]],
+                executable=argv[0],
                 stdin=theirs[0],
                 stdout=theirs[1],
                 stderr=theirs[2],

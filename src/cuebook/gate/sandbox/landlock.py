@@ -15,7 +15,7 @@ import threading
 from functools import cache
 from typing import Any
 
-from cuebook.gate.sandbox import system, tree
+from cuebook.gate.sandbox import strays, system, tree
 from cuebook.gate.sandbox.child import NotStarted, close
 from cuebook.gate.sandbox.rlimits import hard_memory, lower
 from cuebook.gate.sandbox.watch import WATCH, Overrun, Watched
@@ -53,6 +53,7 @@ class Landlock:
         return problem()
 
     async def spawn(self, confinement: Confinement) -> Confined:
+        await confinement.hold()
         started = _Started(confinement)
         try:
             return await asyncio.shield(started.process)
@@ -114,7 +115,7 @@ def _policy(confinement: Confinement) -> Any:
         fs_denied=hidden,
         clean_env=True,
         # git takes a file that it may not open for an error, and one that is not there for none.
-        env={"GIT_CONFIG_NOSYSTEM": "1", **confinement.env},
+        env={"GIT_CONFIG_NOSYSTEM": "1", **confinement.env, strays.MARK: strays.mark()},
         cwd=confinement.cwd,
         max_memory=hard_memory(limits),
         max_processes=limits.processes,

@@ -49,12 +49,25 @@ def readable(*, network: bool, python: bool = False) -> tuple[str, ...]:
 
 def existing(paths: Iterable[str]) -> list[str]:
     """Each path that exists once, together with the place it leads to by links."""
-    found: dict[str, None] = {}
-    for path in paths:
-        if os.path.exists(path):
-            found.setdefault(path)
-            found.setdefault(os.path.realpath(path))
-    return list(found)
+    return list(dict.fromkeys(one for path in paths for one in _ends_of(path)))
+
+
+def _ends_of(path: str) -> tuple[str, ...]:
+    """A path that exists and where it leads to. Of the system's own it is looked up once: they are in each list."""
+    known = _known.get(path)
+    if known is not None:
+        return known
+    if not os.path.exists(path):
+        return ()
+    ends = (path, os.path.realpath(path))
+    if path.startswith(_OWN) and len(_known) < _MOST_KNOWN:
+        _known[path] = ends
+    return ends
+
+
+_OWN = ("/usr/", "/bin", "/sbin", "/lib")
+_known: dict[str, tuple[str, ...]] = {}
+_MOST_KNOWN = 1000
 
 
 def readable_too(confinement: Confinement) -> list[str]:
@@ -69,7 +82,7 @@ def writable(confinement: Confinement) -> list[str]:
 
 def fixed(confinement: Confinement) -> list[str]:
     """What a process may not change although it lies within what it may change, by its real path."""
-    changeable = writable(confinement)
+    changeable = writable(confinement) if confinement.fixed else []
     found: dict[str, None] = {}
     for path in confinement.fixed:
         real = os.path.realpath(path)
@@ -106,4 +119,7 @@ def _some(paths: Iterable[str]) -> list[str]:
 
 def within(path: str, roots: Iterable[str]) -> bool:
     """Whether a path is one of the roots or below one."""
-    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
+    for root in roots:
+        if path.startswith(root) and (path == root or root.endswith("/") or path[len(root)] == "/"):
+            return True
+    return False

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import signal
 import threading
 
-from cuebook.gate.sandbox import tree
+from cuebook.gate.sandbox import strays, tree
 from cuebook.gate.sandbox.child import Child
 from cuebook.gate.sandbox.rlimits import hard_memory
 from cuebook.gate.sandbox.watch import WATCH, Overrun, Watched
 from cuebook.kernel.confinement import Confined, Confinement, Limits, SandboxName
-
-MARK = "CUEBOOK_PROCESS"
-"""A variable with a random value: what still carries it when the process is over was left behind by it."""
 
 _SWEEPS = 200
 _BETWEEN_SWEEPS = 0.01
@@ -46,10 +42,12 @@ class Unconfined:
         return ""
 
     async def spawn(self, confinement: Confinement) -> Confined:
-        mark = secrets.token_hex(16)
-        env = {**confinement.env, MARK: mark}
+        await confinement.hold()
+        await strays.clear_once()
+        mark = strays.mark()
+        env = {**confinement.env, strays.MARK: mark}
         child = Child(_limited(confinement), env=env, cwd=confinement.cwd)
-        return _Free(child, f"{MARK}={mark}", confinement.limits)
+        return _Free(child, f"{strays.MARK}={mark}", confinement.limits)
 
 
 def _limited(confinement: Confinement) -> list[str]:
