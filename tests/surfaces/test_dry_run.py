@@ -12,8 +12,8 @@ from cuebook.kernel.effects import Failed, Source
 from cuebook.kernel.run import Settings
 from cuebook.surfaces.cli import dry_run
 from cuebook.surfaces.cli.dry_run import as_objects
-from cuebook.surfaces.cli.foreseeing import foresee
 from cuebook.surfaces.cli.rehearsing import Read, Ways, rehearse, unread
+from cuebook.surfaces.reading.foreseeing import foresee
 from tests.surfaces.desk import Desk
 from tests.surfaces.model_server import ModelServer
 from tests.thorough import many

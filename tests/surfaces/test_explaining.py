@@ -17,8 +17,8 @@ from cuebook.kernel.run import Settings
 from cuebook.performers.models import Facts, Price
 from cuebook.performers.models.tokens import estimate_text
 from cuebook.surfaces.cli.bounding import UNSEEN, Bound, Terms, bound_of
-from cuebook.surfaces.cli.foreseeing import foresee
 from cuebook.surfaces.cli.rehearsing import Read, Ways, rehearse, unread
+from cuebook.surfaces.reading.foreseeing import foresee
 from cuebook.testing import ScriptedModel, model_performer
 from tests.dialects.markdown.writing import TEXTS
 from tests.surfaces.desk import Desk

@@ -6,14 +6,14 @@ They are held against the playbook's questions, so that one which cannot be used
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from cuebook.dialects.registry import Dialect, OutlinedStep, Outlining
+from cuebook.dialects.registry import Dialect, Outlining
 from cuebook.kernel.errors import BadInput
-from cuebook.kernel.questions import fitting
 from cuebook.surfaces.cli.inputs import read_table
 from cuebook.surfaces.cli.options import Given, value_of
+from cuebook.surfaces.reading.answers import check_answers
 
 
 class Source(NamedTuple):
@@ -39,7 +39,7 @@ def gathered_answers(given: Given, source: Source | None) -> Answers:
             raise BadInput(f"--answer {one}: this is no STEP=VALUE.", fix="Write it as in --answer 2=yes.")
         answers[label] = value_of(f"--answer {label}", value)
     if source is not None and isinstance(source.dialect, Outlining):
-        check(answers, source.dialect.outline(source.document))
+        check_answers(answers, source.dialect.outline(source.document))
     return answers
 
 
@@ -62,39 +62,3 @@ def labels_of(source: Source) -> list[str]:
     dialect, document = source
     steps: Sequence[Any] = dialect.outline(document) if isinstance(dialect, Outlining) else document.plan
     return list(dict.fromkeys(step.label for step in steps))
-
-
-def check(answers: Mapping[str, str | tuple[str, ...]], outline: Sequence[OutlinedStep]) -> None:
-    """`BadInput` for an answer to a step that is not there or asks nothing, or that its question does not take."""
-    labels = dict.fromkeys(step.label for step in outline)
-    asking = [step for step in outline if step.question is not None]
-    for label in answers:
-        if label not in labels:
-            raise BadInput(f"The answer for step {label}: there is no such step.", fix=_which_ask(asking))
-        if not any(label in (step.label, step.within) for step in asking):
-            raise BadInput(f"The answer for step {label}: that step asks nothing.", fix=_which_ask(asking))
-    for step in asking:
-        # The nearest label counts: an answer for a step is one for what its sub-steps ask, too.
-        nearest = next((one for one in (step.label, step.within) if one in answers), None)
-        if nearest is not None:
-            said = answers[nearest]
-            for value in said if isinstance(said, tuple) else (said,):
-                _check_one(nearest, value, step)
-
-
-def _check_one(label: str, value: str, step: OutlinedStep) -> None:
-    assert step.question is not None
-    try:
-        fitting(step.question.type, step.question.options, value)
-    except BadInput as error:
-        if label == step.label:
-            raise BadInput(f"The answer for step {label}: {error.message}", fix=error.fix) from None
-        raise BadInput(
-            f"The answer for step {label} would answer step {step.label}, too, and there {error.message}",
-            fix=f"Give step {step.label} an answer of its own.",
-        ) from None
-
-
-def _which_ask(asking: Sequence[OutlinedStep]) -> str:
-    listed = ", ".join(dict.fromkeys(step.label for step in asking))
-    return f"Steps that ask: {listed}." if listed else "No step asks anything."

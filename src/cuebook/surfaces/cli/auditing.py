@@ -21,7 +21,7 @@ from cuebook.surfaces.cli import completion, live, options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import complain, say
 from cuebook.surfaces.cli.progress import MARKS
-from cuebook.surfaces.cli.summaries import note_words
+from cuebook.surfaces.summaries import note_words
 
 _DIGEST = 12
 """Characters of a digest that are shown to people; --json has all of it."""

@@ -14,25 +14,23 @@ import msgspec
 
 from cuebook.dialects.findings import Finding, log_of
 from cuebook.dialects.graph import GRAPH
-from cuebook.dialects.markdown.check import CODES, check
+from cuebook.dialects.markdown.check import CODES
 from cuebook.dialects.markdown.convert import from_json, result_object, to_json
-from cuebook.dialects.markdown.model import Book, DeclaredInput, Output, Step
+from cuebook.dialects.markdown.model import Book
 from cuebook.dialects.markdown.parse import SIZE_LIMIT, Parsed, parse, read
 from cuebook.dialects.markdown.sections import outline
-from cuebook.dialects.markdown.tools import tool_name
 from cuebook.dialects.pipeline import PIPELINE
 from cuebook.dialects.pipeline import check as pipeline_check
 from cuebook.dialects.program import PROGRAM
 from cuebook.dialects.program.check import CODES as PROGRAM_CODES
-from cuebook.dialects.program.check import check as check_program
 from cuebook.dialects.program.detect import SUFFIXES as PROGRAMS
 from cuebook.dialects.registry import UNKNOWN, InvalidPlaybook, Problem
 from cuebook.kernel.errors import BadInput, told
-from cuebook.performers.beside import reader
-from cuebook.surfaces.cli import completion, live, options, pipelines, programs, workflows
-from cuebook.surfaces.cli.foreseeing import condition_words
+from cuebook.surfaces.cli import completion, live, options
 from cuebook.surfaces.cli.options import Given, NotText, command, read_playbook, read_text, value_of
 from cuebook.surfaces.cli.plain import hand_over, say
+from cuebook.surfaces.reading import markdown, pipelines, programs, workflows
+from cuebook.surfaces.reading.findings import checked
 from cuebook.surfaces.wording import counted
 
 FILE = click.Argument(["file"], shell_complete=completion.any_file)
@@ -76,7 +74,7 @@ def parse_command(given: Given) -> int:
         return 0 if parsed.valid else 2
     if parsed.definition is None:
         raise InvalidPlaybook(_name(given["file"]), parsed.errors)
-    say("\n".join(_outline(parsed.definition)))
+    say("\n".join(markdown.outline(parsed.definition)))
     return 0
 
 
@@ -89,67 +87,6 @@ def _parse_program(given: Given, text: str, name: str) -> int:
     found = programs.parsed_object(text, name)
     sys.stdout.write(live.json_line(found))
     return 0 if found["valid"] else 2
-
-
-def _outline(book: Book) -> Iterator[str]:
-    yield book.title
-    if book.description:
-        yield f"  {_short(book.description)}"
-    if book.system:
-        yield f"system: {_short(book.system)}"
-    if book.inputs:
-        yield "inputs:"
-        yield from (f"  {_input_line(declared)}" for declared in book.inputs)
-    yield "steps:"
-    for step in book.steps:
-        yield from _step_lines(step, "  ")
-    if book.artifact_type:
-        yield f"artifact: {book.artifact_type}"
-    for problem in book.warnings:
-        where = f"line {problem.line}: " if problem.line else ""
-        yield f"warning: {where}{problem.message}"
-
-
-def _input_line(declared: DeclaredInput) -> str:
-    values = f": {', '.join(declared.options)}" if declared.options else ""
-    need = "required" if declared.required else f"default: {_short(declared.default or '', 40)}"
-    about = f": {declared.description}" if declared.description else ""
-    return f"{declared.name} ({declared.type}{values}; {need}){about}"
-
-
-def _step_lines(step: Step, indent: str) -> Iterator[str]:
-    yield f"{indent}{step.label} {step.title} (line {step.line})"
-    inner = f"{indent}  "
-    yield from (f"{inner}{words}" for words in doings(step))
-    for branch in step.branches:
-        words = condition_words(branch)
-        yield f"{inner}{words if branch.condition is None else f'if {words}'}"
-        for sub in branch.steps:
-            yield from _step_lines(sub, f"{inner}  ")
-
-
-def doings(step: Step) -> Iterator[str]:
-    """What the step's directives say, each in a few words."""
-    if step.tool is not None:
-        yield f"calls {tool_name(step.tool)}"
-    if step.elicitation is not None:
-        options = f" ({', '.join(step.elicitation.options)})" if step.elicitation.options else ""
-        yield f"asks a person: {_short(step.elicitation.prompt or step.title)}{options}"
-    if step.prompt is not None:
-        yield f"begins with {step.prompt.argument}"
-    if step.output is not None:
-        yield f"gives {output_words(step.output)}"
-
-
-def output_words(output: Output) -> str:
-    kind = f" ({': '.join(filter(None, (output.type, ', '.join(output.options))))})" if output.type else ""
-    field = f', from the field "{output.extract}"' if output.extract else ""
-    return f"{output.name}{kind}{field}"
-
-
-def _short(text: str, most: int = 80) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 # --- validate -------------------------------------------------------------------------------------------
@@ -230,19 +167,6 @@ def _is_playbook(file: Path) -> bool:
         return file.is_file()
     fitting = file.suffix.lower() in workflows.SUFFIXES and file.is_file()
     return fitting and any(one.recognises(_beginning(file), file.name) for one in (GRAPH, PIPELINE))
-
-
-def checked(text: str, name: str) -> list[Finding]:
-    if PROGRAM.recognises(text, name):
-        return check_program(text, name, read=reader(name))
-    if PIPELINE.recognises(text, name):
-        return pipelines.findings(text, name)
-    if not workflows.is_workflow(text, name):
-        return check(text, name)
-    found = workflows.findings(text, name)
-    if GRAPH.recognises(text, name) or any(one.code == "PARSE" for one in found):
-        return found
-    return [Finding(UNKNOWN.code, "error", f"T{UNKNOWN.message[1:]}", 1, fix=UNKNOWN.fix)]
 
 
 def _beginning(file: Path) -> str:
@@ -343,57 +267,12 @@ def summary_command(given: Given) -> int:
         made, lines = workflows.summary_of(workflow), workflows.summary_lines(workflow)
     else:
         book = parse(text, name)
-        made, lines = summary_of(book), _summary_lines(book)
+        made, lines = markdown.summary_of(book), markdown.summary_lines(book)
     if given["as_json"]:
         sys.stdout.write(live.json_line(made))
     else:
         say("\n".join(lines))
     return 0
-
-
-def summary_of(book: Book) -> dict[str, Any]:
-    steps = list(book.walk())
-    return {
-        "title": book.title,
-        "description": book.description,
-        "input_count": len(book.inputs),
-        "step_count": len(book.steps),
-        "step_titles": [step.title for step in book.steps],
-        "artifact_type": book.artifact_type,
-        "has_branching": any(step.branches for step in steps),
-        "has_elicitation": any(step.elicitation for step in steps),
-        "has_tool_calls": any(step.tool for step in steps),
-        "directives_used": sorted(_directives(steps)),
-        "inputs": [{"name": one.name, "type": one.type, "required": one.required} for one in book.inputs],
-        "outputs": list(dict.fromkeys(step.output.name for step in steps if step.output is not None)),
-        "tools": list(dict.fromkeys(tool_name(step.tool) for step in steps if step.tool is not None)),
-        "prompts": list(dict.fromkeys(step.prompt.argument for step in steps if step.prompt is not None)),
-    }
-
-
-def _directives(steps: Sequence[Step]) -> set[str]:
-    uses = {"@output": "output", "@elicit": "elicitation", "@prompt": "prompt", "@tool": "tool"}
-    return {name for name, field in uses.items() if any(getattr(step, field) is not None for step in steps)}
-
-
-def _summary_lines(book: Book) -> Iterator[str]:
-    made = summary_of(book)
-    yield book.title
-    if book.description:
-        yield f"\n{book.description}\n"
-    for declared in book.inputs:
-        yield f"input     {_input_line(declared)}"
-    for step in book.steps:
-        yield f"step      {step.label} {step.title}{' (branches)' if step.branches else ''}"
-    for name, words in (
-        ("questions", counted(sum(step.elicitation is not None for step in book.walk()), "question")),
-        ("tools", ", ".join(made["tools"])),
-        ("prompts", ", ".join(made["prompts"])),
-        ("values", ", ".join(made["outputs"])),
-        ("artifact", book.artifact_type),
-    ):
-        if words and not (name == "questions" and not made["has_elicitation"]):
-            yield f"{name:<10}{words}"
 
 
 # --- convert --------------------------------------------------------------------------------------------

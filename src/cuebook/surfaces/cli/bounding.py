@@ -18,8 +18,8 @@ from cuebook.kernel.context import Context
 from cuebook.kernel.effects import AskHuman, AskModel, CallTool, ReadSource
 from cuebook.performers.models import Facts
 from cuebook.performers.models.tokens import MESSAGE_OVERHEAD, estimate_text
-from cuebook.surfaces.cli.foreseeing import branches_on_itself
 from cuebook.surfaces.cli.rehearsing import Rehearsal, Shown, Ways, steps_at
+from cuebook.surfaces.reading.foreseeing import branches_on_itself
 
 UNSEEN = 1_000
 """Tokens that are counted for an answer, an input or a text which is not known yet."""

@@ -20,12 +20,12 @@ from cuebook.dialects.program.observe import seen
 from cuebook.kernel.errors import BadInput
 from cuebook.service import Service
 from cuebook.surfaces.cli import completion, options, session
-from cuebook.surfaces.cli.foreseeing import answers_only, branches_on_itself, condition_words, reaches_branches
 from cuebook.surfaces.cli.options import Given, command, read_playbook
-from cuebook.surfaces.cli.pipelines import pipeline_of
 from cuebook.surfaces.cli.plain import hand_over
-from cuebook.surfaces.cli.programs import program_of
-from cuebook.surfaces.cli.workflows import workflow_of
+from cuebook.surfaces.reading.foreseeing import answers_only, branches_on_itself, condition_words, reaches_branches
+from cuebook.surfaces.reading.pipelines import pipeline_of
+from cuebook.surfaces.reading.programs import program_of
+from cuebook.surfaces.reading.workflows import workflow_of
 
 _LINE_BREAK = "<br/>"
 

@@ -11,12 +11,12 @@ from cuebook.dialects.markdown.model import Step
 from cuebook.kernel.effects import AskModel, Effect
 from cuebook.kernel.run import Settings
 from cuebook.surfaces.cli import live
-from cuebook.surfaces.cli.foreseeing import Way, foresee, fork_words, way_words
 from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.plain import say
 from cuebook.surfaces.cli.playbooks import Playbook
 from cuebook.surfaces.cli.rehearsing import Read, Rehearsal, Shown, Ways, rehearse
 from cuebook.surfaces.cli.texts import LocalTexts
+from cuebook.surfaces.reading.foreseeing import Way, foresee, fork_words, way_words
 from cuebook.surfaces.wiring import Wiring
 
 

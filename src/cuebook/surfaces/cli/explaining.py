@@ -21,9 +21,8 @@ from cuebook.kernel.run import Budget, Settings
 from cuebook.performers.models import MAX_TOKENS, Facts, Prices
 from cuebook.performers.models.local import WINDOW
 from cuebook.surfaces import wording
-from cuebook.surfaces.cli import dry_run, foreseeing, live, options, session
+from cuebook.surfaces.cli import dry_run, live, options, session
 from cuebook.surfaces.cli.bounding import UNSEEN, Bound, Terms, bound_of
-from cuebook.surfaces.cli.foreseeing import Foresight, condition_words, foresee, fork_words, origin_words
 from cuebook.surfaces.cli.inputs import gathered
 from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.plain import say
@@ -31,6 +30,8 @@ from cuebook.surfaces.cli.playbooks import FILE, INPUTS, Playbook, PlaybookComma
 from cuebook.surfaces.cli.rehearsing import Rehearsal, Shown
 from cuebook.surfaces.cli.texts import LocalTexts, strictest_policy
 from cuebook.surfaces.cli.touching import Decide, Reached, deciding, everything, reached
+from cuebook.surfaces.reading import foreseeing
+from cuebook.surfaces.reading.foreseeing import Foresight, condition_words, foresee, fork_words, origin_words
 from cuebook.surfaces.wiring import Wiring
 
 T = TypeVar("T")

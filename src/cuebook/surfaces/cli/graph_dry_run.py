@@ -19,7 +19,7 @@ from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.plain import complain, say
 from cuebook.surfaces.cli.playbooks import Playbook
 from cuebook.surfaces.cli.texts import LocalTexts, listing_texts
-from cuebook.surfaces.cli.workflows import approval_of, edge_words
+from cuebook.surfaces.reading.workflows import approval_of, edge_words
 from cuebook.surfaces.wiring import Wiring
 
 

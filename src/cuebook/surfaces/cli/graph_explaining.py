@@ -24,7 +24,7 @@ from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.playbooks import Playbook
 from cuebook.surfaces.cli.rehearsing import Shown
 from cuebook.surfaces.cli.touching import Reached, reached
-from cuebook.surfaces.cli.workflows import approval_of, edge_words, outputs
+from cuebook.surfaces.reading.workflows import approval_of, edge_words, outputs
 from cuebook.surfaces.wiring import Wiring
 
 

@@ -35,7 +35,7 @@ from cuebook.surfaces.cli import onward
 from cuebook.surfaces.cli.answers import Source
 from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.plain import hand_over, harmless, in_json
-from cuebook.surfaces.cli.summaries import action_line, asked_lines, note_words, outcome_lines
+from cuebook.surfaces.summaries import action_line, asked_lines, note_words, outcome_lines
 
 Seen = Entry | TextChunk | TextReset
 

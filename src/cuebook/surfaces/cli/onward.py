@@ -5,11 +5,10 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-import click
-
 from cuebook.decisions import outcome_shape
 from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.service import RunView
+from cuebook.surfaces.typed import typed
 from cuebook.surfaces.wording import SHORT, moment, preview_lines, run_object
 
 EXIT_CODES = {
@@ -31,16 +30,9 @@ def exit_code(row: RunRow) -> int:
     return EXIT_CODES.get(row.status, 1)
 
 
-def call(words: str) -> str:
-    """A command as it reaches the runs that this call is about: in the store that it was given."""
-    context = click.get_current_context(silent=True)
-    store = context.params.get("store") if context is not None else None
-    return f"cuebook {words} --store {shlex.quote(store)}" if store else f"cuebook {words}"
-
-
 def what_next(row: RunRow, waits: list[WaitRow], alive: bool = False) -> str:
     """The command a person would give now."""
-    return call(_next(row, waits, alive).strip())
+    return typed(_next(row, waits, alive).strip())
 
 
 def _next(row: RunRow, waits: list[WaitRow], alive: bool) -> str:
@@ -74,17 +66,17 @@ def besides(row: RunRow, waits: list[WaitRow]) -> list[tuple[str, str]]:
     for wait in waits:
         name = row.id if sum(one.kind == wait.kind for one in waits) == 1 else wait.id
         if wait.kind == "approval":
-            lines.append(("in full", call(f"inbox {name}")))
+            lines.append(("in full", typed(f"inbox {name}")))
         if wait.kind == "in_doubt":
             given = "" if "late" in wait.details else f" --outcome {shlex.quote(outcome_shape(wait))}"
-            lines.append(("if done", call(f"decide {name} done{given}")))
+            lines.append(("if done", typed(f"decide {name} done{given}")))
     return lines
 
 
 def others(waits: list[WaitRow]) -> list[tuple[str, str]]:
     """How to answer the questions that are open besides the first: name and words."""
     questions = [wait for wait in waits if wait.kind == "question"]
-    return [("or", call(f"answer {wait.id} {_answers(wait)}")) for wait in questions[1:]]
+    return [("or", typed(f"answer {wait.id} {_answers(wait)}")) for wait in questions[1:]]
 
 
 def _named(row: RunRow, waits: list[WaitRow], kind: str) -> tuple[str, WaitRow | None]:
@@ -126,8 +118,8 @@ def approval_lines(wait: WaitRow) -> list[str]:
         ("since", moment(wait.opened)),
         ("until", _until(wait)),
         ("digest", wait.details.get("digest", "")),
-        ("yes", call(f"decide {wait.id} approve --reason WHY")),
-        ("no", call(f"decide {wait.id} deny --reason WHY")),
+        ("yes", typed(f"decide {wait.id} approve --reason WHY")),
+        ("no", typed(f"decide {wait.id} deny --reason WHY")),
     ):
         if words:
             lines.append(f"{name + ':':<15}{words}")

@@ -40,7 +40,7 @@ from cuebook.kernel.effects import (
 from cuebook.kernel.events import StepFinished, StepSkipped, StepStarted, ValueSet, Warned
 from cuebook.kernel.questions import beforehand
 from cuebook.kernel.run import Settings
-from cuebook.surfaces.cli.foreseeing import Foresight, Fork, Values, Way, answers_only, branches_on_itself
+from cuebook.surfaces.reading.foreseeing import Foresight, Fork, Values, Way, answers_only, branches_on_itself
 
 MOST_REPEATED = 20_000
 """Steps that are gone through once more so that a step behind them takes another way."""

@@ -11,9 +11,11 @@ import click
 
 from cuebook.kernel.errors import BadInput
 from cuebook.surfaces.cli import options
-from cuebook.surfaces.cli.authoring import SUFFIX, checked, write_text
+from cuebook.surfaces.cli.authoring import SUFFIX, write_text
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import complain, say
+from cuebook.surfaces.reading.findings import checked
+from cuebook.surfaces.reading.systems import SYSTEMS
 
 LINEAR = """\
 # {title}
@@ -336,9 +338,9 @@ def _drafted(given: Given, path: str, dialect: str) -> str:
 
     if os.path.exists(path):  # before a model is asked for nothing
         raise BadInput(f"{path} is there already.", fix="Choose another name, or remove it first.")
-    system = drafting.SYSTEMS.get(dialect)
+    system = SYSTEMS.get(dialect)
     if system is None:
-        raise BadInput(f"--from does not draft a {dialect}.", fix=f"Choose one of {', '.join(drafting.SYSTEMS)}.")
+        raise BadInput(f"--from does not draft a {dialect}.", fix=f"Choose one of {', '.join(SYSTEMS)}.")
     description = options.value_of("--from", given["description"])
     return drafting.draft(description, system, lambda text: checked(text, path), session.wiring_of(given))
 

@@ -13,8 +13,8 @@ from cuebook.kernel.events import ModelAsked, Noted, StepStarted, ValueSet
 from cuebook.kernel.journal import Entry
 from cuebook.service import RunView
 from cuebook.surfaces import wording
-from cuebook.surfaces.cli import onward
 from cuebook.surfaces.cli.live import json_text, summary
+from cuebook.surfaces.typed import typed
 
 YOU = "you"
 RECALLED = 12
@@ -184,7 +184,7 @@ def summary_of(view: RunView, run: Projection, *, sits: bool) -> list[tuple[str,
             lines += [("result", cut(value))] if value is not None else []
             lines += _counts(run)
         elif name == "next" and row.status == "awaiting_input" and sits:
-            lines += [("next", onward.call(f"resume {row.id}")), ("or", words)]
+            lines += [("next", typed(f"resume {row.id}")), ("or", words)]
         elif name != "artifact":
             lines.append((name, words))
     return lines

@@ -38,7 +38,7 @@ from cuebook.surfaces.cli.live import Seen
 from cuebook.surfaces.cli.plain import harmless
 from cuebook.surfaces.cli.progress import Progress
 from cuebook.surfaces.cli.statusline import StatusLine
-from cuebook.surfaces.cli.summaries import action_line, asked_lines, outcome_lines
+from cuebook.surfaces.summaries import action_line, asked_lines, outcome_lines
 
 WIDEST = 100
 

@@ -19,13 +19,13 @@ from cuebook.dialects.pipeline.draw import doing
 from cuebook.dialects.pipeline.model import Pipeline
 from cuebook.dialects.registry import InvalidPlaybook
 from cuebook.kernel.errors import BadInput
-from cuebook.surfaces.cli import authoring, drafting, pipelines, programs, workflows
 from cuebook.surfaces.loading import Playbook
 from cuebook.surfaces.mcp import executing, telling
 from cuebook.surfaces.mcp.calling import RUNS, Call, Offered
 from cuebook.surfaces.mcp.marking import ALL, LONGEST, Marking
 from cuebook.surfaces.mcp.resources import spec
 from cuebook.surfaces.mcp.shapes import Constraints, Convert, Read, RunText, Text, Write
+from cuebook.surfaces.reading import markdown, pipelines, programs, systems, workflows
 
 _MARKDOWN = "markdown"
 _NAMES = {
@@ -67,7 +67,7 @@ _SUMMED: dict[str, Callable[[Any], dict[str, Any]]] = {
     "graph": workflows.summary_of,
     "pipeline": pipelines.summary_of,
     "program": programs.summary_of,
-    _MARKDOWN: authoring.summary_of,
+    _MARKDOWN: markdown.summary_of,
 }
 
 
@@ -172,7 +172,7 @@ def writing_prompt(description: str, dialect: str, wanted: Constraints | None = 
     """What a model is asked that is to write a playbook."""
     marking, wanted = Marking(), wanted or Constraints()
     parts = [
-        drafting.SYSTEMS.get(dialect) or spec(dialect),
+        systems.SYSTEMS.get(dialect) or spec(dialect),
         f"The resource playbook://spec/{dialect} says more of it.",
         f"Write one that does this:\n{marking.data(description)}\n{marking.note}",
     ]

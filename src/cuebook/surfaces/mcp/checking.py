@@ -7,8 +7,8 @@ from typing import Any
 
 from cuebook.dialects import registry
 from cuebook.kernel.errors import BadInput
-from cuebook.surfaces.cli import answers
 from cuebook.surfaces.loading import Playbook
+from cuebook.surfaces.reading.answers import check_answers
 from cuebook.surfaces.starting import Wanted
 
 
@@ -24,7 +24,7 @@ def check_given(playbook: Playbook, wanted: Wanted) -> None:
         if isinstance(wanted.inputs.get(one.name), (list, dict)):
             raise BadInput(f"The input {one.name} of {playbook.name} takes no list and no object.", fix="Give a text.")
     if wanted.answers and isinstance(dialect, registry.Outlining):
-        answers.check(wanted.answers, dialect.outline(playbook.document))
+        check_answers(wanted.answers, dialect.outline(playbook.document))
 
 
 def _check_names(playbook: Playbook, given: Mapping[str, Any]) -> None:

@@ -17,10 +17,10 @@ from cuebook.kernel.context import digest_of
 from cuebook.kernel.run import Budget, RunRow, WaitRow
 from cuebook.service import RunView
 from cuebook.surfaces import wording
-from cuebook.surfaces.cli import onward
 from cuebook.surfaces.mcp.host import Caller, Host, told_state
 from cuebook.surfaces.mcp.marking import ALL, LONGEST, Marking, as_json, brief, fitted, one_line
 from cuebook.surfaces.mcp.shapes import PARTS
+from cuebook.surfaces.typed import typed
 
 _MOST_STEPS, _LAST = 300, 20
 """How many steps are told of a run, and how many notes of a step: the last ones."""
@@ -252,7 +252,7 @@ def approval_object(wait: WaitRow, caller: Caller) -> dict[str, Any]:
         "preview": wait.details.get("preview", {}),
         "because": list(wait.details.get("rules", [])),
         "link": caller.link(wait.run, wait.id),
-        "command": onward.call(f"decide {wait.id[:SHORT_ID]} {'|'.join(decisions_of(wait))}"),
+        "command": typed(f"decide {wait.id[:SHORT_ID]} {'|'.join(decisions_of(wait))}"),
         "expires": wait.expires,
     }
 

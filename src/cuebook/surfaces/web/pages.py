@@ -17,8 +17,8 @@ from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.events import PlannedStep
 from cuebook.kernel.run import RunRow
 from cuebook.service import Principal
-from cuebook.surfaces.cli.authoring import checked
 from cuebook.surfaces.library import Listed
+from cuebook.surfaces.reading.findings import checked
 from cuebook.surfaces.web import catalog, drawing, estimating, formatted, rest
 from cuebook.surfaces.web.bodies import fields
 from cuebook.surfaces.web.guard import NOBODY, wants_json

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from cuebook.dialects.markdown.model import Book, Branch, Step
 from cuebook.dialects.markdown.tools import tool_name
 from cuebook.kernel.journal import Entry
-from cuebook.surfaces.cli.foreseeing import answers_only, condition_words, reaches_branches
+from cuebook.surfaces.reading.foreseeing import answers_only, condition_words, reaches_branches
 from cuebook.surfaces.web.drawing import Arrow, Box, Drawing
 from cuebook.surfaces.web.lit import Lit
 from cuebook.surfaces.web.picture import Picture

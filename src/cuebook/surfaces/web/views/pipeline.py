@@ -15,7 +15,7 @@ from cuebook.dialects.pipeline.resolve import referred
 from cuebook.kernel.effects import CommandResult, HttpResponse, Reply, ToolResult
 from cuebook.kernel.events import Noted, Performed, Performing, Rewound, RunFinished, WaitClosed
 from cuebook.kernel.journal import Entry
-from cuebook.surfaces.cli.summaries import action_line, note_words, outcome_lines
+from cuebook.surfaces.summaries import action_line, note_words, outcome_lines
 from cuebook.surfaces.web.drawing import Arrow, Box, Drawing
 from cuebook.surfaces.web.picture import Card, Picture
 from cuebook.surfaces.web.rendering import duration, piece, words

@@ -16,7 +16,7 @@ from cuebook.dialects.pipeline import PIPELINE, check
 from cuebook.dialects.pipeline.draw import doing
 from cuebook.dialects.pipeline.model import Llm, Mcp, Pipeline, Secret, Step
 from cuebook.gate.policy import load_policy
-from cuebook.surfaces.cli.workflows import input_words
+from cuebook.surfaces.reading.workflows import input_words
 from cuebook.surfaces.wording import short
 
 

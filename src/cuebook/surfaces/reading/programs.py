@@ -13,7 +13,7 @@ from cuebook.dialects.program.model import Agent, ProgramText
 from cuebook.dialects.program.shape import Shaped, shape_of
 from cuebook.dialects.registry import InvalidPlaybook, Problem
 from cuebook.performers.beside import reader
-from cuebook.surfaces.cli.workflows import input_words
+from cuebook.surfaces.reading.workflows import input_words
 from cuebook.surfaces.wording import counted, short
 
 

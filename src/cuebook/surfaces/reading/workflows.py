@@ -37,7 +37,7 @@ def findings(text: str, name: str) -> list[Finding]:
 
 
 def _around(workflow: Workflow, name: str) -> Iterable[Problem]:
-    from cuebook.surfaces.cli.surroundings import problems
+    from cuebook.surfaces.reading.surroundings import problems
 
     return problems(workflow, name)
 
