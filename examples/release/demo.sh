@@ -1,6 +1,7 @@
 #!/bin/sh
 # The whole of it: demo.sh [ask|approve|deny] makes a scratch repository in a temporary folder, starts the webhook, runs
-# the release, has it decided (ask: by you), shows what came of it, and removes everything again.
+# the release, has it decided (ask: by you), shows what came of it, and removes everything again. Interrupted by Ctrl-C,
+# the release is taken up where it stopped; a second one ends the demo.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 decision=${1:-ask}
@@ -13,7 +14,7 @@ case $decision in
         ;;
 esac
 if [ "$decision" = ask ] && [ ! -t 0 ]; then
-    echo "demo.sh: nobody is there to ask. Say DECISION=approve or DECISION=deny." >&2
+    echo "demo.sh: nobody is there to ask. Say make pipeline DECISION=approve, or DECISION=deny." >&2
     exit 2
 fi
 folder=$(mktemp -d)
@@ -55,9 +56,16 @@ code=0
 silent=--no-ask
 if [ "$decision" = ask ]; then silent=; fi
 heading "cuebook run release.yml --version 1.2.0 $silent"
+trap : INT
 "$cuebook" run release.yml --version 1.2.0 --webhook "$url" $silent || code=$?
+trap 'echo "The demo is over: its scratch repository and its runs are removed." >&2; exit 130' INT
 run=$("$cuebook" runs --json | sed -n 's/.*"run": *"\([^"]*\)".*/\1/p')
 if [ -z "$run" ]; then exit "$code"; fi
+if [ "$code" = 130 ]; then
+    code=0
+    heading "cuebook resume $run $silent"
+    "$cuebook" resume "$run" $silent || code=$?
+fi
 if [ "$code" = 3 ] && [ "$decision" != ask ]; then
     code=0
     heading "cuebook decide $run $decision"

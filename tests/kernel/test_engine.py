@@ -490,6 +490,33 @@ async def test_a_person_decides_what_is_in_doubt(
     await engine.close()
 
 
+@pytest.mark.parametrize("asked", [False, True])
+async def test_a_doubt_remains_when_its_run_is_cancelled_and_retried(asked: bool, store: Store, tmp_path: Path) -> None:
+    held, cleared = Held(), []
+
+    async def clear() -> None:
+        cleared.append(held.performed)
+
+    engine = engine_on(store, tmp_path, hold=held)
+    engine.clear = clear
+    driving = asyncio.create_task(engine.drive(await begin(engine, "undoing", hold=True)))
+    await held.entered.wait()
+    driving.cancel()
+    await asyncio.gather(driving, return_exceptions=True)
+    held.go.set()
+    if asked:
+        assert (await engine.drive("run")).status == "awaiting_approval"
+    await store.signal(Signal("run", "cancel", {}, "me"))
+    assert (await engine.drive("run")).status == "cancelled"
+    assert [s.status for s in await store.steps("run")] == ["in_doubt"]
+    assert cleared
+    await store.signal(Signal("run", "retry", {}, "me"))
+    assert (await engine.drive("run")).status == "awaiting_approval"
+    (wait,) = await store.waits(run="run")
+    assert (wait.kind, held.performed) == ("in_doubt", 0)
+    await engine.close()
+
+
 async def test_what_is_declared_idempotent_is_repeated(store: Store, tmp_path: Path) -> None:
     held = Held()
 

@@ -120,6 +120,53 @@ async def test_what_a_command_leaves_in_its_home_is_gone_and_never_another_ones(
     assert str(later.stdout) == "700\n"
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "os.setxattr(home, 'user.left', b'x')",
+        "os.utime(home, (1, 1))",
+        "open(home + '/x', 'w'); os.remove(home + '/x')",
+    ],
+)
+async def test_a_home_that_was_changed_in_any_way_is_not_used_again(performer: CommandPerformer, change: str) -> None:
+    code = f"import os; home = os.environ['HOME']; print(home)\ntry: {change}\nexcept OSError: print('cannot')"
+    outcome = await result(performer, python(code))
+    home, *cannot = str(outcome.stdout).split()
+    if not cannot:  # not every file system takes them
+        await until(lambda: not exists(home))
+
+
+ENDING = """
+import asyncio, sys, tempfile
+from pathlib import Path
+from cuebook.gate.sandbox import choose
+from cuebook.performers.commands import CommandPerformer
+from tests.performers.commanding import result, shell
+
+async def main(number):
+    performer = CommandPerformer(choose(), Path(sys.argv[1]))
+    await result(performer, shell("echo x > $HOME/x; mkdir $HOME/d"))
+    await asyncio.sleep(number * 0.0005)  # it may end before, while or after things are tidied up
+
+for number in range(16):
+    asyncio.run(main(number))
+"""
+
+
+def test_a_program_that_ends_at_once_leaves_no_home_and_no_trouble(workspace: Path, tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING, str(workspace)],
+        cwd=Path(__file__).parent.parent.parent,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(temporary.iterdir()) == []
+
+
 async def test_commands_at_the_same_time_have_homes_of_their_own(performer: CommandPerformer) -> None:
     script = "echo $HOME; echo x > $HOME/x; sleep 0.2; ls -A $HOME | wc -l"
     outcomes = await asyncio.gather(*(result(performer, shell(script)) for _ in range(3)))

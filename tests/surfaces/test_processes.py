@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 import sqlite3
+import time
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import All, AskHuman, AskModel, Branch, Program, Reply
@@ -44,6 +48,29 @@ def test_an_interrupted_run_says_how_to_go_on(desk: Desk, server: ModelServer) -
     resumed = desk.call("resume", run)
     assert (resumed.code, resumed.out) == (0, "Reply number 4.\n")
     assert server.prompts == ["Choose a green tea.", "Brew the green tea.", "Brew the green tea.", "Serve it."]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_told_to_end_says_how_to_go_on_and_leaves_nothing(
+    desk: Desk, number: signal.Signals, tmp_path: Path
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    desk.environ["TMPDIR"] = str(temporary)
+    desk.config.with_name("policy.toml").write_text('[commands]\nallow = ["*"]\n')
+    desk.write(
+        "slow.yml", "name: Slow\nsteps:\n  - id: a\n    command: cli sh -c 'touch $HOME/left began; sleep 600'\n"
+    )
+    process = desk.begin("run", "slow.yml")
+    while not (desk.work / "began").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    process.send_signal(number)
+    ran = finished(process)
+    assert ran.code == 128 + number
+    assert f"interrupted. `cuebook resume {the_run(desk)}` goes on where it stopped." in ran.err
+    assert "Traceback" not in ran.err
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_killed_run_is_resumed_without_asking_finished_steps_again(desk: Desk, server: ModelServer) -> None:

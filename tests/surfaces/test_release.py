@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import stat
 import subprocess
 import sys
@@ -260,20 +261,29 @@ def assert_in_doubt(release: Release, step: str, part: str, what: str) -> None:
 # --- as it is told to be tried --------------------------------------------------------------------------------
 
 
-def make(desk: Desk, *args: str) -> Ran:
-    """In the example's folder, with `cuebook` as it is at the desk."""
+def making(desk: Desk, *args: str) -> subprocess.Popen[str]:
+    """`make` in the example's folder, with `cuebook` as it is at the desk."""
     command = desk.home / "cuebook"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m cuebook "$@"\n')
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
     temporary = desk.home.parent / "temporary"
     temporary.mkdir(exist_ok=True)
     environ = {**desk.environ, "TMPDIR": str(temporary)}
-    ran = subprocess.run(
+    return subprocess.Popen(
         ["make", "--no-print-directory", "-C", str(EXAMPLE), f"CUEBOOK={command}", *args],
-        env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
     )  # fmt: skip
-    assert os.listdir(temporary) == []
-    return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+
+def made(desk: Desk, process: subprocess.Popen[str]) -> Ran:
+    out, err = process.communicate()
+    assert os.listdir(desk.home.parent / "temporary") == []
+    return Ran(process.returncode, out, err)
+
+
+def make(desk: Desk, *args: str) -> Ran:
+    return made(desk, making(desk, *args))
 
 
 def test_make_release_does_all_of_it_and_leaves_nothing_behind(desk: Desk, server: ModelServer) -> None:
@@ -292,6 +302,25 @@ def test_make_release_that_nobody_can_decide_does_not_begin(desk: Desk, decision
     ran = make(desk, "release", f"DECISION={decision}")
     assert (ran.code, ran.out) == (2, "")
     assert why in ran.err
+
+
+def test_make_release_that_is_interrupted_goes_on(desk: Desk, server: ModelServer) -> None:
+    began: list[subprocess.Popen[str]] = []
+
+    def script(request: object) -> str:
+        if len(began) == 1:
+            began.append(began[0])
+            os.killpg(began[0].pid, signal.SIGINT)  # as Ctrl-C does
+        return json.dumps({"summary": SUMMARY})
+
+    server.script = script
+    began.append(making(desk, "release", "DECISION=approve"))
+    ran = made(desk, began[0])
+    assert "goes on where it stopped" in ran.err
+    assert "==> cuebook resume " in ran.out
+    tags, _, accepted = ran.out.partition("==> The tags\n")[2].partition("==> What the webhook has accepted\n")
+    assert tags.count(f"v1.2.0          {SUMMARY}") == 1
+    assert len(accepted.splitlines()) == 1
 
 
 def test_make_release_that_is_denied_tags_nothing(desk: Desk, server: ModelServer) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CANCELLED = Failed("cancelled", "Cancelled.")
+CUT_OFF = Failed("cancelled", "Cancelled while it was under way.", details={"in_doubt": True})
+"""The same for what may have happened all the same."""
 
 APPROVE, DENY = "approve", "deny"
 
@@ -150,7 +152,6 @@ async def interruptibly(driver: Driver, line: Line, work: Awaitable[T], doubt: b
         if driver.cancel is None or line.cursor.cancelled or driver.finishing:
             raise
         task.uncancel()
-        details = {"in_doubt": True} if doubt else {}
-        raise CutShort(Failed("cancelled", "Cancelled while it was under way.", details=details)) from None
+        raise CutShort(CUT_OFF if doubt else Failed(CUT_OFF.code, CUT_OFF.message)) from None
     finally:
         line.interruptible = False

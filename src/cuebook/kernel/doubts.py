@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from cuebook.kernel.admission import CANCELLED, CUT_OFF
 from cuebook.kernel.effects import OUTPUT_OF, Acting, AnyOutcome, CallTool, Effect, Failed, RunCommand, SendHttp
 from cuebook.kernel.journal import Key, outcome_from
 from cuebook.kernel.run import Signal
@@ -44,6 +45,14 @@ async def settle(driver: Driver, line: Line, key: Key, effect: Effect, attempt: 
             return outcome_from(closed.answer["outcome"])
         case _:
             return Failed("in_doubt", f"Stopped: nobody knows whether '{effect.fingerprint}' happened.", details=doubt)
+
+
+async def cancelled(driver: Driver, effect: Effect) -> Failed:
+    """What comes of an effect that was begun by a process which is gone, when its run is cancelled before anybody has
+    said what became of it: the doubt remains, and nothing of it goes on.
+    """
+    await driver.engine.clear()
+    return CANCELLED if effect.repeatable else CUT_OFF
 
 
 async def send_late(driver: Driver, key: Key, outcome: AnyOutcome) -> None:

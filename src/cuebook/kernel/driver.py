@@ -13,8 +13,8 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from cuebook.kernel import acts
-from cuebook.kernel.admission import CANCELLED
+from cuebook.kernel import acts, doubts
+from cuebook.kernel.admission import CANCELLED, CUT_OFF
 from cuebook.kernel.effects import All, Answer, Branch, Cancelled, Effect, EffectFailed, Failed, Program
 from cuebook.kernel.errors import CuebookError, Fenced, NonDeterminism, StoreError
 from cuebook.kernel.events import (
@@ -226,8 +226,7 @@ class Driver:
         """Whatever acts on the world right now may or may not have happened."""
         for key, (effect, attempt) in self.acting.items():
             if not effect.repeatable:
-                doubt = Failed("cancelled", "Cancelled while it was under way.", details={"in_doubt": True})
-                self.scribe.note(Performed(doubt, effect.fingerprint), Place(*key, attempt))
+                self.scribe.note(Performed(CUT_OFF, effect.fingerprint), Place(*key, attempt))
 
     async def _drop(self) -> None:
         self.finishing = True
@@ -337,7 +336,9 @@ class Driver:
             self._go_live(line, f"asks '{effect.fingerprint}' at {Place(*key)}")
         if self.cancel is not None and not line.cursor.cancelled:
             self.waits.close_cancelled(key)
-            return await self.record(key, effect.fingerprint, CANCELLED)
+            attempt = self.recorded.intents.get(key, 0)
+            cut = await doubts.cancelled(self, effect) if attempt else CANCELLED
+            return await self.record(key, effect.fingerprint, cut, attempt or 1)
         at_once = acts.AT_ONCE.get(type(effect))
         if at_once is not None:
             outcome = at_once(self.clock())

@@ -13,6 +13,7 @@ import shlex
 import signal
 import stat
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -347,10 +348,16 @@ class _Folders:
     def __init__(self) -> None:
         self._spare: list[str] = []
         self._used: list[str] = []
+        self._fresh: dict[str, int] = {}
+        """When each was last changed: by us, when it was made."""
         weakref.finalize(self, _remove_all, self._spare, self._used)
 
     def take(self) -> str:
-        return self._spare.pop() if self._spare else private.make()
+        if self._spare:
+            return self._spare.pop()
+        folder = private.make()
+        self._fresh[folder] = os.stat(folder).st_ctime_ns
+        return folder
 
     def give_back(self, folder: str) -> None:
         self._used.append(folder)
@@ -358,17 +365,25 @@ class _Folders:
 
     def _tidy(self) -> None:
         while self._used:
-            folder = self._used.pop()
-            if len(self._spare) < _SPARE and _is_untouched(folder):
-                self._spare.append(folder)
+            folder = self._used[-1]
+            if len(self._spare) < _SPARE and _is_untouched(folder, self._fresh[folder]):
+                self._spare.append(self._used.pop())
             else:
-                asyncio.get_running_loop().run_in_executor(None, private.remove, folder)
+                # By a thread that is waited for when the program ends, whatever else ends before.
+                threading.Thread(target=private.remove, args=(folder,), name="cuebook-tidy").start()
+                del self._fresh[self._used.pop()]
 
 
-def _is_untouched(folder: str) -> bool:
+def _is_untouched(folder: str, since: int) -> bool:
+    """Nothing in it, nothing about it that another command could read, and no change since: clocks alone are too coarse."""
     try:
+        status = os.stat(folder)
+        if status.st_ctime_ns != since or status.st_mode & 0o7777 != 0o700:
+            return False
+        if hasattr(os, "listxattr") and os.listxattr(folder):
+            return False
         with os.scandir(folder) as entries:
-            return next(entries, None) is None and os.stat(folder).st_mode & 0o7777 == 0o700
+            return next(entries, None) is None
     except OSError:
         return False
 

@@ -11,17 +11,18 @@ from pathlib import Path
 
 @cache
 def this_host() -> str:
-    """Machine, boot and process namespace: process numbers mean the same only within one."""
+    """Machine, boot and namespaces: process numbers and their births mean the same only within the same ones."""
     parts = [platform.node()]
     for source in ("/proc/sys/kernel/random/boot_id",):
         try:
             parts.append(Path(source).read_text().strip())
         except OSError:
             parts.append("")
-    try:
-        parts.append(os.readlink("/proc/self/ns/pid"))
-    except OSError:
-        parts.append("")
+    for namespace in ("pid", "time"):
+        try:
+            parts.append(os.readlink(f"/proc/self/ns/{namespace}"))
+        except OSError:
+            parts.append("")
     return "|".join(parts)
 
 

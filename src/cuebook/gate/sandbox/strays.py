@@ -99,8 +99,12 @@ def _owner(pid: int) -> str:
 
 @cache
 def _space() -> str:
-    """The namespace of process numbers: those of another container mean nothing here."""
+    """What process numbers count in, and their births: those of another container mean nothing here."""
+    return "".join(map(_number, ("pid", "time")))
+
+
+def _number(namespace: str) -> str:
     try:
-        return str(os.stat("/proc/self/ns/pid").st_ino)
-    except OSError:
+        return str(os.stat(f"/proc/self/ns/{namespace}").st_ino)
+    except OSError:  # where there is none of that kind, all are in the same
         return "0"

@@ -102,7 +102,7 @@ class Commands(click.Group):
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 completed, 1 failed, 2 bad input, 3 waits for a person, 4 paused by a budget,"
-    " 5 denied, cancelled or expired, 130 interrupted.",
+    " 5 denied, cancelled or expired, 130 interrupted, 143 told to end.",
 )
 @click.version_option(__version__, prog_name="cuebook", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error.")

@@ -1,12 +1,13 @@
-"""One call of the command line: opens the service, drives a run in the foreground, and survives Ctrl-C politely."""
+"""One call of the command line: opens the service, drives a run in the foreground, and ends politely when it is told to."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from cuebook.dialects import registry
@@ -34,7 +35,7 @@ _BETWEEN_TICKS = 0.5
 
 
 class Interrupted(Exception):
-    """Ctrl-C while this run was driven."""
+    """It was to end while this run was driven."""
 
     def __init__(self, run: str) -> None:
         super().__init__(run)
@@ -70,12 +71,34 @@ def perform(work: Coroutine[Any, Any, int]) -> int:
     # What was imported lives for ever, and what a run makes dies by its reference count: look for cycles less often.
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
+    told: list[int] = []
+    start = "\n" if sys.stderr.isatty() else ""
     try:
-        return asyncio.run(work)
+        return asyncio.run(_heeding(work, told))
     except Interrupted as interrupted:
-        start = "\n" if sys.stderr.isatty() else ""
         complain(f"{start}cuebook: interrupted. `cuebook resume {interrupted.run}` goes on where it stopped.")
-        return 130
+    except asyncio.CancelledError:
+        if not told:
+            raise
+        complain(f"{start}cuebook: interrupted.")
+    return 128 + (told[0] if told else signal.SIGINT)
+
+
+async def _heeding(work: Coroutine[Any, Any, int], told: list[int]) -> int:
+    """Does the work; whoever asks this process to end interrupts it as Ctrl-C does, so that nothing is left behind."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def cut(number: int) -> None:
+        told.append(number)
+        task.cancel()
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # `nohup` has it ignored
+            with suppress(ValueError, RuntimeError, NotImplementedError):  # not in every thread, nor on every system
+                loop.add_signal_handler(number, cut, number)
+    return await work
 
 
 Act = Callable[[Service], Awaitable[int]]
