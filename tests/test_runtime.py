@@ -232,7 +232,8 @@ async def test_a_short_id_will_do_and_only_once(office: Office, made: Any) -> No
     name = made(waiting["requiresApproval"])
     assert (await office.ask({"action": "resume", "token": name, "approve": True}))["status"] == "ok"
     again = await office.ask({"action": "resume", "token": waiting["requiresApproval"]["shortId"], "approve": False})
-    assert again["error"]["code"] == "not_found"
+    assert again["error"]["code"] == "conflict", "it was resolved differently"
+    assert again["runId"] == waiting["runId"]
 
 
 @pytest.mark.parametrize(

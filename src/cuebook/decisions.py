@@ -61,7 +61,7 @@ def how_to(row: WaitRow) -> str:
 def checked_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     edits = msgspec.to_builtins(dict(settings or {}))
     _only_fields(edits, Settings, "setting")
-    for name in ("workspace", "folder", "options"):
+    for name in ("workspace", "folder", "from_text", "options"):
         if name in edits:
             raise BadInput(f"The {name} of a run cannot be changed.", fix="Start a new run there.")
     if isinstance(edits.get("budget"), dict):

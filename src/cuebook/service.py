@@ -348,17 +348,22 @@ class Service(Administration):
     async def inbox(self, who: Principal = Principal()) -> list[WaitRow]:
         """Everything that waits for a person."""
         who.require("viewer", "look at runs")
-        return [wait for wait in await self.store.waits(tenant=who.tenant) if wait.kind not in ("timer", "message")]
+        return [wait for wait in await self.store.waits(tenant=who.tenant) if _is_for_a_person(wait)]
 
     async def waiting(self, name: str, who: Principal = Principal()) -> WaitRow:
-        """A wait by its resume token, by its id, or, while it is open, by the beginning of its id."""
+        """A wait by its resume token, by its id, or by the beginning of its id: one that is open rather than one that was
+        decided, of which only that can be said.
+        """
         who.require("viewer", "look at runs")
         wait = self.tokens.wait_of(name)
         try:
             row = await self.store.wait(wait)
         except NotFound:
-            alike = [one for one in await self.inbox(who) if "." not in name and one.id.startswith(wait)]
-            if len(wait) < SHORTEST_NAME or not alike:
+            if len(wait) < SHORTEST_NAME or "." in name:
+                raise
+            alike = [one for one in await self.inbox(who) if one.id.startswith(wait)]
+            alike = alike or [one for one in await self.store.waits_called(who.tenant, wait) if _is_for_a_person(one)]
+            if not alike:
                 raise
             if len(alike) > 1:
                 raise BadInput(f"'{wait}' fits {len(alike)} waits.", fix="Give more of the id.") from None
@@ -526,6 +531,10 @@ class Service(Administration):
 def _has_dialect(row: RunRow) -> bool:
     """Whether it is a run of a playbook, and of no program of one's own."""
     return row.dialect in [dialect.name for dialect in registry.dialects()]
+
+
+def _is_for_a_person(wait: WaitRow) -> bool:
+    return wait.kind not in ("timer", "message")
 
 
 def _of_tenant(row: RunRow, who: Principal) -> RunRow:

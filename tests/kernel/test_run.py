@@ -129,6 +129,16 @@ def test_the_lost_attempts_of_a_call_that_is_free_were_free_as_well() -> None:
     assert paid.tally.row.totals.unknown_costs == 1, "another model was asked then"
 
 
+def test_a_call_that_is_known_to_be_free_leaves_nothing_unknown_whatever_becomes_of_it() -> None:
+    free = ModelAsked("test/free", "", Text("?"), "AskModel", free=True)
+    cancelled = Performed(Failed("cancelled", "Cancelled."), "AskModel")
+    fold = Fold().tell(StepStarted("1"), free, cancelled, free, reply(0.0))
+    for totals in (fold.tally.row.totals, fold.steps["", "1", 1].totals):
+        assert (totals.calls, totals.cost, totals.unknown_costs) == (1, 0.0, 0)
+    mixed = Fold().tell(StepStarted("1"), ASKED, cancelled, free, reply(0.0))
+    assert mixed.tally.row.totals.unknown_costs == 1, "the other model was not free"
+
+
 def test_what_is_in_doubt_stays_so_when_the_run_ends() -> None:
     doubt = Performed(Failed("cancelled", "Cancelled.", details={"in_doubt": True}), "CallTool t")
     fold = Fold().tell(StepStarted("1"), doubt, RunFinished("cancelled", error=Failed("cancelled", "Cancelled.")))

@@ -334,6 +334,18 @@ async def test_an_ended_run_has_no_open_waits_and_no_news(store: Store) -> None:
 # --- waits ----------------------------------------------------------------------------------------------
 
 
+async def test_waits_are_found_by_how_their_ids_begin_also_when_they_are_decided(store: Store) -> None:
+    await create(store)
+    pen = await claim(store)
+    opened = [wait_row("wab1"), wait_row("wab2"), wait_row("wac"), wait_row("wab3", tenant="there")]
+    await store.append(pen.batch(*driven(), opened=opened))
+    await store.complete_wait("wab2", {"value": "yes"}, "her", 2.0)
+    found = await store.waits_called("here", "wab")
+    assert [(wait.id, wait.state, wait.by) for wait in found] == [("wab1", "open", ""), ("wab2", "answered", "her")]
+    assert ids(await store.waits_called("here", "wac")) == ["wac"]
+    assert await store.waits_called("here", "wac0") == []
+
+
 async def test_waits_belong_to_a_tenant_and_an_owner(store: Store) -> None:
     await create(store)
     pen = await claim(store)

@@ -43,6 +43,16 @@ def test_an_input_that_was_changed_on_the_way_is_compared_as_it_is_now(desk: Des
         assert (other["inputs"], other["values"]) == ({"kind": ["green", "black"]}, {})
 
 
+def test_an_answer_is_called_the_question_of_its_step(desk: Desk) -> None:
+    desk.write("ask.md", '# Ask\n\n## STEP 1: Ask\n\n@elicit(input, "Who?")\n@output(who)\n')
+    one, two = (desk.call("run", "ask.md", "--answer", f"1={name}", "--json").object["run"] for name in ("Ada", "Bob"))
+    told = desk.call("diff", one, two).out
+    assert "  - the question of step 1: Ada\n  + the question of step 1: Bob\n" in told
+    assert "  - who: Ada\n" in told
+    assert "__elicit" not in told
+    assert desk.call("diff", one, two, "--json").object["values"]["__elicit_step_1"] == ["Ada", "Bob"]
+
+
 def test_inputs_statuses_and_playbooks_are_compared(desk: Desk, server: ModelServer) -> None:
     first = run(desk, "--kind", "white")
     desk.write("tea.md", TEA.replace("Serve it.", "Serve it hot.") + "\n## STEP 4: Wash\n\nWash up.\n")

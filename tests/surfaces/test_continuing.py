@@ -176,6 +176,41 @@ def test_questions_that_do_not_wait_are_refused(desk: Desk) -> None:
     assert (ended.code, "it waits for nothing" in ended.err) == (2, True)
 
 
+def test_whoever_decides_second_by_the_short_id_is_told_who_was_first(desk: Desk) -> None:
+    desk.write("ship.yml", "name: Ship\nsteps:\n  - {id: ship, command: cli true, approval: required}\n")
+    desk.call("run", "ship.yml", "--no-ask")
+    wait = desk.call("inbox", "--json").object[0]["wait"]
+    assert desk.call("decide", wait[:8], "approve").code == 0
+    for name in (wait[:8], wait):
+        late = desk.call("decide", name, "deny")
+        assert (late.code, f"The wait {wait} was decided already by local." in late.err) == (2, True)
+    unknown = desk.call("decide", "w0000000", "deny")
+    assert (unknown.code, "There is no wait and no run 'w0000000'" in unknown.err) == (2, True)
+
+
+def test_a_completed_run_is_not_retried_and_says_what_can_be_done(desk: Desk) -> None:
+    run = desk.call("run", "tea.md", "--json").object["run"]
+    again = desk.call("retry", run)
+    assert (again.code, f"`cuebook restart {run} STEP`" in again.err) == (2, True)
+
+
+@pytest.mark.parametrize(("price", "unknown"), [("0.0", 0), ("1.0", 1)])
+def test_what_was_cancelled_while_a_free_model_answered_cost_nothing(
+    desk: Desk, server: ModelServer, price: str, unknown: int
+) -> None:
+    prices = desk.write("prices.toml", f'[models."test/echo-1"]\ninput = {price}\noutput = {price}\n')
+    desk.config.write_text(f'prices = "{prices}"\n{desk.config.read_text()}')
+    server.hold_at = 1
+    process = desk.begin("run", "tea.md", "--no-ask")
+    assert server.holding.wait(30)
+    run = desk.call("runs", "--json").object[0]["run"]
+    desk.call("cancel", run)
+    process.communicate(timeout=60)
+    server.release()
+    totals = desk.call("retry", run, "--json").object["totals"]
+    assert (totals["calls"], totals["unknown_costs"]) == (3, unknown)
+
+
 def test_a_run_is_named_by_enough_of_its_id(desk: Desk) -> None:
     run = paused(desk)
     assert desk.call("show", run[:4]).code == 0

@@ -191,7 +191,8 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
     except UnicodeError as error:
         return await driver.record(key, effect.fingerprint, Failed("not_storable", f"The prompt is no text: {error}."))
     model = effect.model or driver.settings.model
-    event = ModelAsked(model, effect.context.digest, Text(effect.prompt), effect.fingerprint)
+    free = driver.engine.is_free(effect, driver.settings)
+    event = ModelAsked(model, effect.context.digest, Text(effect.prompt), effect.fingerprint, free)
     seq = driver.scribe.note(event, Place(*key, attempt))
     stream = _Stream(driver, key, seq, effect)
     if attempt > 1:

@@ -35,7 +35,7 @@ from cuebook.kernel.journal import (
     verify,
     without_void,
 )
-from cuebook.kernel.ports import Batch, Claim, Estimate, Estimator, Filter, Gate, Performer, Redactor, Store
+from cuebook.kernel.ports import Batch, Claim, Estimate, Estimator, Filter, Gate, Performer, Pricing, Redactor, Store
 from cuebook.kernel.rehearsal import Rehearsal, rehearse
 from cuebook.kernel.run import RunRow, Settings, StepRow, Tally
 
@@ -340,6 +340,11 @@ class Engine:
             return None
         performer: object = self.performers.get(AskModel)
         return performer.estimate(effect, settings) if isinstance(performer, Estimator) else None
+
+    def is_free(self, effect: AskModel, settings: Settings) -> bool:
+        """Whether a call is known to cost nothing, also if its outcome is never heard."""
+        performer: object = self.performers.get(AskModel)
+        return isinstance(performer, Pricing) and performer.is_free(effect, settings)
 
 
 def _identity(row: RunRow) -> dict[str, str]:

@@ -189,12 +189,14 @@ class Performing(Event, frozen=True):
 
 
 class ModelAsked(Event, frozen=True):
-    """A model call was begun. One without an outcome may have cost something: nobody knows how much."""
+    """A model call was begun. One without an outcome may have cost something: nobody knows how much, unless it is free."""
 
     model: str
     context: str
     prompt: Text
     fingerprint: str
+    free: bool = False
+    """Whether it was known before that it costs nothing."""
 
 
 class Performed(Event, frozen=True):

@@ -146,6 +146,14 @@ class Estimator(Protocol):
     def estimate(self, effect: AskModel, settings: Settings) -> Estimate: ...
 
 
+@runtime_checkable
+class Pricing(Protocol):
+    """A performer of `AskModel` that knows prices."""
+
+    def is_free(self, effect: AskModel, settings: Settings) -> bool:
+        """Whether a call is known to cost nothing, whatever becomes of it."""
+
+
 # --- gate -------------------------------------------------------------------------------------------
 
 
@@ -326,6 +334,9 @@ class Store(Protocol):
 
     async def waits(self, *, run: str | None = None, tenant: str | None = None, limit: int = 1000) -> list[WaitRow]:
         """Those still open, oldest first."""
+
+    async def waits_called(self, tenant: str, beginning: str) -> list[WaitRow]:
+        """Those whose id begins so, open or not; of very many, some."""
 
     async def wait(self, wait: str) -> WaitRow: ...
 

@@ -65,6 +65,8 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """The folder that the run works in; it does nothing in another. Empty where it was not said."""
     folder: str = ""
     """Where the playbook's own files are. Empty where it came without a place: then they are the workspace's."""
+    from_text: bool = False
+    """Whether the playbook came as a text, and is no file of that folder."""
     options: dict[str, Any] = {}
     """What the caller chose for the dialect, by name. It cannot be changed later: the program depends on it."""
 
@@ -221,8 +223,10 @@ class Tally:
         self.row = row
         self.open: dict[tuple[str, str, int], StepRow] = {}
         self.planned: dict[tuple[str, str, int], StepRow] = {}
-        self._calls: dict[Place, int] = {}
-        """Model calls that have begun and not ended, and how often the same model was asked the same and lost before."""
+        self._calls: dict[Place, int | None] = {}
+        """Model calls that have begun and not ended, and how often the same model was asked the same and lost before; None
+        for those that are free, and so leave nothing unknown.
+        """
         self.cut: list[StepRow] = []
         self._dropped: list[tuple[int, str]] = []
         self._done: list[tuple[int, str]] = []
@@ -332,12 +336,13 @@ class Tally:
 
     def _asked(self, entry: Entry, event: ModelAsked) -> None:
         self._touch(entry)
-        self.row.totals.unknown_costs += 1  # until its outcome says what it cost
         step = self.step_at(entry.place)
         again = step is not None and step.model == event.model
-        self._calls[entry.place] = max(0, entry.place.attempt - 1) if again else 0
+        self._calls[entry.place] = None if event.free else max(0, entry.place.attempt - 1) if again else 0
+        if not event.free:  # unknown until its outcome says what it cost
+            for totals in (self.row.totals, *([step.totals] if step else [])):
+                totals.unknown_costs += 1
         if step is not None:
-            step.totals.unknown_costs += 1
             step.model = event.model
             self._steps_changed[step.key] = step
 
@@ -372,7 +377,8 @@ class Tally:
         free = usage is not None and usage.cost == 0  # and so were the attempts that were lost
         step = self.step_at(entry.place)
         for totals in (self.row.totals, *([step.totals] if step else [])):
-            totals.unknown_costs -= 1 + min(lost if free else 0, totals.unknown_costs - 1)
+            if lost is not None:
+                totals.unknown_costs -= 1 + min(lost if free else 0, totals.unknown_costs - 1)
             if usage is not None:
                 totals.add(usage)
         if step is not None:

@@ -13,6 +13,7 @@ from cuebook.kernel.journal import GENESIS, ROOT, Record, plain, same_line
 from cuebook.kernel.ports import Batch, Claim, News
 from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow, copy_row
 from cuebook.stores.rules import (
+    ALIKE,
     attach_late,
     check_signal,
     damaged,
@@ -221,6 +222,10 @@ class MemoryStore:
             if wait.state == "open" and run in (None, wait.run) and tenant in (None, wait.tenant)
         ]
         return copy.deepcopy(sorted(found, key=lambda wait: wait.opened)[:limit])
+
+    async def waits_called(self, tenant: str, beginning: str) -> list[WaitRow]:
+        found = [wait for wait in self._waits.values() if wait.id.startswith(beginning) and wait.tenant == tenant]
+        return copy.deepcopy(sorted(found, key=lambda wait: wait.id)[:ALIKE])
 
     async def wait(self, wait: str) -> WaitRow:
         if wait not in self._waits:

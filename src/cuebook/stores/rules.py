@@ -29,6 +29,10 @@ def run_exists(run: str) -> RunExists:
     return RunExists(f"There is a run {run} already.")
 
 
+ALIKE = 20
+"""Waits that are given where the beginning of an id fits more."""
+
+
 def no_wait(wait: str) -> NotFound:
     return NotFound(f"There is no wait {wait}.", fix="`cuebook inbox` lists what waits.")
 
@@ -54,7 +58,11 @@ def check_signal(signal: Signal, status: str, waiting: list[str]) -> None:
         return
     if signal.kind == "retry":
         if status not in ("failed", "cancelled", "expired"):
-            raise Refused(f"Run {signal.run} is {status}: only a failed, cancelled or expired run can be retried.")
+            fix = f"`cuebook restart {signal.run} STEP` does a step and what follows it again, in a new run."
+            raise Refused(
+                f"Run {signal.run} is {status}: only a failed, cancelled or expired run can be retried.",
+                fix=fix if status == "completed" else "",
+            )
         if "retry" in waiting:
             raise Refused(f"Run {signal.run} is being retried already.")
     elif status in ENDED:

@@ -27,7 +27,7 @@ from cuebook.kernel.errors import (
 from cuebook.kernel.journal import GENESIS, ROOT, Record
 from cuebook.kernel.ports import Batch, Claim, News
 from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
-from cuebook.stores.rules import damaged, in_order, no_run, no_wait, unfinished
+from cuebook.stores.rules import ALIKE, damaged, in_order, no_run, no_wait, unfinished
 from cuebook.stores.schema import MIGRATIONS
 from cuebook.stores.transaction import RECORD, RUN, Transaction, lives, run_row, wait_row
 from cuebook.stores.writer import Writer
@@ -192,6 +192,13 @@ class SqliteStore:
             + "".join(f" AND {name} = ?" for name in given)
             + " ORDER BY opened LIMIT ?",
             (*given.values(), limit),
+        )
+        return [wait_row(row) for row in rows]
+
+    async def waits_called(self, tenant: str, beginning: str) -> list[WaitRow]:
+        rows = self._all(
+            "SELECT body, state, answer, decider FROM waits WHERE id >= ? AND id < ? AND tenant = ? ORDER BY id LIMIT ?",
+            (beginning, f"{beginning}\U0010ffff", tenant, ALIKE),
         )
         return [wait_row(row) for row in rows]
 

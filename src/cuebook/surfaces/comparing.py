@@ -15,6 +15,8 @@ from cuebook.surfaces import wording
 
 _COMPARED = 2_000
 """Lines of a text that are compared: what follows is only said to be the same or not."""
+_ANSWER = "__elicit_step_"
+"""How the name begins under which the answer to a step's question is kept."""
 _LONGEST = 500
 """Characters of a line that are shown."""
 
@@ -116,6 +118,12 @@ def _totals(totals: Totals) -> dict[str, Any]:
         "unknown_costs": totals.unknown_costs,
         "seconds": totals.seconds,
     }
+
+
+def called(name: str) -> str:
+    """What a value is called where people read it: one that the playbook did not name is the answer to a question."""
+    step = name.removeprefix(_ANSWER)
+    return name if step == name else f"the question of step {step}"
 
 
 def _changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -84,6 +84,14 @@ class Drivers:
         """Whether this process would drive it: whether it is of this folder, and no program of somebody's own."""
         return not await self._is_foreign(run)
 
+    async def attends(self, run: str) -> bool:
+        """Whether somebody is at a run, or will be without being asked. What a person let go waits for a person."""
+        if self.drives(run) or await self._has_driver(run):
+            return True
+        if await self._is_foreign(run):
+            return False
+        return run in self._served or not _was_let_go(await self._service.store.run(run))
+
     async def require(self, run: str) -> None:
         """`Refused` where nobody would go on with a run: it works in another folder, and nobody drives it there."""
         place = await self._place(run)
@@ -160,8 +168,7 @@ class Drivers:
         if run in self._served:
             return not await self._is_foreign(run)
         row = await self._service.store.run(run)
-        let_go = row.status in ("pending", "running") and not row.driver
-        if let_go or await self._is_foreign(run):
+        if _was_let_go(row) or await self._is_foreign(run):
             return False
         if run not in self._not_before:
             self._not_before[run] = now + _GRACE
@@ -227,6 +234,10 @@ class Drivers:
     async def _forget(self, run: str) -> None:
         with suppress(StoreError, NotFound):
             await self._service.store.forget(_EVERYONE, SERVED, run)
+
+
+def _was_let_go(row: RunRow) -> bool:
+    return row.status in ("pending", "running") and not row.driver
 
 
 _under_way: set[asyncio.Task[None]] = set()

@@ -55,6 +55,7 @@ def _settings(wiring: Wiring, playbook: Playbook, wanted: Wanted) -> Settings:
     wiring.check_models(playbook.dialect, playbook.document)
     return msgspec.structs.replace(
         settings,
+        from_text=playbook.path is None,
         answers=wanted.answers,
         unattended=wanted.unattended,
         options={**settings.options, **wanted.options},

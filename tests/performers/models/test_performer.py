@@ -84,6 +84,17 @@ def test_an_estimate_with_an_unknown_price_has_no_cost() -> None:
     assert performer.estimate(AskModel(prompt="x"), Settings(model="who/knows")).cost is None
 
 
+def test_a_model_is_free_where_its_price_is_known_to_be_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "prices.toml"
+    prices = {"free": "0.0\noutput = 0.0", "paid": "0.0\noutput = 2.0"}
+    file.write_text("".join(f'[models."test/{name}"]\ninput = {price}\n' for name, price in prices.items()))
+    performer = ModelPerformer(Providers.only(ScriptedModel([])), prices=Prices(file))
+    effect = AskModel(prompt="x")
+    found = [name for name in ("free", "paid", "other") if performer.is_free(effect, Settings(model=f"test/{name}"))]
+    assert found == ["free"]
+    assert not ModelPerformer(Providers(lambda name: None)).is_free(effect, Settings(model="openai/gpt-4o"))
+
+
 def test_a_call_that_cannot_be_made_is_estimated_at_nothing() -> None:
     performer = ModelPerformer(Providers(lambda name: None))
     assert performer.estimate(AskModel(prompt="x"), Settings(model="openai/gpt-4o")).cost == 0.0

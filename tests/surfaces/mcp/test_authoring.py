@@ -138,6 +138,10 @@ async def test_resources_are_listed_and_read(some_visits: Visits, server: ModelS
         ):
             with pytest.raises(MCPError, match="no resource"):
                 await visit.read(wrong)
+        with pytest.raises(MCPError, match=r"no playbook 'coffee'\. list_playbooks lists"):
+            await visit.read("playbook://playbooks/coffee")
+        with pytest.raises(MCPError, match=r"no run \w+\. list_playbook_executions lists"):
+            await visit.read("playbook://runs/nothing")
 
 
 async def test_prompts_are_got(some_visits: Visits) -> None:
@@ -187,12 +191,27 @@ async def test_a_command_without_a_sandbox_is_not_held_to_reading(desk: Desk) ->
         assert [tools[name].annotations.read_only_hint for name in ("run_look", "run_tea")] == [False, True]
 
 
+SIZED = """\
+id: sized
+name: Sized
+args:
+  size: {type: integer, default: 2, enum: [1, 2]}
+  names: {type: array, default: [a]}
+steps:
+  - {id: a, command: cli true}
+"""
+
+
 async def test_each_playbook_is_a_tool_of_its_own(desk: Desk, server: ModelServer) -> None:
     desk.write("read.yml", "id: look\nname: Look\nsteps:\n  - id: list\n    command: cli ls\n    effect: read\n")
     desk.write("change.yml", "id: change\nname: Change\nsteps:\n  - id: make\n    command: cli touch x\n")
     desk.write(
         "typed.md", "# Typed\n\n## INPUTS\n\n- `n` (number): N\n- `k` (enum: a, b): K\n\n## STEP 1: X\n\n{{n}} {{k}}\n"
     )
+    inputs = ("`n` (number: 3)", "`half` (number: .5)", "`sure` (boolean: yes)", "`text` (string: 3)")
+    declared = "\n".join(f"- {one}: A" for one in inputs)
+    desk.write("given.md", f"# Given\n\n## INPUTS\n\n{declared}\n\n## STEP 1: X\n\n{{{{n}}}}\n")
+    desk.write("sized.yml", SIZED)
     for name, command in (
         ("post", "http POST https://x.test/a"),
         ("get", "http GET https://x.test/a"),
@@ -205,12 +224,20 @@ async def test_each_playbook_is_a_tool_of_its_own(desk: Desk, server: ModelServe
         tools = await visit.tools()
         assert tools.keys() >= {"run_tea", "run_look", "run_change", "run_typed", "run_tool"}
         reads = {name: tool.annotations.read_only_hint for name, tool in tools.items() if name.startswith("run_")}
-        assert {name for name, one in reads.items() if one} == {"run_tea", "run_look", "run_typed", "run_get"}
-        assert {name for name, one in reads.items() if not one} == {"run_change", "run_tool", "run_post", "run_mcp"}
+        only = {name.removeprefix("run_") for name, one in reads.items() if one}
+        assert only == {"tea", "look", "typed", "get", "given"}
+        assert {name.removeprefix("run_") for name in reads} - only == {"change", "tool", "post", "mcp", "sized"}
         schema = tools["run_typed"].input_schema
         assert schema["required"] == ["n", "k"]
         assert schema["properties"]["n"]["type"] == "number"
         assert schema["properties"]["k"]["enum"] == ["a", "b"]
+        assert "default" not in schema["properties"]["n"]
+        has = {name: one.get("default") for name, one in tools["run_given"].input_schema["properties"].items()}
+        assert has == {"n": 3, "half": 0.5, "sure": True, "text": "3", "client_key": None}
+        assert [type(has[name]) for name in ("n", "sure")] == [int, bool]
+        sized = tools["run_sized"].input_schema["properties"]
+        assert sized["size"] == {"type": "integer", "enum": [1, 2], "default": 2}
+        assert sized["names"]["default"] == ["a"]
         now = await visit.call("run_typed", n=3, k="b", client_key="once")
         assert now["status"] == "completed"
         assert "3 b" in server.prompts[0]

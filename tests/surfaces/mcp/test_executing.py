@@ -190,6 +190,9 @@ async def test_a_person_without_the_role_is_not_asked_for_approvals(desk: Desk, 
         assert "execute_playbook" not in await visit.tools()
         after = await visit.call("decide_approval", approval_id=now["approval"]["id"], decision="approve")
         assert after["status"] == "completed"
+        late = await visit.refused("decide_approval", approval_id=now["approval"]["id"], decision="deny")
+        assert "was decided already by eve" in late
+        assert "There is no wait" in await visit.refused("decide_approval", approval_id="w0000000", decision="deny")
 
 
 async def test_where_another_person_is_wanted_nobody_is_asked_in_place(desk: Desk, some_visits: Visits) -> None:
@@ -311,7 +314,7 @@ async def test_wrong_arguments_create_nothing(desk: Desk, some_visits: Visits) -
         for given, told in (
             ({}, "One of playbook_id, path and content"),
             ({"playbook_id": "tea", "content": "# X"}, "One of playbook_id, path and content"),
-            ({"playbook_id": "coffee"}, "no playbook 'coffee'"),
+            ({"playbook_id": "coffee"}, "no playbook 'coffee'. list_playbooks lists"),
             ({"playbook_id": "tea", "input_values": {"color": "red"}}, "color"),
             ({"playbook_id": "tea", "breakpoints": [9]}, "no step 9"),
             ({"playbook_id": "tea", "breakpoint": [1]}, "breakpoint"),

@@ -173,6 +173,16 @@ def test_a_link_stays_a_link_and_the_mode_stays(tmp_path: Path) -> None:
     assert real.stat().st_ino == inode
 
 
+def test_where_a_link_leads_to_nothing_nothing_is_made(tmp_path: Path) -> None:
+    file, folder, missing = tmp_path / "mcp.json", tmp_path / "folder", tmp_path / "missing" / "there"
+    for link in (file, folder):
+        link.symlink_to(missing)
+    for path in (file, folder / "mcp.json", folder / "deeper" / "mcp.json"):
+        with pytest.raises(BadInput, match=f"a link to {missing}"):
+            written(CLIENTS["cursor"], ADDRESS, path)
+    assert sorted(os.listdir(tmp_path)) == ["folder", "mcp.json"]
+
+
 def test_a_file_that_cannot_be_written_is_whole(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text('{"theme": "dark"}')
@@ -235,6 +245,7 @@ def test_a_served_one_is_reached_by_its_address(desk: Desk) -> None:
             "--folder, --web:",
         ),
         (["install", "--client", "cursor", "--url", "127.0.0.1:8765"], "no address of an MCP server"),
+        (["install", "--client", "cursor", "--url", ""], "no address of an MCP server"),
         (["install", "--client", "cursor", "--url", "http://127.0.0.1:8765"], "no address of an MCP server"),
         (["--folder", "playbooks", "install", "--client", "cursor"], "playbooks is no folder"),
         (["--project", "elsewhere", "install", "--client", "cursor"], "elsewhere is no folder"),

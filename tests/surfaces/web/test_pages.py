@@ -190,7 +190,7 @@ async def test_a_run_is_read_without_javascript(house: House) -> None:
     made = await page(house, f"/runs/{run}")
     assert made.by_id("run-status")["data-status"] == "completed"
     assert "data-ended" in made.by_id("run-status")
-    for one in ("Some sencha.", "Brewed.", "2 of 2", "Download tea.md", "Where the time and the money went"):
+    for one in ("Some sencha.", "Brewed.", "2 of 2", f"Download tea-{run}.md", "Where the time and the money went"):
         assert one in made.words, one
     for name, value in (
         ("Provider", "test"),
@@ -264,10 +264,8 @@ async def test_the_names_that_answers_are_kept_under_are_no_variables(house: Hou
     assert shown == ["who", "__proto__"]
 
 
-@pytest.mark.parametrize(
-    ("section", "words"), [("", "Download t.md"), ("\n## ARTIFACTS\n\ntype: mermaid\n", "Download t.mmd")]
-)
-async def test_what_a_run_gave_can_be_downloaded(house: House, section: str, words: str) -> None:
+@pytest.mark.parametrize(("section", "suffix"), [("", ".md"), ("\n## ARTIFACTS\n\ntype: mermaid\n", ".mmd")])
+async def test_what_a_run_gave_can_be_downloaded(house: House, section: str, suffix: str) -> None:
     await house.model(ScriptedModel(["Out.", ModelError("bad_request", "No.")])).serve()
     text = f'# T\n\n## STEP 1: A\n\nDo A.\n\n## STEP 2: B\n\n@elicit(confirm, "Sure?")\n{section}'
     run = await house.begin(playbook=house.book("t.md", text))
@@ -275,7 +273,10 @@ async def test_what_a_run_gave_can_be_downloaded(house: House, section: str, wor
     assert "Download" not in (await page(house, f"/runs/{run}")).words
     await house.post(f"/api/waits/{wait}/answer", 200, value="yes")
     await house.until(run, "completed")
-    assert (await page(house, f"/runs/{run}")).words.count(words) == 2  # at the top and in the summary
+    file = await house.client.get(f"/api/runs/{run}/artifact")
+    name = f"t-{run}{suffix}"
+    assert file.headers["content-disposition"] == f'attachment; filename="{name}"'
+    assert (await page(house, f"/runs/{run}")).words.count(f"Download {name}") == 2  # at the top and in the summary
     cut = await house.begin(playbook=house.book("cut.md", text))
     await house.until(cut, "failed")
     assert "Download" not in (await page(house, f"/runs/{cut}")).words
@@ -285,7 +286,7 @@ async def test_of_a_cancelled_run_what_there_is_can_be_downloaded(house: House) 
     run = await drink(house, breakpoints="1")
     await house.post(f"/api/runs/{run}/cancel", 202)
     await house.until(run, "cancelled")
-    assert "Download tea.md" in (await page(house, f"/runs/{run}")).words
+    assert f"Download tea-{run}.md" in (await page(house, f"/runs/{run}")).words
 
 
 async def test_each_kind_of_question_has_its_form(house: House) -> None:

@@ -54,7 +54,7 @@ async def test_without_a_token_a_browser_is_led_to_sign_in(house: House, path: s
     await served(house)
     shown = await house.guest.get(path, headers=BROWSER)
     assert (shown.status_code, shown.headers["www-authenticate"]) == (401, "Bearer")
-    assert "/sign-in" in [a.get("href") for _, a in Markup(shown.text).elements]
+    assert f"/sign-in?next={path}" in [a.get("href") for _, a in Markup(shown.text).elements]
     for accept in ("application/json", "text/html, application/json", "*/*", "text/event-stream"):
         told = await house.guest.get(path, headers={"Accept": accept})
         wanted = "text/html" if path == "/runs" and "json" not in accept else "application/problem+json"
@@ -77,3 +77,36 @@ async def test_too_many_runs_are_told_as_they_are_asked_for(house: House) -> Non
         refused = await house.client.post("/api/runs", json={"playbook": "t"}, headers=accept)
         assert (refused.status_code, refused.headers["content-type"].partition(";")[0]) == (429, wanted)
         assert int(refused.headers["retry-after"]) > 0
+
+
+async def test_what_to_do_next_is_said_in_the_words_of_whoever_reads_it(house: House) -> None:
+    await house.model(ScriptedModel([])).serve()
+    run = await house.begin(playbook=house.book("asks.md", '# Asks\n\n## STEP 1: Ask\n\n@elicit(input, "What?")\n'))
+    wait = (await house.waiting(run))["wait"]
+    asked = [("/api/runs/{}/resume", run, {}), ("/api/waits/{}/decide", wait, {"decision": "approve"})]
+    for path, id, given in asked:
+        told = await house.client.post(path.format(id), json=given)
+        assert told.status_code in (409, 422)
+        assert told.json()["fix"].startswith("POST /api/waits/WAIT/answer, with WAIT from `waits` of GET /api/runs/")
+        shown = await house.client.post(path.format(id), json=given, headers={"Sec-Fetch-Mode": "cors"})
+        assert shown.json()["fix"] == "The form on its page answers it."
+    for path, fix in (
+        ("/api/runs/nosuchrun", "GET /api/runs lists them."),
+        ("/api/waits/x", "GET /api/inbox lists what waits."),
+    ):
+        assert (await house.client.get(path)).json()["fix"] == fix
+
+
+async def test_an_error_page_says_how_much_waits(house: House) -> None:
+    await house.model(ScriptedModel([])).serve()
+    run = await house.begin(playbook=house.book("asks.md", '# Asks\n\n## STEP 1: Ask\n\n@elicit(input, "What?")\n'))
+    await house.waiting(run)
+    for path in ("/runs/nosuchrun", "/nowhere"):
+        shown = await house.client.get(path, headers=BROWSER)
+        assert shown.status_code == 404
+        badges = [a for _, a in Markup(shown.text).elements if a.get("class") == "badge"]
+        assert [one["aria-label"] for one in badges] == ["1 thing waiting"]
+    nobody = await house.guest.get("/nowhere", headers=BROWSER)
+    assert nobody.status_code == 404
+    assert "badge" not in nobody.text
+    assert "Sign out" not in nobody.text

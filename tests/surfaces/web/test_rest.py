@@ -446,3 +446,54 @@ async def test_a_key_needs_a_keyring(house: House) -> None:
     assert (response.status_code, response.json()["code"]) == (422, "no_keyring")
     assert "sk-something" not in response.text
     assert (await house.client.put("/api/connections/nobody/key", json={"key": "x"})).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ({"77": "x"}, "there is no such step"),
+        ({"2": "x"}, "that step asks nothing"),
+        ({"1": "neither"}, "The answer for step 1"),
+    ],
+)
+async def test_answers_that_fit_no_question_start_nothing(house: House, answers: dict[str, str], words: str) -> None:
+    await house.model(ScriptedModel(["went"])).serve()
+    book = house.book("asks.md", ASKS)
+    for given in ({"playbook": book}, {"text": ASKS, "name": "asks.md"}):
+        refused = await house.client.post("/api/runs", json={**given, "answers": answers})
+        assert (refused.status_code, words in refused.json()["detail"]) == (422, True), refused.text
+    assert (await house.get("/api/runs"))["runs"] == []
+    run = await house.begin(playbook=book, answers={"1": "b"})
+    assert (await house.until(run, "completed"))["values"]["which"] == "b"
+
+
+async def test_a_status_that_there_is_not_is_refused(house: House) -> None:
+    await house.model(ScriptedModel([])).serve()
+    for given in ("bogus", "running,bogus", "Running"):
+        told = await house.get(f"/api/runs?status={given}", 422)
+        assert told["code"] == "bad_status"
+        assert "awaiting_approval" in told["fix"]
+        assert "expired" in told["fix"]
+    assert (await house.get("/api/runs?status=running,paused"))["runs"] == []
+
+
+async def test_a_single_run_is_looked_at_in_the_list(house: House) -> None:
+    await house.model(ScriptedModel(["went"], cycle=True)).serve()
+    book = house.book("one.md", "# One\n\n## STEP 1: A\n\nDo A.\n")
+    runs = [await house.begin(playbook=book) for _ in range(2)]
+    await house.until(runs[0], "completed")
+    assert [one["run"] for one in (await house.get(f"/api/runs?run={runs[0]}"))["runs"]] == runs[:1]
+    assert (await house.get(f"/api/runs?run={runs[0]}&status=failed"))["runs"] == []
+    await house.get("/api/runs?run=nosuchrun", 404)
+
+
+@pytest.mark.parametrize("text", ["\\ud800", "a\\udc00b", "\\ud800\\ud800", "\\ud83d\\u0041"])
+async def test_half_a_character_is_told_as_that(house: House, text: str) -> None:
+    await house.model(ScriptedModel([])).serve()
+    headers = {"Content-Type": "application/json"}
+    body = '{"text": "# T' + text + '"}'
+    refused = await house.client.post("/api/runs", content=body.encode(), headers=headers)
+    assert (refused.status_code, refused.json()["code"]) == (400, "bad_json")
+    assert re.search(r"holds \\ud[0-9a-f]{3}, which is half of a character", refused.json()["detail"])
+    broken = await house.client.post("/api/runs", content=b'{"text": "x', headers=headers)
+    assert "is no JSON" in broken.json()["detail"]

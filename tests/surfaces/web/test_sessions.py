@@ -172,3 +172,51 @@ def test_the_names_that_a_server_goes_by() -> None:
     wide = hosts_for("0.0.0.0", 80, ["cue.example.com"])
     assert all(name in wide for name in ("cue.example.com", "cue.example.com:80", "10.0.0.1:80", "10.0.0.1"))
     assert "evil.example" not in wide
+
+
+async def test_whoever_signs_in_gets_to_where_they_were_going(house: House) -> None:
+    await served(house)
+    browser = {"Accept": "text/html"}
+    refused = await house.guest.get("/runs?status=failed&playbook=a%20b", headers=browser)
+    assert "/sign-in?next=/runs%3Fstatus%3Dfailed%26playbook%3Da%2520b" in refused.text
+    form = await house.guest.get("/sign-in?next=/runs%3Fstatus%3Dfailed%26playbook%3Da%2520b", headers=browser)
+    assert 'name="next" value="/runs?status=failed&amp;playbook=a%20b"' in form.text
+    wrong = await house.guest.post("/sign-in", data={"token": "wrong", "next": "/inbox"}, headers=browser)
+    assert wrong.status_code == 401
+    assert 'name="next" value="/inbox"' in wrong.text
+    given = {"token": TOKEN, "next": "/runs/x?a=1#wait-2"}
+    assert (await house.guest.post("/sign-in", data=given)).headers["location"] == "/runs/x?a=1#wait-2"
+    # By a link of another site the cookie did not come along; from this server's own page it does.
+    signed_in = await house.guest.get("/sign-in?next=/inbox", headers=browser)
+    assert (signed_in.status_code, signed_in.headers["location"]) == (303, "/inbox")
+    assert (await house.guest.get("/sign-in", headers=browser)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        *("//evil.example", "/\\evil.example", "\\\\evil.example", "https://evil.example/", "evil.example", "/a\\b"),
+        *(
+            "javascript:alert(1)",
+            "/\t/evil.example",
+            "/\r\nLocation: x",
+            "/ /evil.example",
+            "\x00/",
+            "/é",
+            "",
+            "/" + "a" * 3000,
+        ),
+        *("///evil.example", " //evil.example", "http:evil.example", "/\x7f"),
+    ],
+)
+async def test_nobody_is_sent_elsewhere(house: House, elsewhere: str) -> None:
+    await served(house)
+    sent = await house.guest.post("/sign-in", data={"token": TOKEN, "next": elsewhere})
+    assert (sent.status_code, sent.headers["location"]) == (303, "/")
+    house.guest.cookies.clear()
+    start = house.link.rpartition("/")[2]
+    followed = await house.guest.get(f"/{start}", params={"next": elsewhere, "start": start.partition("=")[2]})
+    assert followed.headers.get("location") == "/"
+    again = await house.guest.get("/sign-in", params={"next": elsewhere}, headers={"Accept": "text/html"})
+    assert again.status_code == 200, "somebody is signed in, and there is nowhere to go"
+    assert 'name="next"' not in again.text

@@ -40,6 +40,9 @@ MAX_TOKENS = 16_384
 _ROOM = 1_024
 """Tokens of output worth keeping free; with less left by the cautious estimate of the input, the likely one is used."""
 
+_MANY = 10**9
+"""Tokens by which it is found out whether a model costs anything: beyond every step of a price."""
+
 _CODES: dict[ErrorKind, str] = {
     "auth": "model_auth",
     "permission": "model_permission",
@@ -77,7 +80,7 @@ class _Heard(msgspec.Struct):
 
 
 class ModelPerformer:
-    """Implements `kernel.ports.Performer` for `AskModel`, and `Estimator`."""
+    """Implements `kernel.ports.Performer` for `AskModel`, `Estimator` and `Pricing`."""
 
     def __init__(
         self,
@@ -111,6 +114,14 @@ class ModelPerformer:
         size = estimate_request(request)
         output = _clamped(request.max_tokens, size, facts)
         return Estimate(size.upper, output, self._most(resolved, facts, size.upper, output))
+
+    def is_free(self, effect: AskModel, settings: Settings) -> bool:
+        """Whether the price of the model is known, and nothing."""
+        try:
+            resolved, facts = self._found(effect, settings)
+        except BadInput:
+            return False
+        return self._most(resolved, facts, _MANY, _MANY) == 0.0
 
     async def perform(self, effect: AskModel, call: Call) -> Reply | Failed:
         try:

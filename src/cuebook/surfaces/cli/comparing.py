@@ -13,7 +13,7 @@ from cuebook.surfaces import wording
 from cuebook.surfaces.cli import completion, live, options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import say
-from cuebook.surfaces.comparing import compare, side_of
+from cuebook.surfaces.comparing import called, compare, side_of
 
 LINES = 40
 
@@ -70,7 +70,7 @@ def _lines(compared: Mapping[str, Any]) -> Iterator[str]:
         if compared[name]:
             yield f"\n{name}:"
             for one, (before, after) in compared[name].items():
-                yield from (f"  - {one}: {_short(before)}", f"  + {one}: {_short(after)}")
+                yield from (f"  - {called(one)}: {_short(before)}", f"  + {called(one)}: {_short(after)}")
     yield "\nsteps:"
     for step in compared["steps"]:
         yield from _step_lines(step)

@@ -125,7 +125,7 @@ def _install_command(given: Given) -> int:
     parent = click.get_current_context().parent
     assert parent is not None
     client = CLIENTS[given["client"]]
-    entry = _at(given["url"], client, parent) if given["url"] else Entry(command=_command(parent.params))
+    entry = _at(given["url"], client, parent) if given["url"] is not None else Entry(command=_command(parent.params))
     path = Path(given["path"]) if given["path"] else path_of(client, Path.cwd(), Path.home())
     if not given["write"]:
         complain(f"For {client.title}, in {path}:")
@@ -159,7 +159,7 @@ def _at(url: str, client: Client, around: click.Context) -> Entry:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.path in ("", "/"):
         raise BadInput(
-            f"--url: {url} is no address of an MCP server.",
+            f"--url: '{url}' is no address of an MCP server.",
             fix=f"Give the /mcp of a running `cuebook serve`, as in {_ADDRESS}/mcp.",
         )
     idle = [

@@ -114,7 +114,7 @@ async def called(tool: Offered, call: Call) -> Answer:
 
 def refusal(code: str, message: str, fix: str = "") -> CallToolResult:
     """What went wrong, on one line: it may repeat what others have written."""
-    message, fix = _for_assistants(brief(message)), _for_assistants(fix)
+    message, fix = for_assistants(brief(message)), for_assistants(fix)
     if "`cuebook " in fix or "--" in fix:
         fix = f"For a person at the command line: {fix}"
     error = {"code": code, "message": message, "fix": fix}
@@ -124,6 +124,7 @@ def refusal(code: str, message: str, fix: str = "") -> CallToolResult:
 _LONGEST = 6_000
 _INSTEAD = (
     (r"`cuebook runs` lists", "list_playbook_executions lists"),
+    (r"The library lists", "list_playbooks lists"),
     (r"`cuebook inbox` lists what waits", "get_playbook_execution tells what an execution waits for"),
     (r"`cuebook validate \S+` tells", "playbook_validate tells"),
     (r"`cuebook validate` names", "playbook_validate names"),
@@ -136,10 +137,11 @@ _INSTEAD = (
     (r"`cuebook resume \S+` goes on", "resume_playbook_execution goes on"),
     (r"`cuebook fork \S+ STEP` changes", "restart_playbook_execution changes"),
 )
-"""The tool for each command that an error names to a person."""
+"""The tool for each command or page that an error names to a person."""
 
 
-def _for_assistants(words: str) -> str:
+def for_assistants(words: str) -> str:
+    """What was said to a person at the command line or in the web app, with the tools that do the same."""
     for command, tool in _INSTEAD:
         words = re.sub(command, tool, words)
     return words

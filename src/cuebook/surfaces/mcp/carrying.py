@@ -22,13 +22,13 @@ async def carried(call: Call, run: str, seconds: float | None, now: Round | None
     until = None if seconds is None else clock() + seconds
     while True:
         left = None if until is None else max(0.0, until - clock())
-        row, rests = await followed(host, run, progress, left)
+        row, stand = await followed(host, run, progress, left)
         view = await host.service.view(run, caller.principal)
-        waits = asking.askable(ctx, caller, view) if rests and row.reason != "timer" else []
+        waits = asking.askable(ctx, caller, view) if stand == "rests" and row.reason != "timer" else []
         waits = [wait for wait in waits if wait.id not in now.left]
         if not waits:
             note = note or ("The person was asked here and did not answer." if now.left else "")
-            return telling.execution(view, host, caller, rests=rests, note=note)
+            return telling.execution(view, host, caller, stand=stand, note=note)
         if asking.is_modern(ctx):
             return asking.asked_again(caller, waits, now)
         left = None if until is None else max(0.0, until - clock())
@@ -38,7 +38,7 @@ async def carried(call: Call, run: str, seconds: float | None, now: Round | None
         elif host.closing.is_set() or (until is not None and clock() >= until):
             view = await host.service.view(run, caller.principal)
             return telling.execution(
-                view, host, caller, rests=True, note="A form was shown here, and is not answered yet."
+                view, host, caller, stand="rests", note="A form was shown here, and is not answered yet."
             )
 
 

@@ -20,9 +20,11 @@ from cuebook.surfaces.mcp import restraining, telling
 from cuebook.surfaces.mcp.calling import LOOKS, RUNS, Answer, Call, Hints, Offered
 from cuebook.surfaces.mcp.carrying import carried, gone_on
 from cuebook.surfaces.mcp.checking import check_given
-from cuebook.surfaces.mcp.following import Progress, followed
+from cuebook.surfaces.mcp.following import Progress, followed, stand_of
+from cuebook.surfaces.mcp.host import LEFT
 from cuebook.surfaces.mcp.marking import brief
 from cuebook.surfaces.mcp.shapes import (
+    INTERRUPTED,
     Cancel,
     Decide,
     Execute,
@@ -167,25 +169,35 @@ async def get(call: Call, given: Get) -> CallToolResult:
     row = await host.service.get(given.execution_id, caller.principal)
     known = host.told.get(caller.key(row.id), "")
     progress = Progress(call.ctx.session.report_progress)
-    _, rests = await followed(host, row.id, progress, given.wait_seconds, known)
+    _, stand = await followed(host, row.id, progress, given.wait_seconds, known)
     view = await host.service.view(row.id, caller.principal)
-    return telling.execution(view, host, caller, rests=rests, include=given.include)
+    return telling.execution(view, host, caller, stand=stand, include=given.include)
 
 
 async def list_runs(call: Call, given: ListRuns) -> CallToolResult:
     host, caller = call.host, call.caller
-    if not given.playbook_id:
-        found = await host.service.runs(status=given.status, limit=given.limit, who=caller.principal)
-    else:
-        book = host.library.named(given.playbook_id)
-        named = await host.service.runs(name=book.name, status=given.status, limit=_LOOKED_AT, who=caller.principal)
-        text = digest_of(book.text)
-        found = [row for row in named if row.playbook == text][: given.limit]
-    return telling.given({"executions": telling.rows(found, host, caller)}, untrusted=telling.LISTED)
+    book = host.library.named(given.playbook_id) if given.playbook_id else None
+    text = None if book is None else digest_of(book.text)
+    kept = {status for status in given.status if status != INTERRUPTED}
+    asked = kept | (telling.UNDER_WAY if INTERRUPTED in given.status else set())
+    name = None if book is None else book.name
+    limit = given.limit if text is None and not asked & telling.UNDER_WAY else _LOOKED_AT
+    found: list[RunRow] = []
+    left: set[str] = set()
+    for row in await host.service.runs(name=name, status=sorted(asked), limit=limit, who=caller.principal):
+        if text not in (None, row.playbook):
+            continue
+        if row.status in telling.UNDER_WAY and await stand_of(host, row) in LEFT:
+            left.add(row.id)
+        if not given.status or (INTERRUPTED if row.id in left else row.status) in given.status:
+            found.append(row)
+        if len(found) == given.limit:
+            break
+    return telling.given({"executions": telling.rows(found, host, caller, left)}, untrusted=telling.LISTED)
 
 
 _LOOKED_AT = 1000
-"""Runs of a name among which those of a playbook's own text are looked for."""
+"""Runs among which those are looked for that are of a playbook's own text, or that nobody is at."""
 
 
 async def restart(call: Call, given: Restart) -> Answer:
@@ -206,9 +218,9 @@ async def cancel(call: Call, given: Cancel) -> Answer:
     host, caller = call.host, call.caller
     row = await host.service.cancel(given.execution_id, given.reason, caller.principal)
     await host.drivers.take(row.id, adopt=True)
-    _, rests = await followed(host, row.id, Progress(call.ctx.session.report_progress), _CANCELLING)
+    _, stand = await followed(host, row.id, Progress(call.ctx.session.report_progress), _CANCELLING)
     view = await host.service.view(row.id, caller.principal)
-    return telling.execution(view, host, caller, rests=rests)
+    return telling.execution(view, host, caller, stand=stand)
 
 
 _CANCELLING = 10.0
@@ -290,7 +302,7 @@ TOOLS: tuple[Offered, ...] = (
         "resume_playbook_execution",
         "Resume an execution",
         "Resumes a paused execution behind a breakpoint, or with a larger budget where you have set it yourself; values may be"
-        " changed first.",
+        " changed first. One that was interrupted goes on where it stopped.",
         Resume,
         resume,
         "runner",

@@ -9,7 +9,7 @@ from contextlib import suppress
 from cuebook.kernel.events import ENDED, WAITING, TextChunk, TextReset
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow
-from cuebook.surfaces.mcp.host import Host, told_state
+from cuebook.surfaces.mcp.host import LEFT, Host, Stand, told_state
 
 _EVERY = 0.25
 """Seconds between two looks at a run that another process drives."""
@@ -44,8 +44,9 @@ class Progress:
 
 async def followed(
     host: Host, run: str, progress: Progress, seconds: float | None = None, known: str = ""
-) -> tuple[RunRow, bool]:
-    """The run when it waits for somebody or has ended, and whether it does; or as it is when the time is over.
+) -> tuple[RunRow, Stand]:
+    """The run when it waits for somebody or has ended, or nobody is at it; or as it is when the time is over. And how it
+    stands.
 
     A run that waits in the state that is `known` is no news: it is followed on.
     """
@@ -63,19 +64,29 @@ async def followed(
             news.clear()
             row = await service.store.run(run)
             await progress.tell(row, clock())
-            rests = await _rests(host, row)
-            if rests and (row.status in ENDED or told_state(row, await service.store.waits(run=run)) != known):
-                return row, True
+            stand = await stand_of(host, row)
+            if stand in LEFT:
+                return row, stand
+            if stand == "rests" and (
+                row.status in ENDED or told_state(row, await service.store.waits(run=run)) != known
+            ):
+                return row, stand
             if (until is not None and clock() >= until) or host.closing.is_set():
-                return row, rests
-            if not rests and not await host.drivers.takes(run):
-                return row, False
+                return row, stand
             patience = _EVERY if until is None else max(0.0, min(_EVERY, until - clock()))
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience):
                     await news.wait()
     finally:
         stop()
+
+
+async def stand_of(host: Host, row: RunRow) -> Stand:
+    if await _rests(host, row):
+        return "rests"
+    if await host.drivers.attends(row.id):
+        return "moves"
+    return "left" if await host.drivers.takes(row.id) else "elsewhere"
 
 
 async def _rests(host: Host, row: RunRow) -> bool:

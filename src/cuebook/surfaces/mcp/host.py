@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,6 +16,12 @@ from cuebook.service import Principal, Service
 from cuebook.surfaces.driving import Drivers
 from cuebook.surfaces.library import Library
 from cuebook.surfaces.wiring import Wiring
+
+Stand = Literal["moves", "rests", "left", "elsewhere"]
+"""Whether a run goes on by itself, waits for somebody or has ended, or was left by whoever drove it: then it goes on when it
+is resumed here, or, elsewhere, in the folder or by the program that it belongs to.
+"""
+LEFT: tuple[Stand, ...] = ("left", "elsewhere")
 
 _LONGEST_NAME = 60
 _MOST_TOLD = 1000

@@ -84,6 +84,12 @@ def token_needed(client: Client) -> str:
 
 def written(client: Client, entry: Entry, path: Path) -> None:
     """Puts the entry into the client's file. Whatever else is in there stays to the letter, or it is refused."""
+    for one in (path, *path.parents):
+        if os.path.islink(one) and not os.path.exists(one):
+            raise BadInput(
+                f"{one} is a link to {os.readlink(one)}, where nothing is to be found, and nothing was written.",
+                fix="Make what it leads to, or take the link away.",
+            )
     try:
         before = path.read_bytes().decode()
     except FileNotFoundError:

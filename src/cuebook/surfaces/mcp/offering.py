@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
+
+import msgspec
 
 from cuebook.dialects.pipeline.model import Cli, Http, Llm, Step
 from cuebook.dialects.registry import Input
@@ -78,13 +81,59 @@ def schema_of(book: Listed) -> dict[str, Any]:
 
 def _property(one: Input) -> dict[str, Any]:
     made = dict(_TYPES.get(one.type, {"type": "string"}))
+    read = _READ_AS.get(made.get("type", ""), _unread)
     if one.options:
-        made["enum"] = list(one.options)
+        made["enum"] = [option if (value := read(option)) is None else value for option in one.options]
     if one.description:
         made["description"] = one_line(one.description, 500)
-    if one.default is not None and made.get("type") == "string":
-        made["default"] = one.default
+    default = None if one.default is None else read(one.default)
+    if default is not None:
+        made["default"] = default
     return made
+
+
+def _unread(text: str) -> None:
+    """Of what may be anything, a text does not tell what it is."""
+    return None
+
+
+def _number(text: str) -> int | float | None:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _truth(text: str) -> bool | None:
+    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    return words.get(text.strip().lower())
+
+
+def _collection(kind: type) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            value = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            return None
+        return value if isinstance(value, kind) else None
+
+    return read
+
+
+_READ_AS: dict[str, Callable[[str], Any]] = {
+    "string": str,
+    "number": _number,
+    "integer": _number,
+    "boolean": _truth,
+    "array": _collection(list),
+    "object": _collection(dict),
+}
+"""A value of a type from the text that a playbook's inputs have for it; None where there is no telling."""
 
 
 def hints_of(book: Listed, *, confined: bool) -> Hints:

@@ -11,9 +11,12 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, ReadResourceResult, Resource, ResourceTemplate, TextResourceContents
 
 from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.run import RunRow
 from cuebook.service import RunView
 from cuebook.surfaces import wording
-from cuebook.surfaces.mcp.host import Caller, Host
+from cuebook.surfaces.mcp.calling import for_assistants
+from cuebook.surfaces.mcp.following import stand_of
+from cuebook.surfaces.mcp.host import LEFT, Caller, Host
 from cuebook.surfaces.mcp.marking import LONGEST, Marking, brief, one_line
 from cuebook.surfaces.mcp.shapes import SHORTEST
 from cuebook.surfaces.mcp.telling import book_uri, output_uri, run_uri
@@ -77,7 +80,8 @@ async def listed(host: Host, caller: Caller) -> list[Resource]:
         for one in host.library.all()
     ]
     for row in await host.service.runs(limit=_RECENT, who=caller.principal):
-        title = f"{one_line(row.name, 100)}, {row.status.replace('_', ' ')}, {wording.moment(row.created)}"
+        status = wording.status_of(row, await _has_somebody(host, row))
+        title = f"{one_line(row.name, 100)}, {status}, {wording.moment(row.created)}"
         made.append(Resource(uri=run_uri(row.id), name=row.id, title=title, mime_type="text/markdown"))
     return made
 
@@ -96,15 +100,20 @@ async def read(host: Host, caller: Caller, uri: str) -> ReadResourceResult:
             case ["playbook", "playbooks", id]:
                 return _page(uri, book_uri(id), host.library.named(id).text, _offset(uri, parts.query))
             case ["playbook", "runs", run] if len(run) >= SHORTEST:
-                return _text(uri, transcript(await host.service.view(run, caller.principal)))
+                view = await host.service.view(run, caller.principal)
+                return _text(uri, transcript(view, await _has_somebody(host, view.run)))
             case ["playbook", "runs", run, "outputs", step] if len(run) >= SHORTEST:
                 view = await host.service.view(run, caller.principal)
                 return _output(uri, view, step, _offset(uri, parts.query))
     except CuebookError as error:
-        raise _missing(uri, str(error)) from None
+        raise _missing(uri, for_assistants(str(error))) from None
     raise _missing(
         uri, f"The topics are {', '.join(SPECS)}." if parts.netloc == "spec" else "resources/list lists them."
     )
+
+
+async def _has_somebody(host: Host, row: RunRow) -> bool:
+    return await stand_of(host, row) not in LEFT
 
 
 def _offset(uri: str, query: str) -> int:
@@ -151,16 +160,16 @@ def _page(uri: str, place: str, text: str, offset: int, more: Mapping[str, Any] 
     return ReadResourceResult(contents=[contents])
 
 
-def transcript(view: RunView) -> str:
+def transcript(view: RunView, alive: bool) -> str:
     """What happened, as a page: each step with what it brought, marked as data. Of many steps, the last ones."""
-    return "\n".join(_transcript(view, Marking()))
+    return "\n".join(_transcript(view, alive, Marking()))
 
 
-def _transcript(view: RunView, marking: Marking) -> Iterator[str]:
+def _transcript(view: RunView, alive: bool, marking: Marking) -> Iterator[str]:
     row = view.run
     yield f"# Execution {row.id}\n"
     yield f"- playbook: {one_line(row.name)} ({row.dialect})"
-    yield f"- status: {wording.status_of(row, waits=view.waits)}"
+    yield f"- status: {wording.status_of(row, alive, view.waits)}"
     yield f"- started: {wording.moment(row.created)}, by {row.owner}"
     yield f"- used: {wording.tokens_of(row.totals)} tokens, {wording.cost_of(row.totals)}"
     yield f"\n{marking.note}"

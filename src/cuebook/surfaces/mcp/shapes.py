@@ -108,9 +108,15 @@ class Get(Arguments, frozen=True):
     ] = 0.0
 
 
+INTERRUPTED: Literal["interrupted"] = "interrupted"
+"""How an execution stands that its journal calls pending or running, and that nobody is at."""
+
+
 class ListRuns(Arguments, frozen=True):
     playbook_id: Annotated[str, Meta(description="Only executions of this playbook, as its text is now.")] = ""
-    status: Annotated[list[RunStatus], Meta(description="Only those in one of these states.")] = []
+    status: Annotated[
+        list[Literal[RunStatus, "interrupted"]], Meta(description="Only those in one of these states.")
+    ] = []
     limit: Annotated[int, Meta(ge=1, le=100, description="How many at the most.")] = 20
 
 

@@ -9,12 +9,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 from mcp.server.lowlevel import NotificationOptions
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
 
 from cuebook.gate.people import Role
 from cuebook.service import Principal
 from cuebook.surfaces.mcp.host import Caller, Host, client_of
+from cuebook.surfaces.mcp.screening import screened
 from cuebook.surfaces.mcp.server import make_server
 
 ASSISTANT = "assistant"
@@ -62,7 +65,19 @@ async def _serve(host: Host) -> None:
     server = make_server(host)
     announced = NotificationOptions(tools_changed=True, resources_changed=True)
     async with stdio_server() as (reading, writing):
-        await server.run(reading, writing, server.create_initialization_options(announced))
+        passed, heard = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+
+        async def pass_on() -> None:
+            async with passed, reading:
+                async for message in screened(reading, writing):
+                    await passed.send(message)
+
+        passing = asyncio.create_task(pass_on())
+        try:
+            await server.run(heard, writing, server.create_initialization_options(announced))
+        finally:
+            passing.cancel()
+            await asyncio.gather(passing, return_exceptions=True)
     await host.drivers.rest()
 
 

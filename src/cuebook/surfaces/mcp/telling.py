@@ -17,9 +17,9 @@ from cuebook.kernel.context import digest_of
 from cuebook.kernel.run import Budget, RunRow, WaitRow
 from cuebook.service import RunView
 from cuebook.surfaces import wording
-from cuebook.surfaces.mcp.host import Caller, Host, told_state
+from cuebook.surfaces.mcp.host import LEFT, Caller, Host, Stand, told_state
 from cuebook.surfaces.mcp.marking import ALL, LONGEST, Marking, as_json, brief, fitted, one_line
-from cuebook.surfaces.mcp.shapes import PARTS
+from cuebook.surfaces.mcp.shapes import INTERRUPTED, PARTS
 from cuebook.surfaces.typed import typed
 
 _MOST_STEPS, _LAST = 300, 20
@@ -42,6 +42,8 @@ UNTRUSTED = (
 )
 LISTED = ("executions[].playbook", "executions[].step", "executions[].error")
 """The same, where executions are listed."""
+UNDER_WAY = frozenset({"pending", "running"})
+"""What a journal says of an execution also while nobody is at it."""
 SHORT_ID = 8
 """Characters of a wait's id that stand for it."""
 
@@ -109,13 +111,17 @@ def run_uri(run: str) -> str:
     return f"playbook://runs/{run}"
 
 
-def rows(found: Iterable[RunRow], host: Host, caller: Caller) -> list[dict[str, Any]]:
-    """Runs at a glance."""
+def rows(found: Iterable[RunRow], host: Host, caller: Caller, left: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Runs at a glance; `left` are those that nobody is at."""
     found = list(found)
     names = {row.name for row in found}
     # A name alone says nothing: any text can be called anything.
     ids = {(one.name, digest_of(one.text)): one.id for one in host.library.all() if one.name in names}
-    return [_row_object(row, ids.get((row.name, row.playbook)), caller) for row in found]
+    return [
+        _row_object(row, ids.get((row.name, row.playbook)), caller)
+        | ({"status": INTERRUPTED} if row.id in left and row.status in UNDER_WAY else {})
+        for row in found
+    ]
 
 
 def _row_object(row: RunRow, playbook: str | None, caller: Caller) -> dict[str, Any]:
@@ -141,22 +147,22 @@ def _row_object(row: RunRow, playbook: str | None, caller: Caller) -> dict[str, 
 
 
 def execution(
-    view: RunView, host: Host, caller: Caller, *, rests: bool, include: Collection[str] = PARTS, note: str = ""
+    view: RunView, host: Host, caller: Caller, *, stand: Stand, include: Collection[str] = PARTS, note: str = ""
 ) -> CallToolResult:
     """How a run stands, what came of it, and what to call next."""
     row, short = view.run, Shortening(view.run.id, view.incomplete)
-    (value,) = rows([row], host, caller)
+    (value,) = rows([row], host, caller, [row.id] if stand in LEFT else ())
     result = result_of(view)
     last = next(reversed(view.outputs), "")
     value["result"] = None if result is None else short.value(result, last)
-    wait = waits_of(view)[0] if rests and waits_of(view) else None
+    wait = waits_of(view)[0] if stand == "rests" and waits_of(view) else None
     decided = wait is not None and wait.kind in _DECIDED
     question = wait is not None and wait.kind == "question"
     value["elicitation"] = fitted(elicitation_object(wait), ALL // 2) if wait is not None and question else None
     value["approval"] = fitted(approval_object(wait, caller), ALL // 2) if wait is not None and decided else None
     if wait is not None and decided:
         value["link"] = caller.link(row.id, wait.id)
-    value["next"] = next_call(view, host, caller, rests=rests)
+    value["next"] = next_call(view, host, caller, stand)
     value |= _parts(view, short, include)
     if view.incomplete:
         value["incomplete"] = sorted(view.incomplete)
@@ -164,7 +170,7 @@ def execution(
     if note:
         value["note"] = note
     host.told[caller.key(row.id)] = told_state(row, view.waits)
-    content: list[ContentBlock] = [TextContent(type="text", text="\n".join(_lines(view, value, Marking())))]
+    content: list[ContentBlock] = [TextContent(type="text", text="\n".join(_lines(view, value, Marking(), stand)))]
     content += short.links.values()
     return CallToolResult(content=content, structured_content=fitted(value, 2 * ALL))
 
@@ -261,11 +267,17 @@ def decisions_of(wait: WaitRow) -> tuple[str, ...]:
     return ("approve", "deny") if wait.kind == "approval" else ("repeat", "stop")
 
 
-def next_call(view: RunView, host: Host, caller: Caller, *, rests: bool) -> dict[str, Any]:
+def next_call(view: RunView, host: Host, caller: Caller, stand: Stand) -> dict[str, Any]:
     """The tool to call next, with its arguments, and what it is about."""
     row, waits = view.run, waits_of(view)
     run = {"execution_id": row.id}
-    if not rests or row.reason == "timer":
+    if stand == "left":
+        words = "It was interrupted, and does not go on by itself: resumed, it goes on where it stopped."
+        return _next("resume_playbook_execution", run, words)
+    if stand == "elsewhere":
+        words = "Nobody is at it, and it belongs to another folder or program than this server's: a person goes on with it there"
+        return _next("", {}, f"{words}, by `{typed(f'resume {row.id}')}`.")
+    if stand == "moves" or row.reason == "timer":
         return _next("get_playbook_execution", {**run, "wait_seconds": 30}, "It goes on by itself.")
     match row.status:
         case "awaiting_approval":
@@ -306,10 +318,10 @@ def _larger(code: str) -> dict[str, str]:
 # --- the same in words ---
 
 
-def _lines(view: RunView, value: Mapping[str, Any], marking: Marking) -> Iterator[str]:
+def _lines(view: RunView, value: Mapping[str, Any], marking: Marking, stand: Stand) -> Iterator[str]:
     row = view.run
     done = f"{value['steps_done']} of {value['steps_total']} steps done"
-    yield f"Execution {row.id}: {wording.status_of(row, waits=view.waits)}, {done}."
+    yield f"Execution {row.id}: {wording.status_of(row, stand not in LEFT, view.waits)}, {done}."
     if value.get("note"):
         yield str(value["note"])
     if row.error is not None:

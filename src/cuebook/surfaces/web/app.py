@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -14,13 +14,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from cuebook.kernel.errors import StoreError
 from cuebook.service import Service
 from cuebook.surfaces.driving import Drivers
+from cuebook.surfaces.histories import Histories
 from cuebook.surfaces.library import Library
 from cuebook.surfaces.mcp.mounting import Mounted
 from cuebook.surfaces.web import catalog, files, pages, problems, rest, triggers
 from cuebook.surfaces.web.feeds import Feeds
-from cuebook.surfaces.web.guard import Door, Guard, Hosts
+from cuebook.surfaces.web.guard import NOBODY, Door, Guard, Hosts, waiting_for
 from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.sessions import Sessions, bearer_of
 from cuebook.surfaces.web.site import Site, Way
@@ -80,6 +82,7 @@ def make_site(
         wiring=wiring,
         service=service,
         library=library,
+        histories=Histories(service, library),
         sessions=Sessions(service, serve_token),
         drivers=drivers,
         feeds=Feeds(service),
@@ -126,7 +129,12 @@ def make_app(site: Site, hosts: Hosts) -> Starlette:
             problem = Problem(405, "method", f"{request.method} is not possible here.", fix=fix, Allow=methods)
         else:
             problem = problems.not_found()
-        return problems.told(request, problem)
+        if not problems.wants_page(request):
+            return problems.problem(request, problem)
+        request.state.who = NOBODY
+        with suppress(StoreError):
+            request.state.who = await site.sessions.who(request) or NOBODY
+        return problems.page(request, problem, await waiting_for(site, request.state.who))
 
     return Starlette(
         routes=[*routes, Route("/mcp", mcp)],

@@ -16,7 +16,7 @@ def declared(document: Any) -> str:
     return "" if "{{" in type else type  # it depends on a value that may not be there
 
 
-def file_name(playbook: str, type: str, run: str = "") -> str:
-    """A name by the playbook and the artifact's type; with a run, one that no other run's file has."""
+def file_name(playbook: str, type: str, run: str) -> str:
+    """A name by the playbook and the artifact's type, which no other run's file has."""
     stem = _NO_FILE_NAME.sub("-", playbook.rpartition("/")[2].partition(".")[0]).strip("-") or "artifact"
-    return (f"{stem}-{run}" if run else stem) + wording.artifact_file(type)[0]
+    return f"{stem}-{run}" + wording.artifact_file(type)[0]

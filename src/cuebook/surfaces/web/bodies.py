@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
@@ -113,7 +114,20 @@ async def body(request: Request, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise Problem(422, "bad_body", f"The request does not fit: {error}.", fix=_FIX) from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise Problem(400, "bad_json", f"The request is no JSON: {error}.", fix=_FIX) from None
+        half = _half_character(raw)
+        why = f"A text in the request holds {half}, which is half of a character." if half else ""
+        raise Problem(400, "bad_json", why or f"The request is no JSON: {error}.", fix=_FIX) from None
+
+
+def _half_character(raw: bytes) -> str:
+    """A surrogate that stands alone, as it is written in JSON; empty where there is none, or it is no JSON at all."""
+    try:
+        json.dumps(json.loads(raw), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        return f"\\u{ord(error.object[error.start]):04x}"
+    except (ValueError, RecursionError):
+        pass
+    return ""
 
 
 async def fields(request: Request) -> dict[str, str]:

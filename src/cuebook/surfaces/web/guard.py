@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import secrets
 from collections.abc import Collection
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -16,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cuebook.kernel.errors import CuebookError
 from cuebook.service import Principal
 from cuebook.surfaces.web import problems
 from cuebook.surfaces.web.problems import Problem
@@ -163,7 +165,7 @@ class Door:
         except ClientDisconnect:
             return
         except Exception as error:
-            response = self._told(request, error)
+            response = await self._told(request, error)
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -192,13 +194,22 @@ class Door:
             case _:
                 return await self._site.sessions.who(request)
 
-    def _told(self, request: Request, error: Exception) -> Response:
-        if self._way.kind == "page" and JSON not in request.headers.get("accept", ""):
-            return problems.page(request, error)
-        return problems.told(request, error)
+    async def _told(self, request: Request, error: Exception) -> Response:
+        is_page = self._way.kind == "page" and JSON not in request.headers.get("accept", "")
+        if is_page or problems.wants_page(request):
+            who = getattr(request.state, "who", NOBODY)
+            return problems.page(request, error, await waiting_for(self._site, who))
+        return problems.problem(request, error)
 
 
 NOBODY = Principal("nobody", "", frozenset())
+
+
+async def waiting_for(site: Site, who: Principal) -> int:
+    """How much waits for somebody, for a page that tells them of an error; 0 where that cannot be told either."""
+    with suppress(CuebookError):
+        return len(await site.service.inbox(who))
+    return 0
 
 
 def wants_json(request: Request) -> bool:

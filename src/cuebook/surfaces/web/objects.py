@@ -10,10 +10,11 @@ from cuebook.surfaces import wording
 from cuebook.surfaces.library import Listed
 
 
-def row_object(row: RunRow) -> dict[str, Any]:
+def row_object(row: RunRow, *, interrupted: bool = False) -> dict[str, Any]:
     """A run at a glance."""
     return {
         **wording.row_object(row),
+        "interrupted": interrupted,
         "owner": row.owner,
         "dialect": row.dialect,
         "step": row.step,
@@ -24,9 +25,10 @@ def row_object(row: RunRow) -> dict[str, Any]:
     }
 
 
-def run_object(view: RunView) -> dict[str, Any]:
+def run_object(view: RunView, *, interrupted: bool = False) -> dict[str, Any]:
     """A run with everything about it."""
-    return {**row_object(view.run), **wording.run_object(view), "inputs": view.inputs, "notes": view.notes}
+    row = row_object(view.run, interrupted=interrupted)
+    return {**row, **wording.run_object(view), "inputs": view.inputs, "notes": view.notes}
 
 
 def wait_object(wait: WaitRow) -> dict[str, Any]:

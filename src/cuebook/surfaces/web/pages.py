@@ -22,10 +22,12 @@ from cuebook.surfaces.reading.findings import checked
 from cuebook.surfaces.web import catalog, drawing, estimating, formatted, rest
 from cuebook.surfaces.web.bodies import fields
 from cuebook.surfaces.web.guard import NOBODY, wants_json
+from cuebook.surfaces.web.picture import INTERRUPTED
 from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.rendering import page
+from cuebook.surfaces.web.returning import HOME, safe_path
 from cuebook.surfaces.web.site import Site
-from cuebook.surfaces.web.starting import listed_under
+from cuebook.surfaces.web.standing import interrupted
 from cuebook.surfaces.web.views import About, Need, about_of
 from cuebook.surfaces.web.watching import opened
 
@@ -39,7 +41,6 @@ _WIDE = 600
 """From here on a drawing gets more than half of its page."""
 _OTHERS = 10
 """Runs that one can be compared with from its page."""
-_STATUSES = ("running", "paused", "awaiting_input", "awaiting_approval", "completed", "failed", "cancelled", "expired")
 
 
 async def _page(request: Request, site: Site, who: Principal, template: str, **values: Any) -> Response:
@@ -56,6 +57,8 @@ class Tile(NamedTuple):
     listed: Listed
     needs: tuple[Need, ...]
     last: RunRow | None
+    status: str
+    """Of that run, as people read it."""
     flaws: int
     """What is wrong or odd in it."""
 
@@ -74,17 +77,22 @@ class Tile(NamedTuple):
 
 async def library(request: Request, site: Site, who: Principal) -> Response:
     q = request.query_params.get("q", "").strip()
+    rows = await site.service.runs(limit=rest.MOST_RUNS, who=who)
+    books = await site.histories.playbooks(rows)
     last: dict[str, RunRow] = {}
-    for row in await site.service.runs(limit=rest.MOST_RUNS, who=who):
-        last.setdefault(row.name, row)
+    for row in rows:
+        last.setdefault(books.get(row.id, ""), row)
+    left = await interrupted(site, last.values())
     listed, broken = site.library.found()
     flaws = await asyncio.to_thread(lambda: [len(_grave(_found_before(one.text, str(one.path)))) for one in listed])
-    tiles = [
-        Tile(one, _needs(one, _about(one)), last.get(one.name), found) for one, found in zip(listed, flaws, strict=True)
-    ]
-    found = [tile for tile in tiles if all(word in tile.words for word in q.lower().split())]
+    tiles = []
+    for one, found in zip(listed, flaws, strict=True):
+        run = last.get(one.id)
+        status = "" if run is None else INTERRUPTED if run.id in left else run.status
+        tiles.append(Tile(one, _needs(one, _about(one)), run, status, found))
+    fitting = [tile for tile in tiles if all(word in tile.words for word in q.lower().split())]
     folders = site.library.folders
-    return await _page(request, site, who, "library.html", found=found, q=q, broken=broken, folders=folders)
+    return await _page(request, site, who, "library.html", found=fitting, q=q, broken=broken, folders=folders)
 
 
 def _about(one: Listed) -> About:
@@ -121,7 +129,7 @@ async def playbook(request: Request, site: Site, who: Principal) -> Response:
     about = _about(one)
     layout = drawing.laid_out(about.drawing)
     drawn = drawing.picture(layout, f"The steps of {one.title}") if about.drawing.boxes else Markup("")
-    rows = await site.service.runs(name=one.name, limit=HISTORY, who=who)
+    rows = await site.histories.of(one, limit=HISTORY, who=who)
     return await _page(
         request,
         site,
@@ -134,6 +142,7 @@ async def playbook(request: Request, site: Site, who: Principal) -> Response:
         findings=await asyncio.to_thread(_found, one.text, str(one.path)),
         besides=about.besides,
         rows=rows,
+        left=await interrupted(site, rows),
         text=one.text,
     )
 
@@ -142,7 +151,7 @@ async def preflight(request: Request, site: Site, who: Principal) -> Response:
     one = site.library.named(request.path_params["id"])
     usable = await asyncio.to_thread(catalog.usable_models, site)
     names: list[str] = usable["models"]
-    use = estimating.use_of(one, await site.service.runs(name=one.name, limit=HISTORY, who=who))
+    use = estimating.use_of(one, await site.histories.of(one, limit=HISTORY, who=who))
     costs = estimating.estimates(site, use, names)
     default = usable["default"] if usable["default"] in names else next(iter(names), "")
     return await _page(
@@ -187,26 +196,32 @@ def _title(dialect: str, text: str, name: str) -> str:
 async def runs(request: Request, site: Site, who: Principal) -> Response:
     status, playbook = (request.query_params.get(name, "") for name in ("status", "playbook"))
     listed = site.library.all()
-    name = site.library.named(playbook).name if playbook else None
-    rows = await site.service.runs(name=name, status=[status] if status in _STATUSES else [], limit=HISTORY, who=who)
+    statuses = [status] if status in rest.STATUSES else []
+    if playbook:
+        one = site.library.named(playbook)
+        rows = await site.histories.of(one, status=statuses, limit=HISTORY, who=who)
+    else:
+        rows = await site.service.runs(status=statuses, limit=HISTORY, who=who)
     return await _page(
         request,
         site,
         who,
         "runs.html",
         rows=rows,
+        left=await interrupted(site, rows),
         titles=await _titles(site, rows),
         listed=listed,
         chosen=status,
         playbook=playbook,
-        statuses=_STATUSES,
+        statuses=rest.STATUSES,
     )
 
 
 async def run(request: Request, site: Site, who: Principal) -> Response:
     row = await site.service.get(request.path_params["id"], who)
     seen = await opened(site, row)
-    others = await site.service.runs(name=row.name, limit=_OTHERS + 1, who=who)
+    listed = (await site.histories.playbooks([row])).get(row.id, "")
+    others = await _others(site, row, listed, who)
     models = (await asyncio.to_thread(catalog.usable_models, site))["models"]
     return await _page(
         request,
@@ -218,10 +233,21 @@ async def run(request: Request, site: Site, who: Principal) -> Response:
         after=seen.after,
         panels=Markup(seen.view.panels(seen.run)),
         types=seen.view.types,
-        listed=listed_under(site, row),
-        others=[one for one in others if one.id != row.id][:_OTHERS],
+        listed=listed,
+        others=others,
+        left=await interrupted(site, others),
         models=models,
     )
+
+
+async def _others(site: Site, row: RunRow, playbook: str, who: Principal) -> list[RunRow]:
+    """Runs that one is compared with: of its playbook, or else of its text."""
+    if playbook:
+        found = await site.histories.of(site.library.named(playbook), limit=_OTHERS + 1, who=who)
+    else:
+        named = await site.service.runs(name=row.name, limit=HISTORY, who=who)
+        found = [one for one in named if one.playbook == row.playbook]
+    return [one for one in found if one.id != row.id][:_OTHERS]
 
 
 async def diff(request: Request, site: Site, who: Principal) -> Response:
@@ -248,35 +274,41 @@ async def connections(request: Request, site: Site, who: Principal) -> Response:
 
 
 async def sign_in(request: Request, site: Site, who: Principal) -> Response:
-    """The form, or the start link: it is good once."""
-    start = request.query_params.get("start", "")
+    """The form, or the start link: it is good once. Then where they were going.
+
+    A browser that comes by a link of another site does not show its cookie; it does once it begins at a page of this one.
+    """
+    start, onward = request.query_params.get("start", ""), safe_path(request.query_params.get("next", ""))
+    if not start and who != NOBODY and onward != HOME:
+        return RedirectResponse(onward, 303)
     if not start or request.method == "HEAD":  # whoever only looks at a link does not use it up
-        return _sign_in(request)
+        return _sign_in(request, onward)
     ticket = site.sessions.take_start(start)
     if ticket is None:
         if who != NOBODY:
-            return RedirectResponse("/", 303)
-        return _sign_in(request, "This link was used already, or the server was started anew since.", 401)
-    response: Response = RedirectResponse("/", 303)
+            return RedirectResponse(onward, 303)
+        return _sign_in(request, onward, "This link was used already, or the server was started anew since.", 401)
+    response: Response = RedirectResponse(onward, 303)
     if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         # Whoever comes from another site's page is not sent on with their new cookie; a page of our own does that.
-        response = page(request, "signed-in.html")
+        response = page(request, "signed-in.html", next=onward)
     site.sessions.open(response, ticket, secure=request.url.scheme == "https")
     return response
 
 
-def _sign_in(request: Request, words: str = "", status: int = 200) -> Response:
-    return page(request, "sign-in.html", status, words=words, command=NEW_TOKEN)
+def _sign_in(request: Request, onward: str, words: str = "", status: int = 200) -> Response:
+    return page(request, "sign-in.html", status, words=words, command=NEW_TOKEN, next=onward)
 
 
 async def take_token(request: Request, site: Site, who: Principal) -> Response:
     form = await fields(request)
+    onward = safe_path(form.get("next", ""))
     ticket = await site.sessions.take_token(form.get("token", "").strip())
     if ticket is None:
         if wants_json(request):
             raise Problem(401, "bad_token", "Nobody has this token.", WWW_Authenticate="Bearer")
-        return _sign_in(request, "Nobody has this token.", 401)
-    response = RedirectResponse("/", 303)
+        return _sign_in(request, onward, "Nobody has this token.", 401)
+    response = RedirectResponse(onward, 303)
     site.sessions.open(response, ticket, secure=request.url.scheme == "https")
     return response
 

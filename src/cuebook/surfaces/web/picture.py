@@ -43,6 +43,10 @@ from cuebook.surfaces.web.work import Work
 from cuebook.views import route_words
 
 Key = tuple[str, str, int]
+INTERRUPTED = "interrupted"
+"""How a run stands that its journal calls pending or running, and that nobody is at."""
+BUSY = ("running", "tool_call")
+"""How a step stands in which something is done."""
 _FOR_NOBODY = ("timer", "message")
 _UNSEEN = re.compile("__(elicit_step_.*)?")
 """Names that nobody gave, as those that answers are kept under: they are no variables to a reader."""
@@ -156,6 +160,8 @@ class Picture:
         self.talks = talks
         """Whether a panel asks its questions."""
         self.makes = makes
+        self.interrupted = False
+        """Whether nobody is at it, which no entry tells."""
         self._rank = {label: place for place, label in enumerate(order)}
         self.cards: dict[Key, Card] = {}
         self.order: list[Card] = []
@@ -168,6 +174,7 @@ class Picture:
         self.result: Any = None
         self.cancelled_by: str | None = None
         self.finished: float | None = None
+        self._rewound = False
         self.seq = 0
         self.work = Work()
         self._unfinished: dict[Card, None] = {}
@@ -185,13 +192,19 @@ class Picture:
     @property
     def status(self) -> str:
         """As a page shows it: a run waits as soon as nothing else of it goes on."""
-        if self.row.status in ENDED:
+        if self.ended:
             return self.row.status
-        busy = any(card.row.status in ("running", "tool_call") and not self._holds_wait(card) for card in self.order)
+        busy = any(card.row.status in BUSY and not self._holds_wait(card) for card in self.order)
         kinds = {wait.kind for wait in self.waits.values()}
         if kinds and not busy:
             return next(run for kind, (run, _) in STATUS_OF_WAIT.items() if kind in kinds)
+        if self.interrupted:
+            return INTERRUPTED
         return "pending" if self.row.status == "pending" else "running"
+
+    def status_of(self, card: Card) -> str:
+        """A card's, as a page shows it: nothing is at work in a run that nobody is at."""
+        return INTERRUPTED if self.interrupted and card.status in BUSY else card.status
 
     def _holds_wait(self, card: Card) -> bool:
         """Whether a step can only go on when a wait ends: one on its branch, where one thing happens at a time, or below."""
@@ -199,7 +212,8 @@ class Picture:
 
     @property
     def ended(self) -> bool:
-        return self.row.status in ENDED
+        """From its end on, until it is rewound; its row says so only once it is taken up."""
+        return self.row.status in ENDED and not self._rewound
 
     @property
     def has_output(self) -> bool:
@@ -380,7 +394,7 @@ class Picture:
             case CancelRequested():
                 self.cancelled_by, changes.run = event.by, True
             case Rewound():
-                changes.run = True
+                self._rewound = changes.run = True
             case RunFinished():
                 self._end(entry, event, changes)
             case _:
@@ -473,6 +487,7 @@ class Picture:
 
     def _end(self, entry: Entry, event: RunFinished, changes: Changes) -> None:
         self.finished, self.result, changes.ended = entry.at, event.result, True
+        self._rewound = False
         self.waits.clear()
         how = "denied" if event.error is not None and event.error.code == "denied" else event.status
         for card in self.order:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+from collections.abc import Iterable
 from http import HTTPStatus
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -28,6 +28,7 @@ from cuebook.kernel.errors import (
 )
 from cuebook.kernel.rates import TooManyRuns
 from cuebook.requests import InvalidRequest
+from cuebook.surfaces.web.returning import path_of
 
 log = logging.getLogger("cuebook")
 
@@ -53,7 +54,7 @@ _STATUS: tuple[tuple[type[CuebookError], int], ...] = (
 """The first that fits counts."""
 
 
-_INSTEAD = (
+_PAGES = (
     (r"`cuebook runs` lists them", "The page Runs lists them"),
     (r"`cuebook inbox` lists", "The inbox lists"),
     (r"`cuebook inbox \S+` says", "the inbox says"),
@@ -63,12 +64,26 @@ _INSTEAD = (
     (r"`cuebook (answer|decide) [^`]+`", "The form on its page"),
 )
 """What the pages have for commands that an error names to a person."""
+_API = (
+    (r"`cuebook runs` lists", "GET /api/runs lists"),
+    (r"`cuebook inbox` lists", "GET /api/inbox lists"),
+    (r"`cuebook inbox (\S+)` says", r"GET /api/runs/\1 says"),
+    (r"`cuebook (retry|resume) (\S+)`", r"POST /api/runs/\2/\1"),
+    (r"`cuebook fork (\S+) [^`]+`", r"POST /api/runs/\1/fork"),
+    (r"`cuebook answer (\S+) [^`]+`", r"POST /api/waits/WAIT/answer, with WAIT from `waits` of GET /api/runs/\1,"),
+    (r"`cuebook decide (\S+) [^`]+`", r"POST /api/waits/WAIT/decide, with WAIT from `waits` of GET /api/runs/\1,"),
+)
+"""What the API has for them, for a program."""
 _SIGN_IN = "Sign in once more; this page can be used again then."
 
 
 def for_pages(words: str) -> str:
     """A sentence in which commands have become what the pages have for them."""
-    for command, instead in _INSTEAD:
+    return _instead(words, _PAGES)
+
+
+def _instead(words: str, table: Iterable[tuple[str, str]]) -> str:
+    for command, instead in table:
         words = re.sub(command, instead, words)
     return words
 
@@ -96,7 +111,7 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of what nobody expected: the log has it under this id."""
 
 
-def details_of(error: Exception) -> tuple[Details, dict[str, str]]:
+def _details_of(error: Exception) -> tuple[Details, dict[str, str]]:
     """What is told of an error, and the headers that go with it. The log keeps what nobody expected."""
     headers: dict[str, str] = {}
     if isinstance(error, Problem):
@@ -115,15 +130,17 @@ def details_of(error: Exception) -> tuple[Details, dict[str, str]]:
 
 
 def _details(status: int, code: str, message: str, fix: str) -> Details:
-    return Details(f"urn:cuebook:problem:{code}", HTTPStatus(status).phrase, status, message, code, for_pages(fix))
+    return Details(f"urn:cuebook:problem:{code}", HTTPStatus(status).phrase, status, message, code, fix)
 
 
 def _details_for(request: Request, error: Exception) -> tuple[Details, dict[str, str]]:
-    """A browser has a page to sign in, and no use for headers."""
-    details, headers = details_of(error)
-    if details.code == "not_signed_in" and _is_browser(request):
-        details = msgspec.structs.replace(details, fix=_SIGN_IN)
-    return details, headers
+    """What to do next is said in the words of whoever reads it. A browser has a page to sign in, and no use for headers."""
+    details, headers = _details_of(error)
+    browser = _is_browser(request)
+    fix = (
+        _SIGN_IN if browser and details.code == "not_signed_in" else _instead(details.fix, _PAGES if browser else _API)
+    )
+    return msgspec.structs.replace(details, fix=fix), headers
 
 
 def problem(request: Request, error: Exception) -> Response:
@@ -132,12 +149,14 @@ def problem(request: Request, error: Exception) -> Response:
     return Response(msgspec.json.encode(details), details.status, headers, CONTENT_TYPE)
 
 
-def page(request: Request, error: Exception) -> Response:
-    """An error for a person."""
+def page(request: Request, error: Exception, waiting: int = 0) -> Response:
+    """An error for a person, for whom so many things wait."""
     from cuebook.surfaces.web.rendering import page as rendered
 
     details, headers = _details_for(request, error)
-    response = rendered(request, "problem.html", problem=details, status=details.status)
+    response = rendered(
+        request, "problem.html", problem=details, status=details.status, waiting=waiting, next=path_of(request)
+    )
     response.headers.update(headers)
     return response
 
@@ -160,8 +179,3 @@ def wants_page(request: Request) -> bool:
 
 def not_found(what: str = "page") -> Problem:
     return Problem(404, "not_found", f"There is no such {what}.", fix="Check the address.")
-
-
-def body_of(error: Exception) -> dict[str, Any]:
-    """The same as plain values, for an answer that holds more than one."""
-    return dict(msgspec.to_builtins(details_of(error)[0]))

@@ -13,7 +13,7 @@ from typing import Any
 
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import WaitRow
-from cuebook.surfaces.web.picture import Card, Changes, Picture
+from cuebook.surfaces.web.picture import BUSY, Card, Changes, Picture
 from cuebook.surfaces.web.rendering import part
 from cuebook.surfaces.web.telling import Event
 from cuebook.surfaces.web.views import DialectView
@@ -74,6 +74,15 @@ class Projection:
         card = self.picture.card_at(asked.place)
         update = self._update(card, whole=True) if card is not None else Event("step-update", {"step": "", "html": ""})
         return _with(update, self.view.hear(asked, "", 0))
+
+    def stand(self, *, interrupted: bool) -> Event | None:
+        """What is to be drawn when whoever drove the run is gone, or somebody is at it again; None if it is as it was."""
+        if self.picture.interrupted == interrupted:
+            return None
+        self.picture.interrupted = interrupted
+        cards = [card for card in self.picture.order if card.status in BUSY]
+        html = "".join(self._parts(card, whole=False) for card in cards) + self._run_parts()
+        return Event("step-update", {"step": "", "html": html})
 
     # --- inside ---
 

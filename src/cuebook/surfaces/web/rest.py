@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from cuebook.kernel.errors import AlreadyAnswered
-from cuebook.kernel.events import ENDED
+from cuebook.kernel.events import ENDED, RunStatus
 from cuebook.kernel.run import RunRow
 from cuebook.service import Principal
 from cuebook.surfaces import comparing, wording
@@ -25,10 +25,12 @@ from cuebook.surfaces.web.objects import row_object, run_object, wait_object
 from cuebook.surfaces.web.positions import Position
 from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.site import Site
+from cuebook.surfaces.web.standing import interrupted, is_interrupted
 from cuebook.surfaces.web.starting import declared_artifact, no_artifact, start, typed_changes
 from cuebook.surfaces.web.watching import page_events, plain_events
 
 MOST_RUNS = 1000
+STATUSES: tuple[str, ...] = get_args(RunStatus)
 _FIELD = "var_"
 _DIFF_LINES = 500
 
@@ -76,8 +78,10 @@ async def _begun(site: Site, row: RunRow) -> Response:
 
 
 async def resume(request: Request, site: Site, who: Principal) -> Response:
-    """Ends a pause. Values to change come as JSON, or as fields `var_NAME` of a form."""
+    """Ends a pause, or goes on with what was interrupted. Values to change come as JSON, or as fields `var_NAME` of a form."""
     row = await _mine(request, site, who)
+    if await is_interrupted(site, row):
+        site.service.check_program(row)
     is_form = content_type(request) == FORM
     asked = await (_changes(request) if is_form else body(request, bodies.Resume))
     check_settings(site.wiring, asked.settings)
@@ -110,7 +114,8 @@ async def retry(request: Request, site: Site, who: Principal) -> Response:
 
 async def _goes_on(site: Site, row: RunRow, *, adopt: bool = False) -> Response:
     await site.drivers.take(row.id, adopt=adopt)
-    return answer(row_object(await site.service.store.run(row.id)), 202)
+    row = await site.service.store.run(row.id)
+    return answer(row_object(row, interrupted=await is_interrupted(site, row)), 202)
 
 
 async def answer_wait(request: Request, site: Site, who: Principal) -> Response:
@@ -145,10 +150,26 @@ async def decide_wait(request: Request, site: Site, who: Principal) -> Response:
 
 async def runs(request: Request, site: Site, who: Principal) -> Response:
     query = request.query_params
-    name = site.library.named(query["playbook"]).name if query.get("playbook") else None
-    status = [one for one in query.get("status", "").split(",") if one]
-    rows = await site.service.runs(name=name, status=status, limit=_limit(query.get("limit", "100")), who=who)
-    return answer({"runs": [row_object(row) for row in rows]})
+    status, limit = _statuses(query.get("status", "")), _limit(query.get("limit", "100"))
+    if query.get("run"):
+        row = await site.service.get(query["run"], who)
+        rows = [row] if not status or row.status in status else []
+    elif query.get("playbook"):
+        one = site.library.named(query["playbook"])
+        rows = await site.histories.of(one, status=status, limit=limit, who=who)
+    else:
+        rows = await site.service.runs(status=status, limit=limit, who=who)
+    left = await interrupted(site, rows)
+    return answer({"runs": [row_object(row, interrupted=row.id in left) for row in rows]})
+
+
+def _statuses(text: str) -> list[str]:
+    given = [one.strip() for one in text.split(",") if one.strip()]
+    unknown = next((one for one in given if one not in STATUSES), None)
+    if unknown is not None:
+        known = ", ".join(STATUSES)
+        raise Problem(422, "bad_status", f"There is no status '{unknown[:100]}'.", fix=f"The statuses are {known}.")
+    return given
 
 
 def _limit(text: str) -> int:
@@ -159,7 +180,8 @@ def _limit(text: str) -> int:
 
 
 async def run(request: Request, site: Site, who: Principal) -> Response:
-    return answer(run_object(await site.service.view(request.path_params["id"], who)))
+    view = await site.service.view(request.path_params["id"], who)
+    return answer(run_object(view, interrupted=await is_interrupted(site, view.run)))
 
 
 async def artifact(request: Request, site: Site, who: Principal) -> Response:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from cuebook.runtime import Runtime
 from cuebook.service import Principal, Service
 from cuebook.surfaces.driving import Drivers
+from cuebook.surfaces.histories import Histories
 from cuebook.surfaces.library import Library
 from cuebook.surfaces.web.feeds import Feeds
 from cuebook.surfaces.web.sessions import Sessions
@@ -30,6 +31,7 @@ class Site:
     wiring: Wiring
     service: Service
     library: Library
+    histories: Histories
     sessions: Sessions
     drivers: Drivers
     feeds: Feeds

@@ -12,6 +12,7 @@ from cuebook.kernel.run import RunRow
 from cuebook.service import Principal
 from cuebook.surfaces import starting
 from cuebook.surfaces.loading import Playbook
+from cuebook.surfaces.reading.answers import check_answers
 from cuebook.surfaces.starting import Wanted, playbook_of, start_run
 from cuebook.surfaces.web import artifacts
 from cuebook.surfaces.web.bodies import Start
@@ -29,7 +30,10 @@ async def start(site: Site, asked: Start, who: Principal, key: str = "") -> RunR
         options=asked.options,
         budget=None if asked.budget is None else asked.budget.budget,
     )
-    row = await start_run(site.wiring, site.service, _playbook(site, asked), wanted, who, key=key or asked.key)
+    playbook = _playbook(site, asked)
+    if asked.answers and isinstance(playbook.dialect, registry.Outlining):
+        check_answers(asked.answers, playbook.dialect.outline(playbook.document))
+    row = await start_run(site.wiring, site.service, playbook, wanted, who, key=key or asked.key)
     await site.drivers.take(row.id)
     return row
 
@@ -45,12 +49,6 @@ def _playbook(site: Site, asked: Start) -> Playbook:
 async def typed_changes(site: Site, row: RunRow, given: Mapping[str, Any]) -> dict[str, Any]:
     """Values that a person changes in a run, as its playbook declares them."""
     return await starting.typed_changes(site.service, row, given)
-
-
-def listed_under(site: Site, row: RunRow) -> str:
-    """The id of the playbook that a run is of, where the library has it still; empty otherwise."""
-    found = site.library.called(row.name)
-    return "" if found is None else found.id
 
 
 async def declared_artifact(site: Site, row: RunRow) -> str:

@@ -7,7 +7,7 @@ where the reader is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from cuebook.kernel.effects import Reply
@@ -52,12 +52,25 @@ class Teller(Protocol):
         """What was told of this call's text is void: it begins again."""
 
 
+Aside = Callable[[], Awaitable[Event | None]]
+"""What is to be told besides what any entry says, if there is such news."""
+
+
+async def _no_aside() -> Event | None:
+    return None
+
+
 class Reading:
     """One reader of one run."""
 
-    def __init__(self, feed: Feed, teller: Teller, after: Position, *, goes_on: bool = False) -> None:
-        """With `goes_on`, an end that the reader knows of is none: the run is taken up again."""
+    def __init__(
+        self, feed: Feed, teller: Teller, after: Position, *, goes_on: bool = False, aside: Aside = _no_aside
+    ) -> None:
+        """With `goes_on`, an end that the reader knows of is none: the run is taken up again. What is told `aside` changes
+        nothing about where the reader is.
+        """
         self._goes_on = goes_on
+        self._aside = aside
         self._feed = feed
         self._teller = teller
         self._calls = Calls()
@@ -89,6 +102,9 @@ class Reading:
                 yield told
             if not follow or self.ended:
                 return
+            aside = await self._aside()
+            if aside is not None:
+                yield self._at(aside)
             if bell.is_set():
                 continue
             try:

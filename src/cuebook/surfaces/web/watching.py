@@ -15,7 +15,8 @@ from cuebook.surfaces.web.plain import Plain
 from cuebook.surfaces.web.positions import NOTHING, Position
 from cuebook.surfaces.web.projection import Projection
 from cuebook.surfaces.web.site import Site
-from cuebook.surfaces.web.telling import Reading, Teller, Told
+from cuebook.surfaces.web.standing import is_interrupted
+from cuebook.surfaces.web.telling import Event, Reading, Told
 from cuebook.surfaces.web.views import DialectView, view_of
 
 
@@ -33,6 +34,7 @@ class Opened(NamedTuple):
 async def opened(site: Site, row: RunRow) -> Opened:
     """Everything that there is to see of a run now."""
     projection = await projection_of(site, row)
+    projection.picture.interrupted = await is_interrupted(site, row)
     calls = Calls()
     with site.feeds.watch(row.id) as feed:
         async for entry in feed.after(0):
@@ -64,23 +66,24 @@ async def page_events(
     site: Site, row: RunRow, after: Position, *, follow: bool = True, goes_on: bool = False
 ) -> AsyncIterator[Told | None]:
     """The events of a run's page after a position; one that goes on has not ended, whatever its journal says by now."""
-    async for told in _told(site, row, await projection_of(site, row), after, follow, goes_on):
-        yield told
+    projection = await projection_of(site, row)
+
+    async def aside() -> Event | None:
+        driven = site.service.engine.drives(row.id)
+        left = not driven and await is_interrupted(site, await site.service.store.run(row.id))
+        return projection.stand(interrupted=left)
+
+    with site.feeds.watch(row.id) as feed:
+        async for told in Reading(feed, projection, after, goes_on=goes_on, aside=aside).told(follow=follow):
+            yield told
 
 
 async def plain_events(
     site: Site, row: RunRow, after: Position, *, follow: bool = True, goes_on: bool = False
 ) -> AsyncIterator[Told | None]:
     """The same as plain ones."""
-    async for told in _told(site, row, Plain(), after, follow, goes_on):
-        yield told
-
-
-async def _told(
-    site: Site, row: RunRow, teller: Teller, after: Position, follow: bool, goes_on: bool
-) -> AsyncIterator[Told | None]:
     with site.feeds.watch(row.id) as feed:
-        async for told in Reading(feed, teller, after, goes_on=goes_on).told(follow=follow):
+        async for told in Reading(feed, Plain(), after, goes_on=goes_on).told(follow=follow):
             yield told
 
 

@@ -272,7 +272,8 @@ async def test_coming_in_going_out_and_being_refused(house: House, sit: Sit) -> 
     await expect(page.get_by_role("alert")).to_be_visible()
     await page.get_by_label("Token").fill(TOKEN)
     await page.get_by_role("button", name="Sign in").click()
-    await expect(page.get_by_role("heading", name="There are no playbooks here yet")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Nothing has been run yet")).to_be_visible()
+    assert page.url == f"{seat.address}/runs"
     await page.reload()
     await expect(page.get_by_role("button", name="Sign out")).to_be_visible()
 

@@ -1,7 +1,7 @@
 // Every page: forms, times, copying, and filters that need no reload.
 
 import { showTimes } from "./dom.js";
-import { listen } from "./forms.js";
+import { listen, signIn } from "./forms.js";
 import { countWaits } from "./badge.js";
 
 listen();
@@ -9,6 +9,7 @@ setInterval(countWaits, 20000);
 document.addEventListener("visibilitychange", countWaits);
 document.addEventListener("cuebook:done", countWaits);
 showTimes(document);
+for (const link of document.querySelectorAll("a[data-sign-in]")) link.href = signIn(); // with what comes after a #
 for (const picture of document.querySelectorAll(".picture:has(.box)")) showFirst(picture);
 
 document.addEventListener("click", async (event) => {

@@ -46,13 +46,21 @@ async function send(form, submitter) {
     const words = [answer.detail ?? response.statusText, answer.fix].filter(Boolean).join(" ");
     if (response.ok) await done(form, answer);
     else if (answer.code === "already_answered") tooLate(words);
-    else if (response.status === 401) tell(form, words, "/sign-in", "Sign in");
-    else tell(form, words);
+    else if (response.status === 401) tell(form, words, signIn(), "Sign in");
+    else {
+      tell(form, words);
+      if (response.status === 409) document.dispatchEvent(new Event("cuebook:refused")); // the page may be behind
+    }
   } catch {
     tell(form, "The server cannot be reached. Is it still running?");
   } finally {
     form.removeAttribute("aria-busy");
   }
+}
+
+// Back to this very place, once somebody is signed in.
+export function signIn() {
+  return `/sign-in?next=${encodeURIComponent(location.pathname + location.search + location.hash)}`;
 }
 
 // Whoever clicks twice starts one run.
@@ -163,8 +171,8 @@ const ENDED = ["completed", "failed", "cancelled", "expired"];
 async function takenUp({ run, status, updated }) {
   for (let now = { status, updated }; ENDED.includes(now.status) && now.updated === updated; ) {
     await new Promise((resolve) => setTimeout(resolve, 100));
-    const response = await fetch(`/api/runs/${encodeURIComponent(run)}`, { headers: { Accept: "application/json" } });
+    const response = await fetch(`/api/runs?run=${encodeURIComponent(run)}`, { headers: { Accept: "application/json" } });
     if (!response.ok) return;
-    now = await response.json();
+    [now] = (await response.json()).runs;
   }
 }

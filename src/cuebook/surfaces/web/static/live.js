@@ -4,6 +4,8 @@
 import { countWaits } from "./badge.js";
 import { partsOf, place } from "./dom.js";
 
+const ENDED = ["completed", "failed", "cancelled", "expired"];
+const LOOK_EVERY = 4000;
 const { run } = document.body.dataset;
 let after = document.body.dataset.after;
 let source = null;
@@ -39,6 +41,7 @@ const takes = {
     put(html);
     say(`The run is ${document.getElementById("run-status").dataset.status}.`);
     close();
+    watchEnd();
   },
 };
 
@@ -69,15 +72,46 @@ function close() {
   lost(false);
 }
 
+// The run at a glance, or the status of an answer that is none.
+async function glance() {
+  const response = await fetch(`/api/runs?run=${encodeURIComponent(run)}`, { headers: { Accept: "application/json" } });
+  return response.ok ? (await response.json()).runs[0] : { refused: response.status };
+}
+
+// A run that has ended may go on by another hand: in another tab, or at a terminal. Its stream tells what has come since.
+let ended = null;
+
+function watchEnd() {
+  if (ended !== null) return;
+  ended = {};
+  lookAgain();
+}
+
+async function lookAgain() {
+  const before = ended;
+  if (before === null) return;
+  try {
+    const { status, updated, refused } = document.hidden ? { refused: "unseen" } : await glance();
+    if (ended !== before || refused) return;
+    if (!ENDED.includes(status) || updated !== (before.updated ?? updated)) {
+      ended = null;
+      open();
+    } else before.updated = updated;
+  } catch {
+    // the server is away; the next look will tell
+  }
+}
+
+setInterval(lookAgain, LOOK_EVERY);
+document.addEventListener("visibilitychange", lookAgain);
+document.addEventListener("cuebook:refused", lookAgain);
+
 // The server said no, or nothing more: looks which, and tries again in a while.
 async function again() {
   failures += 1;
   try {
-    const response = await fetch(`/api/runs/${encodeURIComponent(run)}`, { headers: { Accept: "application/json" } });
-    if (response.status === 401) return location.reload();
-    if (response.ok && ["completed", "failed", "cancelled", "expired"].includes((await response.json()).status)) {
-      return location.reload();
-    }
+    const { status, refused } = await glance();
+    if (refused === 401 || ENDED.includes(status)) return location.reload();
   } catch {
     // it is not there; it may come back
   }
@@ -161,4 +195,5 @@ function atEnd() {
   return innerHeight + scrollY >= document.documentElement.scrollHeight - 40 && scrollY > 0;
 }
 
-if (!document.getElementById("run-status").hasAttribute("data-ended")) open();
+if (document.getElementById("run-status").hasAttribute("data-ended")) watchEnd();
+else open();

@@ -1,0 +1,98 @@
+"""Which runs are of which playbook of the library, for every surface that lists them.
+
+A name alone says nothing: any text can be called anything, and a file is called otherwise when it is run from another folder.
+A run is a playbook's if it was started from its file, whatever the file held then, or has the very text that it has now.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePath
+
+from cuebook.kernel.context import digest_of
+from cuebook.kernel.events import RunStarted
+from cuebook.kernel.run import RunRow
+from cuebook.service import Principal, Service
+from cuebook.surfaces.library import Library, Listed
+
+_LOOKED_AT = 1000
+"""Runs of a name among which those of a playbook are looked for."""
+_PARTS = 4
+"""Parts of a path that a run may be called by, from its end: a file, and the folders that it may lie below."""
+
+
+class Histories:
+    """The runs of each playbook of one library."""
+
+    def __init__(self, service: Service, library: Library) -> None:
+        self._service = service
+        self._library = library
+        self._files: dict[str, Path | None] = {}
+        """The file that each run was started from."""
+
+    async def of(
+        self, one: Listed, *, status: Sequence[str] = (), limit: int = 100, who: Principal = Principal()
+    ) -> list[RunRow]:
+        """The runs of a playbook, newest first."""
+        named: list[RunRow] = []
+        for name in _names(one):
+            named += await self._service.runs(name=name, status=status, limit=_LOOKED_AT, who=who)
+        named.sort(key=lambda row: row.created, reverse=True)
+        known = _Known(self._library.all())
+        found: list[RunRow] = []
+        for row in named:
+            if len(found) == limit:
+                break
+            if await self._playbook(row, known) == one.id:
+                found.append(row)
+        return found
+
+    async def playbooks(self, rows: Iterable[RunRow]) -> dict[str, str]:
+        """The ids of the playbooks that some runs are of, by the ids of the runs; those of none are not there."""
+        known = _Known(self._library.all())
+        found = [(row.id, await self._playbook(row, known)) for row in rows]
+        return {run: playbook for run, playbook in found if playbook}
+
+    async def _playbook(self, row: RunRow, known: _Known) -> str:
+        """The id of the playbook that a run is of; empty where there is none."""
+        name = PurePath(row.name).name
+        if name not in known.names:
+            return ""
+        same = known.texts.get((name, row.playbook), ())
+        if len(same) == 1:
+            return same[0]
+        file = await self._file(row)  # looked up only where the text does not tell
+        own = "" if file is None else known.files.get(file, "")
+        return own or next(iter(same), "")
+
+    async def _file(self, row: RunRow) -> Path | None:
+        """The file that a run was started from; none where its text came by itself."""
+        if row.id not in self._files:
+            found = None
+            async for entry in self._service.engine.entries(row.id):
+                settings = entry.event.settings if isinstance(entry.event, RunStarted) else {}
+                if settings.get("folder") and not settings.get("from_text"):
+                    found = Path(str(settings["folder"]), PurePath(row.name).name)
+                break
+            self._files[row.id] = found
+        return self._files[row.id]
+
+
+class _Known:
+    """The playbooks of a library by what a run can be known by."""
+
+    def __init__(self, listed: Iterable[Listed]) -> None:
+        self.files: dict[Path, str] = {}
+        self.names: set[str] = set()
+        self.texts: dict[tuple[str, str], list[str]] = {}
+        for one in listed:
+            self.files[Path(os.path.realpath(one.path.parent), one.path.name)] = one.id
+            self.names.add(one.path.name)
+            self.texts.setdefault((one.path.name, digest_of(one.text)), []).append(one.id)
+
+
+def _names(one: Listed) -> list[str]:
+    """What runs of a playbook are called, wherever its file was named from."""
+    parts = one.path.parts
+    return [str(PurePath(*parts[-count:])) for count in range(1, min(_PARTS, len(parts) - 1) + 1)]

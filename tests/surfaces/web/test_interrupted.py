@@ -1,0 +1,155 @@
+"""Runs that nobody is at: whoever drove one has let it go, and it is shown so until somebody resumes it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from cuebook.kernel.effects import Checkpoint, Program
+from cuebook.kernel.run import RunRow, Settings
+from cuebook.performers.models.scripted import Says, ScriptedModel
+from cuebook.service import Service
+from cuebook.surfaces.programs import Programs
+from cuebook.surfaces.web import telling
+from tests.surfaces.web.house import House, Sse
+from tests.surfaces.web.markup import Markup
+from tests.surfaces.web.reading import Reader
+from tests.surfaces.web.test_driving import PLAIN, another
+
+
+async def begun_elsewhere(house: House, workspace: str = "") -> tuple[Service, RunRow, asyncio.Task[RunRow]]:
+    """A run that another process drives; its first step does not end."""
+    other = another(house)
+    row = await other.start(PLAIN, "plain.md", {}, Settings(model="test/one", workspace=workspace))
+    driven = asyncio.create_task(other.drive(row.id))
+    async with asyncio.timeout(30):
+        while (await other.store.run(row.id)).step != "1":
+            await asyncio.sleep(0.02)
+    return other, row, driven
+
+
+async def let_go(other: Service, driven: asyncio.Task[RunRow]) -> None:
+    """As Ctrl-C at a terminal does."""
+    driven.cancel()
+    await asyncio.gather(driven, return_exceptions=True)
+    await other.close()
+
+
+async def held(house: House, *replies: str) -> House:
+    return await house.model(ScriptedModel([Says("One.", wait_for=asyncio.Event()), *replies])).serve()
+
+
+async def shown(house: House, path: str) -> Markup:
+    response = await house.client.get(path, headers={"Accept": "text/html"})
+    assert response.status_code == 200
+    return Markup(response.text)
+
+
+async def test_a_run_that_was_interrupted_is_shown_so_until_it_is_resumed(house: House) -> None:
+    house.book("plain.md", PLAIN)
+    await held(house, "One.", "Two.")
+    other, row, driven = await begun_elsewhere(house)
+    told = await house.get(f"/api/runs/{row.id}")
+    assert (told["status"], told["interrupted"]) == ("running", False)
+    assert (await shown(house, f"/runs/{row.id}")).by_id("run-status")["data-status"] == "running"
+    await let_go(other, driven)
+
+    told = await house.get(f"/api/runs/{row.id}")
+    assert (told["status"], told["interrupted"]) == ("running", True)
+    assert [one["interrupted"] for one in (await house.get("/api/runs"))["runs"]] == [True]
+    page = await shown(house, f"/runs/{row.id}")
+    assert page.by_id("run-status")["data-status"] == "interrupted"
+    assert {page.by_id(id)["data-status"] for id in ("head-1", "rail-1")} == {"interrupted"}
+    assert "running" not in page.words
+    forms = [attributes.get("data-api") for tag, attributes in page.elements if tag == "form"]
+    assert {f"/api/runs/{row.id}/{one}" for one in ("resume", "cancel")} <= set(forms)
+    for path in ("/", "/runs", "/runs?status=running", "/playbooks/plain"):
+        circles = [
+            a.get("data-status")
+            for tag, a in (await shown(house, path)).elements
+            if tag == "svg" and "data-status" in a
+        ]
+        assert circles == ["interrupted"], path
+
+    resumed = await house.client.post(  # as a page without a script does it
+        f"/api/runs/{row.id}/resume",
+        data={},
+        headers={"Accept": "text/html", "Content-Type": "application/x-www-form-urlencoded"},
+    )
+    assert (resumed.status_code, resumed.headers["location"]) == (303, f"/runs/{row.id}")
+    assert not (await house.get(f"/api/runs/{row.id}"))["interrupted"]
+    told = await house.until(row.id, "completed")
+    assert (told["interrupted"], told["outputs"]) == (False, {"1": "One.", "2": "Two."})
+
+
+async def test_a_page_that_watches_hears_that_nobody_is_at_the_run(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telling, "HEARTBEAT", 0.2)
+    await held(house, "One.", "Two.")
+    other, row, driven = await begun_elsewhere(house)
+    seen: list[Sse] = []
+    left = ""
+    async with asyncio.timeout(30), house.stream(row.id) as events:
+        async for event in events:
+            seen.append(event)
+            status = _status(event)
+            if status == "running" and not driven.done():
+                await let_go(other, driven)
+            elif status == "interrupted":
+                assert Markup(event.data["html"]).by_id("head-1")["data-status"] == "interrupted"
+                left = event.id
+                await house.post(f"/api/runs/{row.id}/resume", 202)
+    statuses = [status for status in map(_status, seen) if status]
+    assert statuses.count("interrupted") == 1
+    assert statuses[statuses.index("interrupted") + 1] == "running"
+    assert (seen[-1].event, statuses[-1]) == ("status", "completed")
+    after = next(number for number, event in enumerate(seen) if _status(event) == "interrupted")
+    later = [event for event in seen[after:] if event.event != "step-update" or event.data["step"]]
+    assert Reader(await house.all_events(row.id, left)).seen == Reader(later).seen, (
+        "whoever comes back there misses nothing"
+    )
+
+
+def _status(event: Sse) -> str:
+    made = Markup(event.data.get("html", ""))
+    return str(made.by_id("run-status")["data-status"]) if made.has("run-status") else ""
+
+
+async def test_what_was_interrupted_in_another_folder_is_not_resumed_here(house: House) -> None:
+    await held(house)
+    other, row, driven = await begun_elsewhere(house, workspace="/somewhere/else")
+    assert not (await house.get(f"/api/runs/{row.id}"))["interrupted"]
+    await let_go(other, driven)
+    assert (await house.get(f"/api/runs/{row.id}"))["interrupted"]
+    refused = await house.post(f"/api/runs/{row.id}/resume", 409)
+    assert "/somewhere/else" in refused["detail"]
+
+
+def own(inputs: dict[str, Any]) -> Program[str]:
+    yield Checkpoint({})
+    return "done"
+
+
+async def test_a_program_of_somebodys_own_goes_on_by_its_own_hand_only(house: House) -> None:
+    await held(house)
+    async with Programs(own, store=house.store) as programs:
+        row = await programs.start("own")
+    assert (await house.get(f"/api/runs/{row.id}"))["interrupted"]
+    refused = await house.post(f"/api/runs/{row.id}/resume", 409)
+    assert "a Python program's" in refused["detail"]
+
+
+async def test_what_the_server_itself_has_in_hand_is_not_interrupted(house: House) -> None:
+    gate = asyncio.Event()
+    await house.model(ScriptedModel(lambda request: Says("A.", wait_for=gate))).serve()
+    house.site.drivers._at_once = 1
+    book = house.book("one.md", "# One\n\n## STEP 1: A\n\nDo A.\n")
+    runs = [await house.begin(playbook=book) for _ in range(3)]
+    listed = (await house.get("/api/runs"))["runs"]
+    assert [one["interrupted"] for one in listed] == [False] * 3
+    gate.set()
+    for run in runs:
+        await house.until(run, "completed")
