@@ -34,7 +34,7 @@ program: environment ## Talk with a program that splits bills; with no terminal,
 
 test: check ## Everything CI runs: the checks below, then the tests (ARGS go to pytest)
 	$(heading) 'Tests (pytest)'
-	@$(BIN)/python -m pytest -n 2 $(ARGS)
+	@$(BIN)/python -m pytest -n 3 $(ARGS)
 
 check: dev ## Format, lint, types and import rules
 	$(heading) 'Format (ruff format)'

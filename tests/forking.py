@@ -29,8 +29,9 @@ Wrote = tuple[int, str, str]
 
 
 def heed_interrupts() -> None:
-    """Whoever runs the tests in the background may have had Ctrl-C ignored, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Whoever runs the tests in the background may have had signals ignored, and children inherit that."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 class Parent:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from cuebook.performers.models import find_weights
+from tests.forking import heed_interrupts
 from tests.surfaces.desk import Desk, Ran
 from tests.surfaces.model_server import ModelServer
 from tests.surfaces.releasing import EXAMPLE, STEPS, SUMMARY, Hook, Release
@@ -272,7 +273,7 @@ def making(desk: Desk, *args: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         ["make", "--no-print-directory", "-C", str(EXAMPLE), f"CUEBOOK={command}", *args],
         env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
+        start_new_session=True, preexec_fn=heed_interrupts,
     )  # fmt: skip
 
 
