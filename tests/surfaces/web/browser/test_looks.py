@@ -105,6 +105,7 @@ async def furnish(house: House) -> dict[str, str]:
     house.book("asks.md", ASKS)
     house.book("fails.md", "# Fails\n\n## STEP 1: Fail\n\nFail.\n\n## STEP 2: Not\n\nDo it.\n")
     house.book("broken.yml", f"name: {LONG}\nsteps: {LONG}\n")
+    house.book("a-note-whose-file-has-a-long-name.md", "# Note\n\n## STEP 1: Write\n\nWrite it.\n")
     await house.model(ScriptedModel(says)).serve()
     runs: dict[str, str] = {}
     for dialect, (name, _, fields) in PLAYBOOKS.items():
@@ -115,9 +116,11 @@ async def furnish(house: House) -> dict[str, str]:
     runs["asks"] = await house.begin(playbook="asks", inputs={"words": LONG, "size": "large"})
     runs["talks"] = await house.begin(playbook="desk")
     runs["fails"] = await house.begin(playbook="fails")
+    runs["is called at length"] = await house.begin(playbook="a-note-whose-file-has-a-long-name")
     for name in ("pipeline", "pauses", "asks", "talks"):
         await house.waiting(runs[name])
     await house.until(runs["fails"], "failed")
+    await house.until(runs["is called at length"], "completed")
     return {
         "/": "/",
         "/playbooks/{id}": "/playbooks/views",
