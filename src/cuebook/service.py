@@ -36,7 +36,7 @@ from cuebook.kernel.context import digest_of
 from cuebook.kernel.effects import Effect
 from cuebook.kernel.engine import Engine, Observer, Programs, WatchFunction
 from cuebook.kernel.errors import BadInput, Busy, Conflict, NotFound, Refused, RunExists
-from cuebook.kernel.events import ENDED, WAITING, RunStarted, TextChunk, TextReset
+from cuebook.kernel.events import ENDED, UNDER_WAY, WAITING, RunStarted, TextChunk, TextReset
 from cuebook.kernel.journal import Entry, Verdict, without_void
 from cuebook.kernel.ports import Gate, Performer, Redactor, Store
 from cuebook.kernel.questions import fitting
@@ -179,7 +179,7 @@ class Service(Administration):
                 row = await self.take_up(run)
             except Busy:
                 row = await self.follow(run)
-            if row.status in ("pending", "running"):
+            if row.status in UNDER_WAY:
                 continue  # whoever drove it is gone
             if row.status != "paused" or row.reason != "timer":
                 return row

@@ -38,6 +38,7 @@ RunStatus = Literal[
 ]
 ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled", "expired"})
 WAITING: frozenset[str] = frozenset({"paused", "awaiting_input", "awaiting_approval"})
+UNDER_WAY: frozenset[str] = frozenset({"pending", "running"})
 
 StepStatus = Literal[
     "pending",

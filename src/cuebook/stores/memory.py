@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from cuebook.kernel.errors import Busy, NotFound, StoreError
-from cuebook.kernel.events import ENDED
+from cuebook.kernel.events import ENDED, UNDER_WAY
 from cuebook.kernel.journal import GENESIS, ROOT, Record, plain, same_line
 from cuebook.kernel.ports import Batch, Claim, News
 from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow, copy_row
@@ -175,7 +175,7 @@ class MemoryStore:
         return [
             run.row.id
             for run in self._runs.values()
-            if (run.news or run.row.status in ("pending", "running"))
+            if (run.news or run.row.status in UNDER_WAY)
             and (run.row.driver == driver or self._drivers.get(run.row.driver, 0.0) <= now)
         ]
 

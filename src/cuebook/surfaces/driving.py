@@ -11,7 +11,7 @@ import logging
 from contextlib import suppress
 
 from cuebook.kernel.errors import Busy, CuebookError, NotFound, Refused, StoreError
-from cuebook.kernel.events import ENDED, RunStarted
+from cuebook.kernel.events import ENDED, UNDER_WAY, RunStarted
 from cuebook.kernel.run import RunRow
 from cuebook.service import PYTHON, Service
 
@@ -237,7 +237,7 @@ class Drivers:
 
 
 def _was_let_go(row: RunRow) -> bool:
-    return row.status in ("pending", "running") and not row.driver
+    return row.status in UNDER_WAY and not row.driver
 
 
 _under_way: set[asyncio.Task[None]] = set()

@@ -18,6 +18,8 @@ from cuebook.surfaces.library import Library, Listed
 
 _LOOKED_AT = 1000
 """Runs of a name among which those of a playbook are looked for."""
+_REMEMBERED = 10_000
+"""Runs whose files are not looked up again."""
 _PARTS = 4
 """Parts of a path that a run may be called by, from its end: a file, and the folders that it may lie below."""
 
@@ -69,6 +71,8 @@ class Histories:
     async def _file(self, row: RunRow) -> Path | None:
         """The file that a run was started from; none where its text came by itself."""
         if row.id not in self._files:
+            if len(self._files) > _REMEMBERED:
+                self._files.clear()
             found = None
             async for entry in self._service.engine.entries(row.id):
                 settings = entry.event.settings if isinstance(entry.event, RunStarted) else {}

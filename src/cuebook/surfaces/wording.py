@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cuebook.kernel.context import Text
-from cuebook.kernel.events import ArtifactMade
+from cuebook.kernel.events import UNDER_WAY, ArtifactMade
 from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
 from cuebook.service import RunView
 from cuebook.views import ARTIFACT_FILES
@@ -64,12 +64,16 @@ def moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
+INTERRUPTED = "interrupted"
+"""How a run stands that its journal calls pending or running, and that nobody is at."""
+
+
 def status_of(row: RunRow, alive: bool = True, waits: Iterable[WaitRow] = ()) -> str:
     """A run whose driver is gone is `running` in its journal; a person wants to know that nobody is at it."""
     if row.status == "awaiting_approval" and in_doubt(waits):
         return "in doubt"
-    if row.status in ("running", "pending") and not alive:
-        return "interrupted"
+    if row.status in UNDER_WAY and not alive:
+        return INTERRUPTED
     if row.status == "paused" and row.reason:
         return f"paused ({row.reason})"
     return row.status.replace("_", " ")

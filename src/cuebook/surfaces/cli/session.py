@@ -14,7 +14,7 @@ from cuebook.dialects import registry
 from cuebook.dialects.program import PROGRAM
 from cuebook.dialects.registry import Tracing, Typed
 from cuebook.kernel.errors import BadInput, CuebookError, NotFound, Refused, StoreError, WaitExpired
-from cuebook.kernel.events import ENDED, WAITING
+from cuebook.kernel.events import ENDED, UNDER_WAY, WAITING
 from cuebook.kernel.expiry import settle
 from cuebook.kernel.journal import Entry, without_void
 from cuebook.kernel.run import RunRow, Settings, WaitRow
@@ -219,7 +219,7 @@ class Watcher:
                 row = await self._followed()
             else:
                 row = await self._service.drive(self._run)
-            if row.status not in ("pending", "running"):
+            if row.status not in UNDER_WAY:
                 return row
 
     async def _followed(self) -> RunRow:

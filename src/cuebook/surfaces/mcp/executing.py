@@ -14,6 +14,7 @@ from mcp_types import CallToolResult
 from cuebook.gate.people import NotAllowed
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.errors import BadInput, NotFound
+from cuebook.kernel.events import UNDER_WAY
 from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.surfaces.loading import Playbook
 from cuebook.surfaces.mcp import restraining, telling
@@ -24,7 +25,6 @@ from cuebook.surfaces.mcp.following import Progress, followed, stand_of
 from cuebook.surfaces.mcp.host import LEFT
 from cuebook.surfaces.mcp.marking import brief
 from cuebook.surfaces.mcp.shapes import (
-    INTERRUPTED,
     Cancel,
     Decide,
     Execute,
@@ -37,6 +37,7 @@ from cuebook.surfaces.mcp.shapes import (
     RunText,
 )
 from cuebook.surfaces.starting import Wanted, check_settings, playbook_of, start_run, typed_changes
+from cuebook.surfaces.wording import INTERRUPTED
 
 
 async def begun(call: Call, playbook: Playbook, wanted: Wanted, key: str, seconds: float | None) -> Answer:
@@ -179,15 +180,15 @@ async def list_runs(call: Call, given: ListRuns) -> CallToolResult:
     book = host.library.named(given.playbook_id) if given.playbook_id else None
     text = None if book is None else digest_of(book.text)
     kept = {status for status in given.status if status != INTERRUPTED}
-    asked = kept | (telling.UNDER_WAY if INTERRUPTED in given.status else set())
+    asked = kept | set(UNDER_WAY if INTERRUPTED in given.status else ())
     name = None if book is None else book.name
-    limit = given.limit if text is None and not asked & telling.UNDER_WAY else _LOOKED_AT
+    limit = given.limit if text is None and asked.isdisjoint(UNDER_WAY) else _LOOKED_AT
     found: list[RunRow] = []
     left: set[str] = set()
     for row in await host.service.runs(name=name, status=sorted(asked), limit=limit, who=caller.principal):
         if text not in (None, row.playbook):
             continue
-        if row.status in telling.UNDER_WAY and await stand_of(host, row) in LEFT:
+        if row.status in UNDER_WAY and await stand_of(host, row) in LEFT:
             left.add(row.id)
         if not given.status or (INTERRUPTED if row.id in left else row.status) in given.status:
             found.append(row)

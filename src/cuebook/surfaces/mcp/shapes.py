@@ -108,10 +108,6 @@ class Get(Arguments, frozen=True):
     ] = 0.0
 
 
-INTERRUPTED: Literal["interrupted"] = "interrupted"
-"""How an execution stands that its journal calls pending or running, and that nobody is at."""
-
-
 class ListRuns(Arguments, frozen=True):
     playbook_id: Annotated[str, Meta(description="Only executions of this playbook, as its text is now.")] = ""
     status: Annotated[

@@ -14,13 +14,15 @@ import msgspec
 from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
 
 from cuebook.kernel.context import digest_of
+from cuebook.kernel.events import UNDER_WAY
 from cuebook.kernel.run import Budget, RunRow, WaitRow
 from cuebook.service import RunView
 from cuebook.surfaces import wording
 from cuebook.surfaces.mcp.host import LEFT, Caller, Host, Stand, told_state
 from cuebook.surfaces.mcp.marking import ALL, LONGEST, Marking, as_json, brief, fitted, one_line
-from cuebook.surfaces.mcp.shapes import INTERRUPTED, PARTS
+from cuebook.surfaces.mcp.shapes import PARTS
 from cuebook.surfaces.typed import typed
+from cuebook.surfaces.wording import INTERRUPTED
 
 _MOST_STEPS, _LAST = 300, 20
 """How many steps are told of a run, and how many notes of a step: the last ones."""
@@ -42,8 +44,6 @@ UNTRUSTED = (
 )
 LISTED = ("executions[].playbook", "executions[].step", "executions[].error")
 """The same, where executions are listed."""
-UNDER_WAY = frozenset({"pending", "running"})
-"""What a journal says of an execution also while nobody is at it."""
 SHORT_ID = 8
 """Characters of a wait's id that stand for it."""
 

@@ -22,7 +22,6 @@ from cuebook.surfaces.reading.findings import checked
 from cuebook.surfaces.web import catalog, drawing, estimating, formatted, rest
 from cuebook.surfaces.web.bodies import fields
 from cuebook.surfaces.web.guard import NOBODY, wants_json
-from cuebook.surfaces.web.picture import INTERRUPTED
 from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.rendering import page
 from cuebook.surfaces.web.returning import HOME, safe_path
@@ -30,6 +29,7 @@ from cuebook.surfaces.web.site import Site
 from cuebook.surfaces.web.standing import interrupted
 from cuebook.surfaces.web.views import About, Need, about_of
 from cuebook.surfaces.web.watching import opened
+from cuebook.surfaces.wording import INTERRUPTED
 
 HISTORY = 100
 """Runs that a page lists, newest first."""

@@ -40,11 +40,10 @@ from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, same_line
 from cuebook.kernel.run import RunRow, StepRow, Tally, Totals, WaitRow
 from cuebook.surfaces.web.calls import Calls
 from cuebook.surfaces.web.work import Work
+from cuebook.surfaces.wording import INTERRUPTED
 from cuebook.views import route_words
 
 Key = tuple[str, str, int]
-INTERRUPTED = "interrupted"
-"""How a run stands that its journal calls pending or running, and that nobody is at."""
 BUSY = ("running", "tool_call")
 """How a step stands in which something is done."""
 _FOR_NOBODY = ("timer", "message")

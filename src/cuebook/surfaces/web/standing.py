@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cuebook.kernel.events import UNDER_WAY
 from cuebook.kernel.run import RunRow
 from cuebook.surfaces.web.site import Site
-
-_UNDER_WAY = ("pending", "running")
 
 
 async def is_interrupted(site: Site, row: RunRow) -> bool:
     """Whether a run is under way by its row, and goes on only when somebody resumes it."""
-    return row.status in _UNDER_WAY and not await site.drivers.attends(row.id)
+    return row.status in UNDER_WAY and not await site.drivers.attends(row.id)
 
 
 async def interrupted(site: Site, rows: Iterable[RunRow]) -> frozenset[str]:
