@@ -186,7 +186,6 @@ def test_one_that_was_marked_in_another_namespace_is_left_alone(tmp_path: Path) 
             process.stdout.readline()
         ended = strays.end()
         assert processes[0].pid not in ended
-        assert processes[1].pid in ended
         assert processes[1].wait(30) == -signal.SIGKILL
         assert processes[0].poll() is None
     finally:
