@@ -333,3 +333,18 @@ async def test_tools_of_servers_are_called_by_the_servers_name():
     assert await box.perform(CallTool(tool="github.search", arguments={"q": "x"}), Desk().call()) == ToolResult(
         {"q": "x"}
     )
+
+
+async def test_the_time_in_which_a_tool_is_found_is_part_of_its_limit_and_the_limit_is_named_as_it_was_given():
+    class Slow(Shelf):
+        async def find(self, tool: str, seconds: float | None = None) -> Tool | Failed:
+            await asyncio.sleep(0.2)
+            return await super().find(tool, seconds)
+
+    async def run(arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
+        return ToolResult([call.limits.seconds, call.given])
+
+    box = Toolbox([], {"far": Slow(SimpleTool(ToolSpec("far.tell", "", OPEN), run))})
+    left, whole = await Desk(limits=Limits(seconds=20)).value(box, "far.tell")
+    assert 0 < left <= 19.9
+    assert f"{whole:g}" == "20"

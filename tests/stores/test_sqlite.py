@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -131,22 +132,37 @@ async def test_someone_elses_database_is_refused_and_not_touched(tmp_path: Path)
 
 
 def test_many_processes_may_open_a_new_store_at_once(tmp_path: Path) -> None:
-    code = "import sys; from cuebook.stores.sqlite import SqliteStore; sys.stdin.read(1); SqliteStore(sys.argv[1])"
-    for round_ in range(2):
-        path = tmp_path / f"store{round_}.db"
-        children = [
-            subprocess.Popen([sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-            for _ in range(6)
-        ]
-        said = []
-        for child in children:
-            assert child.stdin is not None
-            child.stdin.write(b"x")
-            child.stdin.flush()
-        for child in children:
-            said.append(child.communicate(timeout=20)[1].decode())
-        assert said == [""] * 6
-        assert version_of(path) == len(MIGRATIONS)
+    code = """
+import sys, time
+from cuebook.stores.sqlite import SqliteStore
+
+print(flush=True)
+start = float(sys.stdin.readline())
+for number, path in enumerate(sys.argv[1:]):
+    time.sleep(max(0.0, start + number * 0.03 - time.time()))
+    SqliteStore(path)
+"""
+    paths = [tmp_path / f"store{number}.db" for number in range(20)]
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, *map(str, paths)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(6)
+    ]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "\n"
+    start = f"{time.time() + 0.05}\n"
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write(start)
+        child.stdin.flush()
+    assert [child.communicate(timeout=60)[1] for child in children] == [""] * 6
+    assert [version_of(path) for path in paths] == [len(MIGRATIONS)] * 20
 
 
 async def test_two_stores_in_one_process_see_each_others_claims(file_store: SqliteStore) -> None:

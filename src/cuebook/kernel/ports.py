@@ -67,10 +67,17 @@ class Call(msgspec.Struct, frozen=True):
     """The values of the effect's secrets, by their place (`SecretUse.at`). For the last moment; keep nothing of it."""
     limits: Limits = Limits()
     """What this effect may take, its own wishes included."""
+    spent: float = 0.0
+    """Seconds that are gone by now of those it was given, and are not among its limits any more."""
     begin: Callable[[], Awaitable[None]] = at_once
     """Waits until the intent is on record. Only a performer that `prepares` has to: it is for the others by then."""
     masked: Callable[[Any], Any] = _as_it_is
     """A value without secrets. Whoever cuts a text masks it first: half a secret is not found any more."""
+
+    @property
+    def given(self) -> float:
+        """The seconds it was given at first: what is said to a person about its limit."""
+        return self.limits.seconds + self.spent
 
 
 class Performer(Protocol):

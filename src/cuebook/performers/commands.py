@@ -23,7 +23,7 @@ from typing import Literal
 
 import msgspec
 
-from cuebook.kernel.confinement import Confinement, Limits, Sandbox
+from cuebook.kernel.confinement import Confinement, Sandbox
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import CommandResult, Failed, RunCommand, SecretUse
 from cuebook.kernel.errors import BadInput, CuebookError
@@ -257,14 +257,15 @@ class CommandPerformer:
             return Failed(error.code, error.message, error.fix)
         running = Running(process, secrets.get("stdin", effect.stdin).encode(), call.limits.output)
         try:
-            return await self._outcome(running, call.limits, started)
+            return await self._outcome(running, call, started)
         except asyncio.CancelledError:
             await running.stop(min(call.limits.grace, _CANCEL_GRACE))
             raise
         finally:
             running.close()
 
-    async def _outcome(self, running: Running, limits: Limits, started: float) -> CommandResult | Failed:
+    async def _outcome(self, running: Running, call: Call, started: float) -> CommandResult | Failed:
+        limits = call.limits
         code = await running.ended(limits.seconds)
         late = code is None
         if late:
@@ -274,7 +275,7 @@ class CommandPerformer:
         if late:
             return _failed(
                 "timeout",
-                f"The command was still running after {limits.seconds:g} s, and was ended.",
+                f"The command was still running after {call.given:g} s, and was ended.",
                 "Give it more time, or less to do.",
                 running,
             )

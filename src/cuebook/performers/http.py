@@ -136,7 +136,7 @@ class HttpPerformer:
             async with asyncio.timeout(call.limits.seconds):
                 return await self._fetch(effect, call, limit, progress)
         except TimeoutError:
-            failed = _too_slow(call.limits.seconds, progress)
+            failed = _too_slow(call.given, progress)
         except Ended as ended:
             failed = ended.failed
         except CuebookError as refused:

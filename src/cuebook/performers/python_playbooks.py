@@ -54,7 +54,7 @@ class PythonPerformer:
             code = await running.ended(call.limits.seconds)
             if code is None:
                 await running.stop(0.0)
-                words = f"{effect.function} was still running after {call.limits.seconds:g} s, and was ended."
+                words = f"{effect.function} was still running after {call.given:g} s, and was ended."
                 return Failed("timeout", words, _CHECK)
             await running.drained()
             if running.process.overrun:

@@ -160,9 +160,10 @@ class Toolbox:
             return arguments
         if effect.key_at:
             arguments = {**arguments, effect.key_at: sha256(call.key.encode()).hexdigest()}
-        left = msgspec.structs.replace(call.limits, seconds=max(0.0, call.limits.seconds - (clock() - begun)))
+        spent = min(clock() - begun, call.limits.seconds)
+        left = msgspec.structs.replace(call.limits, seconds=call.limits.seconds - spent)
         # What a tool hands on to other performers has secrets of its own, or none.
-        inner = msgspec.structs.replace(call, limits=left, secrets=dict)
+        inner = msgspec.structs.replace(call, limits=left, spent=call.spent + spent, secrets=dict)
         return await tool.call(arguments, inner)
 
     async def specs(self, pattern: str = "*", server: ServerSpec | None = None) -> list[ToolSpec] | Failed:

@@ -34,6 +34,8 @@ from cuebook.stores.writer import Writer
 
 _GLANCES = 50
 _BETWEEN_GLANCES = 0.02
+_PATIENCE = 10.0
+"""Seconds for which a lock that somebody else holds is waited for."""
 _EMPTY = 4096
 """Bytes of a store that was being made when the power went: a header and no tables. Its journal is its own."""
 
@@ -274,10 +276,10 @@ class SqliteStore:
 
     def _connect(self) -> sqlite3.Connection:
         self._refuse_journal()
-        connection = sqlite3.connect(self.path, timeout=10.0, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
         try:
             self._recognise(connection)
-            connection.execute("PRAGMA journal_mode = WAL")
+            _keep_a_log(connection)
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             connection.execute("PRAGMA cache_size = -8000")
             connection.execute("PRAGMA wal_autocheckpoint = 4000")  # 16 MB: fewer pauses to tidy up
@@ -422,6 +424,19 @@ class SqliteStore:
                 fix="Restore it from a backup, or choose another with --store.",
             )
         return StoreError(f"The store {self.path} failed: {error}.", fix="Check the disk, then resume the run.")
+
+
+def _keep_a_log(connection: sqlite3.Connection) -> None:
+    """Turns to WAL mode. Where several do so at once, SQLite refuses all but one and waits for no lock by itself."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= end:
+                raise
+        time.sleep(_BETWEEN_GLANCES)
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -32,12 +32,11 @@ def no_secrets(handle: str) -> str:
 
 def within(call: Call, *, seconds: float | None = None, output: int | None = None, **more: Any) -> Call:
     """The call with other limits, and never with more time than it has."""
-    limits = msgspec.structs.replace(
-        call.limits,
-        seconds=call.limits.seconds if seconds is None else min(seconds, call.limits.seconds),
-        output=call.limits.output if output is None else output,
-    )
-    return msgspec.structs.replace(call, limits=limits, **more)
+    if seconds is not None and seconds < call.limits.seconds:
+        call = msgspec.structs.replace(call, limits=msgspec.structs.replace(call.limits, seconds=seconds), spent=0.0)
+    if output is not None:
+        call = msgspec.structs.replace(call, limits=msgspec.structs.replace(call.limits, output=output))
+    return msgspec.structs.replace(call, **more)
 
 
 def parameters(required: tuple[str, ...] = (), **properties: dict[str, Any]) -> dict[str, Any]:

@@ -153,7 +153,7 @@ class McpTools:
                 return current
             if not isinstance(current, _Seen) or current.trust.digest != tool.trust.digest:
                 return tool.changed()
-            answer = await current.connection.call(tool.listed.name, arguments, end - clock(), call.limits.seconds)
+            answer = await current.connection.call(tool.listed.name, arguments, end - clock(), call.given)
             if not isinstance(answer, Failed):
                 return result_of(answer)
             if last or not _may_repeat(answer, tool, current.connection):

@@ -53,7 +53,7 @@ class McpPrompts:
         server, name = found
 
         async def ask(connection: Connection, end: float) -> GetPromptResult | Failed:
-            return await _asked(connection, given, name, end, call.limits.seconds)
+            return await _asked(connection, given, name, end, call.given)
 
         answer = await server.asked(call.limits.seconds, ask)
         if isinstance(answer, Failed):
