@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 heading = @printf '\n==> %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve pipeline program test check chaos fuzz bench lock build clean browser python environment dev
+.PHONY: help demo serve pipeline program test tests check chaos fuzz bench lock build clean browser python environment dev
 
 help: ## Show this list
 	@echo 'Cuebook: make COMMAND [PYTHON=python3.12] [ARGS="..."]'
@@ -35,6 +35,8 @@ program: environment ## Talk with a program that splits bills; with no terminal,
 test: check ## Everything CI runs: the checks below, then the tests (ARGS go to pytest)
 	$(heading) 'Tests (pytest)'
 	@$(BIN)/python -m pytest -n 3 $(ARGS)
+
+tests: test
 
 check: dev ## Format, lint, types and import rules
 	$(heading) 'Format (ruff format)'
@@ -70,6 +72,12 @@ lock: python ## Rewrite requirements/*.txt from pyproject.toml (ARGS=--upgrade f
 clean: ## Remove environments, caches and build results
 	@rm -rf .venv .venv-lock bench/.envs dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find src tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# Whatever is no target: a slip of the keyboard.
+.DEFAULT:
+	@echo 'make: there is no command "$@". These are there:' >&2
+	@$(MAKE) --no-print-directory help >&2
+	@exit 2
 
 environment: python
 	@$(PYTHON) scripts/environment.py --project .venv requirements/run.txt requirements/build.txt requirements/model.txt

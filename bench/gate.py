@@ -18,10 +18,12 @@ from cuebook.gate.redaction import SecretRedactor
 from cuebook.gate.sandbox import choose
 from cuebook.gate.secrets import Vault
 from cuebook.kernel.confinement import Confined, Confinement, Sandbox
-from cuebook.kernel.effects import CommandResult, RunCommand
+from cuebook.kernel.effects import RunCommand
+from cuebook.kernel.outcomes import CommandResult
 from cuebook.kernel.ports import Admitted, Call, Case
 from cuebook.kernel.run import RunRow, Settings
-from cuebook.performers.commands import DEFAULT_PATH, CommandPerformer
+from cuebook.performers.commands import CommandPerformer
+from cuebook.performers.commands.performer import DEFAULT_PATH
 from cuebook.stores.memory import MemoryStore
 
 EFFECT = RunCommand(("true",))

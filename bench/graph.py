@@ -34,8 +34,9 @@ from cuebook.dialects.graph.interpret import interpret
 from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.parse import parse
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import AskModel, Program, Reply, Usage
+from cuebook.kernel.effects import AskModel, Program
 from cuebook.kernel.engine import Engine
+from cuebook.kernel.outcomes import Reply, Usage
 from cuebook.kernel.ports import Call, Store
 from cuebook.kernel.run import RunRow, Settings
 from cuebook.stores.memory import MemoryStore

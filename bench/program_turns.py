@@ -28,8 +28,9 @@ from cuebook.dialects.program.interpret import interpret
 from cuebook.dialects.program.parse import parse
 from cuebook.dialects.registry import WATCHES
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import AskModel, Program, Reply, Usage
+from cuebook.kernel.effects import AskModel, Program
 from cuebook.kernel.engine import Engine
+from cuebook.kernel.outcomes import Reply, Usage
 from cuebook.kernel.ports import Call, Store
 from cuebook.kernel.run import RunRow, Settings
 from cuebook.stores.memory import MemoryStore

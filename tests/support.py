@@ -12,27 +12,21 @@ from typing import Any
 from cuebook.kernel.context import EMPTY, Text, digest_of
 from cuebook.kernel.effects import (
     All,
-    AnyOutcome,
     AskHuman,
     AskModel,
     Branch,
     Breakpoint,
     CallTool,
-    Cancelled,
     Checkpoint,
     Effect,
-    EffectFailed,
-    Failed,
     Now,
     Program,
     Random,
-    Reply,
-    ToolResult,
-    Usage,
     Wait,
 )
 from cuebook.kernel.engine import Engine
 from cuebook.kernel.events import Planned, PlannedStep, StepFinished, StepSkipped, StepStarted, ValueSet
+from cuebook.kernel.outcomes import AnyOutcome, Cancelled, EffectFailed, Failed, Reply, ToolResult, Usage
 from cuebook.kernel.ports import Call, Performer, Store
 from cuebook.kernel.run import RunRow, Settings
 

@@ -10,8 +10,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from cuebook.kernel.effects import Failed, ReadSource
+from cuebook.kernel.effects import ReadSource
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.outcomes import Failed
 from cuebook.testing import ScriptedModel, playbooks
 from cuebook.testing.cases import Case
 from cuebook.testing.junit import in_words, report
@@ -535,7 +536,7 @@ async def test_a_playbook_that_cannot_be_parsed_fails_every_case(shelf: Shelf) -
         ("- name: x\n  replies: [[a]]\n", "2: A reply must be a text, not a list."),
         ("- name: x\n  replies: [a]\n  recorded: f\n", "3: A case has either replies or recorded ones. Drop one."),
         ("- inputs: {}\n", "1: A case needs a name."),
-        ("- name: x\n- name: x\n", "2: 'x' is the name of the case on line 1 as well."),
+        ("- name: x\n- name: x\n", "2: 'x' is the name of the case on line 1 as well. Give it another."),
         ("- name: x\n  expect: {refused: a, ran: []}\n", "2: A run that is refused has no ran."),
         ("- name: x\n  expect:\n    artifact:\n", "3: 'artifact' expects nothing."),
         ("- name: x\n  inputs: [a]\n", "2: Inputs must be a table of names and values, not a list."),
@@ -544,6 +545,10 @@ async def test_a_playbook_that_cannot_be_parsed_fails_every_case(shelf: Shelf) -
         ("- name: x\n  name: y\n", "2: 'name' is there twice. The other is on line 1."),
         ("- name: x\n  inputs: {a: 1, a: 2}\n", "2: 'a' is there twice."),
         ("- name: x\n- name: [\n", "3: this is not YAML"),
+        (
+            "- name: x\n\treplies: [a]\n",
+            "2: a tab stands where YAML takes only spaces. Write spaces instead of the tab.",
+        ),
         ("- name: a: b\n", "1: this is not YAML: mapping values are not allowed here."),
         ("- name: !!python/object:os.system x\n", "1: there is no kind of value"),
         ("- name: x\n  inputs: " + "[" * 50 + "]" * 50 + "\n", "2: there is too much below this."),

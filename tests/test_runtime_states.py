@@ -256,7 +256,7 @@ steps:
 
 
 async def test_a_step_that_reads_and_outlasts_the_time_waits_for_more(office: Office) -> None:
-    spent = await office.run(SLOW, timeoutMs=500)
+    spent = await office.run(SLOW, timeoutMs=2000)
     assert (spent["status"], spent["requiresApproval"]["kind"]) == ("needs_approval", "budget")
     (office.work / "go").touch()
     assert (await office.resume(spent, True, timeoutMs=60_000))["output"] == ["went\n"]
@@ -265,6 +265,6 @@ async def test_a_step_that_reads_and_outlasts_the_time_waits_for_more(office: Of
 async def test_a_step_that_may_change_something_and_outlasts_the_time_fails_by_a_name_of_its_own(
     office: Office,
 ) -> None:
-    spent = await office.run(SLOW.replace("    effect: read\n", ""), timeoutMs=500)
+    spent = await office.run(SLOW.replace("    effect: read\n", ""), timeoutMs=2000)
     assert (spent["status"], spent["error"]["code"], spent["error"]["stepId"]) == ("error", "budget_spent", "wait")
     assert "`cuebook retry" in spent["error"]["message"]

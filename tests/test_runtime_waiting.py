@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from cuebook.gate.people import Principal
+from cuebook.kernel.run import WaitRow
 from tests.gate.yard import settled
 from tests.office import GATED, SLOW, Office, core
+from tests.support import eventually
 
 # --- waiting no longer -----------------------------------------------------------------------------------------------
 
@@ -98,7 +100,11 @@ async def test_resuming_does_not_give_the_time_once_more(office: Office) -> None
     spent = await office.resume(waiting, True, timeoutMs=60_000)
     assert spent["requiresApproval"]["kind"] == "budget", "more time than the run has is not given on the way"
     assert not office.made()
-    assert (await office.resume(spent, True, timeoutMs=60_000))["status"] == "ok", "but where it asks for it"
+    done = await office.resume(spent, True, timeoutMs=60_000)
+    assert done["status"] == "ok", "but where it asks for it"
+    now = (await office.service.settings(done["runId"]))[1].budget.seconds
+    assert now is not None
+    assert now > 60, "and besides what was used"
 
 
 async def test_a_resume_may_leave_a_run_less_time_and_not_more(office: Office) -> None:
@@ -111,7 +117,7 @@ async def test_a_resume_may_leave_a_run_less_time_and_not_more(office: Office) -
     assert await left(timeoutMs=7_200_000) == 3600
     shorter = await left(timeoutMs=1_800_000)
     assert shorter is not None
-    assert 1800 <= shorter < 3600
+    assert 1800 < shorter < 3600, "what was used before counts"
 
 
 async def test_a_configured_budget_holds_for_every_request(office: Office) -> None:
@@ -120,6 +126,20 @@ async def test_a_configured_budget_holds_for_every_request(office: Office) -> No
     for given, kept in ((120_000, 60.0), (30_000, 30.0)):
         waiting = await office.run(GATED, timeoutMs=given)
         assert (await office.service.settings(waiting["runId"]))[1].budget.seconds == kept
+
+
+async def test_nobody_approves_that_time_passes(office: Office) -> None:
+    failing = "name: T\nsteps:\n  - {id: a, command: cli false, retry: {max_attempts: 2, delay_ms: 60000}}\n"
+    late = await office.run(failing, waitMs=0)
+
+    async def waits() -> list[WaitRow]:
+        return await office.service.store.waits(run=late["runId"])
+
+    (wait,) = await eventually(waits)
+    for _ in range(2):
+        refused = await office.ask({"action": "resume", "token": wait.id, "approve": True, "waitMs": 0})
+        assert refused["error"]["code"] == "invalid_request"
+    assert [row.status for row in await office.rows()] == ["paused"]
 
 
 # --- cancelling ----------------------------------------------------------------------------------------------------------

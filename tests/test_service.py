@@ -10,16 +10,7 @@ from typing import Any
 import pytest
 
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import (
-    All,
-    AskHuman,
-    AskModel,
-    Breakpoint,
-    CallTool,
-    Program,
-    Reply,
-    RunCommand,
-)
+from cuebook.kernel.effects import All, AskHuman, AskModel, Breakpoint, CallTool, Program, RunCommand
 from cuebook.kernel.errors import AlreadyAnswered, BadInput, NotFound, Refused
 from cuebook.kernel.events import (
     ArtifactMade,
@@ -32,6 +23,7 @@ from cuebook.kernel.events import (
     TextReset,
 )
 from cuebook.kernel.journal import Entry
+from cuebook.kernel.outcomes import Reply
 from cuebook.kernel.ports import Call, Estimate, Store
 from cuebook.kernel.run import Budget, Settings
 from cuebook.service import Principal, Service

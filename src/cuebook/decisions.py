@@ -48,6 +48,13 @@ def decided(row: WaitRow) -> str:
     return str(row.answer.get("decision", "")) if row.by else ""
 
 
+def too_late(row: WaitRow, onward: str = "") -> str:
+    """What is left to whoever comes too late to decide a wait; `onward` says how its run goes on, where it has ended."""
+    word = decided(row)
+    said = f"The decision was: {word}. " if word else ""
+    return said + (onward or f"`cuebook show {row.run}` tells how the run goes on.")
+
+
 def how_to(row: WaitRow) -> str:
     return {
         "approval": f"`cuebook decide {row.run} approve|deny` decides it.",

@@ -12,20 +12,7 @@ from typing import Any
 import msgspec
 
 from cuebook.kernel.context import Text, digest_of
-from cuebook.kernel.effects import (
-    Answer,
-    AnyOutcome,
-    CommandResult,
-    Done,
-    Failed,
-    HttpResponse,
-    Reply,
-    Resumed,
-    Send,
-    Source,
-    ToolResult,
-    Usage,
-)
+from cuebook.kernel.effects import Send
 from cuebook.kernel.events import (
     STATUS_OF_WAIT,
     ArtifactMade,
@@ -49,6 +36,19 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, same_line, without_void
+from cuebook.kernel.outcomes import (
+    Answer,
+    AnyOutcome,
+    CommandResult,
+    Done,
+    Failed,
+    HttpResponse,
+    Reply,
+    Resumed,
+    Source,
+    ToolResult,
+    Usage,
+)
 from cuebook.kernel.run import Totals
 
 _SHOWN = 500

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from cuebook.kernel.effects import Reply
 from cuebook.kernel.engine import Engine
 from cuebook.kernel.events import (
     ENDED,
@@ -18,6 +17,7 @@ from cuebook.kernel.events import (
     TextReset,
 )
 from cuebook.kernel.journal import Entry, Place
+from cuebook.kernel.outcomes import Reply
 from cuebook.views import Shown
 
 

@@ -25,6 +25,7 @@ from cuebook.kernel.errors import (
     BadInput,
     Conflict,
     CuebookError,
+    NotFound,
     Refused,
     WaitClosed,
     WaitExpired,
@@ -41,6 +42,8 @@ log = logging.getLogger("cuebook")
 INLINE = "inline"
 """What a playbook is called that came as a text."""
 _LONGEST_PATH = 4096
+_STATUS = "Nothing was changed. The action `status` tells how its run goes on."
+_TOKENS = "The action `status` gives the token of what a run waits for; `cuebook inbox` lists everything that waits."
 _GLANCE = 0.1
 """Seconds between two looks at a run that is followed."""
 
@@ -93,7 +96,7 @@ class Runtime:
                 case Run():
                     run = await self._start(asked, who)
                 case Resume():
-                    wait = await self._service.waiting(asked.token, who)
+                    wait = await self._wait(asked.token, who)
                     run = wait.run
                     await self._resume(wait, asked, who)
                 case Cancel():
@@ -162,6 +165,12 @@ class Runtime:
             )
         return _Playbook(stored.text, stored.name, stored.path.parent)
 
+    async def _wait(self, token: str, who: Principal) -> WaitRow:
+        try:
+            return await self._service.waiting(token, who)
+        except NotFound as error:
+            raise NotFound(error.message, fix=_TOKENS) from None
+
     async def _resume(self, wait: WaitRow, asked: Resume, who: Principal) -> None:
         await self._service.store.expire(self._service.engine.clock(), wait.run)
         try:
@@ -193,7 +202,7 @@ class Runtime:
             if _said(row, asked):
                 return
             word = decided(row) or "answered"
-            raise Conflict(f"{wait.id} was decided before, by {row.by}: {word}.")
+            raise Conflict(f"The wait {wait.id} was decided already by {row.by}: {word}.", fix=_STATUS)
         await self._rest(wait.run, None)
         status = (await self._service.store.run(wait.run)).status
         if asked.approve and status not in WAITING:
@@ -202,7 +211,7 @@ class Runtime:
     async def _check_open(self, wait: WaitRow) -> None:
         row = await self._service.store.wait(wait.id)
         if row.state != "open":
-            raise AlreadyAnswered(f"{wait.id} was decided before.")
+            raise AlreadyAnswered(f"The wait {wait.id} was decided already.", fix=_STATUS)
 
     async def _time(self, wait: WaitRow, asked: Resume, who: Principal) -> dict[str, Any]:
         """The budget from here on. More than the run has is only given where it asks for more."""

@@ -26,6 +26,7 @@ from cuebook.decisions import (
     how_to,
     meant_visit,
     raised,
+    too_late,
 )
 from cuebook.dialects import registry
 from cuebook.exports import Audited, Export, audited_from, export_of
@@ -35,7 +36,7 @@ from cuebook.gate.tokens import Tokens
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.effects import Effect
 from cuebook.kernel.engine import Engine, Observer, Programs, WatchFunction
-from cuebook.kernel.errors import BadInput, Busy, Conflict, NotFound, Refused, RunExists
+from cuebook.kernel.errors import AlreadyAnswered, BadInput, Busy, Conflict, NotFound, Refused, RunExists, WaitClosed
 from cuebook.kernel.events import ENDED, UNDER_WAY, WAITING, RunStarted, TextChunk, TextReset
 from cuebook.kernel.journal import Entry, Verdict, without_void
 from cuebook.kernel.ports import Gate, Performer, Redactor, Store
@@ -508,7 +509,12 @@ class Service(Administration):
     async def _complete(self, row: WaitRow, answer: dict[str, Any], who: Principal) -> WaitRow:
         await self._learn(row.tenant)
         kept = self.engine.redactor.value({**answer, "through": who.through} if who.through else answer)
-        done = await self.store.complete_wait(row.id, kept, who.name, self.engine.clock())
+        try:
+            done = await self.store.complete_wait(row.id, kept, who.name, self.engine.clock())
+        except (AlreadyAnswered, WaitClosed) as late:
+            run = await self.store.run(row.run)
+            onward = self._next(run) if isinstance(late, WaitClosed) and run.status in ENDED else ""
+            raise type(late)(late.message, fix=too_late(await self.store.wait(row.id), onward)) from None
         await self.engine.hear(row.run)
         return done
 
@@ -519,6 +525,7 @@ class Service(Administration):
 
     def _next(self, row: RunRow) -> str:
         return {
+            "completed": f"`cuebook restart {row.id} STEP` does a step and what follows it again, in a new run.",
             "failed": f"`cuebook retry {row.id}` goes on where it failed.",
             "cancelled": f"`cuebook retry {row.id}` goes on where it was cancelled.",
             "expired": f"`cuebook retry {row.id}` waits once more.",

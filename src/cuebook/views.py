@@ -9,7 +9,6 @@ import msgspec
 
 from cuebook.dialects import registry
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import Reply, Resumed
 from cuebook.kernel.events import (
     ArtifactMade,
     Forked,
@@ -25,6 +24,7 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.journal import Entry, Place
+from cuebook.kernel.outcomes import Reply, Resumed
 from cuebook.kernel.run import RunRow, StepRow, WaitRow
 
 ARTIFACT_FILES: dict[str, tuple[str, str]] = {

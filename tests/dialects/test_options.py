@@ -10,9 +10,10 @@ import pytest
 
 from cuebook.dialects.options import COMMON, Option, chosen, heeding
 from cuebook.dialects.registry import InvalidPlaybook
-from cuebook.kernel.effects import All, AskHuman, AskModel, Branch, EffectFailed, Program
+from cuebook.kernel.effects import All, AskHuman, AskModel, Branch, Program
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import Warned
+from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow, Settings
 from cuebook.service import Service

@@ -233,3 +233,22 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no(word: str) -> None:
     raise ValueError(word)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "fix"),
+    [
+        ("a:\n  - b\n c: d\n", 3, "Indent the line"),
+        ("a: 1\n b: 2\n", 2, "Indent the line"),
+        ("a: [1, 2\nb: 3\n", 2, "Close the bracket"),
+        ("a: 'x\n", 2, "Close the quotation mark"),
+        ("a: 1\nb\nc: 2\n", 3, "Write the line before it as NAME: VALUE"),
+        ("key: - a\n", 1, "Begin a list on a line of its own."),
+        ('a: "x\\q"\n', 1, "Write two backslashes for one"),
+        ("a: @x\n", 1, "Put a text that holds ': ' or begins with one of"),
+    ],
+)
+def test_what_to_do_about_a_slip_is_told_beside_its_line(text: str, line: int, fix: str) -> None:
+    with pytest.raises(Malformed) as caught:
+        read_yaml(text)
+    assert (caught.value.line, caught.value.fix[: len(fix)]) == (line, fix)

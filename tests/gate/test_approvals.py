@@ -10,9 +10,11 @@ import pytest
 
 from cuebook.gate import approvals
 from cuebook.gate.people import NotAllowed
-from cuebook.kernel.effects import AskModel, EffectFailed, Program, RunCommand, SendHttp
+from cuebook.gate.policy import Policy
+from cuebook.kernel.effects import AskModel, Program, RunCommand, SendHttp
 from cuebook.kernel.errors import AlreadyAnswered, BadInput, NotFound, Refused, WaitExpired
 from cuebook.kernel.events import Performing, WaitClosed
+from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.ports import Admitted
 from cuebook.kernel.run import Settings
 from cuebook.service import Principal, Service
@@ -68,6 +70,43 @@ async def test_a_step_may_ask_for_approval_of_something_that_is_allowed(yard: Ya
     row = await yard.run(touch(approval="Really make it?"))
     assert row.status == "awaiting_approval"
     assert (await yard.wait(row.id)).prompt.startswith("Really make it?")
+
+
+async def test_a_question_that_is_none_any_more_is_taken_back(yard: Yard) -> None:
+    yard.allow({"commands": {"allow": ["*"]}})
+    yard.make = doing(touch("first"), touch("second", approval="Really?"))
+    row = await yard.service.start(BOOK, "yard.md", {}, Settings(model="test/echo"))
+    yard.allow({"commands": {"ask": ["*"]}})
+    assert (await yard.service.drive(row.id)).status == "awaiting_approval"
+    asked = await yard.wait(row.id)
+    yard.allow({"commands": {"allow": ["*"]}})
+    assert (await yard.service.drive(row.id)).status == "awaiting_approval"
+    assert (yard.workspace / "first").exists()
+    assert [wait.prompt for wait in await yard.service.inbox()] == ["Really? (Run touch second)"]
+    with pytest.raises(Refused):
+        await yard.service.decide(asked.id, "approve")
+
+
+class Unlucky(Yard):
+    """A yard whose policy cannot be found out any more once a run has begun."""
+
+    lost = False
+
+    async def _today(self, tenant: str) -> Policy:
+        if self.lost:
+            raise OSError("the disk is gone")
+        return await super()._today(tenant)
+
+
+async def test_what_goes_wrong_in_the_gate_is_a_refusal(tmp_path: Path) -> None:
+    yard = Unlucky(tmp_path, {"commands": {"allow": ["*"]}}, make=doing(touch()))
+    row = await yard.service.start(BOOK, "yard.md", {}, Settings(model="test/echo"))
+    yard.lost = True
+    row = await yard.service.drive(row.id)
+    assert row.error is not None
+    assert row.error.code == "gate_error"
+    assert not (yard.workspace / "made.txt").exists()
+    await yard.close()
 
 
 # --- decided ----------------------------------------------------------------------------------------------
@@ -232,6 +271,15 @@ async def test_an_approval_that_runs_out_may_count_as_denied(yard: Yard) -> None
     assert row.status == "cancelled"
     assert row.error is not None
     assert row.error.code == "denied"
+
+
+async def test_an_approval_that_runs_out_ends_as_was_said_when_it_was_asked_for(yard: Yard) -> None:
+    yard.allow({"approvals": {"expires_after": "1h", "on_expiry": "hold"}})
+    row = await yard.run(touch())
+    yard.allow({"approvals": {"expires_after": "1h", "on_expiry": "cancel"}})
+    row = await yard.later(2 * HOUR, row.id)
+    assert row.status == "awaiting_approval"
+    assert (await yard.wait(row.id)).details["held"]
 
 
 async def test_a_cancelled_run_takes_its_approvals_with_it(yard: Yard) -> None:

@@ -17,22 +17,10 @@ import pytest
 
 from cuebook.gate.logs import guard_logs
 from cuebook.kernel.context import Text, ToolCall
-from cuebook.kernel.effects import (
-    AnyOutcome,
-    AskHuman,
-    AskModel,
-    CallTool,
-    EffectFailed,
-    Failed,
-    Program,
-    Reply,
-    RunCommand,
-    SecretUse,
-    SendHttp,
-    Usage,
-)
+from cuebook.kernel.effects import AskHuman, AskModel, CallTool, Program, RunCommand, SecretUse, SendHttp
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import StepFinished, StepStarted, TextChunk, ValueSet, Warned
+from cuebook.kernel.outcomes import AnyOutcome, EffectFailed, Failed, Reply, Usage
 from cuebook.kernel.ports import Call
 from cuebook.kernel.run import Settings
 from cuebook.performers.python import python_tool

@@ -420,6 +420,7 @@ def test_a_command_that_nests_too_much_is_at_least_asked_about() -> None:
     for target in (deep, shlex.join(["bash", "-c", wide]), shlex.join(["bash", "-c", substituted])):
         assert ruled(Action("command", target), {"commands": {"default": "allow"}}) == "ask"
         assert ruled(Action("command", target), {"commands": {"deny": ["*"]}}) == "deny"
+        assert decide(Action("command", target), [], [override(target, "command")]).decision == "ask"
     shallow = shlex.join(["bash", "-c", "; ".join(f"a{number}" for number in range(100))])
     assert ruled(Action("command", shallow), {"commands": {"default": "allow"}}) == "allow"
 

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from cuebook.gate.glance import is_clean
 from cuebook.gate.redaction import SecretRedactor
+from cuebook.gate.redaction.glance import is_clean
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import CommandResult, RunCommand
+from cuebook.kernel.effects import RunCommand
 from cuebook.kernel.events import Performed
+from cuebook.kernel.outcomes import CommandResult
 
 SECRET = '\\"\n/passing-by'
 """It begins with what looks different each time it is escaped."""

@@ -14,19 +14,8 @@ import pytest
 
 from cuebook.kernel.context import EMPTY, Text, ToolCall
 from cuebook.kernel.conversation import converse
-from cuebook.kernel.effects import (
-    AskHuman,
-    AskModel,
-    CallTool,
-    EffectFailed,
-    Program,
-    ReadSource,
-    Reply,
-    RunCommand,
-    SendHttp,
-    ToolSpec,
-    Usage,
-)
+from cuebook.kernel.effects import AskHuman, AskModel, CallTool, Program, ReadSource, RunCommand, SendHttp, ToolSpec
+from cuebook.kernel.outcomes import EffectFailed, Reply, Usage
 from cuebook.kernel.ports import Call
 from cuebook.kernel.run import Settings
 from cuebook.performers.python import python_tool

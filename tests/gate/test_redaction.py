@@ -18,10 +18,12 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from cuebook.gate.logs import RedactingFilter, guard_logs
-from cuebook.gate.redaction import CUT, SecretRedactor
+from cuebook.gate.redaction import SecretRedactor
+from cuebook.gate.redaction.values import CUT
 from cuebook.kernel.context import Text, ToolCall
-from cuebook.kernel.effects import CommandResult, Failed, HttpResponse, Reply, RunCommand, SecretUse, SendHttp
+from cuebook.kernel.effects import RunCommand, SecretUse, SendHttp
 from cuebook.kernel.events import Performed, Performing, ValueSet
+from cuebook.kernel.outcomes import CommandResult, Failed, HttpResponse, Reply
 from cuebook.kernel.ports import Redactor
 from tests.thorough import many
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cuebook.dialects.registry import InvalidPlaybook
 from cuebook.gate.people import NotAllowed, Principal
 from cuebook.gate.policy import Layer, Policy, bundle_from, load_bundle
 from cuebook.kernel.errors import BadInput
@@ -154,6 +155,17 @@ async def test_a_changing_step_without_a_postcondition_is_refused_where_the_poli
     assert len(await office.rows()) == before
     assert not office.made()
     assert (await office.run(CHECKED))["status"] == "ok"
+
+
+async def test_a_run_from_before_the_policy_required_it_is_not_begun_again(office: Office) -> None:
+    done = await office.run(CHANGING)
+    (office.work / "made.txt").unlink()
+    office.rule('postconditions = "require"\n' + ALLOWED)
+    before = len(await office.rows())
+    with pytest.raises(InvalidPlaybook, match="requires a postcondition"):
+        await office.service.restart(done["runId"], "change")
+    assert len(await office.rows()) == before
+    assert not office.made()
 
 
 async def test_a_projects_file_may_require_it_and_cannot_take_it_back(office: Office) -> None:

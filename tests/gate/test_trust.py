@@ -115,6 +115,19 @@ async def test_a_changed_script_asks_again(yard: Yard) -> None:
     assert started(yard) == count
 
 
+async def test_a_server_that_changed_since_it_was_shown_is_not_agreed_to(yard: Yard) -> None:
+    row = await yard.run(NOTE)
+    wait = await yard.wait(row.id)
+    (yard.workspace / "server.py").write_text(SERVER.replace('"noted"', '"owned"'))
+    await yard.service.decide(wait.id, "approve")
+    row = await yard.service.drive(row.id)
+    assert row.status == "awaiting_approval"
+    assert (await yard.wait(row.id)).details["digest"] != wait.details["digest"]
+    await yard.decide(row.id, "deny")
+    assert (await yard.run(NOTE)).status == "awaiting_approval"
+    assert started(yard) == 0
+
+
 async def test_a_changed_description_asks_again(yard: Yard) -> None:
     row = await yard.run(NOTE)
     await yard.decide(row.id, "approve")

@@ -8,7 +8,8 @@ import pytest
 
 from cuebook.kernel.context import Text, ToolCall
 from cuebook.kernel.conversation import Talk, converse
-from cuebook.kernel.effects import All, AskModel, CallTool, EffectFailed, Failed, Reply, ToolResult
+from cuebook.kernel.effects import All, AskModel, CallTool
+from cuebook.kernel.outcomes import EffectFailed, Failed, Reply, ToolResult
 
 TOOLS = {"search": CallTool("web.search", reads_only=True), "send": CallTool("mail.send")}
 
@@ -120,11 +121,12 @@ def test_what_was_said_is_there_also_when_it_fails() -> None:
     assert [(call.name, result.value) for call, result in talk.calls] == [("search", "found")] * 2
 
 
+@pytest.mark.parametrize("hearing", [{}, {"heard": lambda call, outcome: None}], ids=["", "whoever listens"])
 @pytest.mark.parametrize("code", ["in_doubt", "expired"])
-def test_what_a_person_stopped_ends_the_conversation(code: str) -> None:
+def test_what_a_person_stopped_ends_the_conversation(code: str, hearing: dict[str, Any]) -> None:
     failed = Failed(code, "Stopped.")
     with pytest.raises(EffectFailed, match="Stopped"):
-        Stage(wants(ToolCall("1", "send")), Reply(Text("On.")), results={"mail.send": failed}).play()
+        Stage(wants(ToolCall("1", "send")), Reply(Text("On.")), results={"mail.send": failed}, **hearing).play()
 
 
 def test_the_same_call_that_fails_the_same_way_is_stopped() -> None:

@@ -10,25 +10,11 @@ from typing import Any
 import pytest
 
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import (
-    All,
-    AskHuman,
-    AskModel,
-    Branch,
-    Breakpoint,
-    CallTool,
-    Cancelled,
-    Checkpoint,
-    EffectFailed,
-    Failed,
-    Program,
-    Reply,
-    ToolResult,
-    Usage,
-)
+from cuebook.kernel.effects import All, AskHuman, AskModel, Branch, Breakpoint, CallTool, Checkpoint, Program
 from cuebook.kernel.engine import Engine
 from cuebook.kernel.errors import NonDeterminism
 from cuebook.kernel.events import StepFinished, StepStarted, ValueSet
+from cuebook.kernel.outcomes import Cancelled, EffectFailed, Failed, Reply, ToolResult, Usage
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Settings, Signal
 from tests.support import PROGRAMS, Held, append, begin, engine_on, lines

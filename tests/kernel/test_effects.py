@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cuebook.kernel.effects import (
-    AskHuman,
-    AskModel,
-    Breakpoint,
-    CallTool,
-    Effect,
-    Failed,
-    Now,
-    RunCommand,
-    SendHttp,
-    Wait,
-)
+from cuebook.kernel.effects import AskHuman, AskModel, Breakpoint, CallTool, Effect, Now, RunCommand, SendHttp, Wait
 
 
 @pytest.mark.parametrize(
@@ -50,8 +39,3 @@ def test_an_effect_says_whether_it_changes_the_world_and_may_be_repeated(
     effect: Effect, changes: bool, repeatable: bool
 ) -> None:
     assert (effect.changes, effect.repeatable) == (changes, repeatable)
-
-
-def test_a_failure_says_what_to_do() -> None:
-    assert str(Failed("no_key", "There is no key.", fix="Set one.")) == "There is no key. Set one."
-    assert str(Failed("broken", "It broke.")) == "It broke."

@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
-from cuebook.kernel.effects import AskModel, CallTool, Failed, Program, ToolResult
+from cuebook.kernel.effects import AskModel, CallTool, Program
 from cuebook.kernel.engine import Engine, Seen
 from cuebook.kernel.errors import AlreadyAnswered, Busy, NonDeterminism, Refused, WaitExpired
 from cuebook.kernel.errors import WaitClosed as WaitClosedError
 from cuebook.kernel.events import Performed, RunFinished, StepStarted, TextChunk
 from cuebook.kernel.journal import Entry
+from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Store
-from cuebook.kernel.run import Budget, Settings, Signal, Tally
+from cuebook.kernel.run import Budget, Settings, Signal
+from cuebook.kernel.tally import Tally
 from cuebook.stores.sqlite import SqliteStore
 from tests.support import PROGRAMS, Held, append, begin, engine_on, eventually, lines, new_row, performers
 
@@ -324,7 +326,7 @@ async def test_a_second_cancel_is_hard(store: Store, tmp_path: Path) -> None:
     held = Held()
 
     def start(state: Any) -> Program[Any]:
-        from cuebook.kernel.effects import Cancelled
+        from cuebook.kernel.outcomes import Cancelled
 
         try:
             yield CallTool("hold")
@@ -432,7 +434,11 @@ async def test_two_drivers_never_drive_one_run(store: Store, tmp_path: Path) -> 
     await other.close()
 
 
-async def test_a_driver_that_wakes_up_late_is_fenced_and_its_outcome_is_shown(store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", ["before", "after"])
+async def test_a_driver_that_wakes_up_late_is_fenced_and_its_outcome_is_shown(
+    store: Store, tmp_path: Path, asked: str
+) -> None:
+    """Whether somebody is asked what became of the effect before the outcome comes, or after that."""
     from cuebook.kernel.errors import Fenced
 
     held = Held()
@@ -448,11 +454,16 @@ async def test_a_driver_that_wakes_up_late_is_fenced_and_its_outcome_is_shown(st
     driving = asyncio.create_task(late.drive(await begin(late, "undoing", hold=True)))
     await held.entered.wait()
     now[0] += 60
-    row = await other.drive("run")
-    assert row.status == "awaiting_approval", "the lease is over, and nobody knows what became of the effect"
+    if asked == "before":
+        row = await other.drive("run")
+        assert row.status == "awaiting_approval", "the lease is over, and nobody knows what became of the effect"
+    else:
+        await store.claim("run", "one that is gone", now[0])
     held.go.set()
     with pytest.raises(Fenced):
         await driving
+    if asked == "after":
+        assert (await other.drive("run")).status == "awaiting_approval"
     (wait,) = await store.waits(run="run")
     assert wait.details["late"] == {"is": "ToolResult", "value": "held"}
     await store.complete_wait(wait.id, {"decision": "done", "outcome": wait.details["late"]}, "me", now[0])
@@ -472,8 +483,13 @@ async def test_a_driver_that_wakes_up_late_is_fenced_and_its_outcome_is_shown(st
 async def test_a_person_decides_what_is_in_doubt(
     decision: str, status: str, performed: int, store: Store, tmp_path: Path
 ) -> None:
-    held = Held()
+    held, asked = Held(), []
+
+    async def clear() -> None:
+        asked.append(len(await store.waits(run="run")))
+
     engine = engine_on(store, tmp_path, hold=held)
+    engine.clear = clear
     driving = asyncio.create_task(engine.drive(await begin(engine, "undoing", hold=True)))
     await held.entered.wait()
     driving.cancel()
@@ -481,6 +497,7 @@ async def test_a_person_decides_what_is_in_doubt(
     held.go.set()
     row = await engine.drive("run")
     assert row.status == "awaiting_approval"
+    assert asked == [0], "what was left running is ended before anybody is asked"
     assert [s.status for s in await store.steps("run")] == ["in_doubt"]
     (wait,) = await store.waits(run="run")
     reply = {"decision": decision, "outcome": {"is": "ToolResult", "value": "as told"}}

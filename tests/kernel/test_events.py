@@ -8,9 +8,10 @@ import pytest
 
 from cuebook.kernel import events
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import CallTool, Failed, Reply, Usage
+from cuebook.kernel.effects import CallTool
 from cuebook.kernel.events import AnyEvent
 from cuebook.kernel.journal import Codec
+from cuebook.kernel.outcomes import Failed, Reply, Usage
 
 EXAMPLES: list[AnyEvent] = [
     events.Planned((events.PlannedStep("1", "One"),)),

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cuebook.kernel.effects import AskHuman, CallTool, EffectFailed, Program
+from cuebook.kernel.effects import AskHuman, CallTool, Program
 from cuebook.kernel.engine import Engine
 from cuebook.kernel.expiry import settle
+from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Settings
 from tests.support import PROGRAMS, begin, lines, performers

@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 import pytest
 
-from cuebook.kernel.effects import AnyOutcome, CallTool, Failed, Program, ToolResult
+from cuebook.kernel.effects import CallTool, Program
 from cuebook.kernel.engine import Engine
 from cuebook.kernel.errors import Fenced, StoreError
 from cuebook.kernel.events import StepFinished, StepStarted
+from cuebook.kernel.outcomes import AnyOutcome, Failed, ToolResult
 from cuebook.kernel.ports import Batch, Call, Store
 from cuebook.kernel.run import Signal
 from cuebook.stores.sqlite import SqliteStore

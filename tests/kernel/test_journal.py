@@ -138,11 +138,13 @@ def test_a_purged_body_does_not_break_the_chain() -> None:
         (lambda r: [r[0], r[2]], 3, "record 2 is missing"),
         (lambda r: [r[1], r[2]], 2, "record 1 is missing"),
         (lambda r: [r[0], changed(r[1], body=b'{"is":"Driven","driver":"z"}'), r[2]], 2, "it was changed"),
+        (lambda r: [r[0], changed(r[1], body=r[1].body.decode()), r[2]], 2, "it was changed"),
         (lambda r: [r[0], changed(r[2], seq=2), changed(r[1], seq=3)], 2, "it was changed"),
         (lambda r: [r[0], changed(r[1], path="x/"), r[2]], 2, "moved"),
         (lambda r: [r[0], changed(r[1], kind="Suspended"), r[2]], 2, "moved"),
         (lambda r: [r[0], changed(r[1], body=purged(r[2]).body), r[2]], 2, "chain"),
         (lambda r: [changed(r[0], chain=r[1].chain), *r[1:]], 1, "chain"),
+        (lambda r: [r[0], changed(r[1], head=r[1].head.replace(b"1.0", b"2.0")), r[2]], 2, "it was changed"),
     ],
 )
 def test_every_change_is_found_where_it_is(tamper: Any, at: int, problem: str) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from cuebook.kernel.effects import Answer, AskHuman, Breakpoint, Failed, Program
+from cuebook.kernel.effects import AskHuman, Breakpoint, Program
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import Performed, RunFinished, StepFinished, StepStarted, WaitOpened, Warned
+from cuebook.kernel.outcomes import Answer, Failed
 from cuebook.kernel.ports import Store
 from cuebook.kernel.questions import beforehand, fitting
 from cuebook.kernel.run import Settings

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cuebook.kernel.effects import AskModel, CallTool, Done, Effect, Now, ToolResult
+from cuebook.kernel.effects import AskModel, CallTool, Effect, Now
 from cuebook.kernel.errors import NonDeterminism
 from cuebook.kernel.events import (
     AnyEvent,
@@ -22,6 +22,7 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.journal import Entry, Place, branch_path
+from cuebook.kernel.outcomes import Done, ToolResult
 from cuebook.kernel.replay import Cursor, Recorded
 
 BRANCH = branch_path("", "", 0, 0, 0)

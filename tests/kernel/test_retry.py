@@ -8,21 +8,10 @@ from typing import Any
 
 import pytest
 
-from cuebook.kernel.effects import (
-    All,
-    AnyOutcome,
-    AskHuman,
-    Bound,
-    Branch,
-    CallTool,
-    Checkpoint,
-    EffectFailed,
-    Failed,
-    Program,
-    ToolResult,
-)
+from cuebook.kernel.effects import All, AskHuman, Bound, Branch, CallTool, Checkpoint, Program
 from cuebook.kernel.engine import Engine
 from cuebook.kernel.events import StepFinished, StepStarted
+from cuebook.kernel.outcomes import AnyOutcome, EffectFailed, Failed, ToolResult
 from cuebook.kernel.ports import Call, Store
 from cuebook.kernel.run import RunRow, Signal
 from tests.support import PROGRAMS, append, begin, engine_on, lines

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from cuebook.kernel.context import EMPTY, Text
-from cuebook.kernel.effects import AnyOutcome, AskModel, CommandResult, Program, RunCommand
+from cuebook.kernel.effects import AskModel, Program, RunCommand
 from cuebook.kernel.engine import Engine
 from cuebook.kernel.errors import StoreError
 from cuebook.kernel.events import Performed, RunFinished, Suspended, WaitOpened
 from cuebook.kernel.journal import Entry
+from cuebook.kernel.outcomes import AnyOutcome, CommandResult
 from cuebook.kernel.ports import Batch, Call, Store
 from cuebook.kernel.run import Signal
 from cuebook.stores import writer

@@ -181,7 +181,7 @@ def test_a_run_that_fails_tells_all_the_same(runner: Runner, server: ModelServer
     ("inputs", "words"),
     [
         ({}, "No playbook is given."),
-        ({"playbook": "none.md"}, "none.md cannot be read"),
+        ({"playbook": "none.md"}, "There is no file none.md"),
         ({"playbook": "tea.md"}, "Missing input: kind (one of green, black)."),
         ({"playbook": "tea.md", "inputs": "kind: red"}, "kind must be one of green, black"),
         ({"playbook": "tea.md", "inputs": "- kind"}, "inputs:1: this is no table of names and values."),

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from cuebook.kernel.confinement import Limits
-from cuebook.kernel.effects import CommandResult, Failed, RunCommand
+from cuebook.kernel.effects import RunCommand
+from cuebook.kernel.outcomes import CommandResult, Failed
 from cuebook.kernel.ports import Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.commands import CommandPerformer

@@ -14,7 +14,8 @@ from typing import Any
 import httpcore2  # noqa: F401 - before the first request, whose time limit it would take a part of
 
 from cuebook.kernel.confinement import Limits
-from cuebook.kernel.effects import Failed, HttpResponse, SendHttp
+from cuebook.kernel.effects import SendHttp
+from cuebook.kernel.outcomes import Failed, HttpResponse
 from cuebook.kernel.ports import Action, Call
 from cuebook.kernel.run import Settings
 from cuebook.performers.http import HttpPerformer

@@ -14,8 +14,9 @@ import pytest
 from cuebook.gate.redaction import SecretRedactor
 from cuebook.gate.sandbox import choose
 from cuebook.kernel.confinement import Limits
-from cuebook.kernel.effects import Failed, SecretUse, ToolResult
+from cuebook.kernel.effects import SecretUse
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Action
 from cuebook.performers.agent_tools import SearchProvider, agent_tools
 from cuebook.performers.agent_tools.readable import readable

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from cuebook.kernel.effects import CallTool, Effect, Failed, ReadSource, ServerSpec
+from cuebook.kernel.effects import CallTool, Effect, ReadSource, ServerSpec
+from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Action
 from cuebook.kernel.run import Settings
 from cuebook.performers.mcp import McpServer, McpTools

@@ -15,8 +15,9 @@ import pytest
 
 from cuebook.gate.sandbox import choose
 from cuebook.kernel.confinement import Confined, Confinement, Limits, SandboxName
-from cuebook.kernel.effects import CommandResult, Failed, RunCommand, SecretUse
+from cuebook.kernel.effects import RunCommand, SecretUse
 from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.outcomes import CommandResult, Failed
 from cuebook.kernel.ports import Action, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers import private
@@ -376,6 +377,16 @@ async def test_a_cancelled_command_is_gone_before_the_cancellation_arrives(
     with pytest.raises(asyncio.CancelledError):
         await running
     assert await none_left(word, 1.0) == []
+
+
+async def test_a_cancelled_command_is_first_asked(performer: CommandPerformer, workspace: Path) -> None:
+    script = "trap 'echo asked > asked; exit 0' TERM; touch ready; while true; do sleep 0.02; done"
+    running = asyncio.ensure_future(performer.perform(shell(script), call(Limits(grace=10.0))))
+    await until((workspace / "ready").exists)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (workspace / "asked").read_text() == "asked\n"
 
 
 async def test_an_impatient_second_cancellation_leaves_nothing_either(

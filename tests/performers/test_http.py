@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from cuebook import __version__
-from cuebook.kernel.effects import Failed, SecretUse, SendHttp
+from cuebook.kernel.effects import SecretUse, SendHttp
 from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Action, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.http import HttpPerformer
@@ -324,8 +325,8 @@ async def test_a_redirect_that_leads_nowhere_is_an_answer() -> None:
 
 async def test_it_is_the_server_that_hangs_that_is_named() -> None:
     async with Server(hang) as slow, Server(redirect(slow.url())) as server:
-        failed = await failure_of(server.url(), within(1.0))
-    assert failed.message == f"http://127.0.0.1:{slow.port} did not answer within 1 seconds."
+        failed = await failure_of(server.url(), within(3.0))
+    assert failed.message == f"http://127.0.0.1:{slow.port} did not answer within 3 seconds."
 
 
 async def test_the_body_of_a_redirect_is_not_waited_for() -> None:

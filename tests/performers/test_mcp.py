@@ -12,8 +12,9 @@ import pytest
 
 from cuebook.gate.sandbox import choose, tree
 from cuebook.kernel.confinement import Limits
-from cuebook.kernel.effects import Failed, SecretUse, ToolResult
+from cuebook.kernel.effects import SecretUse
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Action
 from cuebook.performers.mcp import McpServer, connection, mcp_servers
 from cuebook.performers.mcp.server import launch
@@ -289,9 +290,11 @@ async def test_a_running_server_that_changes_a_description_is_not_called_either(
 async def test_only_a_trusted_server_is_believed_about_what_its_tools_do(bench: Bench):
     mark = str(bench.workspace / "mark")
     believed = await bench.by_hand("dies_once", mark, trusted=True).find("s.t")
+    bench.trust.digests.clear()  # of a server that nobody has agreed to, nothing is known at all
     other = await bench.by_hand("dies_once", mark).find("s.t")
     assert not isinstance(believed, Failed)
     assert not isinstance(other, Failed)
+    assert believed.spec == other.spec
     assert (believed.reads_only, believed.idempotent) == (True, True)
     assert (other.reads_only, other.idempotent) == (False, False)
 
@@ -365,7 +368,7 @@ async def test_a_line_that_is_still_being_written_is_not_told(bench: Bench):
         "import os, sys, time\nsys.stderr.write('begun\\n' + os.environ['TOKEN'][:12])\nsys.stderr.flush()\ntime.sleep(600)\n"
     )
     server = McpServer("s", command=(sys.executable, "server.py"), secret_env={"TOKEN": "env:TOKEN"})
-    failed = await Desk().failure(bench.serve(server, start_seconds=2.0), "s.t")
+    failed = await Desk().failure(bench.serve(server, start_seconds=4.0), "s.t")
     assert failed.code == "timeout"
     assert "begun" in failed.message
     assert halves_of(SECRET, repr(failed)) == []
@@ -379,7 +382,7 @@ async def test_a_server_that_never_answers_is_given_its_time_and_no_more(bench: 
 
 
 async def test_a_description_does_not_wait_for_ever_either(bench: Bench):
-    failed = await not_described(bench.by_hand("silent", start_seconds=0.5), "s.t")
+    failed = await not_described(bench.by_hand("silent", start_seconds=3.0), "s.t")
     assert failed.code == "timeout"
     assert "I never answer" in failed.message
     assert_nothing_left(str(bench.workspace))

@@ -8,7 +8,8 @@ from hashlib import sha256
 import pytest
 
 from cuebook.kernel.confinement import Limits
-from cuebook.kernel.effects import Failed, ReadSource, Source
+from cuebook.kernel.effects import ReadSource
+from cuebook.kernel.outcomes import Failed, Source
 from cuebook.kernel.ports import Action, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.http import HttpPerformer
@@ -200,6 +201,6 @@ async def test_a_server_that_died_is_asked_once_more(bench: Bench):
 async def test_a_server_that_hung_is_started_again_for_the_next(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(connection, "DOUBT_SECONDS", 0.5)
     texts = bench.texts_by_hand("deaf_in_first_prompt", str(bench.workspace / "mark"))
-    assert (await failure(texts, "s/p", Desk(limits=Limits(seconds=2.0)))).code == "timeout"
+    assert (await failure(texts, "s/p", Desk(limits=Limits(seconds=5.0)))).code == "timeout"
     assert await text(texts, "s/p") == "second"
     assert len(bench.sandbox.started) == 2

@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from cuebook.kernel.confinement import Limits
-from cuebook.kernel.effects import Failed, SecretUse, ToolResult
+from cuebook.kernel.effects import SecretUse
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Action
 from cuebook.performers.python import python_tool
 from cuebook.performers.tools import Toolbox

@@ -10,7 +10,7 @@ import pytest
 
 from cuebook.gate.redaction import SecretRedactor
 from cuebook.kernel.confinement import Limits
-from cuebook.kernel.effects import Failed, ToolResult
+from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Action
 from cuebook.performers.skills import BUILT_IN, Skills
 from cuebook.performers.skills.filling import names_in, settings_in
@@ -303,7 +303,7 @@ async def test_reading_may_be_repeated_and_writing_is_in_doubt_when_the_service_
         assert (await Desk().failure(box, "github_get_issue", {"repo": "a/b", "number": 1})).retryable
         assert not (await Desk().failure(box, "github_create_issue", {"repo": "a/b", "title": "x"})).retryable
     async with Server(hang) as server:
-        desk = Desk(limits=Limits(seconds=0.5))
+        desk = Desk(limits=Limits(seconds=2))
         lost = await desk.failure(toolbox(server), "github_create_issue", {"repo": "a/b", "title": "x"})
         assert (lost.code, lost.retryable, lost.details["sent"]) == ("timeout", False, True)
 

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from cuebook.kernel.effects import Failed, ReadSource, Source
+from cuebook.kernel.effects import ReadSource
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.outcomes import Failed, Source
 from cuebook.kernel.ports import Action
 from cuebook.kernel.run import Settings
 from cuebook.performers.skills import BUILT_IN, Configured, Skills

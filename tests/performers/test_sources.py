@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from cuebook.kernel.effects import Failed, ReadSource, Source, ToolSpec
+from cuebook.kernel.effects import ReadSource, ToolSpec
+from cuebook.kernel.outcomes import Failed, Source
 from cuebook.kernel.ports import Action, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.http import HttpPerformer

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuebook.kernel.confinement import Limits
-from cuebook.kernel.effects import CallTool, Failed, SecretUse, ToolResult, ToolSpec
+from cuebook.kernel.effects import CallTool, SecretUse, ToolSpec
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.arguments import check

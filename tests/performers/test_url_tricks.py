@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from cuebook.gate.policy import Layer, Policy, bundle_from, names_host
-from cuebook.kernel.effects import Failed, SecretUse, SendHttp
+from cuebook.kernel.effects import SecretUse, SendHttp
+from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.addresses import BadUrl, Url, kind_of, parse_url, resolve_url
@@ -119,6 +120,7 @@ ADDRESSES = [
     "http://168.63.129.16/machine/",
     "http://10.0.0.1:{port}/",
     "http://172.16.0.1:{port}/",
+    "http://172.31.255.255:{port}/",
     "http://192.168.0.1:{port}/",
     "http://100.64.0.1:{port}/",
     "http://224.0.0.1:{port}/",

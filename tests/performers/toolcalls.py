@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cuebook.kernel.confinement import Confined, Confinement, Limits, Sandbox, SandboxName
-from cuebook.kernel.effects import CallTool, Failed, SecretUse, ToolResult
+from cuebook.kernel.effects import CallTool, SecretUse
+from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.tools import Toolbox

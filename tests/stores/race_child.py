@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cuebook.kernel.effects import AnyOutcome, CallTool, ToolResult
+from cuebook.kernel.effects import CallTool
 from cuebook.kernel.engine import Engine
 from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.outcomes import AnyOutcome, ToolResult
 from cuebook.kernel.ports import Call
 from cuebook.kernel.run import Signal
 from cuebook.stores import transaction

@@ -9,6 +9,7 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -193,7 +194,7 @@ async def test_serving_goes_on_when_the_lock_is_given_up(tmp_path: Path, monkeyp
         tell(holder)
         holder.wait()
         try:
-            await eventually(lambda: has_status(store, "expired"), 8)
+            await eventually(lambda: has_status(store, "expired"))
         finally:
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
@@ -330,19 +331,14 @@ def tried(path: Path) -> str:
 
 
 @pytest.fixture
-def open_folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder that somebody else can reach, with a store that is theirs."""
-    folder = tmp_path / "theirs"
-    folder.mkdir()
-    opened = []
-    for above in [folder, *folder.parents][:-2]:
-        if not above.stat().st_mode & 0o001:
-            opened.append((above, above.stat().st_mode))
-            above.chmod(above.stat().st_mode | 0o011)
-    yield folder
-    folder.chmod(0o700)
-    for above, mode in opened:
-        above.chmod(mode)
+def open_folder() -> Iterator[Path]:
+    """A folder that somebody else can reach, with a store that is theirs. Those that pytest makes are closed to them."""
+    with tempfile.TemporaryDirectory(prefix="cuebook-theirs-", dir="/tmp") as above:
+        Path(above).chmod(0o711)
+        folder = Path(above) / "theirs"
+        folder.mkdir()
+        yield folder
+        folder.chmod(0o700)
 
 
 def protect(path: Path, what: str) -> None:

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from cuebook.kernel.effects import All, Answer, AskHuman, CallTool, Program
+from cuebook.kernel.effects import All, AskHuman, CallTool, Program
 from cuebook.kernel.engine import Engine
 from cuebook.kernel.errors import Busy
 from cuebook.kernel.events import Performed, Performing
+from cuebook.kernel.outcomes import Answer
 from cuebook.kernel.run import Signal
 from cuebook.stores.sqlite import SqliteStore
 from tests.stores.children import child, hear, tell

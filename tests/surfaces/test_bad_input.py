@@ -37,6 +37,26 @@ def no_title(desk: Desk) -> None:
     desk.write("untitled.md", "## STEP 1: A\n\nB\n")
 
 
+def no_step(desk: Desk) -> None:
+    desk.write("stepless.md", "# Tea\n")
+
+
+def long_ending(desk: Desk) -> None:
+    desk.write("coffee.playbook.md", TEA)
+
+
+def nothing_in_it(desk: Desk) -> None:
+    desk.write("empty.yml", "\n")
+
+
+def half_of_json(desk: Desk) -> None:
+    desk.write("half.json", '{"name": "x",\n')
+
+
+def indented(desk: Desk) -> None:
+    desk.write("indented.yml", "name: X\nsteps:\n  - id: a\n command: cli ls\n")
+
+
 def required(desk: Desk) -> None:
     desk.write("needy.md", TEA.replace("(string: green)", "(string)"))
 
@@ -62,11 +82,38 @@ def nothing(desk: Desk) -> None:
 
 
 CASES: list[tuple[Callable[[Desk], None], str, str]] = [
-    (nothing, "run nowhere.md", "There is no file nowhere.md. Check the path."),
+    (
+        nothing,
+        "run nowhere.md",
+        "There is no file nowhere.md. Check the path; `cuebook new nowhere.md` writes a playbook",
+    ),
+    (nothing, "run teh.md", "There is no file teh.md. Did you mean tea.md?"),
+    (nothing, "run tea", "There is no file tea. Did you mean tea.md?"),
+    (long_ending, "run caffee", "There is no file caffee. Did you mean coffee.playbook.md?"),
+    (nothing, "run TEA.md", "There is no file TEA.md. Did you mean tea.md?"),
+    (nothing, "validate tae.md", "There is no file tae.md. Did you mean tea.md?"),
+    (nothing, "test tae.md", "There is no file tae.md. Did you mean tea.md?"),
+    (nothing, "run no/tea.md", "There is no file no/tea.md. There is no folder no either: check the path."),
+    (nothing, "run .", ". is a folder. Name one of its playbooks: tea.md."),
+    (nothing, "graph taa", "There is no file and no run taa. Did you mean tea.md?"),
+    (
+        nothing,
+        "new no/where",
+        "no/where.playbook.md cannot be written: there is no folder no. Make it first: mkdir -p no",
+    ),
+    (
+        nothing_in_it,
+        "run empty.yml",
+        "empty.yml: this is no playbook: the file is empty. A Markdown playbook ends in .md",
+    ),
+    (half_of_json, "run half.json", "half.json:2: this is not JSON: a name in double quotes is missing."),
+    (indented, "run indented.yml", "indented.yml:4: this is not YAML: expected <block end>"),
+    (indented, "run indented.yml", "Indent the line as those are that belong with it"),
     (a_folder, "run folder.md", "folder.md is a folder. Give the path of a file."),
     (not_utf8, "run latin.md", "latin.md:3: this is not UTF-8 text. Save it as UTF-8."),
     (empty, "run empty.md", "empty.md: Document is empty"),
-    (no_title, "run untitled.md", "No title found: document must contain a level-1 heading (# Title)"),
+    (no_title, "run untitled.md", "document must contain a level-1 heading (# Title). Begin with '# Title'."),
+    (no_step, "run stepless.md", "at least one ## STEP heading. Write '## STEP 1: Title', and below it what to do."),
     (required, "run needy.md", "Missing input: kind (string). Give --kind VALUE."),
     (nothing, "run", "Missing argument 'FILE'"),
     (a_folder, "runs --store folder.md", "The store folder.md is a folder."),
@@ -94,6 +141,10 @@ CASES: list[tuple[Callable[[Desk], None], str, str]] = [
     (key_in_config, "runs", "'api_key' looks like a key, and keys are never read from a file."),
     (nothing, "rnu tea.md", "There is no command 'rnu'. Did you mean 'run'?"),
     (nothing, "tea.md", "To run the playbook, say `cuebook run tea.md`."),
+    (nothing, "runs --status faild", "--status: no run is ever 'faild'. Did you mean failed? There are: pending, "),
+    (nothing, "show abc --store typo.db", "There are no runs yet: there is no store typo.db."),
+    (nothing, "run tea.md --model nope/x", "There is no provider `nope`. The providers are"),
+    (nothing, "decide abc", "Choose from: approve, deny, repeat, stop, done. `cuebook decide --help` shows how."),
     (nothing, "show abc", "There are no runs yet. `cuebook run FILE` starts one."),
     (nothing, "resume abc", "There are no runs yet."),
     (nothing, "cancel abc", "There are no runs yet."),
@@ -119,6 +170,27 @@ def test_an_argument_that_is_no_text_is_told(bare_desk: Desk, words: list[str]) 
     assert f"argument {len(words) + 1} is not UTF-8 text." in said
 
 
+def test_an_empty_name_is_no_run(desk: Desk) -> None:
+    assert desk.call("run", "tea.md").code == 0
+    assert refused(desk, "show", "") == "cuebook: There is no run ''. `cuebook runs` lists them.\n"
+
+
+@pytest.mark.parametrize("name", ["tea.txt", "tea.yml"])
+def test_a_playbook_is_checked_as_it_is_run_whatever_its_file_is_called(desk: Desk, name: str) -> None:
+    desk.write(name, TEA)
+    assert desk.call("run", name).code == 0
+    assert desk.call("validate", name).out == "1 playbook: nothing found\n"
+    assert desk.call("summary", name).out.startswith("Tea\n")
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "notes.yml", "notes.json"])
+def test_what_is_no_playbook_is_none_to_any_command(bare_desk: Desk, name: str) -> None:
+    bare_desk.write(name, '{"a": 1}')
+    assert "this is no playbook that Cuebook knows." in refused(bare_desk, "run", name)
+    found = bare_desk.call("validate", name)
+    assert (found.code, "[UNKNOWN_PLAYBOOK]" in found.out) == (2, True)
+
+
 def test_who_names_nothing_that_waits_is_led_to_the_inbox(desk: Desk) -> None:
     assert desk.call("run", "tea.md").code == 0
     for words in (["inbox", "nonsense"], ["decide", "nonsense", "approve"], ["answer", "nonsense", "x"]):
@@ -139,6 +211,7 @@ def test_without_a_command_the_help_is_shown(bare_desk: Desk) -> None:
     ran = bare_desk.call()
     assert ran.code == 2
     assert "Commands:" in ran.err
+    assert ran.err == bare_desk.call("--help").out
 
 
 @pytest.mark.parametrize("command", ["runs", "inbox"])

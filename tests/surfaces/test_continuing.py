@@ -70,6 +70,7 @@ def test_a_failed_run_is_retried_where_it_failed(desk: Desk, server: ModelServer
     assert (refused.code, f"`cuebook retry {run}`" in refused.err) == (2, True)
     ran = desk.call("retry", run)
     assert (ran.code, ran.out) == (0, "Served.\n")
+    assert "step 2: Brew (goes on)\n  " in ran.err
     assert len(server.requests) == 4
     assert desk.call("retry", run).code == 2
 
@@ -192,6 +193,15 @@ def test_a_completed_run_is_not_retried_and_says_what_can_be_done(desk: Desk) ->
     run = desk.call("run", "tea.md", "--json").object["run"]
     again = desk.call("retry", run)
     assert (again.code, f"`cuebook restart {run} STEP`" in again.err) == (2, True)
+    resumed = desk.call("resume", run)
+    assert (resumed.code, f"`cuebook restart {run} STEP`" in resumed.err) == (2, True)
+
+
+def test_who_resumes_a_run_that_waits_for_an_answer_with_changes_is_told_how_to_answer(desk: Desk) -> None:
+    desk.write("ask.md", '# Ask\n\n## STEP 1: A\n\n@elicit(select, "Which?", "green", "black")\n')
+    run = desk.call("run", "ask.md", "--json").object["run"]
+    refused = desk.call("resume", run, "--answer", "1=green")
+    assert (refused.code, f"`cuebook answer {run} green|black` goes on" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize(("price", "unknown"), [("0.0", 0), ("1.0", 1)])

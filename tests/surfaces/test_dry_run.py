@@ -8,7 +8,7 @@ import pytest
 
 from cuebook.dialects.markdown import MARKDOWN
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import Failed, Source
+from cuebook.kernel.outcomes import Failed, Source
 from cuebook.kernel.run import Settings
 from cuebook.surfaces.cli import dry_run
 from cuebook.surfaces.cli.dry_run import as_objects

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from cuebook.dialects.markdown import MARKDOWN
 from cuebook.dialects.markdown.parse import read
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import AskModel, Breakpoint, ReadSource, Reply, Resumed, Source
+from cuebook.kernel.effects import AskModel, Breakpoint, ReadSource
 from cuebook.kernel.events import StepStarted
+from cuebook.kernel.outcomes import Reply, Resumed, Source
 from cuebook.kernel.run import Settings
 from cuebook.performers.models import Facts, Price
 from cuebook.performers.models.tokens import estimate_text

@@ -22,6 +22,23 @@ def test_runs_are_listed(desk: Desk, run: str) -> None:
     assert "3/3" in ran.out
     assert [one["run"] for one in desk.call("runs", "--json", "--limit", "5").object] == [run]
     assert "There are no such runs." in desk.call("runs", "--status", "failed").out
+    assert "There are no such runs." in desk.call("runs", "--status", "awaiting input").out
+
+
+def test_a_step_without_a_title_is_named_once(desk: Desk) -> None:
+    steps = "".join(f"  - {{id: {id}, command: cli true, effect: read}}\n" for id in ("list", "count"))
+    desk.write("look.yml", f"name: Look\nsteps:\n{steps}")
+    ran = desk.call("run", "look.yml", "--live")
+    assert "\n· list\n" in ran.out
+    run = desk.call("runs", "--json").object[0]["run"]
+    assert "\nstep list\n  completed, " in desk.call("show", run).out
+
+
+@pytest.mark.parametrize("group", ["keys", "policy", "secrets", "users", "serve", "mcp", "models"])
+def test_the_list_of_a_group_has_whole_sentences(bare_desk: Desk, group: str) -> None:
+    commands = bare_desk.call(group, "--help").out.partition("\nCommands:\n")[2]
+    assert commands
+    assert "..." not in commands
 
 
 def test_a_run_is_shown_with_its_outputs(desk: Desk, run: str) -> None:

@@ -191,8 +191,8 @@ def test_a_dry_run_shows_every_step_and_does_nothing(desk: Desk, count: Path) ->
 
 def test_explain_tells_the_steps_what_they_touch_and_what_models_may_use(desk: Desk, count: Path) -> None:
     words = desk.call("explain", count, "--most", "4").out
-    assert "  list List them: run seq 4" in words
-    assert "  keep Keep them: asks for approval, then run tee out.txt" in words
+    assert "  list List them: runs seq 4" in words
+    assert "  keep Keep them: asks for approval, then runs tee out.txt" in words
     assert "ask   command" in words
     assert "no model is asked" in words
 

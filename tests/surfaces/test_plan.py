@@ -81,6 +81,19 @@ def test_each_step_has_its_decision_and_the_rules(desk: Desk, release: Path) -> 
     assert steps["notes"]["tools"] == [{"tool": "Bash", "decision": "ask"}]
 
 
+def test_a_step_that_asks_for_approval_is_asked_about_also_where_everything_is_allowed(desk: Desk) -> None:
+    policy(desk, '[tools]\nallow = ["*"]\n[models]\nallow = ["*"]\n')
+    asking = """\
+name: Asking
+steps:
+  - {id: ask, command: llm, llm: {model: default, prompt: Hello}, output: json, approval: required}
+  - {id: call, command: mcp chat.say text=hello, approval: required}
+"""
+    steps = steps_of(planned(desk, desk.write("asking.yml", asking)))
+    for step in steps.values():
+        assert (step["decision"], step["rules"]) == ("ask", ["the step asks for approval"])
+
+
 def test_secrets_hosts_and_what_is_lacking_are_told(desk: Desk, release: Path) -> None:
     plan = planned(desk, release, *GIVEN)
     steps = steps_of(plan)
@@ -104,6 +117,11 @@ def test_what_is_not_given_stands_for_itself(desk: Desk, release: Path) -> None:
 def test_a_condition_that_is_known_not_to_hold_is_said(desk: Desk, release: Path) -> None:
     assert steps_of(planned(desk, release, *GIVEN, "--draft", "true"))["post"]["runs"] is False
     assert "which does not hold: it is skipped" in desk.call("plan", release, *GIVEN, "--draft", "true").out
+
+
+def test_a_condition_that_only_the_run_can_tell_is_left_open(desk: Desk) -> None:
+    asking = "name: A\nsteps:\n  - {id: a, command: cli true}\n  - {id: b, command: cli true, condition: $a.error}\n"
+    assert steps_of(planned(desk, desk.write("asking.yml", asking)))["b"]["runs"] is None
 
 
 def test_nothing_is_run_and_nothing_is_left_behind(desk: Desk, release: Path) -> None:
@@ -154,6 +172,17 @@ def test_a_policy_that_requires_postconditions_makes_it_a_mistake_to_have_none(d
     assert f'postconditions = "require" in {desk.config.with_name("policy.toml")}' in error
     desk.write("reading.yml", "name: R\nsteps:\n  - {id: a, command: cli true, effect: read}\n")
     assert desk.call("validate", "reading.yml").code == 0
+
+
+def test_a_step_that_is_skipped_is_neither_denied_nor_asked_about(desk: Desk) -> None:
+    step = "{id: a, command: cli touch x, condition: '${on} == true'}"
+    desk.write("x.yml", f"name: X\nargs: {{on: {{type: boolean, default: false}}}}\nsteps:\n  - {step}\n")
+    policy(desk, '[commands]\ndeny = ["touch *"]\n')
+    ran = desk.call("plan", "x.yml")
+    assert ran.code == 0
+    assert "  would be:    denied: commands.deny 'touch *'" in ran.out
+    assert "denied:     none\n" in ran.out
+    assert desk.call("plan", "x.yml", "--on", "true").code == 1
 
 
 def test_a_command_that_is_not_there_is_noted(desk: Desk) -> None:

@@ -235,7 +235,7 @@ def test_the_policy_in_force_is_shown_with_its_lines_and_defaults(bare_desk: Des
     assert f"user: {path} (yours)\n" in shown
     assert "  tools.default 'deny'  (line 3)\n" in shown
     assert "  allowed_domains 'a.example'  (line 1)\n" in shown
-    assert "8 h 0 min" in shown
+    assert "expire: 8 h\n" in shown
     found = bare_desk.call("policy", "show", "--json").object
     assert found["layers"][0]["bundle"]["tools"] == {"default": "deny"}
     assert found["approvals"]["expires_after"] == 8 * 3600

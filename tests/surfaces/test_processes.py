@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import All, AskHuman, AskModel, Branch, Program, Reply
+from cuebook.kernel.effects import All, AskHuman, AskModel, Branch, Program
 from cuebook.kernel.events import StepFinished, StepStarted
+from cuebook.kernel.outcomes import Reply
 from cuebook.kernel.ports import Call
 from cuebook.kernel.run import Settings
 from cuebook.service import Service

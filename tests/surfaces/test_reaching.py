@@ -12,7 +12,8 @@ import pytest
 
 import cuebook
 from cuebook.config import config_folder, load
-from cuebook.kernel.effects import CallTool, Failed, Program, RunCommand
+from cuebook.kernel.effects import CallTool, Program, RunCommand
+from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.run import Settings
 from cuebook.performers.commands import CommandPerformer
 from cuebook.stores.memory import MemoryStore

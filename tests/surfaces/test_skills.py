@@ -14,9 +14,10 @@ import pytest
 
 from cuebook.config import config_folder, load
 from cuebook.kernel.context import ToolCall
-from cuebook.kernel.effects import CallTool, Effect, EffectFailed, Program, ReadSource, ServerSpec
+from cuebook.kernel.effects import CallTool, Effect, Program, ReadSource, ServerSpec
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import Warned
+from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.run import RunRow, Settings
 from cuebook.service import Service
 from cuebook.stores.sqlite import SqliteStore

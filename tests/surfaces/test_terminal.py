@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 
 from cuebook.kernel.context import Text as Told
-from cuebook.kernel.effects import Reply, Usage
 from cuebook.kernel.events import (
     ModelAsked,
     Performed,
@@ -24,6 +23,7 @@ from cuebook.kernel.events import (
     TextReset,
 )
 from cuebook.kernel.journal import Entry, Place
+from cuebook.kernel.outcomes import Reply, Usage
 from cuebook.kernel.run import RunRow, StepRow, Totals
 from cuebook.service import RunView
 from cuebook.surfaces.cli.plain import harmless

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from cuebook.kernel.effects import EffectFailed, Failed, Program
+from cuebook.kernel.effects import Program
+from cuebook.kernel.outcomes import EffectFailed, Failed
 
 T = TypeVar("T")
 

@@ -11,9 +11,10 @@ from typing import Any, Literal
 import msgspec
 
 from cuebook.dialects.listening import listening
-from cuebook.kernel.effects import All, AskHuman, Branch, Failed, Program, Reply
+from cuebook.kernel.effects import All, AskHuman, Branch, Program
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import Warned
+from cuebook.kernel.outcomes import Failed, Reply
 
 
 class Option(msgspec.Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from os.path import splitext
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -307,6 +308,8 @@ UNKNOWN = Problem(
     code="UNKNOWN_PLAYBOOK",
 )
 """What is said of a text that is written in no dialect."""
+_MOST_READ = 1_000_000
+"""Characters of such a text that are read to tell whether it is broken."""
 
 
 def dialects() -> tuple[Dialect, ...]:
@@ -337,7 +340,26 @@ def detect(text: str, name: str) -> Dialect:
     for dialect in dialects():
         if dialect.recognises(text, name):
             return dialect
-    raise BadInput(f"{name}: {UNKNOWN.message}", fix=UNKNOWN.fix)
+    problem = unknown(text, name)
+    if problem.line is not None:
+        raise InvalidPlaybook(name, [problem], codes=True)
+    raise BadInput(f"{name}: {problem.message}", fix=problem.fix)
+
+
+def unknown(text: str, name: str) -> Problem:
+    """Why a text is written in no dialect: nothing stands in it, it is broken, or it is something else."""
+    from cuebook.dialects.values import Malformed
+    from cuebook.dialects.yaml12 import read_either
+
+    if not text.strip("\ufeff \t\r\n"):
+        return msgspec.structs.replace(UNKNOWN, message="this is no playbook: the file is empty.")
+    suffix = splitext(name)[1].lower()
+    if suffix in (".yml", ".yaml", ".json"):
+        try:
+            read_either(text, suffix == ".json", _MOST_READ, "Give a shorter one.")
+        except Malformed as error:
+            return Problem(error.message, error.line, error.fix, "PARSE")
+    return UNKNOWN
 
 
 # --- what reads replies as they stream -----------------------------------------------------------------

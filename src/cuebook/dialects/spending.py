@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from cuebook.dialects.listening import listening
-from cuebook.kernel.effects import All, AskModel, Failed, Program, Reply
+from cuebook.kernel.effects import All, AskModel, Program
+from cuebook.kernel.outcomes import Failed, Reply
 
 T = TypeVar("T")
 

@@ -62,12 +62,7 @@ def read_yaml(text: str, limits: Limits = ORDINARY) -> Value:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else text.count("\n") + 1
-        said = " ".join(str(error.problem or error.context).split())
-        if "'\\t'" in said:
-            raise Malformed(
-                line, "a tab stands where YAML takes only spaces", "Write spaces instead of the tab."
-            ) from None
-        raise Malformed(line, f"this is not YAML: {said}", _how_to_quote(said)) from None
+        raise Malformed(line, *slip(str(error.problem or error.context))) from None
     except YAMLError as error:
         place = getattr(error, "position", 0)  # of a character that may not stand in YAML
         said = " ".join(str(getattr(error, "reason", error)).split())
@@ -134,9 +129,32 @@ def _unknown_tag(tag: Any, line: int) -> Malformed:
     return Malformed(line, f"there is no kind of value '{tag}'", "Take the tag out.")
 
 
-def _how_to_quote(said: str) -> str:
-    quoted = "Put a text that holds ': ' or begins with one of * & ! % @ { [ in quotes."
-    return quoted if any(word in said for word in ("alias", "mapping values", "cannot start", "tag")) else "Correct it."
+_INDENT = (
+    "Indent the line as those are that belong with it; a list of '- ' and names with ':' do not stand side by side."
+)
+_QUOTE = "Put a text that holds ': ' or begins with one of * & ! % @ { [ in quotes."
+_MENDING = {
+    "mapping values": f"Indent the line as those are that belong with it. {_QUOTE}",
+    "<block end>": _INDENT,
+    "expected ':'": "Write the line before it as NAME: VALUE, or indent it as a part of the text above.",
+    "expected ','": "Close the bracket that is open, or put a comma between two values.",
+    "end of stream": "Close the quotation mark or bracket that is open.",
+    "sequence entries": "Begin a list on a line of its own.",
+    "escape character": "Write two backslashes for one, or use single quotes.",
+    "alias": _QUOTE,
+    "cannot start": _QUOTE,
+    "tag": _QUOTE,
+}
+"""By what the library says: what to do about it."""
+
+
+def slip(problem: str) -> tuple[str, str]:
+    """What is wrong, and what to do about it, from what the library says."""
+    said = " ".join(problem.split())
+    if "'\\t'" in said:
+        return "a tab stands where YAML takes only spaces", "Write spaces instead of the tab."
+    fix = next((fix for words, fix in _MENDING.items() if words in said), "Correct it.")
+    return f"this is not YAML: {said}", fix
 
 
 # --- JSON ---------------------------------------------------------------------------------------------------

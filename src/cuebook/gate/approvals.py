@@ -5,7 +5,6 @@ A preview is plain text: nothing in it can colour, reorder or hide what stands t
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -21,7 +20,6 @@ SHOWN = 2_000
 """Characters that are shown of each part of a preview; of a longer one the beginning and the end."""
 PARTS = 20
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _KEPT = "\n\t"
 
@@ -45,7 +43,6 @@ def one_line(text: str, limit: int = 200) -> str:
 
 
 def _plain(text: str) -> str:
-    text = _ESCAPES.sub(lambda found: f"<U+{ord(found[0][0]):04X}>{found[0][1:]}", text)
     if text.isascii() and text.isprintable():
         return text
     return "".join(_spelled(letter) for letter in text)

@@ -34,7 +34,6 @@ from cuebook.kernel.effects import (
     AskApproval,
     AskModel,
     Effect,
-    Failed,
     RunCommand,
     RunPlaybook,
     RunPython,
@@ -42,6 +41,7 @@ from cuebook.kernel.effects import (
     Send,
     SendHttp,
 )
+from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Action, Admitted, Case, Describer, Description, Needed, Outliner, Redactor, Trust
 from cuebook.kernel.run import RunRow, Settings
 

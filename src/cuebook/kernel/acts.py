@@ -22,26 +22,15 @@ from cuebook.kernel.confinement import at_once
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
     Acting,
-    Answer,
-    AnyOutcome,
     AskApproval,
     AskHuman,
     AskModel,
     Bound,
     Breakpoint,
     Checkpoint,
-    Done,
-    Drawn,
     Effect,
-    Elapsed,
-    Failed,
-    Message,
-    Moment,
     Now,
     Random,
-    Reply,
-    Resumed,
-    Usage,
     Wait,
 )
 from cuebook.kernel.errors import CuebookError, Fenced
@@ -56,6 +45,19 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.journal import Key, Place, plain
+from cuebook.kernel.outcomes import (
+    Answer,
+    AnyOutcome,
+    Done,
+    Drawn,
+    Elapsed,
+    Failed,
+    Message,
+    Moment,
+    Reply,
+    Resumed,
+    Usage,
+)
 from cuebook.kernel.ports import Admitted, Call, Estimate, Filter
 from cuebook.kernel.questions import beforehand
 
@@ -398,7 +400,7 @@ async def _perform(
     except CutShort as cut:
         return cut.failed
     except CuebookError as error:
-        return driver.engine.redactor.value(Failed(error.code, error.message, error.fix))
+        return driver.engine.redactor.value(Failed.of(error))
     except Exception as error:
         message = f"'{effect.fingerprint}' failed: {type(error).__name__}: {error}"
         return driver.engine.redactor.value(Failed("performer_error", message))

@@ -9,10 +9,11 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cuebook.kernel.effects import AskApproval, Effect, Failed
+from cuebook.kernel.effects import AskApproval, Effect
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.events import WaitClosed
 from cuebook.kernel.journal import Key
+from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Action, Admitted, Case, Needed
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ async def _examined(driver: Driver, line: Line, effect: Effect, case: Case) -> A
     except CutShort as cut:
         return cut.failed
     except CuebookError as error:
-        return Failed(error.code, error.message, error.fix)
+        return Failed.of(error)
     except Exception as error:
         return Failed("gate_error", f"'{effect.fingerprint}' could not be checked: {type(error).__name__}: {error}")
 

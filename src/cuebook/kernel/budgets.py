@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cuebook.kernel.confinement import Limits
-from cuebook.kernel.effects import AskModel, Failed
+from cuebook.kernel.effects import AskModel
+from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Estimate
 from cuebook.kernel.run import Budget
 

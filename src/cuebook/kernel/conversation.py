@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from cuebook.kernel.context import EMPTY, Context, ToolCall
-from cuebook.kernel.effects import All, AskModel, Branch, CallTool, EffectFailed, Failed, Program, Reply, ToolResult
+from cuebook.kernel.effects import All, AskModel, Branch, CallTool, Program
+from cuebook.kernel.outcomes import EffectFailed, Failed, Reply, ToolResult
 
 _ENDING = frozenset({"in_doubt", "expired"})
 """Failures of a call that end the conversation: a person has stopped the run there, or nobody came."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cuebook.kernel.admission import CANCELLED, CUT_OFF
-from cuebook.kernel.effects import OUTPUT_OF, Acting, AnyOutcome, CallTool, Effect, Failed, RunCommand, SendHttp
+from cuebook.kernel.effects import OUTPUT_OF, Acting, CallTool, Effect, RunCommand, SendHttp
 from cuebook.kernel.journal import Key, outcome_from
+from cuebook.kernel.outcomes import AnyOutcome, Failed
 from cuebook.kernel.run import Signal
 
 if TYPE_CHECKING:

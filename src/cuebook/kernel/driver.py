@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cuebook.kernel import acts, doubts
 from cuebook.kernel.admission import CANCELLED, CUT_OFF
-from cuebook.kernel.effects import All, Answer, Branch, Cancelled, Effect, EffectFailed, Failed, Program
+from cuebook.kernel.effects import All, Branch, Effect, Program
 from cuebook.kernel.errors import CuebookError, Fenced, NonDeterminism, StoreError
 from cuebook.kernel.events import (
     ENDED,
@@ -32,6 +32,7 @@ from cuebook.kernel.events import (
     Suspended,
 )
 from cuebook.kernel.journal import ROOT, Entry, Key, Place, branch_path, plain, without_void
+from cuebook.kernel.outcomes import Answer, Cancelled, EffectFailed, Failed
 from cuebook.kernel.ports import Claim, Estimate, News
 from cuebook.kernel.replay import ALL, Cursor, Recorded
 from cuebook.kernel.retry import rewinds
@@ -187,7 +188,7 @@ class Driver:
         except (Fenced, StoreError):
             raise
         except CuebookError as error:
-            return await self._finish(Failed(error.code, error.message, error.fix), None)
+            return await self._finish(Failed.of(error), None)
         except (Exception, GeneratorExit) as error:
             return await self._finish(_defect(error), None)
         if self._cancel_thrown:
@@ -399,7 +400,7 @@ class Driver:
             except (NonDeterminism, Fenced, StoreError):
                 raise
             except CuebookError as error:
-                failed = Failed(error.code, error.message, error.fix)
+                failed = Failed.of(error)
             except (Exception, GeneratorExit) as error:
                 failed = _defect(error)
             self.scribe.note(BranchFinished(value, failed, seq), Place(path))

@@ -37,7 +37,8 @@ from cuebook.kernel.journal import (
 )
 from cuebook.kernel.ports import Batch, Claim, Estimate, Estimator, Filter, Gate, Performer, Pricing, Redactor, Store
 from cuebook.kernel.rehearsal import Rehearsal, rehearse
-from cuebook.kernel.run import RunRow, Settings, StepRow, Tally
+from cuebook.kernel.run import RunRow, Settings, StepRow
+from cuebook.kernel.tally import Tally
 
 log = logging.getLogger("cuebook")
 

@@ -12,18 +12,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import (
-    AnyOutcome,
-    Browse,
-    CallNode,
-    CallTool,
-    Failed,
-    RunCommand,
-    RunPlaybook,
-    Send,
-    SendHttp,
-    Usage,
-)
+from cuebook.kernel.effects import Browse, CallNode, CallTool, RunCommand, RunPlaybook, Send, SendHttp
+from cuebook.kernel.outcomes import AnyOutcome, Failed, Usage
 
 RunStatus = Literal[
     "pending",

@@ -15,9 +15,9 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from cuebook.kernel.context import INLINE_LIMIT, Context, Text
-from cuebook.kernel.effects import AnyOutcome
 from cuebook.kernel.errors import CuebookError, StoreDamaged
 from cuebook.kernel.events import AnyEvent, CancelRequested, Rewound, RunFinished
+from cuebook.kernel.outcomes import AnyOutcome
 
 ROOT = ""
 GENESIS = b"\0" * 32

@@ -12,8 +12,9 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 from cuebook.kernel.confinement import Limits, at_once
-from cuebook.kernel.effects import AnyOutcome, AskModel, Effect, Failed
+from cuebook.kernel.effects import AskModel, Effect
 from cuebook.kernel.journal import Record
+from cuebook.kernel.outcomes import AnyOutcome, Failed
 from cuebook.kernel.run import RunRow, Settings, Signal, StepRow, WaitRow
 
 T = TypeVar("T")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cuebook.kernel.effects import Answer, AskHuman, Failed
+from cuebook.kernel.effects import AskHuman
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.outcomes import Answer, Failed
 from cuebook.kernel.run import Settings
 
 UNATTENDED = "unattended"

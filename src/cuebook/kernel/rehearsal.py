@@ -7,21 +7,11 @@ from typing import Any
 
 import msgspec
 
-from cuebook.kernel.effects import (
-    All,
-    Branch,
-    Breakpoint,
-    Cancelled,
-    Checkpoint,
-    Effect,
-    EffectFailed,
-    Failed,
-    Program,
-    Resumed,
-)
+from cuebook.kernel.effects import All, Branch, Breakpoint, Checkpoint, Effect, Program
 from cuebook.kernel.errors import CuebookError, NonDeterminism
 from cuebook.kernel.events import TOLD, AnyEvent, RunFinished
 from cuebook.kernel.journal import ROOT, Entry, Key, Place, branch_path, plain
+from cuebook.kernel.outcomes import Cancelled, EffectFailed, Failed, Resumed
 from cuebook.kernel.replay import ALL, Cursor, Recorded
 from cuebook.kernel.run import RunRow
 
@@ -146,7 +136,7 @@ class _Stage:
         except NonDeterminism:
             raise
         except CuebookError as error:
-            return Failed(error.code, error.message, error.fix)
+            return Failed.of(error)
         except Exception as error:
             return Failed("program_error", f"{type(error).__name__}: {error}")
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from cuebook.kernel.effects import Failed
 from cuebook.kernel.errors import NonDeterminism
 from cuebook.kernel.events import (
     TOLD,
@@ -33,6 +32,7 @@ from cuebook.kernel.events import (
     WaitOpened,
 )
 from cuebook.kernel.journal import ROOT, Entry, Key, Place, parent_key, without_void
+from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.run import Settings
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from cuebook.kernel.effects import Failed
 from cuebook.kernel.events import (
     BranchFinished,
     ModelAsked,
@@ -14,6 +13,7 @@ from cuebook.kernel.events import (
     StepStarted,
 )
 from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, without_void
+from cuebook.kernel.outcomes import Failed
 
 
 def rewinds(entries: list[Entry], whole_step: bool, by: str = "", inherited: int = 0) -> list[Rewound]:

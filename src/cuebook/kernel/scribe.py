@@ -14,7 +14,8 @@ from cuebook.kernel.errors import CuebookError, StoreError
 from cuebook.kernel.events import AnyEvent, TextChunk, TextReset
 from cuebook.kernel.journal import Codec, Entry, Place, seal, spill_context
 from cuebook.kernel.ports import Batch, Claim, Redactor, Store
-from cuebook.kernel.run import Tally, copy_row
+from cuebook.kernel.run import copy_row
+from cuebook.kernel.tally import Tally
 
 
 class Audience(Protocol):

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from cuebook.kernel.effects import Failed, SecretUse
+from cuebook.kernel.effects import SecretUse
+from cuebook.kernel.outcomes import Failed
 
 Place = tuple[str, ...]
 

@@ -1,9 +1,13 @@
-"""Reads the files that lie beside a playbook, for those that import some. It knows files, and nothing of playbooks."""
+"""Reads the files that lie beside a playbook, for those that import some, and names those that may have been meant. It
+knows files, and nothing of playbooks.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 
 from cuebook.kernel.errors import BadInput
@@ -11,6 +15,8 @@ from cuebook.performers.paths import read_inside
 
 LARGEST = 1_048_576
 """Bytes of one file."""
+_MOST_COMPARED = 10_000
+"""Names of a folder that are held against one that is not there."""
 
 
 def reader(file: str | os.PathLike[str], workspace: Path | None = None) -> Callable[[str], str]:
@@ -30,3 +36,30 @@ def reader(file: str | os.PathLike[str], workspace: Path | None = None) -> Calla
             raise BadInput(f"{path} is no UTF-8 text.", fix="Save it as UTF-8.") from None
 
     return read
+
+
+def instead_of(path: str | os.PathLike[str], otherwise: str = "Check the path.") -> str:
+    """What to do about a file that is not there: the names in its folder that may have been meant, or `otherwise`."""
+    folder, name = os.path.split(os.fspath(path))
+    try:
+        with os.scandir(folder or ".") as entries:
+            names = sorted(entry.name for entry in islice(entries, _MOST_COMPARED) if not entry.name.startswith("."))
+    except OSError:
+        return f"There is no folder {folder} either: check the path."
+    return did_you_mean(name, names, folder) or otherwise
+
+
+def did_you_mean(given: str, names: Iterable[str], folder: str = "") -> str:
+    """Names that may have been meant, as a question; first those that differ by case or by their ending alone."""
+    every, stem = list(names), _stem(given[:200])
+    near = [name for name in every if name.casefold() == given.casefold()]
+    near = near or [name for name in every if stem and _stem(name) == stem][:3]
+    if not near:  # an ending as long as .playbook.md outweighs the name before it
+        likely = get_close_matches(stem, dict.fromkeys(map(_stem, every)), n=3, cutoff=0.6)
+        near = [name for name in every if _stem(name) in likely][:3]
+    return f"Did you mean {' or '.join(os.path.join(folder, name) for name in near)}?" if near else ""
+
+
+def _stem(name: str) -> str:
+    """Without its endings: `tea` of `tea.playbook.md`."""
+    return name.casefold().partition(".")[0]

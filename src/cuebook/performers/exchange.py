@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from cuebook.kernel.effects import Failed
+from cuebook.kernel.outcomes import Failed
 from cuebook.performers.addresses import Private, Url, check_addresses, check_host, is_loopback
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]

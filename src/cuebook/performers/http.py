@@ -16,8 +16,9 @@ import msgspec
 
 from cuebook import __version__
 from cuebook.kernel.context import Text, digest_of
-from cuebook.kernel.effects import Failed, HttpResponse, SecretUse, SendHttp
+from cuebook.kernel.effects import SecretUse, SendHttp
 from cuebook.kernel.errors import BadInput, CuebookError
+from cuebook.kernel.outcomes import Failed, HttpResponse
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.addresses import Private, Url, check_host, is_loopback, parse_url, resolve_url
@@ -102,7 +103,7 @@ class HttpPerformer:
         try:
             request = _Request(effect, self._private)
         except BadInput as refused:
-            return Failed(refused.code, refused.message, refused.fix)
+            return Failed.of(refused)
         url, method = request.url, request.method
         preview = {"request": f"{method} {url}"}
         headers = [f"{name}: {value}" for name, value in request.headers]
@@ -140,7 +141,7 @@ class HttpPerformer:
         except Ended as ended:
             failed = ended.failed
         except CuebookError as refused:
-            failed = Failed(refused.code, refused.message, refused.fix)
+            failed = Failed.of(refused)
         return _weighed(failed, effect, progress)
 
     async def _fetch(self, effect: SendHttp, call: Call, limit: int, progress: Progress) -> Fetched:

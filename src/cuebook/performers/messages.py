@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cuebook.kernel.effects import Done, Send
+from cuebook.kernel.effects import Send
+from cuebook.kernel.outcomes import Done
 from cuebook.kernel.ports import Call
 
 

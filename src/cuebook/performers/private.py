@@ -15,6 +15,8 @@ from contextlib import suppress
 from functools import cache
 from itertools import count
 
+from cuebook.processes import namespace
+
 _NAME = re.compile(r"cuebook-(\d{1,20})\.(\d{1,9})-\w+", re.ASCII)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -22,7 +24,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def make() -> str:
     """A new folder that only we may enter."""
     _sweep_once()
-    return tempfile.mkdtemp(prefix=f"cuebook-{_space()}.{os.getpid()}-")
+    return tempfile.mkdtemp(prefix=f"cuebook-{namespace('pid')}.{os.getpid()}-")
 
 
 def remove(folder: str) -> None:
@@ -46,7 +48,7 @@ def sweep() -> None:
         return
     for name in names:
         found = _NAME.fullmatch(name)
-        if found and found[1] == _space() and not _lives(int(found[2])):
+        if found and found[1] == namespace("pid") and not _lives(int(found[2])):
             path = os.path.join(tempfile.gettempdir(), name)
             if _is_ours(path):
                 remove(path)
@@ -56,15 +58,6 @@ def sweep() -> None:
 def _sweep_once() -> None:
     # Nobody waits for it: there may be much to remove.
     threading.Thread(target=sweep, name="cuebook-sweep", daemon=True).start()
-
-
-@cache
-def _space() -> str:
-    """What process numbers count in: those of another container mean nothing here, even where it shares our folder."""
-    try:
-        return str(os.stat("/proc/self/ns/pid").st_ino)
-    except OSError:
-        return "0"
 
 
 def _lives(pid: int) -> bool:

@@ -17,9 +17,10 @@ from typing import Any
 
 import msgspec
 
-from cuebook.kernel.effects import Failed, ToolResult, ToolSpec
+from cuebook.kernel.effects import ToolSpec
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.journal import plain
+from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Call
 from cuebook.performers.tools import SimpleTool, Tool, in_time
 

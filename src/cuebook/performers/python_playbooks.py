@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 
 from cuebook.kernel.confinement import Confinement, Sandbox
-from cuebook.kernel.effects import Called, Failed, PythonCall, Returned, RunPython
+from cuebook.kernel.effects import RunPython
 from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.outcomes import Called, Failed, PythonCall, Returned
 from cuebook.kernel.ports import Call
 from cuebook.performers.processes import Running
 
@@ -49,7 +50,7 @@ class PythonPerformer:
         try:
             running = Running(await self._sandbox.spawn(confinement), _asked(effect), _MOST)
         except CuebookError as error:
-            return Failed(error.code, error.message, error.fix)
+            return Failed.of(error)
         try:
             code = await running.ended(call.limits.seconds)
             if code is None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from difflib import get_close_matches
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -19,10 +18,12 @@ from typing import Protocol
 import msgspec
 
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import Failed, ReadSource, SendHttp, ServerSpec, Source, ToolSpec
+from cuebook.kernel.effects import ReadSource, SendHttp, ServerSpec, ToolSpec
 from cuebook.kernel.errors import BadInput, NotFound
+from cuebook.kernel.outcomes import Failed, Source
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
+from cuebook.performers.beside import did_you_mean
 from cuebook.performers.http import Fetched, HttpPerformer
 from cuebook.performers.paths import name_inside, parts_of, read_named_inside
 
@@ -115,7 +116,7 @@ class SourcePerformer:
                 case "tools":
                     return Description((Action("tool", rest, True),), f"List the tools {rest}")
         except BadInput as refused:
-            return Failed(refused.code, refused.message, refused.fix)
+            return Failed.of(refused)
         return _unknown_scheme(effect.source)
 
     async def perform(self, effect: ReadSource, call: Call) -> Source | Failed:
@@ -140,7 +141,7 @@ class SourcePerformer:
                 case "tools":
                     return await self._list_tools(rest)
         except BadInput as refused:
-            return Failed(refused.code, refused.message, refused.fix)
+            return Failed.of(refused)
         return _unknown_scheme(effect.source)
 
     # --- files ---
@@ -216,7 +217,7 @@ class SourcePerformer:
         if name in known:
             return known[name]
         folders = " or ".join(str(folder) for folder in self._prompts) or "any folder: none is configured"
-        near = _near(name, sorted(known))
+        near = did_you_mean(name, sorted(known))
         raise NotFound(
             f"There is no prompt {name[:200]!a} in {folders}.",
             fix=near or f"Write it as {name[:200]}{PROMPT_SUFFIXES[0]} into the prompt library.",
@@ -287,7 +288,7 @@ def _listed(tools: Sequence[ToolSpec] | Failed) -> Source | Failed:
 
 def _missing(given: str, roots: Sequence[Path]) -> NotFound:
     where = " or ".join(str(root) for root in roots) or "any root: none is configured"
-    near = _near(given, [path for root in roots for path in islice(_files(root), _MOST_COMPARED)])
+    near = did_you_mean(given, [path for root in roots for path in islice(_files(root), _MOST_COMPARED)])
     return NotFound(f"There is no file {given[:200]!a} in {where}.", fix=near or "Check the path.")
 
 
@@ -346,10 +347,3 @@ def _files(root: Path) -> Iterator[str]:
         for name in sorted(files):
             if not name.startswith("."):
                 yield Path(folder, name).relative_to(root).as_posix()
-
-
-def _near(given: str, names: Sequence[str]) -> str:
-    """Names that may have been meant, as a question; those that differ by case alone come first."""
-    by_case = [name for name in names if name.casefold() == given.casefold()]
-    near = by_case or get_close_matches(given[:200], names, n=3, cutoff=0.6)
-    return f"Did you mean {' or '.join(near)}?" if near else ""

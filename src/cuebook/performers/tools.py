@@ -15,8 +15,9 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from cuebook.kernel.effects import CallTool, Failed, ServerSpec, ToolResult, ToolSpec
+from cuebook.kernel.effects import CallTool, ServerSpec, ToolSpec
 from cuebook.kernel.errors import BadInput, CuebookError
+from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.arguments import Place, check, places, with_handles, with_values
@@ -133,7 +134,7 @@ class Toolbox:
         try:
             description = await tool.describe(arguments, settings)
         except CuebookError as error:
-            return as_failed(error)
+            return Failed.of(error)
         if isinstance(description, Failed):
             return description
         action = Action("tool", effect.tool, tool.reads_only)
@@ -145,7 +146,7 @@ class Toolbox:
         try:
             outcome = await in_time(effect.tool, net, self._perform(effect, call))
         except CuebookError as error:
-            return as_failed(error)
+            return Failed.of(error)
         return outcome if isinstance(outcome, Failed) else capped(outcome, effect.tool, call)
 
     async def _perform(self, effect: CallTool, call: Call) -> ToolResult | Failed:
@@ -215,7 +216,7 @@ class Toolbox:
             try:
                 self._brought[key] = self._bring(server)
             except BadInput as error:
-                return as_failed(error)
+                return Failed.of(error)
         return self._brought[key]
 
     async def _find_at(self, server: ServerSpec, name: str, seconds: float | None) -> Tool | Failed:
@@ -266,10 +267,6 @@ def no_such_tool(name: str, known: Iterable[str]) -> Failed:
         fix=f"{meant}There {'are: ' + listed if names else 'are no tools'}.",
         details={"near": near},
     )
-
-
-def as_failed(error: CuebookError) -> Failed:
-    return Failed(error.code, error.message, error.fix)
 
 
 async def in_time(name: str, seconds: float, work: Awaitable[T], note: str = "") -> T | Failed:

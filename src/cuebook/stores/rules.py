@@ -22,7 +22,7 @@ from cuebook.kernel.run import Signal, StepRow, WaitRow
 
 
 def no_run(run: str) -> NotFound:
-    return NotFound(f"There is no run {run}.", fix="`cuebook runs` lists them.")
+    return NotFound(f"There is no run {run or repr(run)}.", fix="`cuebook runs` lists them.")
 
 
 def run_exists(run: str) -> RunExists:

@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from cuebook.kernel.effects import Failed
 from cuebook.kernel.errors import Busy
 from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import Record
+from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Batch
 from cuebook.kernel.run import RunRow, Signal, Totals, WaitRow
-from cuebook.stores.processes import birth_of, surely_dead, this_host
+from cuebook.processes import birth_of, surely_dead, this_host
 from cuebook.stores.rules import attach_late, check_signal, damaged, fenced, gap, no_run, no_wait, refusal, run_exists
 
 LEASE = 10.0

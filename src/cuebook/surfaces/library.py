@@ -102,10 +102,6 @@ class Library:
                 )
         raise NotFound(f"There is no playbook '{id[:100]}'.", fix="The library lists those there are.")
 
-    def called(self, name: str) -> Listed | None:
-        """The one whose runs are called so."""
-        return next((one for one in self.all() if one.name == name), None)
-
     def _listed(self, one: StoredPlaybook) -> Listed:
         known = self._parsed.get(one.path)
         if known is not None and known[0] is one:

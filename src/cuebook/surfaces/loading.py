@@ -13,7 +13,7 @@ from cuebook.dialects import registry
 from cuebook.dialects.registry import Dialect, Finding, Input, Problem
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import PlannedStep
-from cuebook.performers.beside import reader
+from cuebook.performers.beside import instead_of, reader
 
 Source: TypeAlias = "str | os.PathLike[str] | Playbook"
 """A path, the text itself (which has a line break), or what `load` gave."""
@@ -82,6 +82,8 @@ def load(path: str | os.PathLike[str]) -> Playbook:
             text = registry.text_of(file.read(registry.LARGEST + 1))
     except UnicodeDecodeError:
         raise BadInput(f"{place} is no UTF-8 text.", fix="Save it as UTF-8.") from None
+    except FileNotFoundError:
+        raise BadInput(f"There is no file {place}.", fix=instead_of(place)) from None
     except (OSError, ValueError) as error:  # a path may hold what no path can
         why = getattr(error, "strerror", None) or str(error)
         raise BadInput(f"{place} cannot be read: {why}.", fix="Check the path.") from None

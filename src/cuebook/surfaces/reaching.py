@@ -26,7 +26,6 @@ from cuebook.kernel.effects import (
     AskModel,
     CallTool,
     Effect,
-    Failed,
     ReadSource,
     RunCommand,
     RunPython,
@@ -36,6 +35,7 @@ from cuebook.kernel.effects import (
     ToolSpec,
 )
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Call, Description, Performer, Store
 from cuebook.kernel.run import Settings
 from cuebook.performers.addresses import parse_url

@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from cuebook.kernel.effects import CommandResult, HttpResponse, RunCommand, SendHttp
+from cuebook.kernel.effects import RunCommand, SendHttp
 from cuebook.kernel.events import WaitOpened
+from cuebook.kernel.outcomes import CommandResult, HttpResponse
 from cuebook.surfaces import wording
 from cuebook.views import route_words
 

@@ -240,7 +240,9 @@ class _Cases:
         if not name:
             self._reader.wrong(case.line, "A case needs a name.", "Write it as 'name: what it shows'.")
         elif name in self._names:
-            self._reader.wrong(case.line, f"'{name}' is the name of the case on line {self._names[name]} as well.")
+            self._reader.wrong(
+                case.line, f"'{name}' is the name of the case on line {self._names[name]} as well.", "Give it another."
+            )
         self._names.setdefault(name, case.line)
         return " ".join(name.split())
 

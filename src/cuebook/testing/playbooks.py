@@ -19,12 +19,12 @@ from cuebook.dialects import registry
 from cuebook.dialects.program.model import ProgramText
 from cuebook.dialects.program.told import ProgramRun
 from cuebook.dialects.registry import Conversing, Dialect, Publishing, Tracing, Typed
-from cuebook.kernel.effects import Answer
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.events import Performed, RunStarted, StepStarted, WaitOpened, Warned
 from cuebook.kernel.journal import Entry, without_void
+from cuebook.kernel.outcomes import Answer
 from cuebook.kernel.run import RunRow, Settings, WaitRow
-from cuebook.performers.beside import reader
+from cuebook.performers.beside import instead_of, reader
 from cuebook.performers.models import DEFAULT
 from cuebook.performers.models.port import Model
 from cuebook.performers.models.recorded import RecordedModel
@@ -98,7 +98,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 def _beside(playbook: Path) -> Path:
     if not playbook.exists():
-        raise BadInput(f"There is no file {playbook}.", fix="Check the path.")
+        raise BadInput(f"There is no file {playbook}.", fix=instead_of(playbook))
     stem = _without(playbook.name, PLAYBOOKS)
     for name in dict.fromkeys((stem, _without(playbook.name, PLAYBOOKS[1:]))):
         for suffix in SUFFIXES:
@@ -137,7 +137,7 @@ def _has_types(text: str, name: str) -> bool:
 
 def _playbook_of(path: Path) -> Path:
     if not path.is_file():
-        raise BadFile(f"There is no file {path}.", fix="Check the path.")
+        raise BadFile(f"There is no file {path}.", fix=instead_of(path))
     stem = _without(path.name, SUFFIXES)
     found = [one for suffix in PLAYBOOKS if (one := path.with_name(stem + suffix)).is_file()]
     if len(found) == 1:

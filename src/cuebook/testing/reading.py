@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from cuebook.dialects.yaml12 import slip
 from cuebook.kernel.errors import BadInput
 
 LARGEST = 2_000_000
@@ -133,8 +134,8 @@ def parse(text: str, where: str) -> Node:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else text.count("\n") + 1
-        said = " ".join(str(error.problem or error.context).split())
-        raise BadFile(f"{where}:{line}: this is not YAML: {said}.", fix=_how_to_quote(said)) from None
+        message, fix = slip(str(error.problem or error.context))
+        raise BadFile(f"{where}:{line}: {message}.", fix=fix) from None
     except (YAMLError, ValueError) as error:
         said = " ".join(str(error).split())
         raise BadFile(f"{where}: this is not YAML: {said}.", fix="Correct it.") from None
@@ -175,11 +176,6 @@ def _of_json(value: Any) -> Node:
             return Node(1, "float", str(value))
         case _:
             return Node(1, "str", str(value))
-
-
-def _how_to_quote(said: str) -> str:
-    quoted = "Put a text that holds ': ' or begins with one of * & ! % @ { [ in quotes."
-    return quoted if any(word in said for word in ("alias", "mapping values", "cannot start", "tag")) else "Correct it."
 
 
 def _too_much(where: str, line: int) -> BadFile:

@@ -17,16 +17,8 @@ import msgspec
 from cuebook.gate.sandbox import choose
 from cuebook.kernel.admission import UNGUARDED
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import (
-    Acting,
-    AskApproval,
-    CommandResult,
-    Effect,
-    Failed,
-    HttpResponse,
-    RunCommand,
-    SendHttp,
-)
+from cuebook.kernel.effects import Acting, AskApproval, Effect, RunCommand, SendHttp
+from cuebook.kernel.outcomes import CommandResult, Failed, HttpResponse
 from cuebook.kernel.ports import Admitted, Call, Case, Needed, Trust
 from cuebook.kernel.run import RunRow
 from cuebook.performers.commands import CommandPerformer

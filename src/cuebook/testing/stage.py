@@ -21,24 +21,17 @@ from cuebook.gate.sandbox import choose
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
     AskModel,
-    Called,
     CallTool,
-    CommandResult,
     Effect,
-    Failed,
-    HttpResponse,
     ReadSource,
-    Reply,
-    Returned,
     RunCommand,
     RunPython,
     Send,
     SendHttp,
-    Source,
-    ToolResult,
     ToolSpec,
 )
 from cuebook.kernel.errors import told
+from cuebook.kernel.outcomes import Called, CommandResult, Failed, HttpResponse, Reply, Returned, Source, ToolResult
 from cuebook.kernel.ports import Call, Performer
 from cuebook.performers.http import HttpPerformer
 from cuebook.performers.messages import MessagePerformer

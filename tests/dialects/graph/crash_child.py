@@ -14,9 +14,10 @@ from typing import Any
 
 from cuebook.dialects.graph import walk
 from cuebook.kernel.context import Text, ToolCall
-from cuebook.kernel.effects import AskModel, CallTool, Effect, ReadSource, Reply, Source, Usage
+from cuebook.kernel.effects import AskModel, CallTool, Effect, ReadSource
 from cuebook.kernel.engine import Engine
 from cuebook.kernel.journal import Entry
+from cuebook.kernel.outcomes import Reply, Source, Usage
 from cuebook.kernel.ports import Call, Store
 from cuebook.service import Service
 from cuebook.stores.sqlite import SqliteStore

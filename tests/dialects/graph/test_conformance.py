@@ -20,9 +20,10 @@ from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.parse import parse
 from cuebook.dialects.registry import InvalidPlaybook
 from cuebook.dialects.yaml12 import read_yaml
-from cuebook.kernel.effects import AskModel, Failed, ReadSource, Reply
+from cuebook.kernel.effects import AskModel, ReadSource
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import RunFinished
+from cuebook.kernel.outcomes import Failed, Reply
 from cuebook.kernel.ports import Call
 from cuebook.kernel.run import RunRow
 from cuebook.stores.memory import MemoryStore

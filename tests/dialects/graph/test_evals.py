@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cuebook.kernel.effects import AskModel, CallTool, Failed
+from cuebook.kernel.effects import AskModel, CallTool
+from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Call, Store
 from cuebook.performers.python import python_tool
 from cuebook.performers.tools import Toolbox

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from cuebook.kernel.effects import AskModel, Reply
+from cuebook.kernel.effects import AskModel
+from cuebook.kernel.outcomes import Reply
 from cuebook.kernel.ports import Call, Store
 from tests.dialects.graph.workbench import Bench, flow, way
 

@@ -14,8 +14,9 @@ from cuebook.dialects.graph import walk
 from cuebook.gate.people import NotAllowed, Principal
 from cuebook.gate.sandbox import choose
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import AskModel, CallTool, Failed, ReadSource, Source
+from cuebook.kernel.effects import AskModel, CallTool, ReadSource
 from cuebook.kernel.events import Warned
+from cuebook.kernel.outcomes import Failed, Source
 from cuebook.kernel.ports import Call, Store
 from cuebook.kernel.run import Settings
 from cuebook.performers.agent_tools import agent_tools

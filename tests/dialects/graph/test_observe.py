@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from cuebook.dialects.graph.observe import Projection
-from cuebook.kernel.effects import AskModel, CallTool, Failed, ToolResult
+from cuebook.kernel.effects import AskModel, CallTool
 from cuebook.kernel.events import TextChunk
+from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Call, Store
 from cuebook.testing import Says
 from tests.dialects.graph.workbench import Bench, flow, skill, way

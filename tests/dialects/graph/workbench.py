@@ -14,8 +14,9 @@ from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.observe import Projection, events, results, trace
 from cuebook.dialects.graph.parse import parse
 from cuebook.kernel.context import Text, ToolCall
-from cuebook.kernel.effects import AskModel, CallTool, Effect, Failed, ReadSource, Reply, Source, ToolResult
+from cuebook.kernel.effects import AskModel, CallTool, Effect, ReadSource
 from cuebook.kernel.journal import Entry
+from cuebook.kernel.outcomes import Failed, Reply, Source, ToolResult
 from cuebook.kernel.ports import Call, Store
 from cuebook.kernel.run import RunRow, Settings
 from cuebook.service import Service

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import Failed, ReadSource, Source
+from cuebook.kernel.effects import ReadSource
+from cuebook.kernel.outcomes import Failed, Source
 from cuebook.kernel.ports import Call
 from cuebook.performers import http
 from cuebook.performers.exchange import Incoming, Outgoing, exchange

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cuebook.kernel.effects import ToolResult
 from cuebook.kernel.events import StepFinished, StepStarted
+from cuebook.kernel.outcomes import ToolResult
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Settings
 from cuebook.stores.sqlite import SqliteStore

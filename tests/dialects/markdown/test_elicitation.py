@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cuebook.kernel.effects import Answer
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import Performed, WaitOpened
+from cuebook.kernel.outcomes import Answer
 from cuebook.kernel.ports import Store
 from cuebook.stores.sqlite import SqliteStore
 from tests.dialects.markdown.workbench import Bench

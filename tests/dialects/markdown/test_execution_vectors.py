@@ -11,9 +11,10 @@ import pytest
 
 from cuebook.dialects.markdown.streaming import seed_events
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import AskModel, CallTool, Failed, ReadSource, Source, ToolResult
+from cuebook.kernel.effects import AskModel, CallTool, ReadSource
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import ModelAsked, Performing, WaitOpened
+from cuebook.kernel.outcomes import Failed, Source, ToolResult
 from cuebook.kernel.ports import Call
 from cuebook.kernel.run import RunRow
 from cuebook.service import Service

@@ -8,8 +8,9 @@ import pytest
 
 from cuebook.dialects.markdown.model import PromptUse
 from cuebook.dialects.markdown.prompts import resolve
-from cuebook.kernel.effects import AskModel, Failed, ReadSource
+from cuebook.kernel.effects import AskModel, ReadSource
 from cuebook.kernel.events import Warned
+from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow, Settings
 from cuebook.service import Service

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cuebook.dialects.markdown.model import ToolUse
 from cuebook.dialects.markdown.tools import BadArguments, fill, result_text, tool_name
-from cuebook.kernel.effects import Failed, ToolResult
+from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Settings
 from tests.dialects.markdown.workbench import Bench

@@ -11,8 +11,9 @@ import msgspec
 from cuebook.dialects.markdown.parse import parse
 from cuebook.dialects.markdown.state import pause_state
 from cuebook.kernel.confinement import Limits
-from cuebook.kernel.effects import AskModel, CallTool, Effect, Failed, ReadSource, ToolResult, ToolSpec
+from cuebook.kernel.effects import AskModel, CallTool, Effect, ReadSource, ToolSpec
 from cuebook.kernel.events import Warned
+from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Call, Description, Store
 from cuebook.kernel.replay import Recorded
 from cuebook.kernel.run import RunRow, Settings, WaitRow

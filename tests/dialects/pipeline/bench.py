@@ -17,7 +17,7 @@ from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow, Settings
 from cuebook.performers.mcp import McpServer, McpTools
 from tests.gate.yard import LOCAL, Yard
-from tests.performers.mcp_bench import GOOD, Trusting
+from tests.performers.mcp_bench import BY_HAND, GOOD, Trusting
 
 ANYTHING: dict[str, Any] = {
     "commands": {"allow": ["*"]},
@@ -94,10 +94,18 @@ class Bench(Yard):
 
 def good_server(folder: Path) -> dict[str, McpTools]:
     """A real tool server named `good`, which a person has agreed to."""
-    server = McpServer("good", command=(sys.executable, GOOD))
+    return _served(folder, McpServer("good", command=(sys.executable, GOOD)))
+
+
+def by_hand(folder: Path, name: str) -> dict[str, McpTools]:
+    """One of the servers that do what no decent server does, named `s`."""
+    return _served(folder, McpServer("s", command=(sys.executable, BY_HAND, name)))
+
+
+def _served(folder: Path, server: McpServer) -> dict[str, McpTools]:
     workspace = folder / "workspace"
     workspace.mkdir(exist_ok=True)
-    return {"good": McpTools(server, sandbox=choose(), workspace=workspace, granted=Trusting(), reveal=str)}
+    return {server.name: McpTools(server, sandbox=choose(), workspace=workspace, granted=Trusting(), reveal=str)}
 
 
 # --- documents as values ---

@@ -166,7 +166,9 @@ def test_only_what_is_declared_is_taken() -> None:
 # --- what a person changes ---
 
 GIVING = with_step(
-    "command: cli x", "output: {type: json, schema: {type: object, required: [n]}}", args="args: {count: 3}\n"
+    "command: cli x",
+    "output: {type: json, schema: {type: object, required: [n]}}",
+    args="args: {count: 3, level: {type: integer, enum: [1, 2]}}\n",
 )
 
 
@@ -182,6 +184,8 @@ def test_what_a_person_may_change(name: str, text: str, value: Any) -> None:
     [
         ("it", "no json", "gives JSON"),
         ("it", "{}", "does not fit"),
+        ("level", "high", "level must be a whole number"),
+        ("level", "3", "level must be one of 1, 2"),
         ("frist", "x", "There is no argument or step named 'frist'"),
     ],
 )

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from cuebook.dialects.pipeline.model import Retry
+from pathlib import Path
+
+from cuebook.dialects.pipeline.model import Mcp, Retry, Step
 from cuebook.kernel.events import Performing
 from cuebook.kernel.run import Budget
-from tests.dialects.pipeline.bench import Bench, cli, http, shell
+from tests.dialects.pipeline.bench import Bench, cli, good_server, http, shell
 from tests.performers.http_servers import Server, hang
 
 
 async def test_a_command_that_may_change_something_is_ended_when_the_time_is_over(bench: Bench) -> None:
     """Nobody repeats it by themselves; whoever does is asked for more time first."""
     script = "echo begun; test -e go || sleep 60; touch made"
-    row = await bench.do(shell("a", script), cli("b", "true"), budget=Budget(seconds=1.0))
+    row = await bench.do(shell("a", script), cli("b", "true"), budget=Budget(seconds=3.0))
     assert row.status == "failed"
     assert row.error is not None
     assert row.error.code == "budget_spent"
-    assert "the run's budget of 1 s was used up" in row.error.message
+    assert "the run's budget of 3 s was used up" in row.error.message
     assert f"`cuebook retry {row.id}`" in row.error.fix
     assert await bench.outputs(row.id) == {"a": "begun\n"}
     assert not (bench.workspace / "made").exists()
@@ -30,22 +32,33 @@ async def test_a_command_that_may_change_something_is_ended_when_the_time_is_ove
 
 async def test_a_request_that_may_change_something_is_ended_likewise(bench: Bench) -> None:
     async with Server(hang) as server:
-        row = await bench.do(http("a", server.url(), "POST"), budget=Budget(seconds=1.0))
+        row = await bench.do(http("a", server.url(), "POST"), budget=Budget(seconds=3.0))
     assert row.error is not None
     assert row.error.code == "budget_spent"
-    assert "the run's budget of 1 s" in row.error.message
+    assert "the run's budget of 3 s" in row.error.message
+
+
+async def test_a_tool_that_may_change_something_is_ended_likewise(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, servers=good_server(tmp_path))
+    waiting = Step("b", Mcp("good.wait", {"seconds": 60}), retry=Retry(3, delay=0.0))
+    row = await bench.do(Step("a", Mcp("good.add", {"a": 1, "b": 1})), waiting, budget=Budget(seconds=5.0))
+    row = await bench.decide(row.id, "approve")
+    assert row.error is not None
+    assert row.error.code == "budget_spent"
+    assert await bench.notes(row.id, "attempt") == []
+    await bench.close()
 
 
 async def test_what_only_reads_waits_for_more_time_and_is_done_anew(bench: Bench) -> None:
     script = "test -e go || sleep 60; echo read"
-    row = await bench.do(shell("a", script, effect="read"), budget=Budget(seconds=1.0))
+    row = await bench.do(shell("a", script, effect="read"), budget=Budget(seconds=3.0))
     assert (row.status, row.reason) == ("paused", "budget")
     wait = await bench.wait(row.id)
-    assert (wait.place.step, "The budget of 1 s is used up" in wait.prompt) == ("a", True)
-    await bench.service.resume(row.id, settings={"budget": {"seconds": 2.0}})
+    assert (wait.place.step, "The budget of 3 s is used up" in wait.prompt) == ("a", True)
+    await bench.service.resume(row.id, settings={"budget": {"seconds": 6.0}})
     row = await bench.service.drive(row.id)
     assert (row.status, row.reason) == ("paused", "budget"), "and once more, when that is over too"
-    assert "The budget of 2 s is used up" in (await bench.wait(row.id)).prompt
+    assert "The budget of 6 s is used up" in (await bench.wait(row.id)).prompt
     (bench.workspace / "go").touch()
     await bench.service.resume(row.id, settings={"budget": {"seconds": 1000}})
     assert (await bench.service.drive(row.id)).status == "completed"
@@ -61,11 +74,11 @@ async def test_a_step_that_has_less_time_of_its_own_fails_by_itself(bench: Bench
 
 async def test_nothing_is_begun_any_more_and_a_larger_budget_goes_on(bench: Bench) -> None:
     row = await bench.do(
-        shell("a", "sleep 60", on_error="continue"), cli("b", "touch", "made"), budget=Budget(seconds=1.0)
+        shell("a", "sleep 60", on_error="continue"), cli("b", "touch", "made"), budget=Budget(seconds=3.0)
     )
     assert (row.status, row.reason) == ("paused", "budget")
     assert not (bench.workspace / "made").exists()
-    assert "The budget of 1 s is used up" in (await bench.wait(row.id)).prompt
+    assert "The budget of 3 s is used up" in (await bench.wait(row.id)).prompt
     await bench.service.resume(row.id, settings={"budget": {"seconds": 1000}})
     assert (await bench.service.drive(row.id)).status == "completed"
     assert (bench.workspace / "made").exists()
@@ -73,13 +86,13 @@ async def test_nothing_is_begun_any_more_and_a_larger_budget_goes_on(bench: Benc
 
 async def test_the_time_of_a_wait_does_not_count(bench: Bench) -> None:
     row = await bench.do(
-        shell("a", "echo a >> made; test $(wc -l < made) -ge 2", retry=Retry(2, delay=3.0)), budget=Budget(seconds=2.5)
+        shell("a", "echo a >> made; test $(wc -l < made) -ge 2", retry=Retry(2, delay=7.0)), budget=Budget(seconds=6.0)
     )
     assert row.status == "completed", row.error
 
 
 async def test_attempts_share_the_time(bench: Bench) -> None:
-    row = await bench.do(shell("a", "sleep 60", retry=Retry(5, delay=0.0)), budget=Budget(seconds=1.0))
+    row = await bench.do(shell("a", "sleep 60", retry=Retry(5, delay=0.0)), budget=Budget(seconds=3.0))
     assert (row.status, row.reason) == ("paused", "budget")
 
 

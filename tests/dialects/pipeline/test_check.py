@@ -42,12 +42,18 @@ def test_steps_without_a_postcondition_are_told_to_whoever_requires_them() -> No
 
 
 def test_an_argument_that_goes_nowhere_is_noted() -> None:
-    asking = "steps:\n  - {id: a, command: 'http https://x.y/${b}'}\n"
+    asking = "steps:\n  - {id: s, command: 'http https://x.y/${b}'}\n"
     assert found(f"name: A\nargs: {{a: 1, b: 2}}\n{asking}") == [(2, "UNUSED_ARG")]
     # Commands have it in their environment.
-    running = "steps:\n  - {id: a, command: cli env, effect: read}\n"
+    running = "steps:\n  - {id: s, command: cli env, effect: read}\n"
     assert found(f"name: A\nargs: {{a: 1}}\n{running}") == []
     assert found(f"name: A\nargs: {{a: {{secret: true}}}}\n{running}") == [(2, "UNUSED_ARG")]
+
+
+def test_an_argument_and_a_step_of_one_name_are_noted() -> None:
+    text = "name: A\nargs: {a: 1}\nsteps:\n  - {id: a, command: 'cli echo ${a}', effect: read}\n"
+    assert found(text) == [(4, "SHARED_NAME")]
+    assert found(text.replace("id: a", "id: b")) == []
 
 
 def test_a_model_that_may_say_anything_is_noted() -> None:

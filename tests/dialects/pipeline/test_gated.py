@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from cuebook.dialects.pipeline.model import Arg, Mcp, Output, Secret, Step
-from cuebook.kernel.effects import CommandResult
 from cuebook.kernel.errors import WaitExpired
 from cuebook.kernel.events import Performed, WaitOpened
+from cuebook.kernel.outcomes import CommandResult
 from cuebook.kernel.run import Settings
 from tests.dialects.pipeline.bench import ANYTHING, Bench, cli, http, pipeline, python, ref, shell, words
 from tests.gate.yard import LOCAL, settled
@@ -115,7 +115,7 @@ async def test_a_large_output_comes_through(bench: Bench) -> None:
 async def test_a_command_that_takes_too_long_is_ended_with_everything_it_started(bench: Bench) -> None:
     """Within the sandbox its processes have numbers of their own, so it is told apart by what it goes on writing."""
     script = "(trap '' TERM; while :; do date +%s%N > beat; sleep 0.05; done) & setsid sleep 60 & sleep 60"
-    row = await bench.do(shell("a", script, timeout=1.0))
+    row = await bench.do(shell("a", script, timeout=4.0))
     assert row.error is not None
     assert row.error.code == "timeout"
     beat = bench.workspace / "beat"

@@ -126,6 +126,23 @@ async def test_a_secret_goes_by_its_handle(tmp_path: Path) -> None:
     await bench.close()
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        http("a", "http://127.0.0.1:1/", "POST", more={"json": {"k": [Secret("env:TOKEN")]}, "has_json": True}),
+        Step("a", Mcp("good.say", {"text": [Secret("env:TOKEN")]})),
+        Step("a", Mcp("good.say", {"te.xt": Secret("env:TOKEN")})),
+    ],
+)
+async def test_a_secret_whose_place_cannot_be_told_is_not_sent(tmp_path: Path, step: Step) -> None:
+    bench = Bench(tmp_path, environ={"TOKEN": "s3cret-of-the-test"})
+    row = await bench.do(step)
+    assert row.error is not None
+    assert row.error.code == "secret_misplaced"
+    assert await bench.events(row.id, Performing) == []
+    await bench.close()
+
+
 async def test_a_pipeline_as_it_is_written(bench: Bench) -> None:
     """From its text to its end: both forms of an action, references, a condition, and an argument."""
     async with Server(answer('{"id": 7}', 201)) as server:
@@ -286,6 +303,7 @@ async def test_a_step_that_fails_ends_the_run(bench: Bench) -> None:
         "Step a failed: The command failed (exit code 7): broken",
     )
     assert row.error.fix == "To undo what was done: git reset"
+    assert row.error.details["rollback_hint"] == "git reset"
     assert await bench.outputs(row.id) == {"a": "so far\n"}
     assert await bench.statuses(row.id) == {"a": "failed", "b": "skipped"}
     assert not bench.made("made")
@@ -307,6 +325,12 @@ async def test_it_may_skip_the_rest(bench: Bench) -> None:
     assert not bench.made("made")
 
 
+async def test_the_rest_is_skipped_only_where_the_step_failed(bench: Bench) -> None:
+    row = await bench.do(shell("a", "exit 0", on_error="skip_rest"), cli("b", "touch", "made"))
+    assert await bench.statuses(row.id) == {"a": "completed", "b": "completed"}
+    assert (bench.workspace / "made").exists()
+
+
 async def test_a_retry_by_a_person_does_the_failed_step_again(bench: Bench) -> None:
     row = await bench.do(shell("a", "echo a >> made"), shell("b", "echo b >> made; test -e there"))
     assert row.status == "failed"
@@ -321,6 +345,32 @@ async def test_a_fork_can_change_what_a_step_came_to(bench: Bench) -> None:
     fork = await bench.service.fork(row.id, "b", values={"a": "new"})
     await bench.service.drive(fork.id)
     assert (await bench.outputs(fork.id))["b"] == "NEW"
+
+
+async def test_what_a_person_changes_in_a_pause_holds_from_there_on(bench: Bench) -> None:
+    row = await bench.do(
+        cli("a", "printf", "old"),
+        cli("b", "echo", words(ref("a", "stdout"), " ", ArgRef("x"))),
+        inputs={"x": "1"},
+        args=[Arg("x")],
+        breakpoints=("a",),
+    )
+    assert row.status == "paused"
+    await bench.service.resume(row.id, overrides={"a": "new", "x": "2"})
+    assert (await bench.service.drive(row.id)).status == "completed"
+    assert (await bench.outputs(row.id))["b"] == "new 2\n"
+
+
+async def test_a_changed_value_of_a_name_that_a_step_has_too_is_the_arguments(bench: Bench) -> None:
+    row = await bench.do(
+        cli("a", "printf", "old"),
+        cli("b", "echo", words(ref("a", "stdout"), " ", ArgRef("a"))),
+        inputs={"a": "1"},
+        args=[Arg("a")],
+    )
+    fork = await bench.service.fork(row.id, "b", values={"a": "2"})
+    assert (await bench.service.drive(fork.id)).status == "completed"
+    assert (await bench.outputs(fork.id))["b"] == "old 2\n"
 
 
 # --- approval -------------------------------------------------------------------------------------------------------
@@ -344,6 +394,17 @@ async def test_nothing_is_done_before_a_person_has_approved(bench: Bench) -> Non
     assert row.status == "completed", row.error
     assert (bench.workspace / "made").exists()
     assert (await bench.outputs(row.id))["after"] == "true\n"
+
+
+async def test_an_approver_sees_the_outputs_that_the_step_refers_to(bench: Bench) -> None:
+    row = await bench.do(
+        cli("draft", "echo", "the notes"),
+        cli("other", "echo", "something else"),
+        cli("post", "cat", stdin=words(ref("draft", "stdout")), approval=True),
+    )
+    preview = (await bench.wait(row.id)).details["preview"]
+    assert preview["output of draft"] == "the notes\n"
+    assert "output of other" not in preview
 
 
 async def test_a_denial_cancels_the_run_whatever_the_step_says_about_errors(bench: Bench) -> None:
@@ -429,13 +490,14 @@ async def test_a_request_with_headers_query_and_json(bench: Bench) -> None:
     assert (await bench.outputs(row.id))["c"] == "200 5\n"
 
 
-async def test_a_status_of_400_and_above_fails(bench: Bench) -> None:
-    async with Server(answer("no such thing", 404)) as server:
+@pytest.mark.parametrize("status", [400, 404, 500])
+async def test_a_status_of_400_and_above_fails(bench: Bench, status: int) -> None:
+    async with Server(answer("no such thing", status)) as server:
         row = await bench.do(http("a", server.url()))
     assert row.error is not None
     assert (row.error.code, row.error.message) == (
         "http_status",
-        "Step a failed: The server answered with status 404: no such thing",
+        f"Step a failed: The server answered with status {status}: no such thing",
     )
     assert "postcondition" in row.error.fix
 

@@ -11,8 +11,8 @@ import pytest
 
 from cuebook.dialects.pipeline.model import Llm, Mcp, Output, Retry, Step
 from cuebook.kernel.context import ToolCall
-from cuebook.kernel.effects import Reply
 from cuebook.kernel.events import ModelAsked, Performed, Performing
+from cuebook.kernel.outcomes import Reply
 from cuebook.testing import Line, Says, ScriptedModel, model_performer
 from tests.dialects.pipeline.bench import ANYTHING, Bench, cli, good_server, ref, words
 
@@ -269,7 +269,7 @@ async def test_it_is_not_tried_again_once_a_tool_has_done_something(
     bench = Talks(tmp_path, *lines)
     tools = ("Bash", "Read")
     row = await bench.do(
-        llm("a", tools=tools, max_tool_calls=3, max_repairs=0, timeout=3.0, retry=Retry(3, 0.0)),
+        llm("a", tools=tools, max_tool_calls=3, max_repairs=0, timeout=6.0, retry=Retry(3, 0.0)),
     )
     assert row.error is not None
     assert row.error.code == code

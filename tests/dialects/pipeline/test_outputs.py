@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cuebook.dialects.pipeline.model import HttpStatus, Output, Postcondition
-from cuebook.kernel.effects import CommandResult
 from cuebook.kernel.events import Performed
+from cuebook.kernel.outcomes import CommandResult
 from cuebook.kernel.run import RunRow
 from tests.dialects.pipeline.bench import Bench, cli, http, python, ref, shell, words
 from tests.performers.http_servers import Server, answer
@@ -160,6 +160,17 @@ async def test_a_text_contract_is_never_read_as_json(bench: Bench) -> None:
 BROKEN = b'{"name": "a\xffb"}'
 
 
+async def test_what_was_printed_and_cut_before_a_command_was_ended_is_no_json(bench: Bench) -> None:
+    printing = "import time; print('12345', flush=True); time.sleep(60)"
+    row = await bench.do(
+        python("a", printing, timeout=1.0, output=Output("json", max_bytes=2), on_error="continue"),
+        cli("b", "echo", words(ref("a", "json"))),
+    )
+    assert row.error is not None
+    assert row.error.code == "no_json"
+    assert (await bench.outputs(row.id))["a"] == "12"
+
+
 async def test_bytes_that_are_no_text_are_no_json(bench: Bench) -> None:
     """They are replaced where the output is shown, so a value with them in it would be another than was sent."""
     printing = f"import sys; sys.stdout.buffer.write({BROKEN!r})"
@@ -187,7 +198,7 @@ async def test_what_is_text_in_another_charset_is_json_all_the_same(bench: Bench
 async def test_what_a_command_printed_before_it_was_ended_is_no_json_either(bench: Bench) -> None:
     printing = f"import sys, time; sys.stdout.buffer.write({BROKEN!r}); sys.stdout.flush(); time.sleep(60)"
     row = await bench.do(
-        python("a", printing, timeout=1.0, on_error="continue"), cli("b", "echo", words(ref("a", "json", "name")))
+        python("a", printing, timeout=5.0, on_error="continue"), cli("b", "echo", words(ref("a", "json", "name")))
     )
     assert row.error is not None
     assert row.error.code == "no_json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 
 from cuebook.dialects.pipeline.model import Assertion, DomContains, HttpStatus, JsonPath, Output, Postcondition, Retry
 from cuebook.dialects.pipeline.postconditions import Evidence, check
-from tests.dialects.pipeline.bench import Bench, cli, http, ref, shell, words
+from tests.dialects.pipeline.bench import ANYTHING, Bench, cli, http, ref, shell, words
 from tests.performers.http_servers import Server, answer
 
 PAGE = '<div id="status">Success!</div>'
@@ -117,6 +118,13 @@ async def test_a_status_that_a_postcondition_names_is_what_decides(
     assert row.error is None or row.error.code == "postcondition_failed"
 
 
+async def test_another_postcondition_makes_no_success_of_a_status(bench: Bench) -> None:
+    async with Server(answer('{"ok": true}', 500)) as server:
+        row = await bench.do(http("a", server.url(), postcondition=Postcondition((path("ok", equals=True),))))
+    assert row.error is not None
+    assert row.error.code == "http_status"
+
+
 async def test_a_page_is_searched(bench: Bench) -> None:
     page = answer(PAGE, 200, [("Content-Type", "text/html; charset=utf-8")])
     async with Server(page) as server:
@@ -129,7 +137,12 @@ async def test_missing_evidence_asks_a_person_and_never_repeats_the_effect(
     bench: Bench, decision: str, ends: str
 ) -> None:
     row = await bench.do(
-        shell("a", "echo done >> made; echo as told", postcondition=Postcondition((HttpStatus(200),))),
+        shell(
+            "a",
+            "echo done >> made; echo as told",
+            postcondition=Postcondition((HttpStatus(200),)),
+            retry=Retry(3, delay=0.0),
+        ),
         cli("b", "echo", words(ref("a", "stdout"))),
     )
     assert row.status == "awaiting_approval"
@@ -145,6 +158,22 @@ async def test_missing_evidence_asks_a_person_and_never_repeats_the_effect(
         assert row.error is not None
         assert row.error.code == "postcondition_unseen"
         assert "I looked" in row.error.message
+
+
+@pytest.mark.parametrize(("on_expiry", "ends"), [("cancel", "expired"), ("deny", "completed")])
+async def test_missing_evidence_that_nobody_looks_at_ends_as_the_policy_says(
+    tmp_path: Path, on_expiry: str, ends: str
+) -> None:
+    bench = Bench(tmp_path, {**ANYTHING, "approvals": {"expires_after": 60, "on_expiry": on_expiry}})
+    row = await bench.do(
+        shell("a", "echo done >> made", postcondition=Postcondition((HttpStatus(200),)), on_error="continue"),
+        cli("b", "true"),
+    )
+    row = await bench.later(61, row.id)
+    assert row.status == ends
+    assert (await bench.statuses(row.id))["a"] == "failed"
+    assert bench.made("made") == ["done"]
+    await bench.close()
 
 
 @pytest.mark.parametrize("body", [b"<p>" + b"x" * 40_000 + b"CREATED</p>", b"<p>\xff</p>"])

@@ -30,6 +30,34 @@ def test_the_words_of_a_server_are_followed_through_the_steps() -> None:
     assert found == {"named", "script", "carried", "set"}
 
 
+@pytest.mark.parametrize(
+    ("step", "obeys"),
+    [
+        ("command: cli /usr/bin/python3 -", True),
+        ("command: cli xargs rm", True),
+        ("command: cli env sh", True),
+        ("command: cli timeout 5 sh", True),
+        ("command: cli nice -n 5 /bin/bash -s", True),
+        ("command: cli busybox ash", True),
+        ("command: cli python3.11 -", True),
+        ("command: cli sqlite3 my.db", True),
+        ("command: cli timeout 5 sort", False),
+        ("command: cli sha256sum -", False),
+        ("command: 'cli ${plain.stdout}'", True),
+        ("command: cli sort", False),
+        ("command: cli /usr/bin/sort", False),
+    ],
+)
+def test_what_does_as_its_input_says_is_told_apart(step: str, obeys: bool) -> None:
+    text = f"{SERVED}  - {{id: it, {step}, stdin: $page.stdout}}\n"
+    assert written(text).steps[-1].from_outside is obeys
+
+
+def test_what_a_server_said_of_a_failure_is_of_the_server() -> None:
+    text = f"{SERVED}  - {{id: it, command: 'cli echo \"${{page.errorMessage}}\"'}}\n"
+    assert written(text).steps[-1].from_outside
+
+
 def layers(*said: tuple[str, bool]) -> Policy:
     return Policy(tuple(Layer("user", "p.toml", bundle_from({"from_outside": one}), may) for one, may in said))
 

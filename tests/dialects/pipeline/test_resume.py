@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cuebook.dialects.pipeline import progress
-from cuebook.dialects.pipeline.model import Operation
+from cuebook.dialects.pipeline.model import Arg, ArgRef, Operation
 from cuebook.kernel.events import Checkpointed
 from tests.dialects.pipeline.bench import Bench, cli, ref, shell, words
 from tests.dialects.pipeline.crash_child import bench_on
@@ -177,6 +177,23 @@ async def test_a_checkpoint_keeps_only_what_is_still_referred_to(bench: Bench) -
     assert row.status == "completed", row.error
     kept = [set(event.state["results"]) for event in await bench.events(row.id, Checkpointed)]
     assert kept == [{"a", "b"}, {"a", "d", "e"}, {"f"}]
+
+
+async def test_a_checkpoint_keeps_what_a_person_changed_and_what_came_last(bench: Bench) -> None:
+    row = await bench.do(
+        cli("a", "echo", "so far"),
+        *(cli(name, "true") for name in "bcd"),
+        cli("gate", "test", words(ArgRef("x")), "=", "2", approval=True),
+        inputs={"x": "1"},
+        args=[Arg("x")],
+        breakpoints=("a",),
+    )
+    await bench.service.resume(row.id, overrides={"x": "2"})
+    row = await bench.service.drive(row.id)
+    assert row.status == "awaiting_approval"
+    row = await bench.decide(row.id, "approve")
+    assert row.status == "completed", row.error
+    assert (await bench.result(row.id))["step"] == "a"
 
 
 async def test_what_is_resumed_begins_at_the_last_checkpoint(bench: Bench) -> None:

@@ -8,9 +8,20 @@ from typing import Any
 
 import pytest
 
-from cuebook.dialects.pipeline.model import HttpStatus, JsonPath, Mcp, Output, Postcondition, Retry, Step
+from cuebook.dialects.pipeline.model import (
+    Arg,
+    ArgRef,
+    HttpStatus,
+    JsonPath,
+    Mcp,
+    Output,
+    Postcondition,
+    Retry,
+    Secret,
+    Step,
+)
 from cuebook.kernel.events import Performed, WaitOpened
-from tests.dialects.pipeline.bench import ANYTHING, Bench, cli, good_server, http, python, shell
+from tests.dialects.pipeline.bench import ANYTHING, Bench, by_hand, cli, good_server, http, python, shell, words
 from tests.performers.http_servers import Handler, Server, answer, hang, hanging_after, raw
 
 AT_ONCE = Retry(3, delay=0.0)
@@ -75,7 +86,7 @@ async def test_jitter_shortens_a_wait_by_half_at_most(bench: Bench) -> None:
 async def test_each_attempt_has_its_own_time(bench: Bench) -> None:
     """A command that was still running is ended, and tried again."""
     row = await bench.do(
-        shell("a", "echo try >> made; test $(wc -l < made) -ge 2 || sleep 60", timeout=1.0, retry=AT_ONCE)
+        shell("a", "echo try >> made; test $(wc -l < made) -ge 2 || sleep 60", timeout=4.0, retry=AT_ONCE)
     )
     assert row.status == "completed", row.error
     assert (await bench.notes(row.id, "attempt"))[0]["code"] == "timeout"
@@ -126,6 +137,29 @@ async def test_a_refusal_is_not_tried_again(tmp_path: Path) -> None:
     await bench.close()
 
 
+@pytest.mark.parametrize(
+    ("step", "code"),
+    [
+        (cli("a", "true", cwd="link", retry=AT_ONCE), "outside_workspace"),
+        (cli("a", "no-such-program", retry=AT_ONCE), "no_such_command"),
+        (cli("a", "echo", "a\0b", retry=AT_ONCE), "bad_command"),
+        (cli("a", "true", env={"T": Secret("env:NOT_SET")}, retry=AT_ONCE), "secret_missing"),
+        (http("a", "http://localhost:1/", retry=AT_ONCE), "refused_address"),
+        (http("a", "http://127.0.0.1:1/", more={"headers": {"Host": words("x")}}, retry=AT_ONCE), "bad_request"),
+        (http("a", "http://x.example/", more={"body": Secret("env:TOKEN")}, retry=AT_ONCE), "insecure_secret"),
+        (Step("a", Mcp("nobody.home", {}), retry=AT_ONCE), "no_such_tool"),
+    ],
+)
+async def test_what_would_only_be_refused_again_is_not_tried_again(tmp_path: Path, step: Step, code: str) -> None:
+    bench = Bench(tmp_path, environ={"TOKEN": "s3cret-of-the-test"})
+    (bench.workspace / "link").symlink_to(tmp_path)
+    row = await bench.do(step)
+    assert row.error is not None
+    assert row.error.code == code
+    assert await bench.notes(row.id, "attempt") == []
+    await bench.close()
+
+
 async def test_every_attempt_is_approved(bench: Bench) -> None:
     row = await bench.do(shell("a", ONCE_MORE.format(2), approval=True, retry=AT_ONCE))
     row = await bench.decide(row.id, "approve")
@@ -148,6 +182,31 @@ async def test_a_tool_that_did_not_answer_is_not_called_again_unless_it_only_rea
     assert row.status == "completed", row.error
     assert [note["code"] for note in await bench.notes(row.id, "attempt")] == ["timeout"]
     await bench.close()
+
+
+@pytest.mark.parametrize(
+    ("server", "code"), [("floods", "server_failed"), ("dies_in_call", "dropped"), ("lies", "bad_result")]
+)
+async def test_a_tool_whose_server_failed_in_the_call_is_not_called_again(
+    tmp_path: Path, server: str, code: str
+) -> None:
+    bench = Bench(tmp_path, servers=by_hand(tmp_path, server))
+    row = await bench.do(Step("a", Mcp("s.t", {}), retry=AT_ONCE))
+    row = await bench.decide(row.id, "approve")
+    assert row.error is not None
+    assert row.error.code == code
+    assert await bench.notes(row.id, "attempt") == []
+    await bench.close()
+
+
+async def test_what_can_only_fail_again_is_not_tried_again(bench: Bench) -> None:
+    missing = cli("a", "echo", words(ArgRef("x")), retry=AT_ONCE)
+    nowhere = http("a", words("http://", ArgRef("x")), retry=AT_ONCE)
+    for step, inputs, code in ((missing, {}, "missing_argument"), (nowhere, {"x": "[bad"}, "bad_url")):
+        row = await bench.do(step, inputs=inputs, args=[Arg("x")])
+        assert row.error is not None
+        assert row.error.code == code
+        assert await bench.notes(row.id, "attempt") == []
 
 
 async def test_a_cancelled_wait_ends_the_run(bench: Bench) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from cuebook.dialects.pipeline.acting import Given, acting
 from cuebook.dialects.pipeline.model import Arg, ArgRef
 from cuebook.dialects.pipeline.resolve import Scope
-from cuebook.kernel.effects import EffectFailed, SendHttp
+from cuebook.kernel.effects import SendHttp
+from cuebook.kernel.outcomes import EffectFailed
 from tests.dialects.pipeline.bench import Bench, http, words
 from tests.dialects.pipeline.writing import pipeline, problem, with_step
 from tests.performers.http_servers import Server, answer

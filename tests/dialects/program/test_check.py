@@ -134,3 +134,13 @@ def test_a_slip_in_the_first_number_is_named_by_its_line() -> None:
     found = {finding.code: finding for finding in check(text, "slip.pbasm")}
     assert (found["UNNUMBERED_STEP"].line, found["NOT_COMPILED"].line) == (6, 2)
     assert "UNNUMBERED_STEP" not in {finding.code for finding in check(text.replace("02:RET", "then"), "slip.pbasm")}
+
+
+def test_a_code_that_is_too_long_is_told_by_the_codes_there_are() -> None:
+    text = "# A\n## Main() -> None\n### Triggers\n- T1:BGN At the beginning\n### Steps\n- 01:EXE $x:int = 1\n- 02:YLDD for exit\n"
+    found = {finding.code: finding for finding in check(text, "slip.pbasm")}["UNNUMBERED_STEP"]
+    assert (found.line, found.message) == (
+        7,
+        "This has a number and no code of three letters, and counts as a part of the step before it.",
+    )
+    assert found.fix == "The codes are EXE, TNK, QUE, CND, JMP, CHK, RET and YLD."

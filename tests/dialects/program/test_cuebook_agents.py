@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from cuebook.decisions import Decision
-from cuebook.kernel.effects import Answer
 from cuebook.kernel.errors import StoreError
 from cuebook.kernel.events import Performed, WaitOpened
+from cuebook.kernel.outcomes import Answer
 from cuebook.kernel.run import Settings
 from cuebook.performers.mcp import McpServer
 from cuebook.performers.tools import Toolbox

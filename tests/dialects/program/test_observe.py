@@ -12,7 +12,7 @@ from cuebook.dialects.program.observe import Projection, seen
 from cuebook.dialects.program.parse import parse
 from cuebook.dialects.program.speaking import Conversation
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import Answer, Resumed, Send
+from cuebook.kernel.effects import Send
 from cuebook.kernel.events import (
     ModelAsked,
     Noted,
@@ -25,6 +25,7 @@ from cuebook.kernel.events import (
     ValueSet,
 )
 from cuebook.kernel.journal import Entry, Place
+from cuebook.kernel.outcomes import Answer, Resumed
 from tests.dialects.program.machine_room import Room
 from tests.dialects.program.test_machine import program, reply
 

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from cuebook.gate.sandbox import choose
-from cuebook.kernel.effects import Returned, RunPython
+from cuebook.kernel.effects import RunPython
+from cuebook.kernel.outcomes import Returned
 from cuebook.performers.python_playbooks import PythonPerformer
 from tests.dialects.program.machine_room import Played, Room
 from tests.gate.cell import WORKING

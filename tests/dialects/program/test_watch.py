@@ -9,9 +9,10 @@ from cuebook.dialects.program.listing import Listing, Position
 from cuebook.dialects.program.verdicts import State
 from cuebook.dialects.program.watch import NAME, ReplyWatch, verdicts_of, watch_arguments
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import AskModel, Program, Reply, Usage, Watch
+from cuebook.kernel.effects import AskModel, Program, Watch
 from cuebook.kernel.engine import Engine
 from cuebook.kernel.events import TextChunk
+from cuebook.kernel.outcomes import Reply, Usage
 from cuebook.kernel.ports import Call
 from cuebook.stores.sqlite import SqliteStore
 from tests.support import PROGRAMS, begin

@@ -19,7 +19,8 @@ from cuebook.kernel.engine import Engine
 from cuebook.kernel.events import WaitOpened
 from cuebook.kernel.journal import Record
 from cuebook.kernel.ports import Batch, Store
-from cuebook.kernel.run import RunRow, Signal, StepRow, Tally, WaitRow
+from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
+from cuebook.kernel.tally import Tally
 from cuebook.stores.sqlite import SqliteStore
 from tests.support import begin, engine_on, new_row
 

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from cuebook.kernel.effects import AskModel, Failed, Reply
+from cuebook.kernel.effects import AskModel
+from cuebook.kernel.outcomes import Failed, Reply
 from cuebook.kernel.ports import Call
 from cuebook.kernel.run import Settings
 from cuebook.performers.models import ModelPerformer, Prices, ProviderConfig, Providers, Retries, Timeouts

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cuebook.kernel.context import EMPTY, ToolCall
-from cuebook.kernel.effects import AskModel, Failed, Reply
+from cuebook.kernel.effects import AskModel
+from cuebook.kernel.outcomes import Failed, Reply
 from cuebook.kernel.ports import Performer
 from cuebook.kernel.run import Settings
 from cuebook.performers.models import ModelError, ModelPerformer, Prices, Providers, Retries, Tokens

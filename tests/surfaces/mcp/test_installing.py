@@ -73,16 +73,18 @@ def test_every_other_letter_of_json_stays(before: str, kept: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{// a comment\n}", "no plain JSON"),
-        ('{"a": 1,}', "no plain JSON"),
+        ("{/* a comment\n}", "no JSON"),
+        ("{# a comment\n}", "no JSON"),
+        ("{,}", "not be the same otherwise"),
+        ('{"a": [1,,]}', "no JSON"),
         ("[]", "something else than an object"),
         ('{"a": 1, "a": 2}', "twice"),
         ('{"mcpServers": {"x": {"b": 1, "b": 1}}}', "twice"),
         ('{"a": NaN}', "does not know"),
         ('{"mcpServers": []}', "at 'mcpServers'"),
-        ('{"mcpServers": {"cuebook": {"command": "x", "timeout": 1e400}}}', "does not know"),
         ('{"mcpServers": {"cuebook": {"url": "x", "trust": true}}}', "another way (trust)"),
-        ("[" * 100_000, "no plain JSON"),
+        ("[" * 100_000, "no JSON"),
+        ('{"mcpServers": {"cuebook": {"args": ["a", /* mine */ "b"]}}}', "a comment within what would be replaced"),
     ],
 )
 def test_json_that_would_be_harmed_is_refused(text: str, why: str) -> None:
@@ -95,6 +97,8 @@ def test_what_the_user_has_set_in_an_entry_stays() -> None:
     before = '{"mcpServers": {"cuebook": {"env": {"A": "1"}, "command": "old", "url": "stale", "timeout": 1.5}}}'
     entry = json.loads(into_json(before, SERVERS, ENTRY))["mcpServers"]["cuebook"]
     assert entry == {"env": {"A": "1"}, "timeout": 1.5, **ENTRY}
+    before = '{"mcpServers": {"cuebook": {"command": "x", "timeout": 1e400, "env": {"A":1.0}}}}'
+    assert '"timeout": 1e400, "env": {"A":1.0}' in into_json(before, SERVERS, ENTRY)
     before = '{"mcpServers": {"cuebook": {"url": "old", "headers": {"Authorization": "Bearer mine"}}}}'
     entry = json.loads(into_json(before, SERVERS, {"httpUrl": "new", "headers": {}}))["mcpServers"]["cuebook"]
     assert entry == {"headers": {"Authorization": "Bearer mine"}, "httpUrl": "new"}
@@ -200,11 +204,16 @@ def test_a_file_that_cannot_be_written_is_whole(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["mcp.json", "taken"]
 
 
-def test_opencode_2_has_its_servers_one_level_deeper(tmp_path: Path) -> None:
+@pytest.mark.parametrize("comment", ["", "// mine\n"])
+def test_opencode_2_has_its_servers_one_level_deeper(tmp_path: Path, comment: str) -> None:
     file = tmp_path / "opencode.json"
-    file.write_text('{"mcp": {"servers": {"x": {"type": "local", "command": ["x"]}}}}')
+    file.write_text(comment + '{"mcp": {"servers": {"x": {"type": "local", "command": ["x"]}}}}')
     written(CLIENTS["opencode"], COMMAND, file)
-    assert json.loads(file.read_text())["mcp"]["servers"]["cuebook"]["command"] == ["/bin/cuebook", "mcp"]
+    assert file.read_text().startswith(comment)
+    assert json.loads(file.read_text().removeprefix(comment))["mcp"]["servers"]["cuebook"]["command"] == [
+        "/bin/cuebook",
+        "mcp",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -259,9 +268,9 @@ def test_an_entry_that_would_be_dead_is_not_made(desk: Desk, given: list[str], w
 
 
 def test_what_cannot_be_written_is_printed_to_be_copied(desk: Desk) -> None:
-    file = desk.write("settings.json", "{// a comment\n}")
+    file = desk.write("settings.json", "{/* a comment\n}")
     ran = desk.call("mcp", "install", "--client", "zed", "--write", "--file", file)
     assert ran.code == 2
     assert "is left as it is. Put the entry in by hand" in ran.err
-    assert file.read_text() == "{// a comment\n}"
+    assert file.read_text() == "{/* a comment\n}"
     assert "mcp" in json.loads(ran.out)["context_servers"]["cuebook"]["args"]

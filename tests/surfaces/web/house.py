@@ -112,7 +112,7 @@ class House(Office):
 
     async def until(self, run: str, *statuses: str) -> dict[str, Any]:
         """The run, once it is in one of these states."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             while True:
                 told: dict[str, Any] = await self.get(f"/api/runs/{run}")
                 if told["status"] in statuses:

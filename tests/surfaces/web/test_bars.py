@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import Failed, Reply, Usage
 from cuebook.kernel.events import (
     AnyEvent,
     Driven,
@@ -22,6 +21,7 @@ from cuebook.kernel.events import (
     WaitOpened,
 )
 from cuebook.kernel.journal import Entry, Place, branch_path
+from cuebook.kernel.outcomes import Failed, Reply, Usage
 from cuebook.surfaces.web.bars import shares, waits
 from cuebook.surfaces.web.picture import Picture
 from tests.support import new_row

@@ -18,7 +18,8 @@ from cuebook.dialects.graph.replies import found_in
 from cuebook.dialects.graph.results import Result, Verdict, encoded
 from cuebook.dialects.graph.tools import plain_name
 from cuebook.kernel.context import ToolCall
-from cuebook.kernel.effects import All, AskModel, Failed, Program, Reply, ToolResult
+from cuebook.kernel.effects import All, AskModel, Program
+from cuebook.kernel.outcomes import Failed, Reply, ToolResult
 
 Calls = Sequence[tuple[ToolCall, ToolResult]]
 

@@ -12,8 +12,9 @@ from typing import Any
 from cuebook.dialects.graph.model import FanOut, Workflow
 from cuebook.dialects.graph.routing import FAN_OUT, JOIN, at_limit, caught_up
 from cuebook.dialects.graph.walk import Walk
-from cuebook.kernel.effects import All, Branch, EffectFailed, Failed, Program
+from cuebook.kernel.effects import All, Branch, Program
 from cuebook.kernel.events import Noted
+from cuebook.kernel.outcomes import EffectFailed, Failed
 
 Follow = Callable[[Walk, str], Program[str | None]]
 

@@ -16,8 +16,9 @@ from cuebook.dialects.graph.routing import at_limit, route, stops_here
 from cuebook.dialects.graph.trying import visit
 from cuebook.dialects.graph.walk import Walk
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import Breakpoint, EffectFailed, Failed, Program, Resumed
+from cuebook.kernel.effects import Breakpoint, Program
 from cuebook.kernel.events import ArtifactMade, Noted, Planned, PlannedStep, StepFinished, StepStarted, Warned
+from cuebook.kernel.outcomes import EffectFailed, Failed, Resumed
 
 
 def interpret(

@@ -15,18 +15,10 @@ from cuebook.dialects.graph.model import McpServer, Node, Source, Workflow
 from cuebook.dialects.graph.sources import BadSource, given_sources
 from cuebook.dialects.tool_names import BUILT_IN, READING
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import (
-    All,
-    CallTool,
-    EffectFailed,
-    Failed,
-    Program,
-    ReadSource,
-    ServerSpec,
-    ToolSpec,
-)
-from cuebook.kernel.effects import Source as Read
+from cuebook.kernel.effects import All, CallTool, Program, ReadSource, ServerSpec, ToolSpec
 from cuebook.kernel.errors import told
+from cuebook.kernel.outcomes import EffectFailed, Failed
+from cuebook.kernel.outcomes import Source as Read
 
 _FLAW = "flaw:"
 _OFFLINE = "SOURCE_OFFLINE_REQUIRES_FETCH"

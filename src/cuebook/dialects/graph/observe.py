@@ -19,8 +19,6 @@ from cuebook.dialects.graph.routing import END
 from cuebook.dialects.graph.trace import Trace
 from cuebook.dialects.graph.visits import Told, Visit
 from cuebook.kernel.context import digest_of
-from cuebook.kernel.effects import EffectFailed, Reply, Resumed, Usage
-from cuebook.kernel.effects import Source as Read
 from cuebook.kernel.events import (
     BranchFinished,
     Forked,
@@ -37,6 +35,8 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, without_void
+from cuebook.kernel.outcomes import EffectFailed, Reply, Resumed, Usage
+from cuebook.kernel.outcomes import Source as Read
 
 _STATUS: dict[str, Status] = {"completed": "success", "failed": "failed", "skipped": "skipped"}
 _READING = "ReadSource "

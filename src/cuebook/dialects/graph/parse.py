@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from functools import lru_cache
 from itertools import islice
 from typing import Any, cast
 
@@ -14,6 +13,7 @@ from cuebook.dialects.graph import inputs, sources, structure
 from cuebook.dialects.graph.extras import extras
 from cuebook.dialects.graph.model import Edge, InlineSkill, McpServer, Node, Workflow
 from cuebook.dialects.graph.nodes import MOVED, MOVING, node
+from cuebook.dialects.keeping import kept
 from cuebook.dialects.registry import InvalidPlaybook, Problem
 from cuebook.dialects.shape import Shape, as_told, in_order
 from cuebook.dialects.values import Malformed, Value
@@ -29,8 +29,6 @@ FIELDS = (
 )  # fmt: skip
 _NEEDED = ("id", "name", "entry", "nodes", "edges")
 _TYPES = ("generic", "pr_review", "e2e_test", "content_generation", "monitor", "data_sync")
-_KEPT = 1_000_000
-"""Characters of a text whose document is kept for the next time."""
 
 
 class Parsed(msgspec.Struct, frozen=True):
@@ -53,11 +51,10 @@ def parse(text: str, name: str) -> Workflow:
 
 def read(text: str, name: str) -> Parsed:
     """The document, or all that keeps the text from being one; and the warnings in either case."""
-    # A text is read again whenever one of its runs begins or goes on; a document is frozen and can be shared.
-    reader = _read_once if len(text) <= _KEPT else _read
-    return reader(text, name.lower().endswith(".json"))
+    return _read(text, name.lower().endswith(".json"))
 
 
+@kept
 def _read(text: str, is_json: bool) -> Parsed:
     try:
         root = read_either(text, is_json, SIZE_LIMIT, "Split the workflow.")
@@ -67,9 +64,6 @@ def _read(text: str, is_json: bool) -> Parsed:
         fix = "Write id, name, entry, nodes and edges."
         return Parsed(None, (Problem("A workflow must be a table of names and values.", root.line, fix, "SCHEMA"),))
     return _Reading(root).result()
-
-
-_read_once = lru_cache(maxsize=16)(_read)
 
 
 class _Reading:

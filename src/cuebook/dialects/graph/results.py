@@ -7,8 +7,8 @@ from typing import Any, Literal
 import msgspec
 
 from cuebook.kernel.context import ToolCall
-from cuebook.kernel.effects import Failed, ToolResult
 from cuebook.kernel.events import StepStatus
+from cuebook.kernel.outcomes import Failed, ToolResult
 
 Status = Literal["success", "failed", "skipped"]
 

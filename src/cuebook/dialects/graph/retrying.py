@@ -11,8 +11,9 @@ from cuebook.dialects.graph.evaluating import tried
 from cuebook.dialects.graph.model import Retry
 from cuebook.dialects.graph.results import Result, Verdict
 from cuebook.kernel.context import Context
-from cuebook.kernel.effects import All, AskModel, Failed, Program, Reply
+from cuebook.kernel.effects import All, AskModel, Program
 from cuebook.kernel.events import Warned
+from cuebook.kernel.outcomes import Failed, Reply
 
 _FAILED = "## Previous attempt failed evaluation"
 _REFLECT = "Diagnose in two to four sentences what went wrong, and how you will go about it this time."

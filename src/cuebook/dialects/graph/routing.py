@@ -18,8 +18,9 @@ from cuebook.dialects.graph.model import Edge, Node
 from cuebook.dialects.graph.replies import found_in
 from cuebook.dialects.graph.walk import Walk
 from cuebook.kernel.context import Context
-from cuebook.kernel.effects import AskModel, EffectFailed, Failed, Program, Reply
+from cuebook.kernel.effects import AskModel, Program
 from cuebook.kernel.events import Noted
+from cuebook.kernel.outcomes import EffectFailed, Failed, Reply
 
 ONLY = "only path"
 FAN_OUT = "fan out"

@@ -7,7 +7,8 @@ from typing import TypeVar
 from cuebook.dialects import spending
 from cuebook.dialects.graph.model import Node
 from cuebook.dialects.spending import Spent
-from cuebook.kernel.effects import Failed, Program
+from cuebook.kernel.effects import Program
+from cuebook.kernel.outcomes import Failed
 
 T = TypeVar("T")
 

@@ -13,8 +13,9 @@ import msgspec
 from cuebook.dialects.graph.material import Material, Skill, call_of
 from cuebook.dialects.graph.model import Node
 from cuebook.dialects.tool_names import UNFIT, visible
-from cuebook.kernel.effects import CallTool, Failed, Program, ServerSpec, ToolSpec
+from cuebook.kernel.effects import CallTool, Program, ServerSpec, ToolSpec
 from cuebook.kernel.events import Warned
+from cuebook.kernel.outcomes import Failed
 
 
 class Toolset(msgspec.Struct):

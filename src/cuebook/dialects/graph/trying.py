@@ -18,8 +18,9 @@ from cuebook.dialects.graph.tools import Toolset, toolset
 from cuebook.dialects.graph.walk import Walk
 from cuebook.kernel.context import Context
 from cuebook.kernel.conversation import Talk, converse
-from cuebook.kernel.effects import AskApproval, AskModel, EffectFailed, Failed, Program
+from cuebook.kernel.effects import AskApproval, AskModel, Program
 from cuebook.kernel.events import Noted, Warned
+from cuebook.kernel.outcomes import EffectFailed, Failed
 
 MAX_TURNS = 50
 """Model turns of a node that says nothing about it."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cuebook.dialects.graph.results import Status
-from cuebook.kernel.effects import Reply, ToolResult
 from cuebook.kernel.journal import Place
+from cuebook.kernel.outcomes import Reply, ToolResult
 
 Told = dict[str, Any]
 """An event, a step of the trace or a result, as the format has it."""

@@ -15,7 +15,8 @@ from cuebook.dialects.graph.model import Node, NodeExtras, Workflow
 from cuebook.dialects.graph.results import Result
 from cuebook.dialects.graph.scope import Kept, Scope
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import Checkpoint, Failed
+from cuebook.kernel.effects import Checkpoint
+from cuebook.kernel.outcomes import Failed
 
 MAX_STEPS = 200
 """Visits of nodes after which a run is stopped, where nobody says how many there may be."""

@@ -39,8 +39,6 @@ _PARSED = {
 """What the parser's own problems are called here. W4 is missing: the check of variables says more of it."""
 
 _FIXES = {
-    "no_title": "Begin with '# Title'.",
-    "no_steps": "Write '## STEP 1: Title', and below it what to do.",
     "step_number": "Number the steps 1, 2, 3: they run as they stand, whatever their numbers.",
     "artifact_type": "Use one of them.",
 }

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from cuebook.dialects.given import flaws_told
 from cuebook.dialects.markdown.model import Book, DeclaredInput
 from cuebook.kernel.errors import BadInput
 
@@ -48,7 +49,7 @@ def accept(book: Book, given: Mapping[str, Any]) -> dict[str, Any]:
             except Unfit as why:
                 wrong.append(f"{name} {why}")
     if missing or wrong:
-        raise BadInput(_problems(missing, wrong), fix=_fix(missing, len(wrong)))
+        raise BadInput(flaws_told([_wanted(declared) for declared in missing], wrong), fix=_fix(missing, len(wrong)))
     return accepted
 
 
@@ -100,15 +101,6 @@ def fitting(declared: DeclaredInput, value: Any) -> str:
 def _shown(text: str) -> str:
     short = text if len(text) <= 40 else text[:40] + "…"
     return json.dumps(short, ensure_ascii=False)
-
-
-def _problems(missing: list[DeclaredInput], wrong: list[str]) -> str:
-    parts = []
-    if missing:
-        parts.append(f"Missing input{'s' if len(missing) > 1 else ''}: {', '.join(map(_wanted, missing))}.")
-    if wrong:
-        parts.append(f"Wrong input{'s' if len(wrong) > 1 else ''}: {'; '.join(wrong)}.")
-    return " ".join(parts)
 
 
 def _wanted(declared: DeclaredInput) -> str:

@@ -17,22 +17,10 @@ from cuebook.dialects.markdown.prompts import Piece, resolve
 from cuebook.dialects.markdown.scope import Scope, unnamed
 from cuebook.dialects.markdown.tools import BadArguments, fill, result_text, tool_name
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import (
-    Answer,
-    AskHuman,
-    AskModel,
-    Breakpoint,
-    CallTool,
-    EffectFailed,
-    Failed,
-    Inputs,
-    Program,
-    Reply,
-    Resumed,
-    ToolResult,
-)
+from cuebook.kernel.effects import AskHuman, AskModel, Breakpoint, CallTool, Inputs, Program
 from cuebook.kernel.errors import told
 from cuebook.kernel.events import ArtifactMade, Planned, StepFinished, StepStarted, Warned
+from cuebook.kernel.outcomes import Answer, EffectFailed, Failed, Reply, Resumed, ToolResult
 
 Around = tuple[Piece, ...]
 """What stands outside of a branch: it goes before the text of each sub-step that asks a model."""

@@ -12,8 +12,9 @@ from cuebook.dialects.markdown.inputs import as_text, unknown
 from cuebook.dialects.markdown.interpolate import render
 from cuebook.dialects.markdown.model import Book, Step
 from cuebook.kernel.context import EMPTY, Context, Text
-from cuebook.kernel.effects import AskModel, Breakpoint, Inputs, Program, Reply, Resumed
+from cuebook.kernel.effects import AskModel, Breakpoint, Inputs, Program
 from cuebook.kernel.events import ArtifactMade, Planned, StepFinished, StepStarted, ValueSet, Warned
+from cuebook.kernel.outcomes import Reply, Resumed
 
 
 def interpret(book: Book, inputs: Inputs) -> Program[dict[str, Any]]:

@@ -124,7 +124,7 @@ class _Reading:
     def _no_title(self) -> None:
         message = "No title found: document must contain a level-1 heading (# Title)"
         front_matter = self.rows[0] == "---"
-        fix = "Front matter is not read: write the title as a heading." if front_matter else ""
+        fix = "Front matter is not read: write the title as a heading." if front_matter else "Begin with '# Title'."
         self.errors.append(Problem(message, fix=fix, code="F1"))
 
     def _declaration(self, section: Section) -> None:
@@ -180,7 +180,8 @@ class _Reading:
     def _no_steps(self) -> None:
         message = "No steps found: document must contain at least one ## STEP heading"
         near = next((n for n, row in enumerate(self.rows, 1) if "#" in row and NEARLY_STEP.fullmatch(row)), None)
-        fix = f"Line {near} looks like one: write it as '## STEP 1: Title'." if near else ""
+        fix = "Write '## STEP 1: Title', and below it what to do."
+        fix = f"Line {near} looks like one: write it as '## STEP 1: Title'." if near else fix
         self.errors.append(Problem(message, fix=fix, code="F2"))
 
     def _step(self, section: Section) -> Step:

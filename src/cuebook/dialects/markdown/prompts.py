@@ -13,8 +13,9 @@ import msgspec
 
 from cuebook.dialects.markdown.interpolate import render
 from cuebook.dialects.markdown.model import PromptUse
-from cuebook.kernel.effects import EffectFailed, Failed, Program, ReadSource, Source
+from cuebook.kernel.effects import Program, ReadSource
 from cuebook.kernel.events import Warned
+from cuebook.kernel.outcomes import EffectFailed, Failed, Source
 
 _VARIABLE = re.compile(r"\{\{(\w+)\}\}", re.ASCII)
 _DRIVE = re.compile(r"[A-Za-z]:", re.ASCII)

@@ -11,9 +11,9 @@ from typing import Any
 
 from cuebook.dialects.markdown.inputs import as_text
 from cuebook.dialects.markdown.model import Book, Step
-from cuebook.kernel.effects import Resumed
 from cuebook.kernel.events import WAITING, Forked, Performed, RunStarted, StepFinished, StepStarted, ValueSet
 from cuebook.kernel.journal import Entry, without_void
+from cuebook.kernel.outcomes import Resumed
 from cuebook.kernel.run import RunRow, Settings, WaitRow
 
 SCHEMA_VERSION = 1

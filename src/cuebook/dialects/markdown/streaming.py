@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cuebook.kernel.effects import Reply, Usage
 from cuebook.kernel.events import ModelAsked, Performed, RunFinished, StepFinished, StepSkipped, TextChunk, TextReset
 from cuebook.kernel.journal import Entry
+from cuebook.kernel.outcomes import Reply, Usage
 
 
 class Publisher:

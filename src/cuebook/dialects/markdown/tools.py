@@ -15,8 +15,8 @@ import msgspec
 from cuebook.dialects.markdown.inputs import as_text
 from cuebook.dialects.markdown.interpolate import Placeholder, placeholders, render
 from cuebook.dialects.markdown.model import ToolUse
-from cuebook.kernel.effects import ToolResult
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.outcomes import ToolResult
 
 OWN_CONNECTIONS = frozenset({"python", "builtin"})
 """Connections that are no server: Python functions of the project's configuration, and the tools that come along."""

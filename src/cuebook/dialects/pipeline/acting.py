@@ -13,7 +13,8 @@ from cuebook.dialects.pipeline.model import Cli, Http, Mcp, Secret, Step, Words
 from cuebook.dialects.pipeline.resolve import Scope
 from cuebook.dialects.pipeline.results import encoded, written
 from cuebook.dialects.pipeline.urls import BadPlace, address
-from cuebook.kernel.effects import OUTPUT_OF, CallTool, EffectFailed, Failed, RunCommand, SecretUse, SendHttp
+from cuebook.kernel.effects import OUTPUT_OF, CallTool, RunCommand, SecretUse, SendHttp
+from cuebook.kernel.outcomes import EffectFailed, Failed
 
 _LONGEST = 100_000
 _ROOM = 500_000

@@ -62,6 +62,7 @@ NOTES = {
     "NO_ROLLBACK": "A step may change something and does not say how that is undone.",
     "NO_OUTPUT_SCHEMA": "A model may answer with any JSON.",
     "UNUSED_ARG": "An argument that nothing refers to.",
+    "SHARED_NAME": "An argument and a step have one name: whoever changes a value by it changes the argument.",
     "NO_EFFECT": "A field that changes nothing.",
 }
 
@@ -123,6 +124,10 @@ def _notes(parsed: Parsed, pipeline: Pipeline) -> Iterator[Problem]:
             fix = "Add a schema to its output."
             yield Problem(f"The step '{step.id}' takes any JSON.", step.output.line, fix, "NO_OUTPUT_SCHEMA")
     yield from _unused(parsed, pipeline)
+    for step in pipeline.steps:
+        if step.id in pipeline.args:
+            fix = "Rename one of them, so that both can be changed when a run goes on."
+            yield Problem(f"The step '{step.id}' is called as an argument is.", step.line, fix, "SHARED_NAME")
     if pipeline.consent_boundary:
         line = parsed.lines.get("consent_boundary")
         fix = "Use `approval: required` where a person is to agree."

@@ -14,7 +14,8 @@ from cuebook.dialects.pipeline.acting import Acted, Given, acting, prompt
 from cuebook.dialects.pipeline.llm import DEFAULT, prompt_of
 from cuebook.dialects.pipeline.model import ArgRef, Llm, Pipeline, Ref, Secret, Step, StepRef, Words
 from cuebook.dialects.pipeline.resolve import Scope
-from cuebook.kernel.effects import AskModel, EffectFailed, SendHttp
+from cuebook.kernel.effects import AskModel, SendHttp
+from cuebook.kernel.outcomes import EffectFailed
 
 T = TypeVar("T")
 

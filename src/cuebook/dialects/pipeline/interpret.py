@@ -18,7 +18,7 @@ from cuebook.dialects.pipeline.progress import Progress
 from cuebook.dialects.pipeline.results import ENDING, Facts, Result
 from cuebook.dialects.pipeline.retrying import attempts
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import OUTPUT_OF, AskApproval, Breakpoint, EffectFailed, Failed, Program, Resumed
+from cuebook.kernel.effects import OUTPUT_OF, AskApproval, Breakpoint, Program
 from cuebook.kernel.events import (
     ArtifactMade,
     Noted,
@@ -28,6 +28,7 @@ from cuebook.kernel.events import (
     StepStarted,
     Warned,
 )
+from cuebook.kernel.outcomes import EffectFailed, Failed, Resumed
 
 
 def interpret(

@@ -19,20 +19,9 @@ from cuebook.dialects.spending import Spent, within
 from cuebook.dialects.tool_names import READING, visible
 from cuebook.kernel.context import ToolCall
 from cuebook.kernel.conversation import CallOutcome, Heard, converse
-from cuebook.kernel.effects import (
-    All,
-    AskApproval,
-    AskModel,
-    CallTool,
-    EffectFailed,
-    Failed,
-    Program,
-    ReadSource,
-    Reply,
-    Source,
-    ToolSpec,
-)
+from cuebook.kernel.effects import All, AskApproval, AskModel, CallTool, Program, ReadSource, ToolSpec
 from cuebook.kernel.events import Noted
+from cuebook.kernel.outcomes import EffectFailed, Failed, Reply, Source
 
 DEFAULT = "default"
 """Stands for the run's model."""

@@ -8,7 +8,7 @@ from cuebook.dialects.pipeline.model import HttpStatus, Output, Step
 from cuebook.dialects.pipeline.results import Facts, Result, written
 from cuebook.dialects.schemas import Draft, mismatches
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import AnyOutcome, CommandResult, Failed, HttpResponse, ToolResult
+from cuebook.kernel.outcomes import AnyOutcome, CommandResult, Failed, HttpResponse, ToolResult
 
 VIOLATED = "output_contract"
 """The code of a failure for an output that breaks its contract."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 
+from cuebook.dialects.keeping import kept
 from cuebook.dialects.pipeline import args, steps
 from cuebook.dialects.pipeline.model import Arg, Pipeline, Step
 from cuebook.dialects.pipeline.provenance import marked
@@ -22,8 +22,6 @@ SIZE_LIMIT = 4_000_000
 """Characters."""
 MOST_STEPS = 10_000
 FIELDS = ("id", "name", "description", "version", "args", "steps", "allowed_domains", "consent_boundary")
-_KEPT = 1_000_000
-"""Characters of a text whose document is kept for the next time."""
 _HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?", re.ASCII)
 
 
@@ -49,11 +47,10 @@ def parse(text: str, name: str) -> Pipeline:
 
 def read(text: str, name: str) -> Parsed:
     """The document, or all that keeps the text from being one; and the warnings in either case."""
-    # A text is read again whenever one of its runs begins or goes on; a document is frozen and can be shared.
-    reader = _read_once if len(text) <= _KEPT else _read
-    return reader(text, name.lower().endswith(".json"))
+    return _read(text, name.lower().endswith(".json"))
 
 
+@kept
 def _read(text: str, is_json: bool) -> Parsed:
     try:
         root = read_either(text, is_json, SIZE_LIMIT, "Split the pipeline.")
@@ -63,9 +60,6 @@ def _read(text: str, is_json: bool) -> Parsed:
         fix = "Write name and steps."
         return Parsed(None, (Problem("A pipeline must be a table of names and values.", root.line, fix, "SCHEMA"),))
     return _Reading(root, text).result()
-
-
-_read_once = lru_cache(maxsize=16)(_read)
 
 
 class _Reading:

@@ -12,7 +12,7 @@ import msgspec
 from cuebook.dialects.given import alike
 from cuebook.dialects.pipeline.model import Assertion, DomContains, HttpStatus, JsonPath, Postcondition
 from cuebook.dialects.pipeline.results import Result
-from cuebook.kernel.effects import Failed
+from cuebook.kernel.outcomes import Failed
 
 FAILED = "postcondition_failed"
 UNSEEN = "postcondition_unseen"

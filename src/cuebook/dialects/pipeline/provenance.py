@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from posixpath import basename
 from typing import Any
@@ -11,26 +12,32 @@ import msgspec
 from cuebook.dialects.pipeline.model import Cli, Step
 from cuebook.dialects.pipeline.resolve import refs
 
-INTERPRETERS = frozenset(
-    {
-        "sh",
-        "bash",
-        "dash",
-        "zsh",
-        "ksh",
-        "fish",
-        "python",
-        "python3",
-        "node",
-        "perl",
-        "ruby",
-        "php",
-        "xargs",
-        "awk",
-        "env",
-    }
+_INTERPRETERS = frozenset(
+    (
+        *("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "csh", "tcsh", "fish", "pwsh", "powershell"),
+        *("python", "pypy", "node", "deno", "bun", "perl", "ruby", "php", "lua", "luajit", "tclsh", "rscript", "julia"),
+        *(
+            "awk",
+            "gawk",
+            "mawk",
+            "ed",
+            "make",
+            "osascript",
+            "xargs",
+            "parallel",
+            "env",
+            "ssh",
+            "at",
+            "batch",
+            "crontab",
+        ),
+        *("psql", "mysql", "mariadb", "sqlite", "duckdb", "redis-cli", "mongosh"),
+    )
 )
 """Programs that do what their input says, so that it is as much a command as their arguments are."""
+
+_VERSION = re.compile(r"[-.0-9]*(?:\.exe)?$")
+"""What a program's name may end with: `python3.11` is a python."""
 
 _SAID = ("stdout", "json", "errorMessage")
 """Fields of a result that hold somebody's words."""
@@ -57,5 +64,9 @@ def _from(outside: set[str], value: Any) -> bool:
 
 
 def _interprets(action: Cli) -> bool:
+    """Whether any of its words names an interpreter: others, such as `timeout` and `sudo`, start what they are told to."""
     first = action.argv[0].parts[0] if action.argv and action.argv[0].parts else ""
-    return not isinstance(first, str) or basename(first) in INTERPRETERS
+    if not isinstance(first, str):
+        return True
+    words = (word.parts[0] for word in action.argv if len(word.parts) == 1)
+    return any(_VERSION.sub("", basename(word).lower()) in _INTERPRETERS for word in words if isinstance(word, str))

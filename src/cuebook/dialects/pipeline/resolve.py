@@ -14,7 +14,7 @@ from cuebook.dialects.given import alike
 from cuebook.dialects.pipeline.model import ArgRef, Constant, Operation, Pipeline, Ref, Secret, Step, StepRef, Words
 from cuebook.dialects.pipeline.results import Facts, Result, written
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import EffectFailed, Failed
+from cuebook.kernel.outcomes import EffectFailed, Failed
 
 _MISSING = object()
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
@@ -31,9 +31,11 @@ class Scope:
         self.results: dict[str, Result] = {}
 
     def override(self, values: Mapping[str, Any]) -> None:
-        """Takes values that a person gives: for an argument, or in place of what a step came to."""
+        """Takes values that a person gives: for an argument, or in place of what a step came to. A name that is both is
+        the argument's, as it was when the value was checked.
+        """
         for name, value in values.items():
-            if name in self._is_text:
+            if name in self._is_text and name not in self._pipeline.args:
                 self.results[name] = Result(Text(written(value)), Facts(is_text=self._is_text[name]))
             else:
                 self.args[name] = value

@@ -8,7 +8,7 @@ import msgspec
 
 from cuebook.dialects.given import DEEPEST, is_deep
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import Failed
+from cuebook.kernel.outcomes import Failed
 
 NOTHING = Text("")
 _TOO_DEEP = f"it is nested more than {DEEPEST} deep"

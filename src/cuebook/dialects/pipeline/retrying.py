@@ -9,18 +9,21 @@ from cuebook.dialects.pipeline.outputs import VIOLATED
 from cuebook.dialects.pipeline.postconditions import FAILED, UNSEEN
 from cuebook.dialects.pipeline.results import ENDING, Facts, Result
 from cuebook.kernel.budgets import SPENT
-from cuebook.kernel.effects import Drawn, Failed, Program, Random, Wait
+from cuebook.kernel.effects import Program, Random, Wait
 from cuebook.kernel.events import Noted
+from cuebook.kernel.outcomes import Drawn, Failed
 
 _SETTLED = ENDING | {
     *("forbidden", "changed", "no_policy", "gate_error", "other_workspace", "too_long"),
     *("outside_workspace", "no_sandbox", "bad_command", "no_such_command", "bad_request", "refused_address"),
-    *("secret_misplaced", "insecure_secret", "secret_missing", "no_such_tool", "bad_arguments", UNSEEN),
+    *("secret_misplaced", "insecure_secret", "secret_missing", "secret_unknown", "secret_too_short"),
+    *("missing_argument", "missing_value", "skipped_reference", "no_json", "bad_url"),
+    *("no_such_tool", "bad_arguments", UNSEEN),
 }
 """Failures that another attempt would only meet again, or that a person has decided."""
 
-_UNHEARD = frozenset({"timeout", "server_failed", SPENT})
-"""Failures of a tool after which nobody knows whether it did something."""
+_UNHEARD = frozenset({"timeout", "server_failed", "dropped", "bad_result", SPENT})
+"""Failures of a tool after which nobody knows whether it did something, unless the call was never sent."""
 
 
 def attempts(step: Step, once: Callable[[int], Program[Result]]) -> Program[Result]:
@@ -57,7 +60,7 @@ def in_the_dark(step: Step, failed: Failed, facts: Facts) -> bool:
         case Http():
             return bool(failed.details.get("sent"))
         case Mcp():
-            return failed.code in _UNHEARD
+            return failed.code in _UNHEARD and failed.details.get("sent") is not False
         case _:
             return False
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from cuebook.kernel.effects import Answer, Bound, Failed
+from cuebook.kernel.effects import Bound
+from cuebook.kernel.outcomes import Answer, Failed
 
 MOST_EMPTY = 5
 """How often the same question is answered with nothing."""

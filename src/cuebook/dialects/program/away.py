@@ -13,7 +13,8 @@ from cuebook.dialects.program.catalogue import tool_of
 from cuebook.dialects.program.executions import EXECUTE, KEY, execute, playbooks_of
 from cuebook.dialects.program.model import Agent, Playbook, Remote
 from cuebook.dialects.program.remotes import CARRIED
-from cuebook.kernel.effects import CallTool, EffectFailed, Failed, Program, ReadSource, ServerSpec, Source, ToolResult
+from cuebook.kernel.effects import CallTool, Program, ReadSource, ServerSpec
+from cuebook.kernel.outcomes import EffectFailed, Failed, Source, ToolResult
 
 
 class Away(msgspec.Struct, frozen=True):

@@ -13,8 +13,9 @@ import msgspec
 
 from cuebook.dialects.program.model import Param, Playbook
 from cuebook.dialects.program.signatures import name_of
-from cuebook.kernel.effects import Answer, AskHuman, EffectFailed, Failed, Program, QuestionType, Wait
+from cuebook.kernel.effects import AskHuman, Program, QuestionType, Wait
 from cuebook.kernel.events import Warned
+from cuebook.kernel.outcomes import Answer, EffectFailed, Failed
 
 EXECUTE = "execute_playbook"
 KEY = "client_key"

@@ -15,7 +15,7 @@ from cuebook.dialects.program.expressions import Expression, refs_of
 from cuebook.dialects.program.expressions import Literal as Known
 from cuebook.dialects.program.items import Call
 from cuebook.dialects.program.listing import Position
-from cuebook.kernel.effects import Failed
+from cuebook.kernel.outcomes import Failed
 
 Kind: TypeAlias = Literal["listing", "react", "raw", "python"]
 After: TypeAlias = Literal["", "user", "return", "exit", "agent"]

@@ -38,19 +38,9 @@ from cuebook.dialects.program.scope import BUILT_IN
 from cuebook.dialects.program.turns import ask, auto_summary, enqueue, flush, model_of
 from cuebook.dialects.program.wanted import wanted
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import (
-    AskModel,
-    Called,
-    EffectFailed,
-    Failed,
-    Moment,
-    Now,
-    Program,
-    Reply,
-    Returned,
-    RunPython,
-)
+from cuebook.kernel.effects import AskModel, Now, Program, RunPython
 from cuebook.kernel.events import ArtifactMade, Noted, Planned, Warned
+from cuebook.kernel.outcomes import Called, EffectFailed, Failed, Moment, Reply, Returned
 
 _TELLS_TIME = re.compile(r"\b(?:time|datetime|date)\b")
 

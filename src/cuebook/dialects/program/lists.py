@@ -16,6 +16,7 @@ _STEP = re.compile(
     r"(?P<number>\d{1,4}(?:\.\d{1,4})*+)[ \t]*+:[ \t]*+(?P<code>[A-Za-z]{3})(?![A-Za-z])[ \t]*+:?+[ \t]*+(?P<text>.*)",
     re.DOTALL,
 )
+_OTHER_CODE = re.compile(r"\d{1,4}(?:\.\d{1,4})*+[ \t]*+:")
 _TRIGGER = re.compile(
     r"(?:T(?P<id>\d{1,4})|(?P<number>\d{1,4}))[ \t]*+:[ \t]*+(?P<kind>BGN|CND|EVT)\b[ \t]*+:?+[ \t]*+(?P<text>.*)",
     re.DOTALL | re.IGNORECASE,
@@ -83,6 +84,9 @@ def steps_of(parts: list[Part]) -> Steps:
         if step is None:
             fix = "Number it as 02:EXE, or write it on the line of the step."
             message = "This has no number, and counts as a part of the step before it."
+            if _OTHER_CODE.match(item.text):
+                fix = "The codes are EXE, TNK, QUE, CND, JMP, CHK, RET and YLD."
+                message = "This has a number and no code of three letters, and counts as a part of the step before it."
             warnings.append(Problem(message, item.line, fix, "UNNUMBERED_STEP"))
             more.setdefault(len(lines) - 1, []).append(f"- {item.text}")
             continue

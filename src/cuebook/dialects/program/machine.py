@@ -29,8 +29,9 @@ from cuebook.dialects.program.prompts import (
     told,
 )
 from cuebook.kernel.context import EMPTY, Context, Text, digest_of
-from cuebook.kernel.effects import Answer, Bound, Breakpoint, Checkpoint, Failed, Program, Resumed
+from cuebook.kernel.effects import Bound, Breakpoint, Checkpoint, Program
 from cuebook.kernel.events import Noted, StepFinished, StepStarted, ValueSet, Warned
+from cuebook.kernel.outcomes import Answer, Failed, Resumed
 
 MOST_FRAMES = 64
 MOST_LINES = 20_000

@@ -19,7 +19,7 @@ from cuebook.dialects.program.listing import Listing, Status
 from cuebook.dialects.program.model import ListingLine, Playbook, ProgramText
 from cuebook.dialects.program.prompts import shown
 from cuebook.dialects.program.turns import SAYS
-from cuebook.kernel.effects import Answer, Resumed, Send
+from cuebook.kernel.effects import Send
 from cuebook.kernel.events import (
     Checkpointed,
     Forked,
@@ -35,6 +35,7 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.journal import ROOT, Entry, Key, without_void
+from cuebook.kernel.outcomes import Answer, Resumed
 
 _CALLED = re.compile(r"\S+ (?:\$\w+ = )?(?:[\w.]+\.)?(?P<name>\w+)\(")
 """A call that waits, as `Standing.pending` has it."""

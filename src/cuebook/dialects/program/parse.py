@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from cuebook.dialects.keeping import kept
 from cuebook.dialects.program.imports import unread
 from cuebook.dialects.program.lists import is_list, items_of, notes_of, steps_of, triggers_of
 from cuebook.dialects.program.metadata import Area, area_of
@@ -24,8 +24,6 @@ from cuebook.dialects.yaml12 import read_yaml
 
 SIZE_LIMIT = 4_000_000
 """Characters."""
-_KEPT = 1_000_000
-"""Characters of a text whose document is kept for the next time."""
 _ASKED: tuple[Literal["react", "raw"], ...] = ("react", "raw")
 _MODES = ("playbook", *_ASKED)
 _PUBLIC = "public.json"
@@ -49,19 +47,15 @@ def parse(text: str, name: str) -> ProgramText:
 
 def read(text: str, name: str) -> Parsed:
     """The document, or all that keeps the text from being one; and the warnings in either case."""
-    # A text is read again whenever one of its runs begins or goes on; a document is frozen and can be shared.
-    reader = _read_once if len(text) <= _KEPT else _read
-    return reader(text, name)
+    return _read(text, name)
 
 
+@kept
 def _read(text: str, name: str) -> Parsed:
     if len(text) > SIZE_LIMIT:
         message = f"The program has more than {SIZE_LIMIT:,} characters."
         return Parsed(None, (Problem(message, None, "Split it.", "TOO_LARGE"),))
     return _Reading(text, name).result()
-
-
-_read_once = lru_cache(maxsize=16)(_read)
 
 
 class _Code(NamedTuple):

@@ -21,20 +21,9 @@ from cuebook.dialects.program.model import Playbook
 from cuebook.dialects.program.sharing import Touched
 from cuebook.dialects.program.turns import SAYS, load
 from cuebook.dialects.wording import meant
-from cuebook.kernel.effects import (
-    All,
-    Answer,
-    AskHuman,
-    Branch,
-    Effect,
-    EffectFailed,
-    Failed,
-    Program,
-    ReadSource,
-    Send,
-    Source,
-)
+from cuebook.kernel.effects import All, AskHuman, Branch, Effect, Program, ReadSource, Send
 from cuebook.kernel.events import ValueSet, Warned
+from cuebook.kernel.outcomes import Answer, EffectFailed, Failed, Source
 from cuebook.kernel.questions import nobody_gave
 
 Run: TypeAlias = Callable[[Machine], Program[None]]

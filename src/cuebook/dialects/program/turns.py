@@ -25,8 +25,9 @@ from cuebook.dialects.program.scope import SUMMARY
 from cuebook.dialects.program.verdicts import CheckTriggers, LoadContent, State, Verdicts
 from cuebook.dialects.program.verify import verify_reply
 from cuebook.dialects.program.watch import NAME, verdicts_of, watch_arguments
-from cuebook.kernel.effects import AskModel, Program, Reply, Watch
+from cuebook.kernel.effects import AskModel, Program, Watch
 from cuebook.kernel.events import Noted, Warned
+from cuebook.kernel.outcomes import Reply
 
 MOST_GRAMMARS = 256
 SAYS = frozenset({"Say", "SendMessage"})

@@ -14,6 +14,7 @@ import signal
 from functools import cache
 
 from cuebook.gate.sandbox import tree
+from cuebook.processes import namespace
 
 NAME = "cuebook-sandbox"
 """What such a process is called, followed by its owner."""
@@ -97,14 +98,6 @@ def _owner(pid: int) -> str:
     return f"{_space()}.{pid}.{tree.born(pid) or 0}"
 
 
-@cache
 def _space() -> str:
-    """What process numbers count in, and their births: those of another container mean nothing here."""
-    return "".join(map(_number, ("pid", "time")))
-
-
-def _number(namespace: str) -> str:
-    try:
-        return str(os.stat(f"/proc/self/ns/{namespace}").st_ino)
-    except OSError:  # where there is none of that kind, all are in the same
-        return "0"
+    """What process numbers count in, and their births."""
+    return namespace("pid") + namespace("time")

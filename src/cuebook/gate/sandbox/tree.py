@@ -10,6 +10,8 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 
+from cuebook.processes import state_of
+
 _PROC = Path("/proc")
 
 
@@ -20,7 +22,7 @@ def visible() -> bool:
 
 def born(pid: int) -> str:
     """When a process started, which tells it from a later one of the same number; '' for one that is gone."""
-    fields = _stat(pid)
+    fields = state_of(pid)
     return "" if not fields or fields[0] in ("Z", "X") else fields[19]
 
 
@@ -105,16 +107,7 @@ def _children(pid: int) -> list[int]:
 def _children_by_parent(parent: int) -> list[int]:
     """For systems that do not list children: every process is asked for its parent."""
     pids = [int(entry) for entry in os.listdir(_PROC) if entry.isdigit()]
-    return [pid for pid in pids if (fields := _stat(pid)) and fields[1] == str(parent)]
-
-
-def _stat(pid: int) -> list[str]:
-    """What /proc says of a process from its state on; nothing for one that is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].decode("ascii", "replace").split()
-    except OSError:
-        return []
+    return [pid for pid in pids if (fields := state_of(pid)) and fields[1] == str(parent)]
 
 
 def _of_status(pid: int) -> int:

@@ -16,6 +16,8 @@ from cuebook.kernel.confinement import Limits
 
 Overrun = Literal["memory", "processes"]
 
+_COUNTS = 3
+
 
 class Watched:
     """One tree of processes, and what to do when it takes too much."""
@@ -37,11 +39,17 @@ class Watched:
         pids = self._members()
         if len(pids) > self._limits.processes + self._spare:
             self._overrun("processes")
-        elif tree.memory(pids) > self._limits.memory and tree.fair_memory(pids) > self._limits.memory:
+        elif tree.memory(pids) > self._limits.memory and self._holds_too_much(pids):
             self._overrun("memory")
         now = time.monotonic()
         age = now - self._since
         self.due = now + (0.02 if age < 1 else 0.1 if age < 10 else 0.5)
+
+    def _holds_too_much(self, pids: list[int]) -> bool:
+        """A page that moves between two of them while they are counted, since one begins or ends, counts twice: so it
+        must be too much each time.
+        """
+        return all(tree.fair_memory(pids) > self._limits.memory for _ in range(_COUNTS))
 
     def leftovers(self) -> list[int]:
         """Those of the tree that are still there, its root left out."""

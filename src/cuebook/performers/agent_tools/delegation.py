@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from cuebook.kernel.effects import AnyOutcome, Failed
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.outcomes import AnyOutcome, Failed
 from cuebook.kernel.ports import Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.tools import in_time

@@ -11,8 +11,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from cuebook.kernel.effects import Failed, ToolResult, ToolSpec
+from cuebook.kernel.effects import ToolSpec
 from cuebook.kernel.errors import NotFound
+from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.agent_tools.delegation import flag, number, parameters, text

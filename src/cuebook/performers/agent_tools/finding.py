@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
-from cuebook.kernel.effects import Failed, ToolResult, ToolSpec
+from cuebook.kernel.effects import ToolSpec
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.agent_tools.delegation import Halt, Halted, flag, in_worker, number, parameters, text

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
-from cuebook.kernel.effects import CommandResult, Failed, RunCommand, ToolResult, ToolSpec
+from cuebook.kernel.effects import RunCommand, ToolSpec
+from cuebook.kernel.outcomes import CommandResult, Failed, ToolResult
 from cuebook.kernel.ports import Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.agent_tools.delegation import Acts, parameters, text, within

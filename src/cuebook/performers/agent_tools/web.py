@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from cuebook.kernel.effects import Failed, HttpResponse, SendHttp, ToolResult, ToolSpec
+from cuebook.kernel.effects import SendHttp, ToolSpec
+from cuebook.kernel.outcomes import Failed, HttpResponse, ToolResult
 from cuebook.kernel.ports import Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.agent_tools.delegation import Acts, parameters, text, within

@@ -8,8 +8,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from cuebook.kernel.effects import Failed, HttpResponse, SecretUse, SendHttp, ToolResult, ToolSpec
+from cuebook.kernel.effects import SecretUse, SendHttp, ToolSpec
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.outcomes import Failed, HttpResponse, ToolResult
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.agent_tools.delegation import Acts, number, parameters, text, within

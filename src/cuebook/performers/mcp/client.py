@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from cuebook.kernel.confinement import Confined, Confinement, Limits, Sandbox
-from cuebook.kernel.effects import Failed, ToolResult, ToolSpec
+from cuebook.kernel.effects import ToolSpec
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Action, Call, Description, Trust
 from cuebook.kernel.run import Settings
 from cuebook.performers.mcp.connection import Connection, Transport

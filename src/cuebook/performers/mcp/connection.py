@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cuebook import __version__
-from cuebook.kernel.effects import Failed
 from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.outcomes import Failed
 from cuebook.performers.mcp.results import readable
 
 if TYPE_CHECKING:

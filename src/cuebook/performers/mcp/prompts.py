@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cuebook.kernel.effects import Failed
+from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.performers.mcp.client import McpTools, actions_of
 from cuebook.performers.mcp.connection import Connection

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cuebook.kernel.effects import ToolResult
+from cuebook.kernel.outcomes import ToolResult
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, GetPromptResult

@@ -14,8 +14,9 @@ from contextlib import aclosing
 import msgspec
 
 from cuebook.kernel.context import INLINE_LIMIT, Text
-from cuebook.kernel.effects import AskModel, Failed, Reply, Usage
+from cuebook.kernel.effects import AskModel
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.outcomes import Failed, Reply, Usage
 from cuebook.kernel.ports import Call, Estimate
 from cuebook.kernel.run import Settings
 from cuebook.performers.models.checking import mismatch
@@ -127,7 +128,7 @@ class ModelPerformer:
         try:
             resolved, facts = self._found(effect, call.settings)
         except BadInput as error:
-            return Failed(error.code, error.message, error.fix)
+            return Failed.of(error)
         self._tell_elsewhere(effect, call, resolved)
         try:
             request = await self._fitted(effect, call.settings, resolved, facts)

@@ -216,7 +216,7 @@ class Providers:
         if config is not None:
             return config
         known = sorted({"local", *self._configs, *self._models})
-        close = get_close_matches(provider, known, n=1)
+        close = get_close_matches(provider, known, n=1, cutoff=0.7)
         hint = f"Did you mean `{close[0]}`? " if close else ""
         raise UnknownModel(
             f"There is no provider `{provider}`.",

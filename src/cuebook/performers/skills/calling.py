@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from cuebook.kernel.effects import Failed, HttpResponse, SendHttp, ToolResult, ToolSpec
+from cuebook.kernel.effects import SendHttp, ToolSpec
+from cuebook.kernel.outcomes import Failed, HttpResponse, ToolResult
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.addresses import parse_url

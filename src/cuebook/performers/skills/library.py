@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import Failed, Source
 from cuebook.kernel.errors import BadInput, NotFound
+from cuebook.kernel.outcomes import Failed, Source
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.agent_tools.delegation import Acts
@@ -30,7 +30,6 @@ from cuebook.performers.skills.model import HttpTool, Skill
 from cuebook.performers.skills.notification import NOTIFICATION
 from cuebook.performers.skills.sentry import SENTRY
 from cuebook.performers.skills.slack import SLACK
-from cuebook.performers.tools import as_failed
 
 BUILT_IN: dict[str, Skill] = {
     skill.id: skill for skill in (GITHUB, LINEAR, SENTRY, DATADOG, BETTERSTACK, SLACK, NOTIFICATION)
@@ -122,7 +121,7 @@ class Skills:
         try:
             place = await asyncio.to_thread(self._place, skill, settings)
         except BadInput as refused:
-            return as_failed(refused)
+            return Failed.of(refused)
         if place is None:
             return Description((), f"Look up the skill {skill}")
         return Description(
@@ -140,7 +139,7 @@ class Skills:
                 return _source(self._built_in(BUILT_IN[skill]))
             found, name = await asyncio.to_thread(files.read, place)
         except BadInput as refused:
-            return as_failed(refused)
+            return Failed.of(refused)
         # A link may have been swapped in since the file was described: what counts is the file that was opened.
         return call.permits(Action("file", f"read:{name}", True)) or _source(self._from_file(skill, found))
 

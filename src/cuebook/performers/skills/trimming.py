@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cuebook.kernel.effects import Failed
+from cuebook.kernel.outcomes import Failed
 from cuebook.performers.skills.model import Answer
 
 _SHOWN = 500

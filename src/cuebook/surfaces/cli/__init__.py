@@ -36,7 +36,7 @@ COMMANDS = {
     "restart": ("branching", "Start a new run that keeps what an old one did before a step."),
     "fork": ("branching", "Restart with changed values or settings."),
     "runtime": ("enveloping", "Answer one request of the runtime contract by an envelope."),
-    "replay": ("looking", "Run a program again on its journal alone, performing nothing."),
+    "replay": ("looking", "Go through a run again on its journal alone, performing nothing."),
     "verify": ("looking", "Check that a run's journal was not changed."),
     "audit": ("auditing", "Show what a run did and who let it through, and check its journal."),
     "runs": ("looking", "List runs, newest first."),
@@ -126,7 +126,7 @@ def call(args: list[str]) -> int:
 
     streams.prepare()
     if not args:
-        complain(cli.get_help(click.Context(cli, info_name="cuebook", max_content_width=100)))
+        complain(cli.get_help(click.Context(cli, info_name="cuebook", **cli.context_settings)))
         return 2
     unreadable = next((number for number, arg in enumerate(args, start=1) if not _is_text(arg)), None)
     if unreadable is not None:
@@ -135,7 +135,7 @@ def call(args: list[str]) -> int:
     try:
         return _invoked(args)
     except click.ClickException as error:
-        complain(f"cuebook: {_one_line(error.format_message())}{_how(error)}")
+        complain(f"cuebook: {_sentence(error.format_message())}{_how(error)}")
         return error.exit_code
     except (click.Abort, EOFError, KeyboardInterrupt):
         complain(f"{chr(10) if sys.stderr.isatty() else ''}cuebook: interrupted.")
@@ -188,6 +188,11 @@ def _is_text(arg: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _sentence(text: str) -> str:
+    said = _one_line(text)
+    return said if said.endswith((".", "?", "!", ")")) else f"{said}."
 
 
 def _one_line(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -330,5 +331,11 @@ def write_text(path: str, text: str, *, replace: bool = True) -> None:
         raise BadInput(f"{path} is there already.", fix="Choose another name, or remove it first.") from None
     except IsADirectoryError:
         raise BadInput(f"{path} is a folder.", fix="Give the path of a file.") from None
+    except FileNotFoundError:
+        folder = os.path.dirname(path)
+        raise BadInput(
+            f"{path} cannot be written: there is no folder {folder}.",
+            fix=f"Make it first: mkdir -p {shlex.quote(folder)}",
+        ) from None
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror}.", fix="Check the path.") from None

@@ -15,6 +15,7 @@ from cuebook.surfaces.cli import completion, options, session
 from cuebook.surfaces.cli.answers import gathered_answers, labels_of
 from cuebook.surfaces.cli.asking import someone_is_there
 from cuebook.surfaces.cli.live import ASKED
+from cuebook.surfaces.cli.onward import what_next
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.wiring import Wiring
 
@@ -51,9 +52,10 @@ def resume_command(given: Given) -> int:
             return row  # what it waited for has been decided or has expired: driving it says which
         pausing = any(wait.kind in ("breakpoint", "budget") for wait in waiting)
         if (values or settings) and not pausing and row.status not in ENDED:
+            onward = f"`{what_next(row, waiting)}` goes on" if waiting else "Resume it as it is"
             raise BadInput(
                 f"Run {row.id} is not at a pause, so nothing can be changed now.",
-                fix=f"Resume it as it is, or `cuebook fork {row.id} STEP` with the changes.",
+                fix=f"{onward}, or `cuebook fork {row.id} STEP` with the changes.",
             )
         if not pausing and someone_is_there(given) and any(wait.kind in ASKED for wait in waiting):
             return row

@@ -12,8 +12,9 @@ from typing import Any
 from cuebook.dialects.findings import Finding
 from cuebook.gate.policy import decide_all
 from cuebook.kernel.context import EMPTY, Context
-from cuebook.kernel.effects import AskModel, Failed
+from cuebook.kernel.effects import AskModel
 from cuebook.kernel.errors import BadInput, CuebookError, told
+from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Action, Call
 from cuebook.kernel.run import Settings
 from cuebook.surfaces.cli.plain import complain

@@ -17,7 +17,8 @@ from cuebook.dialects.pipeline.model import Pipeline
 from cuebook.dialects.program import draw as program_draw
 from cuebook.dialects.program.model import ProgramText
 from cuebook.dialects.program.observe import seen
-from cuebook.kernel.errors import BadInput
+from cuebook.kernel.errors import BadInput, NotFound
+from cuebook.performers.beside import instead_of
 from cuebook.service import Service
 from cuebook.surfaces.cli import completion, options, session
 from cuebook.surfaces.cli.options import Given, command, read_playbook
@@ -70,7 +71,7 @@ def graph_command(given: Given) -> int:
     if name is None:
         raise BadInput("Nothing is named that could be drawn.", fix="Name a playbook, or give --run RUN.")
     if given["run"] or not (name == "-" or os.path.exists(name) or os.path.splitext(name)[1]):
-        return session.with_service(given, lambda service: _draw_run(service, name), looking=True)
+        return session.with_service(given, lambda service: _draw_run(service, name, bool(given["run"])), looking=True)
     text = read_playbook(name)
     place = "stdin" if name == "-" else name
     program = program_of(text, place)
@@ -86,9 +87,16 @@ def graph_command(given: Given) -> int:
     return 0
 
 
-async def _draw_run(service: Service, run: str) -> int:
-    """What the run was started with; of a workflow, with all that became of it so far."""
-    row = await service.get(run)
+async def _draw_run(service: Service, run: str, sure: bool) -> int:
+    """What the run was started with; of a workflow, with all that became of it so far. Unless it is `sure` that a run is
+    meant, it may be a file that is not there.
+    """
+    try:
+        row = await service.get(run)
+    except NotFound as error:
+        if sure:
+            raise
+        raise NotFound(f"There is no file and no run {run}.", fix=instead_of(run, error.fix)) from None
     source = await session.source_of(service, row)
     if source is None:
         raise BadInput(f"Run {row.id} has no playbook that could be drawn.", fix="Name a run of a playbook.")

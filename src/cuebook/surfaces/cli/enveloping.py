@@ -22,9 +22,7 @@ from cuebook.surfaces.cli import live, onward, options, session, streams
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.wiring import Wiring
 
-STRICT = click.Option(
-    ["--strict-envelope"], is_flag=True, help="As --envelope, with the format's fields and no others."
-)
+STRICT = click.Option(["--strict-envelope"], is_flag=True, help="An envelope with the format's fields and no others.")
 ENVELOPE: list[click.Parameter] = [
     click.Option(["--envelope"], is_flag=True, help="Ask nothing, and print one envelope on stdout."),
     STRICT,

@@ -12,7 +12,8 @@ from typing import Any
 from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.preparing import Preparation, Prepared, prepare
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import All, EffectFailed, Failed, Program, ReadSource, Source
+from cuebook.kernel.effects import All, Program, ReadSource
+from cuebook.kernel.outcomes import EffectFailed, Failed, Source
 from cuebook.kernel.run import Settings
 from cuebook.surfaces.cli import live
 from cuebook.surfaces.cli.options import Given

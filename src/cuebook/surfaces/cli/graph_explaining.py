@@ -13,8 +13,9 @@ from cuebook.dialects.graph.material import Skill, name_of, named_sources
 from cuebook.dialects.graph.model import Edge, Node, Workflow
 from cuebook.dialects.graph.preparing import Most, Preparation, Prepared, most
 from cuebook.dialects.graph.tools import unset
-from cuebook.kernel.effects import EffectFailed, ReadSource
+from cuebook.kernel.effects import ReadSource
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.run import Budget
 from cuebook.surfaces import wording
 from cuebook.surfaces.cli import explaining, graph_dry_run, live, session

@@ -66,8 +66,8 @@ def _help(declared: Input) -> str:
     words = declared.description
     if declared.type == SECRET:
         words = f"{words} The secret's handle, never its value: {_HANDLES}.".lstrip()
-    note = "required" if declared.required else f"default: {declared.default}"
-    return f"{words} [{note}]".strip()
+    given = "optional" if declared.default is None else f"default: {declared.default}"
+    return f"{words} [{'required' if declared.required else given}]".strip()
 
 
 def gathered(given: dict[str, Any], document: Document, dialect: Dialect) -> dict[str, Any]:

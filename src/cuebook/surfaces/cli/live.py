@@ -13,7 +13,6 @@ from typing import IO, Any, Protocol, runtime_checkable
 import msgspec
 
 from cuebook.dialects.registry import Publisher, Publishing
-from cuebook.kernel.effects import CommandResult, Failed, HttpResponse, Reply, ToolResult, Usage
 from cuebook.kernel.events import (
     Noted,
     Performed,
@@ -28,6 +27,7 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.journal import Entry
+from cuebook.kernel.outcomes import CommandResult, Failed, HttpResponse, Reply, ToolResult, Usage
 from cuebook.kernel.run import RunRow, StepRow
 from cuebook.service import RunView
 from cuebook.surfaces import wording
@@ -94,13 +94,16 @@ class Plain:
         self._unshown = ASKED if asking else ()
         self._failure = ""
         """What was told last of something that failed."""
+        self._titles: dict[str, str] = {}
+        self._named: set[str] = set()
+        """The steps that have had a line of their own."""
 
     def begin(self, title: str, row: RunRow, steps: Sequence[StepRow], plan: Sequence[PlannedStep] = ()) -> None:
         self._say(f"{title} (run {row.id}{f', {row.model}' if row.model else ''})")
         for step in steps:
+            self._titles[step.label] = step.title
             if step.started and not step.finished:
-                title = f": {step.title}" if step.title not in ("", step.label) else ""
-                self._say(f"step {step.label}{title} (goes on)")
+                self._go_on(step.label)
 
     def see(self, event: Seen) -> None:
         if not isinstance(event, Entry):
@@ -108,28 +111,41 @@ class Plain:
         match event.event:
             case StepStarted(label=label, title=title):
                 self._failure = ""
-                self._say(f"step {label}{f': {title}' if title else ''}{again(event)}")
-            case StepFinished(status="completed") as finished:
-                self._say(f"  {stats(finished)}")
-            case StepFinished(status=status, reason=reason):
-                if not says_again(reason, self._failure):
-                    self._say(f"  {status}: {reason}")
+                self._named.add(label)
+                self._say(f"step {named(label, title)}{again(event)}")
             case StepSkipped(label=label, title=title, reason=reason):
-                self._say(f"step {label}{f': {title}' if title else ''}")
+                self._named.add(label)
+                self._say(f"step {named(label, title)}")
                 self._say(f"  skipped: {reason}")
+            case other:
+                self._tell(event.place.step, self._words_of(other))
+
+    def _words_of(self, event: object) -> list[str]:
+        """What is said below the line of a step."""
+        match event:
+            case StepFinished(status="completed") as finished:
+                return [stats(finished)]
+            case StepFinished(status=status, reason=reason):
+                return [] if says_again(reason, self._failure) else [f"{status}: {reason}"]
             case Warned(message=message):
-                self._say(f"  warning: {message}")
+                return [f"warning: {message}"]
             case WaitOpened(kind=kind) as wait if kind not in self._unshown:
-                for line in asked_lines(wait):
-                    self._say(f"  {line}")
+                return asked_lines(wait)
             case Performed() as performed if (failed := failure_of(performed)) is not None:
                 self._failure = str(failed)
-                self._say(f"  failed: {failed}")
-            case other if words := noted(other):
-                for line in words:
-                    self._say(f"  {line}")
-            case _:
-                pass
+                return [f"failed: {failed}"]
+            case other:
+                return noted(other)
+
+    def _tell(self, step: str, lines: list[str]) -> None:
+        if lines and step in self._titles and step not in self._named:  # it was begun before, as after a retry
+            self._go_on(step)
+        for line in lines:
+            self._say(f"  {line}")
+
+    def _go_on(self, step: str) -> None:
+        self._named.add(step)
+        self._say(f"step {named(step, self._titles[step])} (goes on)")
 
     def tick(self) -> None:
         pass
@@ -236,6 +252,11 @@ def failure_of(performed: Performed) -> Failed | None:
 def says_again(reason: str, failure: str) -> bool:
     """Whether a step ended for what was told already."""
     return bool(reason) and failure.startswith(reason.rstrip(". "))
+
+
+def named(label: str, title: str) -> str:
+    """A step as people call it. One without a title of its own has its label as one."""
+    return f"{label}: {title}" if title not in ("", label) else label
 
 
 def again(entry: Entry) -> str:

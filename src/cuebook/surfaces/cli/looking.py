@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from cuebook.dialects.program import PROGRAM
 from cuebook.dialects.registry import Exporting, Tracing
 from cuebook.kernel.errors import BadInput
-from cuebook.kernel.events import ENDED
+from cuebook.kernel.events import ENDED, RunStatus
 from cuebook.kernel.expiry import settle
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow, StepRow
@@ -54,12 +55,23 @@ def _nothing(given: Given, words: str) -> int:
     ],
 )
 def runs_command(given: Given) -> int:
-    """List runs, newest first."""
+    """List runs, newest first.
+
+    STATUS is pending, running, paused, awaiting_input, awaiting_approval, completed, failed, cancelled or expired.
+    """
+    wanted = [one.replace(" ", "_") for one in given["status"]]
+    for one in wanted:
+        if one not in get_args(RunStatus):
+            close = get_close_matches(one, get_args(RunStatus), n=1)
+            hint = f"Did you mean {close[0]}? " if close else ""
+            raise BadInput(
+                f"--status: no run is ever '{one}'.", fix=f"{hint}There are: {', '.join(get_args(RunStatus))}."
+            )
     if not session.wiring_of(given).has_store():
-        return _nothing(given, f"{session.NO_RUNS} {session.HOW_TO_START}")
+        return _nothing(given, f"{session.no_runs(session.wiring_of(given))} {session.HOW_TO_START}")
 
     async def look(service: Service) -> int:
-        rows = await service.runs(status=given["status"], limit=given["limit"])
+        rows = await service.runs(status=wanted, limit=given["limit"])
         if not rows and not given["as_json"]:
             return _nothing(given, "There are no such runs." if given["status"] else session.NO_RUNS)
         if given["as_json"]:
@@ -186,7 +198,8 @@ def _steps_in_words(view: RunView) -> Iterator[str]:
     last = {step.label: number for number, step in enumerate(view.steps)}
     for number, step in enumerate(view.steps):
         head = (
-            f"step {step.label}: {step.title}{f' (visit {step.visit})' if step.visit > 1 else ''}\n  {_step_line(step)}"
+            f"step {live.named(step.label, step.title)}{f' (visit {step.visit})' if step.visit > 1 else ''}\n"
+            f"  {_step_line(step)}"
         )
         told = step.seq and last[step.label] == number  # what is known of a step is known of its last visit
         head += "".join(f"\n  {note}" for note in (view.notes.get(step.label, []) if told else []))
@@ -332,7 +345,7 @@ def verify_command(given: Given) -> int:
 
 @command("replay", [RUN, options.STORE, options.AS_JSON])
 def replay_command(given: Given) -> int:
-    """Run a program again on its journal alone, performing nothing.
+    """Go through a run again on its journal alone, performing nothing.
 
     It tells whether this version of Cuebook would still take the run the way it went.
     """

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +17,7 @@ from cuebook.config import Config, load
 from cuebook.dialects import registry
 from cuebook.dialects.options import Option
 from cuebook.kernel.errors import BadInput
+from cuebook.performers.beside import instead_of
 from cuebook.surfaces.cli import completion
 
 STORE = click.Option(["--store"], metavar="PATH", help="The file that holds the runs.")
@@ -76,7 +80,10 @@ def command(
 
     def made(function: Callable[[Given], int]) -> click.Command:
         help = inspect.cleandoc(function.__doc__ or "")
-        return click.Command(name, params=list(params), callback=lambda **given: function(given), help=help, **more)
+        line = " ".join(help.partition("\n\n")[0].split())  # click would cut it off in the list of a group
+        return click.Command(
+            name, params=list(params), callback=lambda **given: function(given), help=help, short_help=line, **more
+        )
 
     return made
 
@@ -187,18 +194,30 @@ def read_text(path: str, flag: str = "") -> str:
 def read_playbook(path: str) -> str:
     """A playbook's text, or stdin's for `-`. Of one that is too large, as much as it takes to say so."""
     name = "stdin" if path == "-" else path
-    data = sys.stdin.buffer.read(registry.LARGEST + 1) if path == "-" else _read(path, "", registry.LARGEST)
-    return _decoded("", name, data, registry.text_of)
+    if path == "-":
+        return _decoded("", name, sys.stdin.buffer.read(registry.LARGEST + 1), registry.text_of)
+    if os.path.isdir(path):
+        raise BadInput(f"{path} is a folder.", fix=_playbooks_in(path))
+    new = f"Check the path; `cuebook new {shlex.quote(path)}` writes a playbook to begin with."
+    return _decoded("", name, _read(path, "", registry.LARGEST, otherwise=new), registry.text_of)
 
 
-def _read(path: str, flag: str, most: int) -> bytes:
+def _playbooks_in(folder: str) -> str:
+    from cuebook.stored import Stored
+
+    found = sorted(shlex.quote(str(one.path)) for one in Stored([Path(folder)]).all())
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return f"Name one of its playbooks: {', '.join(found[:5])}{more}." if found else "Give the path of a file."
+
+
+def _read(path: str, flag: str, most: int, *, otherwise: str = "Check the path.") -> bytes:
     """No more than a byte too much: a file may be larger than the memory, or have no end."""
     prefix = f"{flag}: " if flag else ""
     try:
         with open(path, "rb") as file:
             return file.read(most + 1)
     except FileNotFoundError:
-        raise BadInput(f"{prefix}There is no file {path}.", fix="Check the path.") from None
+        raise BadInput(f"{prefix}There is no file {path}.", fix=instead_of(path, otherwise)) from None
     except IsADirectoryError:
         raise BadInput(f"{prefix}{path} is a folder.", fix="Give the path of a file.") from None
     except (OSError, ValueError) as error:

@@ -96,7 +96,7 @@ def _lines(explained: Explained) -> Iterator[str]:
         yield f"  model {explained.model}" + (f" (cannot be asked: {explained.problem})" if explained.problem else "")
     yield "\nwhat runs, in this order:"
     for one in plan.steps:
-        yield f"  {one.foreseen.step.id} {_step_words(one.foreseen)}"
+        yield f"  {_step_words(one.foreseen)}"
     yield "\nwhat it touches, and what the policy says:"
     yield from explaining.touched_lines(explained.reached, plan.notes)
     yield "\nwhat it may use at most:"
@@ -113,8 +113,15 @@ def _lines(explained: Explained) -> Iterator[str]:
 
 def _step_words(foreseen: Foreseen) -> str:
     step = foreseen.step
-    words = [f"{step.name}:" if step.name else "", f"if {step.condition_text}," if step.condition is not None else ""]
-    words += ["asks for approval, then" if step.approval else "", planning.action_words(foreseen)]
+    words = [f"{step.id} {step.name}:" if step.name else f"{step.id}:"]
+    words += [f"if {step.condition_text}," if step.condition is not None else ""]
+    words += ["asks for approval, then" if step.approval else "", _done(planning.action_words(foreseen))]
     checked = "; its output must be JSON" if step.output is not None and step.output.type == "json" else ""
     checked += "; its postcondition must hold" if step.postcondition is not None else ""
     return " ".join(word for word in words if word) + checked
+
+
+def _done(action: str) -> str:
+    """What the step does: `runs ls` of `run ls`."""
+    verb, blank, rest = action.partition(" ")
+    return f"{verb}s{blank}{rest}" if verb in ("run", "send", "call", "ask") else action

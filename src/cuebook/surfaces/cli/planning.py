@@ -53,11 +53,16 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def denied(self) -> bool:
-        return bool(self.refused) or any(one.decision == "deny" for one in self.steps)
+        return bool(self.refused) or any(one.decision == "deny" for one in self.reached)
 
     @property
     def fails(self) -> bool:
-        return self.unfit or any(one.fails for one in self.steps)
+        return self.unfit or any(one.fails for one in self.reached)
+
+    @property
+    def reached(self) -> list[Predicted]:
+        """Those that are not sure to be skipped."""
+        return [one for one in self.steps if one.foreseen.condition is not False]
 
 
 def plan(given: Given, playbook: Playbook) -> int:
@@ -189,14 +194,14 @@ def lines_of(planned: Plan) -> Iterator[str]:
         yield from _step_lines(one)
     yield ""
     hosts = list(dict.fromkeys(host for one in planned.steps for host in one.hosts))
-    asked = [one.foreseen.step.id for one in planned.steps if one.decision == "ask"]
-    denied = [one.foreseen.step.id for one in planned.steps if one.decision == "deny"]
+    asked = [one.foreseen.step.id for one in planned.reached if one.decision == "ask"]
+    denied = [one.foreseen.step.id for one in planned.reached if one.decision == "deny"]
     for name, words in (
         ("secrets", ", ".join(_secrets(planned))),
         ("hosts", ", ".join(hosts)),
         ("asked", ", ".join(asked)),
         ("denied", ", ".join(denied)),
-        ("fails", ", ".join(one.foreseen.step.id for one in planned.steps if one.fails)),
+        ("fails", ", ".join(one.foreseen.step.id for one in planned.reached if one.fails)),
     ):
         yield f"{name + ':':<12}{words or 'none'}"
     if planned.refused:
@@ -211,7 +216,7 @@ def _step_lines(one: Predicted) -> Iterator[str]:
     lines = [
         ("does", action_words(foreseen)),
         ("if", f"{step.condition_text}{skipped}" if step.condition is not None else ""),
-        ("is", f"{_WORDS[one.decision]}{_because(one)}"),
+        ("would be" if skipped else "is", f"{_WORDS[one.decision]}{_because(one)}"),
         ("secrets", ", ".join(f"{use.at} from {use.handle}" for use in one.secrets)),
         ("not known", ", ".join((*foreseen.unknown, *(f"{name} (secret)" for name in foreseen.open_secrets)))),
         ("tools", ", ".join(f"{tool} ({_WORDS.get(decision, decision)})" for tool, decision in one.tools)),

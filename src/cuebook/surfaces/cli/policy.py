@@ -17,8 +17,8 @@ from cuebook.gate import policy as rules
 from cuebook.gate.gate import NETWORK
 from cuebook.gate.policy import Canceller, Layer, Opinion, Override, Policy, Reason, Rule, Ruling
 from cuebook.gate.policy.reach import restricts_reading
-from cuebook.kernel.effects import Failed
 from cuebook.kernel.errors import BadInput, NotFound
+from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Action, Domain
 from cuebook.performers import addresses
 from cuebook.service import Service

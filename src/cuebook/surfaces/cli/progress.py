@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from cuebook.kernel.effects import Failed, Reply, Usage
 from cuebook.kernel.events import (
     Driven,
     ModelAsked,
@@ -26,6 +25,7 @@ from cuebook.kernel.events import (
     TextReset,
 )
 from cuebook.kernel.journal import Entry
+from cuebook.kernel.outcomes import Failed, Reply, Usage
 from cuebook.kernel.run import RunRow, StepRow
 from cuebook.performers.models.tokens import estimate_text
 from cuebook.surfaces import wording
@@ -172,7 +172,7 @@ def plan_lines(plan: Sequence[PlannedStep], steps: Sequence[StepRow]) -> list[st
     for planned in plan:
         visits[planned.label] = visits.get(planned.label, 0) + 1
         status = statuses.get((planned.label, visits[planned.label]), "pending")
-        lines.append((status, f"{_mark(status)} {planned.label}  {planned.title}"))
+        lines.append((status, f"{_mark(status)} {_named(planned)}"))
     if len(lines) <= MOST:
         return [words for _, words in lines]
     done = next((number for number, (status, _) in enumerate(lines) if status != "completed"), len(lines))
@@ -187,9 +187,14 @@ def outcome_lines(steps: Sequence[StepRow]) -> list[str]:
     if all(step.status in ("completed", "pending") for step in steps) or len(steps) < 2:
         return []
     told = steps if len(steps) <= MOST else [step for step in steps if step.status != "completed"]
-    lines = [f"{_mark(step.status)} {step.label}  {step.title}{_why(step)}" for step in told[:MOST]]
+    lines = [f"{_mark(step.status)} {_named(step)}{_why(step)}" for step in told[:MOST]]
     left = len(told) - len(lines)
     return [*lines, *([f"… and {left:,} more"] if left else [])]
+
+
+def _named(step: PlannedStep | StepRow) -> str:
+    """One without a title of its own has its label as one."""
+    return f"{step.label}  {step.title}" if step.title != step.label else step.label
 
 
 def _mark(status: str) -> str:

@@ -18,26 +18,18 @@ from cuebook.dialects.markdown.scope import Scope
 from cuebook.dialects.options import heeding
 from cuebook.kernel.context import Context, Text
 from cuebook.kernel.effects import (
-    Answer,
     AskHuman,
     AskModel,
     Breakpoint,
     CallTool,
     Checkpoint,
-    Done,
     Effect,
-    EffectFailed,
-    Elapsed,
-    Failed,
     Program,
     ReadSource,
-    Reply,
-    Resumed,
-    Source,
-    ToolResult,
     Wait,
 )
 from cuebook.kernel.events import StepFinished, StepSkipped, StepStarted, ValueSet, Warned
+from cuebook.kernel.outcomes import Answer, Done, EffectFailed, Elapsed, Failed, Reply, Resumed, Source, ToolResult
 from cuebook.kernel.questions import beforehand
 from cuebook.kernel.run import Settings
 from cuebook.surfaces.reading.foreseeing import Foresight, Fork, Values, Way, answers_only, branches_on_itself

@@ -42,6 +42,12 @@ class Interrupted(Exception):
         self.run = run
 
 
+def no_runs(wiring: Wiring) -> str:
+    """Where a store was chosen that is not there, a slip in its name is likely: it is named."""
+    chosen = wiring.config.origin("store").place.startswith("--")
+    return f"There are no runs yet: there is no store {wiring.config.get('store')}." if chosen else NO_RUNS
+
+
 def wiring_of(given: Given) -> Wiring:
     return Wiring(configuration(given))
 
@@ -54,7 +60,7 @@ async def opened(wiring: Wiring, *, create: bool = False, empty: bool = False) -
     """
     missing = not wiring.has_store()
     if missing and not create and not empty:
-        raise NotFound(NO_RUNS, fix=HOW_TO_START)
+        raise NotFound(no_runs(wiring), fix=HOW_TO_START)
     try:
         service = wiring.service(MemoryStore() if missing and empty else None)
     except StoreError as error:

@@ -15,7 +15,6 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from cuebook.kernel.effects import CommandResult, HttpResponse
 from cuebook.kernel.events import (
     ModelAsked,
     Performed,
@@ -31,6 +30,7 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.journal import Entry
+from cuebook.kernel.outcomes import CommandResult, HttpResponse
 from cuebook.kernel.run import RunRow, StepRow
 from cuebook.service import RunView
 from cuebook.surfaces.cli import live, progress

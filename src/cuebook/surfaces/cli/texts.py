@@ -12,7 +12,8 @@ from typing import Any
 
 from cuebook.config import config_folder
 from cuebook.gate.policy import Policy, decide_all, load_policy
-from cuebook.kernel.effects import Failed, ReadSource, Source
+from cuebook.kernel.effects import ReadSource
+from cuebook.kernel.outcomes import Failed, Source
 from cuebook.kernel.ports import Action, Call
 from cuebook.kernel.run import Settings
 from cuebook.performers.sources import SourcePerformer

@@ -13,7 +13,8 @@ import msgspec
 from cuebook.config.reach import ToolServer
 from cuebook.gate import policy as rules
 from cuebook.gate.policy import Ruling
-from cuebook.kernel.effects import AskModel, CallTool, Effect, Failed, ReadSource, RunCommand, SendHttp
+from cuebook.kernel.effects import AskModel, CallTool, Effect, ReadSource, RunCommand, SendHttp
+from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Action, Describer, Description, Performer
 from cuebook.kernel.run import Settings
 from cuebook.performers.mcp import McpServer

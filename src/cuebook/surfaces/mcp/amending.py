@@ -1,4 +1,4 @@
-"""One entry put into the text of a JSON or TOML file, every other letter of which stays.
+"""One entry put into the text of a JSON or TOML file, every other letter of which stays, comments included.
 
 It knows texts only. A text is parsed, amended, parsed again and compared: where anything but the entry would be another
 than before, it is refused.
@@ -10,7 +10,9 @@ import json
 import re
 import tomllib
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
+
+from cuebook.surfaces.mcp.commented import comments_of, without_commas, without_comments
 
 Settings = dict[str, Any]
 
@@ -30,16 +32,21 @@ class Unfit(Exception):
 
 def into_json(text: str, path: tuple[str, ...], entry: Settings) -> str:
     """The text with the entry at that path of keys."""
-    text = text if text.strip() else "{}\n"
-    known, wanted = _read_json(text), _with(_read_json(text), path, entry)
+    bare = without_comments(text)
+    if not bare.strip():
+        text = f"{_ended(text, _line_end(text))}{{}}{_line_end(text)}" if text.strip() else "{}\n"
+        bare = without_comments(text)
+    known, wanted = read_json(text), _with(read_json(text), path, entry)
     if known == wanted:
         return text
-    start, depth = _past_blank(text, 0), 0
-    while depth < len(path) - 1 and isinstance(known.get(path[depth]), dict):
-        start = _members(text, start)[0][path[depth]][0]
-        known, wanted, depth = known[path[depth]], wanted[path[depth]], depth + 1
-    amended = _put(text, start, path[depth], wanted[path[depth]], depth + 1)
-    if _read_json(amended, exact=True) != _with(_read_json(text, exact=True), path, entry):
+    amended = _retold_object(text, _past_blank(bare, 0), known, wanted, 1)
+    if comments_of(amended) != comments_of(text):
+        raise Unfit("has a comment within what would be replaced")
+    try:
+        same = read_json(amended, exact=True) == _with(read_json(text, exact=True), path, entry)
+    except Unfit:
+        same = False
+    if not same:
         raise Unfit("would not be the same otherwise")
     return amended
 
@@ -52,7 +59,7 @@ def into_toml(text: str, path: tuple[str, str], entry: Settings) -> str:
     table, name = path
     pieces = _statements(text)
     at = next((index for index, one in enumerate(pieces) if _read_toml(one) == {table: {name: {}}}), None)
-    end = "\r\n" if "\r\n" in text else "\n"
+    end = _line_end(text)
     if at is not None:
         after = next((i for i in range(at + 1, len(pieces)) if pieces[i].lstrip().startswith("[")), len(pieces))
         pieces[at:after] = _retold(pieces[at:after], wanted[table][name], end)
@@ -102,8 +109,8 @@ def _renewed(old: object, entry: Settings) -> Settings:
     return {**{key: old[key] for key in old if key in own or key in entry}, **entry}
 
 
-def _read_json(text: str, *, exact: bool = False) -> Settings:
-    """What the text says, with numbers as they are written if `exact`."""
+def read_json(text: str, *, exact: bool = False) -> Settings:
+    """What the text says, with numbers as they are written if `exact`. It may have comments."""
 
     def once(pairs: list[tuple[str, Any]]) -> Settings:
         made = dict(pairs)
@@ -116,10 +123,13 @@ def _read_json(text: str, *, exact: bool = False) -> Settings:
 
     try:
         known = json.loads(
-            text, object_pairs_hook=once, parse_constant=constant, parse_float=Decimal if exact else float
+            without_commas(without_comments(text)),
+            object_pairs_hook=once,
+            parse_constant=constant,
+            parse_float=Decimal if exact else float,
         )
     except (ValueError, RecursionError) as error:
-        raise Unfit(f"is no plain JSON ({error})") from None
+        raise Unfit(f"is no JSON, with comments or without ({error})") from None
     if not isinstance(known, dict):
         raise Unfit("holds something else than an object")
     return known
@@ -130,33 +140,81 @@ def _past_blank(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _members(text: str, start: int) -> tuple[dict[str, tuple[int, int]], int]:
-    """Where the values of the object that begins at `start` stand, and where its closing brace does."""
-    spans: dict[str, tuple[int, int]] = {}
-    at = _past_blank(text, start + 1)
-    while text[at] != "}":
-        key, at = _DECODER.raw_decode(text, at)
-        begin = _past_blank(text, _past_blank(text, at) + 1)
-        end = _DECODER.raw_decode(text, begin)[1]
-        spans[key] = begin, end
-        at = _past_blank(text, end)
-        at = _past_blank(text, at + 1) if text[at] == "," else at
-    return spans, at
+class _Member(NamedTuple):
+    """Where a member of an object stands: its key, and its value."""
+
+    key: int
+    begin: int
+    stop: int
+
+
+def _members(bare: str, start: int) -> tuple[dict[str, _Member], int]:
+    """The members of the object that begins at `start` of a text without comments, and where its closing brace is."""
+    plain = without_commas(bare)
+    found: dict[str, _Member] = {}
+    at = _past_blank(plain, start + 1)
+    while plain[at] != "}":
+        key, stop = _DECODER.raw_decode(plain, at)
+        begin = _past_blank(plain, _past_blank(plain, stop) + 1)
+        found[key] = _Member(at, begin, _DECODER.raw_decode(plain, begin)[1])
+        at = _past_blank(plain, found[key].stop)
+        at = _past_blank(plain, at + 1) if plain[at] == "," else at
+    return found, at
+
+
+def _retold_object(text: str, start: int, known: Settings, wanted: Settings, depth: int) -> str:
+    """The object that begins at `start`, amended where it says anything else than is wanted."""
+    for key in [key for key in known if key not in wanted]:
+        text = _without(text, start, key)
+    for key, value in wanted.items():
+        old = known.get(key)
+        if key in known and old == value:
+            continue
+        if isinstance(old, dict) and isinstance(value, dict):
+            begin = _members(without_comments(text), start)[0][key].begin
+            text = _retold_object(text, begin, old, value, depth + 1)
+        else:
+            text = _put(text, start, key, value, depth)
+    return text
 
 
 def _put(text: str, start: int, key: str, value: object, depth: int) -> str:
     """The value at that key of the object that begins at `start`, in the way the text is laid out."""
-    end = "\r\n" if "\r\n" in text else "\n"
-    indent = found[1] if (found := _INDENT.search(text)) else "  "
+    end, indent, bare = _line_end(text), _indent(text), without_comments(text)
     made = json.dumps(value, indent=indent, ensure_ascii=False).replace("\n", end + indent * depth)
-    spans, brace = _members(text, start)
-    if key in spans:
-        begin, stop = spans[key]
-        return text[:begin] + made + text[stop:]
-    last = max((stop for _, stop in spans.values()), default=start + 1)
-    closing = text[last:brace] if "\n" in text[last:brace] else end + indent * (depth - 1)
-    comma = "," if spans else ""
-    return f"{text[:last]}{comma}{end}{indent * depth}{json.dumps(key)}: {made}{closing}{text[brace:]}"
+    members, brace = _members(bare, start)
+    if key in members:
+        return text[: members[key].begin] + made + text[members[key].stop :]
+    last = max((member.stop for member in members.values()), default=start + 1)
+    comma = "," if members and bare[_past_blank(bare, last)] != "," else ""
+    kept = text[last:brace].rstrip(" \t\r\n")
+    blank = text[last + len(kept) : brace]
+    closing = blank if "\n" in blank else end + indent * (depth - 1)
+    return f"{text[:last]}{comma}{kept}{end}{indent * depth}{json.dumps(key)}: {made}{closing}{text[brace:]}"
+
+
+def _without(text: str, start: int, key: str) -> str:
+    """The object that begins at `start` without that key, its comma, and the line where nothing else stands in it."""
+    bare = without_comments(text)
+    member = _members(bare, start)[0][key]
+    after = _past_blank(bare, member.stop)
+    comma = after if bare[after] == "," else bare.rfind(",", start, member.key)
+    cuts = [(member.key, member.stop)] + ([(comma, comma + 1)] if comma >= 0 else [])
+    for begin, stop in sorted(cuts, reverse=True):
+        text = text[:begin] + text[stop:]
+    at = member.key - (0 <= comma < member.key)
+    line, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
+    return text if end < 0 or text[line:end].strip() else text[:line] + text[end + 1 :]
+
+
+def _indent(text: str) -> str:
+    bare = without_comments(text)
+    found = (one[1] for one in _INDENT.finditer(bare) if text.startswith(one[1], one.start(1)))
+    return next(found, "  ")
+
+
+def _line_end(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
 
 
 def _read_toml(text: str) -> Settings:

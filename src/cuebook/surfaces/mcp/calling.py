@@ -132,6 +132,7 @@ _INSTEAD = (
     (r"use the embedded model with `--model local`", "take the embedded model: model_id local"),
     (r"start the run with --model (\S+)", r"start it with the model_id \1"),
     (r"Give each input as --input NAME=VALUE", "Give each input by its name"),
+    (r"`cuebook show \S+` tells", "get_playbook_execution tells"),
     (r"`cuebook answer \S+ VALUE` answers", "respond_to_elicitation answers"),
     (r"`cuebook resume \S+` with a larger budget goes on", "resume_playbook_execution with a larger budget goes on"),
     (r"`cuebook resume \S+` goes on", "resume_playbook_execution goes on"),

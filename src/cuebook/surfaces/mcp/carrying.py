@@ -28,7 +28,7 @@ async def carried(call: Call, run: str, seconds: float | None, now: Round | None
         waits = [wait for wait in waits if wait.id not in now.left]
         if not waits:
             note = note or ("The person was asked here and did not answer." if now.left else "")
-            return telling.execution(view, host, caller, stand=stand, note=note)
+            return await telling.execution(view, host, caller, stand=stand, note=note)
         if asking.is_modern(ctx):
             return asking.asked_again(caller, waits, now)
         left = None if until is None else max(0.0, until - clock())
@@ -37,7 +37,7 @@ async def carried(call: Call, run: str, seconds: float | None, now: Round | None
             now = await _heard(call, now, waits[0].id, said)
         elif host.closing.is_set() or (until is not None and clock() >= until):
             view = await host.service.view(run, caller.principal)
-            return telling.execution(
+            return await telling.execution(
                 view, host, caller, stand="rests", note="A form was shown here, and is not answered yet."
             )
 

@@ -12,10 +12,10 @@ import msgspec
 from mcp_types import CallToolResult
 
 from cuebook.gate.people import NotAllowed
-from cuebook.kernel.context import digest_of
 from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.events import UNDER_WAY
 from cuebook.kernel.run import RunRow, WaitRow
+from cuebook.surfaces.library import Listed
 from cuebook.surfaces.loading import Playbook
 from cuebook.surfaces.mcp import restraining, telling
 from cuebook.surfaces.mcp.calling import LOOKS, RUNS, Answer, Call, Hints, Offered
@@ -87,21 +87,25 @@ def playbook_for(call: Call, id: str, path: str, content: str, name: str) -> Pla
         )
     if content:
         return Playbook.from_text(content, Path(name).name)
-    return playbook_of(call.host.library.named(id) if id else _at(call, path))
+    return playbook_of(_listed(call, id, path))
 
 
-def _at(call: Call, path: str) -> Any:
+def _listed(call: Call, id: str, path: str) -> Listed:
+    """The playbook of the library with this id, or else in this file: several files may be called alike."""
     library = call.host.library
+    if id:
+        return library.named(id)
     try:
         found = library.stored.at(Path(path))
     except (OSError, ValueError):
         found = None
-    if found is None:
+    listed = None if found is None else next((one for one in library.all() if one.path == found.path), None)
+    if listed is None:
         raise NotFound(
             f"There is no playbook at '{path[:200]}' in the playbook folders.",
             fix="list_playbooks lists those there are.",
         )
-    return library.called(found.name) or library.named(found.id)
+    return listed
 
 
 async def resume(call: Call, given: Resume) -> Answer:
@@ -172,33 +176,38 @@ async def get(call: Call, given: Get) -> CallToolResult:
     progress = Progress(call.ctx.session.report_progress)
     _, stand = await followed(host, row.id, progress, given.wait_seconds, known)
     view = await host.service.view(row.id, caller.principal)
-    return telling.execution(view, host, caller, stand=stand, include=given.include)
+    return await telling.execution(view, host, caller, stand=stand, include=given.include)
 
 
 async def list_runs(call: Call, given: ListRuns) -> CallToolResult:
     host, caller = call.host, call.caller
-    book = host.library.named(given.playbook_id) if given.playbook_id else None
-    text = None if book is None else digest_of(book.text)
     kept = {status for status in given.status if status != INTERRUPTED}
     asked = kept | set(UNDER_WAY if INTERRUPTED in given.status else ())
-    name = None if book is None else book.name
-    limit = given.limit if text is None and asked.isdisjoint(UNDER_WAY) else _LOOKED_AT
+    limit = given.limit if asked.isdisjoint(UNDER_WAY) else _LOOKED_AT
     found: list[RunRow] = []
     left: set[str] = set()
-    for row in await host.service.runs(name=name, status=sorted(asked), limit=limit, who=caller.principal):
-        if text not in (None, row.playbook):
-            continue
+    for row in await _runs(call, given, sorted(asked), limit):
         if row.status in UNDER_WAY and await stand_of(host, row) in LEFT:
             left.add(row.id)
         if not given.status or (INTERRUPTED if row.id in left else row.status) in given.status:
             found.append(row)
         if len(found) == given.limit:
             break
-    return telling.given({"executions": telling.rows(found, host, caller, left)}, untrusted=telling.LISTED)
+    return telling.given({"executions": await telling.rows(found, host, caller, left)}, untrusted=telling.LISTED)
+
+
+async def _runs(call: Call, given: ListRuns, status: list[str], limit: int) -> list[RunRow]:
+    """Of the playbook that is meant, or all, newest first."""
+    host, who = call.host, call.caller.principal
+    if given.playbook_id and given.path:
+        raise BadInput("A playbook is given by its playbook_id or by its path.", fix="Leave one of them out.")
+    if not given.playbook_id and not given.path:
+        return await host.service.runs(status=status, limit=limit, who=who)
+    return await host.histories.of(_listed(call, given.playbook_id, given.path), status=status, limit=limit, who=who)
 
 
 _LOOKED_AT = 1000
-"""Runs among which those are looked for that are of a playbook's own text, or that nobody is at."""
+"""Runs among which those are looked for that nobody is at."""
 
 
 async def restart(call: Call, given: Restart) -> Answer:
@@ -221,7 +230,7 @@ async def cancel(call: Call, given: Cancel) -> Answer:
     await host.drivers.take(row.id, adopt=True)
     _, stand = await followed(host, row.id, Progress(call.ctx.session.report_progress), _CANCELLING)
     view = await host.service.view(row.id, caller.principal)
-    return telling.execution(view, host, caller, stand=stand)
+    return await telling.execution(view, host, caller, stand=stand)
 
 
 _CANCELLING = 10.0
@@ -330,7 +339,7 @@ TOOLS: tuple[Offered, ...] = (
     Offered(
         "list_playbook_executions",
         "List executions",
-        "Lists past executions, newest first: all, or those of a playbook as its text is now.",
+        "Lists past executions, newest first: all, or those of a playbook, whatever its file held when they began.",
         ListRuns,
         list_runs,
         hints=LOOKS,

@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
@@ -14,6 +15,7 @@ from cuebook.gate.people import Role
 from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.service import Principal, Service
 from cuebook.surfaces.driving import Drivers
+from cuebook.surfaces.histories import Histories
 from cuebook.surfaces.library import Library
 from cuebook.surfaces.wiring import Wiring
 
@@ -100,6 +102,11 @@ class Host:
     """Set when the server is about to end: whoever follows a run is let go, and the run is taken up again later."""
     told: Told = field(default_factory=Told)
     """How each run stood when a caller was last told of it: whoever looks again and waits, waits for something else."""
+
+    @cached_property
+    def histories(self) -> Histories:
+        """Which runs are of which playbook."""
+        return Histories(self.service, self.library)
 
     def may_raise(self, caller: Caller, row: RunRow, limit: str) -> bool:
         """Whether a limit of a run is the assistant's own, and none that a person has set."""

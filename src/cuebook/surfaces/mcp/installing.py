@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from cuebook.kernel.errors import BadInput
-from cuebook.surfaces.mcp.amending import Unfit, into_json, into_toml, table_of
+from cuebook.surfaces.mcp.amending import Unfit, into_json, into_toml, read_json, table_of
 
 NAME = "cuebook"
 TOKEN = "CUEBOOK_TOKEN"
@@ -124,8 +124,8 @@ def _amended(client: Client, entry: Entry, before: str) -> str:
 def _is_nested(text: str, key: str) -> bool:
     """Whether the servers stand one level deeper, as in a file for OpenCode 2, which knows both."""
     try:
-        servers = json.loads(text)[key]["servers"]
-    except (ValueError, LookupError, TypeError, RecursionError):
+        servers = read_json(text)[key]["servers"]
+    except (Unfit, LookupError, TypeError):
         return False
     return isinstance(servers, dict) and "type" not in servers
 

@@ -109,7 +109,8 @@ class Get(Arguments, frozen=True):
 
 
 class ListRuns(Arguments, frozen=True):
-    playbook_id: Annotated[str, Meta(description="Only executions of this playbook, as its text is now.")] = ""
+    playbook_id: Annotated[str, Meta(description="Only executions of this playbook, as list_playbooks gives it.")] = ""
+    path: Annotated[str, Meta(description="Instead: of the one in this file of the playbook folders.")] = ""
     status: Annotated[
         list[Literal[RunStatus, "interrupted"]], Meta(description="Only those in one of these states.")
     ] = []

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import io
 import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, BinaryIO
 
 import anyio
+import anyio.to_thread
 from mcp.server.lowlevel import NotificationOptions
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
@@ -64,12 +67,18 @@ async def serve(host: Host) -> int:
 async def _serve(host: Host) -> None:
     server = make_server(host)
     announced = NotificationOptions(tools_changed=True, resources_changed=True)
-    async with stdio_server() as (reading, writing):
+    wire = claimed_input()
+
+    async def readline(size: int) -> bytes:
+        return await anyio.to_thread.run_sync(wire.readline, size)
+
+    # The SDK is given nothing to read: it would lose what the lines say that are no messages.
+    async with stdio_server(stdin=anyio.wrap_file(io.StringIO())) as (unread, writing):
         passed, heard = anyio.create_memory_object_stream[SessionMessage | Exception](0)
 
         async def pass_on() -> None:
-            async with passed, reading:
-                async for message in screened(reading, writing):
+            async with passed, unread:
+                async for message in screened(readline, writing):
                     await passed.send(message)
 
         passing = asyncio.create_task(pass_on())
@@ -79,6 +88,14 @@ async def _serve(host: Host) -> None:
             passing.cancel()
             await asyncio.gather(passing, return_exceptions=True)
     await host.drivers.rest()
+
+
+def claimed_input() -> BinaryIO:
+    """What is sent to this process, for the server alone: whatever it starts, or calls, finds its input at an end."""
+    private = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    return os.fdopen(private, "rb", closefd=False)
 
 
 async def _leave(host: Host) -> None:

@@ -6,14 +6,13 @@ Long texts are cut: a resource has the whole of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
 
-from cuebook.kernel.context import digest_of
 from cuebook.kernel.events import UNDER_WAY
 from cuebook.kernel.run import Budget, RunRow, WaitRow
 from cuebook.service import RunView
@@ -111,14 +110,11 @@ def run_uri(run: str) -> str:
     return f"playbook://runs/{run}"
 
 
-def rows(found: Iterable[RunRow], host: Host, caller: Caller, left: Collection[str] = ()) -> list[dict[str, Any]]:
+async def rows(found: Sequence[RunRow], host: Host, caller: Caller, left: Collection[str] = ()) -> list[dict[str, Any]]:
     """Runs at a glance; `left` are those that nobody is at."""
-    found = list(found)
-    names = {row.name for row in found}
-    # A name alone says nothing: any text can be called anything.
-    ids = {(one.name, digest_of(one.text)): one.id for one in host.library.all() if one.name in names}
+    playbooks = await host.histories.playbooks(found)
     return [
-        _row_object(row, ids.get((row.name, row.playbook)), caller)
+        _row_object(row, playbooks.get(row.id), caller)
         | ({"status": INTERRUPTED} if row.id in left and row.status in UNDER_WAY else {})
         for row in found
     ]
@@ -146,12 +142,12 @@ def _row_object(row: RunRow, playbook: str | None, caller: Caller) -> dict[str, 
     }
 
 
-def execution(
+async def execution(
     view: RunView, host: Host, caller: Caller, *, stand: Stand, include: Collection[str] = PARTS, note: str = ""
 ) -> CallToolResult:
     """How a run stands, what came of it, and what to call next."""
     row, short = view.run, Shortening(view.run.id, view.incomplete)
-    (value,) = rows([row], host, caller, [row.id] if stand in LEFT else ())
+    (value,) = await rows([row], host, caller, [row.id] if stand in LEFT else ())
     result = result_of(view)
     last = next(reversed(view.outputs), "")
     value["result"] = None if result is None else short.value(result, last)

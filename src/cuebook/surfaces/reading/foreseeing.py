@@ -11,7 +11,8 @@ import msgspec
 
 from cuebook.dialects.markdown.model import Book, Branch, Condition, DeclaredInput, Step
 from cuebook.dialects.markdown.parse import answer_names
-from cuebook.kernel.effects import Answer, AskHuman
+from cuebook.kernel.effects import AskHuman
+from cuebook.kernel.outcomes import Answer
 from cuebook.kernel.questions import beforehand
 from cuebook.kernel.run import Settings
 

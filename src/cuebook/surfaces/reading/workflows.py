@@ -12,6 +12,7 @@ from cuebook.dialects.graph import GRAPH
 from cuebook.dialects.graph.check import CODES, check
 from cuebook.dialects.graph.model import Edge, Node, Source, Workflow
 from cuebook.dialects.graph.preparing import in_reach
+from cuebook.dialects.markdown import MARKDOWN
 from cuebook.dialects.pipeline import PIPELINE
 from cuebook.dialects.program import PROGRAM
 from cuebook.dialects.registry import Input, Problem
@@ -27,7 +28,9 @@ SUFFIXES = (".yml", ".yaml")
 
 def is_workflow(text: str, name: str) -> bool:
     """Also a broken one, which is to be told what is wrong with it."""
-    return GRAPH.recognises(text, name) or os.path.splitext(name)[1].lower() in SUFFIXES
+    if GRAPH.recognises(text, name):
+        return True
+    return os.path.splitext(name)[1].lower() in SUFFIXES and not MARKDOWN.recognises(text, name)
 
 
 def findings(text: str, name: str) -> list[Finding]:

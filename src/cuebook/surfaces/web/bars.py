@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from cuebook.surfaces.web.picture import Card, Picture
+from cuebook.surfaces.web.cards import Card
+from cuebook.surfaces.web.picture import Picture
 
 _MOST = 40
 """Steps that are shown: those that took longest."""

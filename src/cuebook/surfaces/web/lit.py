@@ -8,8 +8,9 @@ from markupsafe import Markup
 
 from cuebook.kernel.events import Forked, Planned, Rewound, RunFinished
 from cuebook.kernel.journal import Entry
+from cuebook.surfaces.web.cards import Card
 from cuebook.surfaces.web.drawing import Drawing, arrow_svg, attribute, box_svg, laid_out, svg
-from cuebook.surfaces.web.picture import Card, Picture
+from cuebook.surfaces.web.picture import Picture
 
 _TALLEST = 448
 """A run's page has other things to show as well."""

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
-from zlib import crc32
 
 import msgspec
 
-from cuebook.kernel.context import Text
-from cuebook.kernel.effects import CommandResult, Reply, Resumed
 from cuebook.kernel.events import (
     ENDED,
     STATUS_OF_WAIT,
@@ -37,108 +32,19 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, same_line
-from cuebook.kernel.run import RunRow, StepRow, Tally, Totals, WaitRow
+from cuebook.kernel.outcomes import CommandResult, Reply, Resumed
+from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
+from cuebook.kernel.tally import Tally
 from cuebook.surfaces.web.calls import Calls
+from cuebook.surfaces.web.cards import BUSY, Card, Key, inside, slug, within
+from cuebook.surfaces.web.changes import Changes
 from cuebook.surfaces.web.work import Work
 from cuebook.surfaces.wording import INTERRUPTED
 from cuebook.views import route_words
 
-Key = tuple[str, str, int]
-BUSY = ("running", "tool_call")
-"""How a step stands in which something is done."""
 _FOR_NOBODY = ("timer", "message")
 _UNSEEN = re.compile("__(elicit_step_.*)?")
 """Names that nobody gave, as those that answers are kept under: they are no variables to a reader."""
-
-
-def slug(path: str, label: str, visit: int) -> str:
-    """A step's part in ids and addresses: its label, and more only where that is not enough."""
-    return _plain(label) + (f":{visit}" if visit > 1 else "") + (f"@{crc32(path.encode()):08x}" if path else "")
-
-
-def _plain(text: str) -> str:
-    return quote(text, safe="").replace(".", "%2E").replace("~", "%7E").replace("%", ".")
-
-
-@dataclass(eq=False)
-class Card:
-    """One visit of a step."""
-
-    row: StepRow
-    key: str
-    before: str = ""
-    """The key of the card that it stands after."""
-    output: Text | None = None
-    texts: dict[int, str] = field(default_factory=dict)
-    """What models said in it, by the record of each call; without those under way."""
-    prompts: dict[int, Text] = field(default_factory=dict)
-    """What they were asked."""
-    notes: list[tuple[int, str]] = field(default_factory=list)
-    """Warnings and what a person should know, each with its record."""
-    held: dict[str, tuple[int, Any]] = field(default_factory=dict)
-    """Values that are told when the step is over, each with its record."""
-    waits: dict[str, WaitRow] = field(default_factory=dict)
-    """What it waits for."""
-    errors: Text | None = None
-    """What its command said of why it failed."""
-    planned: bool = False
-    cost_before: float = 0.0
-    """Of earlier visits that are shown no more."""
-    cost_kept: float = 0.0
-    """Of what another run had done before, which this one keeps."""
-    begins: float = 0.0
-    """How long the run had been driven when it began, and when it was over."""
-    ends: float | None = None
-    stopped: str = ""
-    """How it was ended with its run, where it did not fail by itself: cancelled, denied, expired."""
-
-    @property
-    def status(self) -> str:
-        """As its row has it, or how it was stopped; one that is over and at whose breakpoint the run waits is paused."""
-        if self.stopped:
-            return self.stopped
-        if any(wait.kind == "breakpoint" for wait in self.waits.values()):
-            return "paused"
-        return self.row.status
-
-    @property
-    def seconds(self) -> float:
-        """For which the run was driven in this visit, once it is over; 0 of one that was cut off."""
-        return self.row.totals.seconds if self.row.finished is not None and not self.row.cut else 0.0
-
-    @property
-    def cost(self) -> float:
-        return self.cost_before + self.row.totals.cost - self.cost_kept
-
-    @property
-    def tail(self) -> str:
-        """What models have said in it so far, but for what is under way."""
-        return "\n\n".join(text for text in self.texts.values() if text)
-
-
-@dataclass
-class Changes:
-    """What one entry changed."""
-
-    new: list[Card] = field(default_factory=list)
-    statuses: list[Card] = field(default_factory=list)
-    again: list[Card] = field(default_factory=list)
-    """Those whose text began again, or that are to be drawn anew."""
-    gone: list[Card] = field(default_factory=list)
-    rendered: Card | None = None
-    parted: Card | None = None
-    """The one in which another text begins after one that is there."""
-    values: list[tuple[str, Any, str]] = field(default_factory=list)
-    """Names, values, and the keys of their steps."""
-    opened: WaitRow | None = None
-    closed: WaitRow | None = None
-    noted: list[Card] = field(default_factory=list)
-    """Those of which something more is to be told, while their status stays."""
-    lost: list[Entry] = field(default_factory=list)
-    """The calls of models that have ended without a reply."""
-    run: bool = False
-    """Whether something of the run itself changed: it was cancelled, or goes on after its end."""
-    ended: bool = False
 
 
 class Picture:
@@ -263,7 +169,7 @@ class Picture:
             [card for card in self.order if card.waits] if self.work.waits and self.waits else list(self._unfinished)
         )
         if len(cards) > 1:
-            cards = [card for card in cards if not any(_inside(other.row, card.row) for other in cards)]
+            cards = [card for card in cards if not any(inside(other.row, card.row) for other in cards)]
         return [card.key for card in cards] or ([self.latest.key] if self.latest is not None else [])
 
     def _touch(self, card: Card, status: str | None = None) -> None:
@@ -320,7 +226,7 @@ class Picture:
         for held in (card.texts, card.prompts, card.notes):
             held.clear()
         changes.again.append(card)
-        for other in [one for one in self.order if _within(one.row.path, card.row.key)]:
+        for other in [one for one in self.order if within(one.row.path, card.row.key)]:
             self._remove(other)
             changes.gone.append(other)
 
@@ -348,7 +254,7 @@ class Picture:
                 card.row = StepRow(row.path, row.label, row.visit, row.title, position=row.position)
                 card.stopped = ""
                 self._time(card)
-            if _rewind(card, seq):
+            if card.rewind(seq):
                 changes.again.append(card)
 
     def _fold(self, entry: Entry, changes: Changes) -> None:
@@ -500,32 +406,3 @@ class Picture:
 
     def __iter__(self) -> Iterator[Card]:
         return iter(self.order)
-
-
-def _within(path: str, key: Key) -> bool:
-    """Whether a branch was begun in this visit of a step, or below it."""
-    while path != ROOT:
-        path, label, visit, _ = parent_key(path)
-        if (path, label, visit) == key:
-            return True
-    return False
-
-
-def _inside(inner: StepRow, outer: StepRow) -> bool:
-    """Whether a step was begun in another: on the same branch after it, or on a branch of it."""
-    return _within(inner.path, outer.key) or (inner.path == outer.path and inner.seq > outer.seq)
-
-
-def _rewind(card: Card, seq: int) -> bool:
-    """Takes back what came into a card from a record on; whether something did."""
-    void = card.row.seq == 0 or any(one >= seq for one in card.texts) or card.output is not None
-    card.texts = {one: text for one, text in card.texts.items() if one < seq}
-    card.prompts = {one: text for one, text in card.prompts.items() if one < seq}
-    card.notes = [(one, words) for one, words in card.notes if one < seq]
-    card.held = {name: (one, value) for name, (one, value) in card.held.items() if one < seq}
-    card.waits.clear()
-    if void and (card.row.finished is None or card.row.seq == 0):
-        card.output = None
-    if card.errors is not None and (card.row.seq == 0 or card.row.failed_at >= seq):
-        card.errors, void = None, True
-    return void

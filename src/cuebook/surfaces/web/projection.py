@@ -13,7 +13,9 @@ from typing import Any
 
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import WaitRow
-from cuebook.surfaces.web.picture import BUSY, Card, Changes, Picture
+from cuebook.surfaces.web.cards import BUSY, Card
+from cuebook.surfaces.web.changes import Changes
+from cuebook.surfaces.web.picture import Picture
 from cuebook.surfaces.web.rendering import part
 from cuebook.surfaces.web.telling import Event
 from cuebook.surfaces.web.views import DialectView

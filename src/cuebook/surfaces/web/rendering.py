@@ -20,7 +20,8 @@ from cuebook.decisions import outcome_shape
 from cuebook.surfaces import wording
 from cuebook.surfaces.web import bars, formatted
 from cuebook.surfaces.web.artifacts import file_name
-from cuebook.surfaces.web.picture import Card, Picture
+from cuebook.surfaces.web.cards import Card
+from cuebook.surfaces.web.picture import Picture
 from cuebook.surfaces.web.problems import for_pages
 
 _HERE = Path(__file__).parent

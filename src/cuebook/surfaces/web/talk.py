@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from cuebook.dialects.program.observe import Projection, Said
 from cuebook.dialects.program.reply import ReplyReader
 from cuebook.dialects.program.speaking import executes, spoken_in
-from cuebook.kernel.effects import Reply
 from cuebook.kernel.events import ModelAsked, Performed, Rewound
 from cuebook.kernel.journal import Entry, same_line
+from cuebook.kernel.outcomes import Reply
 from cuebook.surfaces.web.calls import Calls
 
 MOST = 200

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from cuebook.kernel.effects import Reply
 from cuebook.kernel.events import Performed, RunFinished
 from cuebook.kernel.journal import Entry
+from cuebook.kernel.outcomes import Reply
 from cuebook.surfaces.web.calls import Calls
 from cuebook.surfaces.web.feeds import Feed
 from cuebook.surfaces.web.positions import NOTHING, Position, Sent

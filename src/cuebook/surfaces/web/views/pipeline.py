@@ -12,12 +12,13 @@ from cuebook.dialects.pipeline.draw import doing
 from cuebook.dialects.pipeline.model import Cli, Http, Llm, Mcp, Pipeline, Secret, Step
 from cuebook.dialects.pipeline.references import as_written
 from cuebook.dialects.pipeline.resolve import referred
-from cuebook.kernel.effects import CommandResult, HttpResponse, Reply, ToolResult
 from cuebook.kernel.events import Noted, Performed, Performing, Rewound, RunFinished, WaitClosed
 from cuebook.kernel.journal import Entry
+from cuebook.kernel.outcomes import CommandResult, HttpResponse, Reply, ToolResult
 from cuebook.surfaces.summaries import action_line, note_words, outcome_lines
+from cuebook.surfaces.web.cards import Card
 from cuebook.surfaces.web.drawing import Arrow, Box, Drawing
-from cuebook.surfaces.web.picture import Card, Picture
+from cuebook.surfaces.web.picture import Picture
 from cuebook.surfaces.web.rendering import duration, piece, words
 from cuebook.surfaces.web.views import About, DialectView, Need
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from cuebook.stores.processes import birth_of, surely_dead, this_host
+from cuebook.processes import birth_of, surely_dead, this_host
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process numbers and births as on Linux")
 

@@ -1,0 +1,141 @@
+"""Finds the forms of secrets in a text, whole or as it arrives, and puts masks in their place."""
+
+from __future__ import annotations
+
+from cuebook.gate.redaction.beginnings import beginning_of
+from cuebook.gate.redaction.forms import Form
+from cuebook.gate.redaction.spellings import BREAKS, Node
+
+SHORTEST_TAIL = 4
+"""The beginning of a secret at the end of a text that was cut off is masked from this length on."""
+
+_Item = tuple[int, int, Node, bool]
+"""A form, the unit that is being read, the place within it, and whether that place is in a line break before it."""
+
+
+class _State:
+    """Everything that may be under way after some characters."""
+
+    __slots__ = ("accepts", "items", "next")
+
+    def __init__(self, items: frozenset[_Item], accepts: str | None) -> None:
+        self.items = items
+        self.accepts = accepts
+        """The name of the secret that ends here, if one does."""
+        self.next: dict[str, _State | None] = {}
+
+
+Progress = tuple[_State, int, int, str]
+"""A search under way: its state, how far it came, where the longest form ended (or -1), and that one's name."""
+
+
+class Finder:
+    """Finds the leftmost longest form, again and again. Never changed but for its memory of states."""
+
+    REMEMBERED = 20_000
+    AHEAD = 4
+    """How many characters are looked at before a search begins in earnest."""
+
+    def __init__(self, forms: list[Form]) -> None:
+        self._forms = forms
+        self._states: dict[tuple[frozenset[_Item], str | None], _State] = {}
+        first = frozenset((index, 0, form.units[0], False) for index, form in enumerate(forms))
+        self._start = self._state(first, None)
+        self.begins = beginning_of(forms, self.AHEAD).search
+        self._masks: dict[str, str] = {}
+        names = dict.fromkeys(form.name for form in forms)
+        self._masks = {name: self._mask(name) for name in names}
+
+    def text(self, text: str) -> str:
+        if self.begins(text) is None:
+            return text
+        return self.scan(text, None, final=True)[0]
+
+    def cut_text(self, text: str) -> str:
+        """Masks a text whose end was cut off, perhaps within a secret."""
+        shown, held, progress = self.scan(text, None, final=False)
+        if progress is None or len(held) < SHORTEST_TAIL:
+            return self.text(text)
+        begun = self._forms[min(index for index, *_ in progress[0].items)]
+        return shown + self._masks[begun.name]
+
+    def scan(self, text: str, progress: Progress | None, *, final: bool) -> tuple[str, str, Progress | None]:
+        """The masked text, the tail that is held back because a form may have begun in it, and how far that was read.
+
+        A search under way goes on; it began at the start of the text.
+        """
+        out: list[str] = []
+        done = at = 0
+        size = len(text)
+        while True:
+            if progress is not None:
+                (state, position, end, name), progress = progress, None
+            else:
+                found = self.begins(text, at)
+                if found is None:
+                    break
+                at = position = found.start()
+                state, end, name = self._start, -1, ""
+            while position < size and state.items:
+                char = text[position]
+                try:
+                    following = state.next[char]
+                except KeyError:
+                    following = self._step(state, char)
+                if following is None:
+                    break
+                state = following
+                position += 1
+                if state.accepts is not None:
+                    end, name = position, state.accepts
+            else:
+                if state.items and not final:
+                    out.append(text[done:at])
+                    return "".join(out), text[at:], (state, position - at, end - at if end >= 0 else -1, name)
+            if end < 0:
+                at += 1
+                continue
+            out += (text[done:at], self._masks.get(name, ""))
+            done = at = end
+        if not out:
+            return text, "", None
+        out.append(text[done:])
+        return "".join(out), "", None
+
+    def _step(self, state: _State, char: str) -> _State | None:
+        items: set[_Item] = set()
+        ended: list[int] = []
+        for index, unit, node, breaking in state.items:
+            node_after = node.next.get(char)
+            if node_after is None:
+                continue
+            if node_after.next:
+                items.add((index, unit, node_after, breaking))
+            if not node_after.ends:
+                continue
+            form = self._forms[index]
+            unit_after = unit if breaking else unit + 1
+            if unit_after == len(form.units):
+                ended.append(index)
+                continue
+            items.add((index, unit_after, form.units[unit_after], False))
+            if form.folded and not breaking:
+                items.add((index, unit_after, BREAKS, True))
+        name = self._forms[min(ended)].name if ended else None
+        state.next[char] = after = self._state(frozenset(items), name) if items or ended else None
+        return after
+
+    def _state(self, items: frozenset[_Item], accepts: str | None) -> _State:
+        known = self._states.get((items, accepts))
+        if known is not None:
+            return known
+        if len(self._states) >= self.REMEMBERED:
+            self._states.clear()
+            self._start.next.clear()
+        made = self._states[items, accepts] = _State(items, accepts)
+        return made
+
+    def _mask(self, name: str) -> str:
+        """A mask that holds no secret itself, however odd the secrets."""
+        masks = (f"[secret {name}]", "[secret]", "***")
+        return next(mask for mask in masks if self.text(mask) == mask)

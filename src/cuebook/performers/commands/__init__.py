@@ -1,0 +1,7 @@
+"""Commands: checked, found on this machine, shown to whoever approves them, and run in a sandbox."""
+
+from __future__ import annotations
+
+from cuebook.performers.commands.performer import CommandPerformer
+
+__all__ = ["CommandPerformer"]

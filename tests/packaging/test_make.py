@@ -1,0 +1,45 @@
+"""What `make` says to somebody who does not know its commands."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def made(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["make", *args], cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
+    return tmp_path
+
+
+@pytest.mark.parametrize("target", ["demos", "-k demos", "run.md"])
+def test_a_mistyped_command_names_those_there_are(clone: Path, target: str) -> None:
+    ran = made(clone, *target.split())
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert f'make: there is no command "{target.split()[-1]}".' in ran.stderr
+    assert "make demo     Install what is needed" in ran.stderr
+
+
+def test_the_list_is_what_make_says_by_itself(clone: Path) -> None:
+    ran = made(clone)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == made(clone, "help").stdout
+
+
+def test_a_file_that_is_there_is_no_slip(clone: Path) -> None:
+    (clone / "notes.md").touch()
+    ran = made(clone, "notes.md")
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_the_folder_of_the_tests_is_not_taken_for_tests_that_passed(clone: Path) -> None:
+    (clone / "tests").mkdir()
+    assert made(clone, "-n", "tests").stdout == made(clone, "-n", "test").stdout != ""
