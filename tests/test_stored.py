@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cuebook.dialects import yaml12
 from cuebook.stored import Stored
 from tests.office import Office
 
@@ -34,6 +35,21 @@ def test_playbooks_are_found_in_files_and_folders_of_every_dialect(tmp_path: Pat
         ("two", "Two", "pipeline", "two.yaml"),
     ]
     assert left_out == []
+
+
+def test_files_that_are_no_playbooks_are_not_read_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder may hold other data; listing it must not take the time to tell what is wrong with it."""
+
+    def never(*given: object) -> None:
+        raise AssertionError(given)
+
+    monkeypatch.setattr(yaml12, "read_either", never)
+    data = write(tmp_path, "data.yml", "numbers:\n" + "  - 1\n" * 1000)
+    found, left_out = Stored([tmp_path]).found()
+    assert (found, [(one.path, one.problem) for one in left_out]) == (
+        [],
+        [(data, "data.yml: this is no playbook that Cuebook knows.")],
+    )
 
 
 def test_what_cannot_be_run_is_left_out_and_told(tmp_path: Path) -> None:

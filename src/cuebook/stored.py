@@ -119,7 +119,9 @@ def _playbook(path: Path, folder: Path) -> StoredPlaybook | LeftOut:
     name = str(path.relative_to(folder))
     try:
         text = registry.text_of(beginning_of(path, registry.LARGEST + 1))
-        dialect = registry.detect(text, path.name)
+        dialect = registry.recognised(text, path.name)
+        if dialect is None:
+            return LeftOut(path, f"{path.name}: {registry.UNKNOWN.message}")
         document = dialect.parse(text, name)
     except UnicodeDecodeError:
         return LeftOut(path, "It is no UTF-8 text.")

@@ -142,6 +142,7 @@ CASES: list[tuple[Callable[[Desk], None], str, str]] = [
     (nothing, "rnu tea.md", "There is no command 'rnu'. Did you mean 'run'?"),
     (nothing, "tea.md", "To run the playbook, say `cuebook run tea.md`."),
     (nothing, "runs --status faild", "--status: no run is ever 'faild'. Did you mean failed? There are: pending, "),
+    (nothing, "runs --status interrupted", "a run that was interrupted is one that is running. Use --status running."),
     (nothing, "show abc --store typo.db", "There are no runs yet: there is no store typo.db."),
     (nothing, "run tea.md --model nope/x", "There is no provider `nope`. The providers are"),
     (nothing, "decide abc", "Choose from: approve, deny, repeat, stop, done. `cuebook decide --help` shows how."),

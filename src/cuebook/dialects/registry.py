@@ -308,8 +308,8 @@ UNKNOWN = Problem(
     code="UNKNOWN_PLAYBOOK",
 )
 """What is said of a text that is written in no dialect."""
-_MOST_READ = 1_000_000
-"""Characters of such a text that are read to tell whether it is broken."""
+_MOST_READ = 50_000
+"""Characters of such a text that are read to tell whether it is broken: a longer one is only called what it is not."""
 
 
 def dialects() -> tuple[Dialect, ...]:
@@ -336,10 +336,16 @@ def whole(text: str, name: str, read: Callable[[str], str]) -> str:
     return text
 
 
+def recognised(text: str, name: str) -> Dialect | None:
+    """The dialect that a text is written in."""
+    return next((dialect for dialect in dialects() if dialect.recognises(text, name)), None)
+
+
 def detect(text: str, name: str) -> Dialect:
-    for dialect in dialects():
-        if dialect.recognises(text, name):
-            return dialect
+    """The same for a text that must be in one. Otherwise it is said why it is in none."""
+    dialect = recognised(text, name)
+    if dialect is not None:
+        return dialect
     problem = unknown(text, name)
     if problem.line is not None:
         raise InvalidPlaybook(name, [problem], codes=True)
@@ -354,7 +360,7 @@ def unknown(text: str, name: str) -> Problem:
     if not text.strip("\ufeff \t\r\n"):
         return msgspec.structs.replace(UNKNOWN, message="this is no playbook: the file is empty.")
     suffix = splitext(name)[1].lower()
-    if suffix in (".yml", ".yaml", ".json"):
+    if suffix in (".yml", ".yaml", ".json") and len(text) <= _MOST_READ:
         try:
             read_either(text, suffix == ".json", _MOST_READ, "Give a shorter one.")
         except Malformed as error:

@@ -15,7 +15,7 @@ from cuebook.performers.paths import read_inside
 
 LARGEST = 1_048_576
 """Bytes of one file."""
-_MOST_COMPARED = 10_000
+_MOST_COMPARED = 2000
 """Names of a folder that are held against one that is not there."""
 
 
@@ -44,8 +44,10 @@ def instead_of(path: str | os.PathLike[str], otherwise: str = "Check the path.")
     try:
         with os.scandir(folder or ".") as entries:
             names = sorted(entry.name for entry in islice(entries, _MOST_COMPARED) if not entry.name.startswith("."))
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return f"There is no folder {folder} either: check the path."
+    except OSError:  # one that may not be listed
+        return otherwise
     return did_you_mean(name, names, folder) or otherwise
 
 
@@ -56,10 +58,11 @@ def did_you_mean(given: str, names: Iterable[str], folder: str = "") -> str:
     near = near or [name for name in every if stem and _stem(name) == stem][:3]
     if not near:  # an ending as long as .playbook.md outweighs the name before it
         likely = get_close_matches(stem, dict.fromkeys(map(_stem, every)), n=3, cutoff=0.6)
-        near = [name for name in every if _stem(name) in likely][:3]
+        near = [name for one in likely for name in every if _stem(name) == one][:3]
     return f"Did you mean {' or '.join(os.path.join(folder, name) for name in near)}?" if near else ""
 
 
 def _stem(name: str) -> str:
-    """Without its endings: `tea` of `tea.playbook.md`."""
-    return name.casefold().partition(".")[0]
+    """Without its endings: `tea` of `tea.playbook.md`, in its folder."""
+    folder, last = os.path.split(name.casefold())
+    return os.path.join(folder, last.partition(".")[0])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cuebook.surfaces.mcp.amending import into_json, read_json
+from cuebook.surfaces.mcp.amending import Unfit, into_json, read_json
 from cuebook.surfaces.mcp.commented import comments_of
 from tests.surfaces.desk import Desk
 from tests.surfaces.mcp.test_installing import ENTRY, SERVERS
@@ -126,3 +126,9 @@ def test_a_file_with_comments_is_written_and_the_assistant_finds_the_entry(desk:
     assert after.startswith(text.removesuffix("\n}\n"))
     assert "mcp" in read_json(after)["context_servers"]["cuebook"]["args"]
     assert sorted(path.name for path in Path(desk.work).iterdir()) == ["settings.json", "tea.md"]
+
+
+@pytest.mark.parametrize("text", ['{"a":"' + '\\"' * 200_000, '{"a": 1 ' + "/*" * 200_000, '{"a": "' + "\\" * 200_001])
+def test_what_is_never_closed_is_gone_through_once(text: str) -> None:
+    with pytest.raises(Unfit):
+        read_json(text)

@@ -62,6 +62,8 @@ async def test_a_run_with_a_breakpoint(cold_visits: Visits, server: ModelServer)
         again = await visit.call("get_playbook_execution", execution_id=run, include=["outputs"])
         assert [step["output"] for step in again["steps"]] == ["A pot.", "Brewed.", "Served."]
         assert "variables" not in again
+        ended = await visit.refused("resume_playbook_execution", execution_id=run)
+        assert "restart_playbook_execution does a step and what follows it again" in ended
         listed = await visit.call("list_playbook_executions", playbook_id="tea")
         assert [one["execution_id"] for one in listed["executions"]] == [run]
         restarted = await visit.call("restart_playbook_execution", execution_id=run, step="3")

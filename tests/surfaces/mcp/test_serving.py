@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import time
@@ -114,6 +115,42 @@ def test_a_run_is_brought_to_its_end_when_the_assistant_has_gone(desk: Desk, ser
     [run] = desk.call("runs", "--json").object
     assert run["status"] == "completed"
     assert len(server.requests) == 3
+
+
+def test_an_assistant_that_hears_nothing_any_more_has_gone_too(desk: Desk, server: ModelServer) -> None:
+    """What it started is brought to its end, although the server's input is still open."""
+    server.hold_at = 1
+    process = _stdio(desk)
+    _send(process, HELLO, READY, EXECUTE)
+    assert server.holding.wait(30)
+    assert process.stdout is not None
+    process.stdout.close()
+    _send(process, {"jsonrpc": "2.0", "id": 3, "method": "tools/list"})
+    time.sleep(0.3)
+    server.release()
+    assert process.wait(60) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.stdin is not None
+    process.stdin.close()
+    [run] = desk.call("runs", "--json").object
+    assert run["status"] == "completed"
+
+
+def test_an_input_that_does_not_wait_is_waited_for(desk: Desk) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    process = begun(desk, "mcp", stdin=reading)
+    os.close(reading)
+    assert process.stdout is not None
+    with os.fdopen(writing, "w") as wire:
+        time.sleep(0.5)
+        wire.write(json.dumps(HELLO) + "\n")
+        wire.flush()
+        assert json.loads(process.stdout.readline())["id"] == 1
+    assert process.wait(30) == 0
+    process.communicate()
 
 
 async def test_a_form_that_was_open_when_the_server_was_killed_is_answered_with_the_next_one(desk: Desk) -> None:

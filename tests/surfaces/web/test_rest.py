@@ -259,6 +259,8 @@ async def test_a_run_is_cancelled_retried_restarted_and_compared(house: House) -
     assert (await house.client.post(f"/api/runs/{run}/cancel", json={})).status_code == 409
     await house.post(f"/api/runs/{run}/retry", 202)
     await house.until(run, "completed")
+    ended = await house.client.post(f"/api/runs/{run}/resume", json={})
+    assert (ended.status_code, f"POST /api/runs/{run}/restart does a step" in ended.text) == (409, True)
     again = (await house.post(f"/api/runs/{run}/fork", 201, step="2", values={"chosen": "oolong"}))["run"]
     told = await house.until(again, "completed")
     assert (told["parent"], told["values"]["chosen"]) == (run, "oolong")

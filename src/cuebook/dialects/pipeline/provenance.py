@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from posixpath import basename
 from typing import Any
@@ -11,33 +10,7 @@ import msgspec
 
 from cuebook.dialects.pipeline.model import Cli, Step
 from cuebook.dialects.pipeline.resolve import refs
-
-_INTERPRETERS = frozenset(
-    (
-        *("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "csh", "tcsh", "fish", "pwsh", "powershell"),
-        *("python", "pypy", "node", "deno", "bun", "perl", "ruby", "php", "lua", "luajit", "tclsh", "rscript", "julia"),
-        *(
-            "awk",
-            "gawk",
-            "mawk",
-            "ed",
-            "make",
-            "osascript",
-            "xargs",
-            "parallel",
-            "env",
-            "ssh",
-            "at",
-            "batch",
-            "crontab",
-        ),
-        *("psql", "mysql", "mariadb", "sqlite", "duckdb", "redis-cli", "mongosh"),
-    )
-)
-"""Programs that do what their input says, so that it is as much a command as their arguments are."""
-
-_VERSION = re.compile(r"[-.0-9]*(?:\.exe)?$")
-"""What a program's name may end with: `python3.11` is a python."""
+from cuebook.programs import WRAPPERS, is_interpreter
 
 _SAID = ("stdout", "json", "errorMessage")
 """Fields of a result that hold somebody's words."""
@@ -64,9 +37,14 @@ def _from(outside: set[str], value: Any) -> bool:
 
 
 def _interprets(action: Cli) -> bool:
-    """Whether any of its words names an interpreter: others, such as `timeout` and `sudo`, start what they are told to."""
-    first = action.argv[0].parts[0] if action.argv and action.argv[0].parts else ""
-    if not isinstance(first, str):
-        return True
-    words = (word.parts[0] for word in action.argv if len(word.parts) == 1)
-    return any(_VERSION.sub("", basename(word).lower()) in _INTERPRETERS for word in words if isinstance(word, str))
+    """Whether it does as its input says: its program, or one that this starts, as `timeout 5 sh` does. What a reference
+    names may be any program.
+    """
+    starts = False
+    for word in action.argv:
+        name = word.parts[0] if word.parts else ""
+        first = word is action.argv[0]
+        if (first or starts) and (is_interpreter(name) if isinstance(name, str) else True):
+            return True
+        starts = starts or (first and basename(str(name)) in WRAPPERS)
+    return False

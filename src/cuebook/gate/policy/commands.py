@@ -13,6 +13,7 @@ from posixpath import basename
 
 from cuebook.gate.policy.patterns import Stand, fits, fits_any, is_literal, may_fit
 from cuebook.gate.policy.shell import commands_in, simple_commands
+from cuebook.programs import SHELLS, WRAPPERS
 
 EVERYTHING = "*"
 """Alone, a wildcard leaves nothing open that its writer could not have meant."""
@@ -24,22 +25,10 @@ FARTHEST = 100
 One that has more is at least asked about.
 """
 
-SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "mksh", "ash", "fish"})
 _PLAIN_SHELLS = frozenset(f"{folder}{name}" for folder in ("", "/bin/", "/usr/bin/") for name in ("sh", "bash", "dash"))
 """Those whose scripts `simple_commands` reads as they do."""
 _TAKING_SCRIPTS = SHELLS | {"su", "runuser", "script", "flock"}
 """Programs that run the text after `-c`."""
-
-_BARE_WRAPPERS = (
-    *("env", "nice", "nohup", "time", "stdbuf", "setsid", "sudo", "doas", "xargs", "busybox", "toybox", "command"),
-    *("exec", "builtin", "ionice", "watch", "strace", "ltrace", "unbuffer", "chronic", "unshare", "nsenter"),
-    *("caffeinate", "systemd-run", "parallel"),
-)
-WRAPPERS = {
-    **dict.fromkeys(_BARE_WRAPPERS, 0),
-    **dict.fromkeys(("timeout", "chrt", "taskset", "flock", "chroot", "runuser"), 1),
-}
-"""Programs that run the command after their own options, and how many words of their own come before it."""
 
 
 class Command:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 
 from cuebook.gate.policy.addresses import PORTS, address_of, parsed
-from cuebook.gate.policy.commands import SHELLS, WRAPPERS, command_of
+from cuebook.gate.policy.commands import command_of
 from cuebook.gate.policy.files import MODES
 from cuebook.gate.policy.patterns import LONGEST, is_literal
 from cuebook.gate.secrets import SecretProblem, check_handle
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Action, Domain
+from cuebook.programs import SHELLS, WRAPPERS
 
 SHOWN = 100
 """Characters of a pattern that an error repeats."""

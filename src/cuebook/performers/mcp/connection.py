@@ -95,14 +95,14 @@ class Connection:
         except TimeoutError:
             if self._waiting == 1:  # others may have more time
                 await self.stop()
-            return self._failed("timeout", f"did not start within {allowed:.3g} seconds.")
+            return self._failed("timeout", f"did not start within {allowed:.3g} seconds.", sent=False)
         finally:
             self._waiting -= 1
             if not self._waiting and not self._opened.is_set():
                 self._stop_soon()
         if self._client is None:
             await self._over()
-            return self._broken("could not be started.")
+            return self._broken("could not be started.", sent=False)
         return None
 
     async def listing(self, seconds: float, allowed: float) -> dict[str, Listed] | Failed:
@@ -264,13 +264,14 @@ class Connection:
         kind = "server_failed" if moved or message in _NO_PROTOCOL else "tool_error"
         return self._failed(kind, f"refused: {words.rstrip('.')}.", protocol_code=code)
 
-    def _broken(self, what: str) -> Failed:
+    def _broken(self, what: str, **details: Any) -> Failed:
         error = self._error
         if isinstance(error, CuebookError):
-            return Failed("server_failed", f"The tool server '{self._server}' {what} {error.message}", error.fix)
+            words = f"The tool server '{self._server}' {what} {error.message}"
+            return Failed("server_failed", words, error.fix, details=details)
         why = f" {_first_line(error)}." if error is not None and not self._transport.violation else ""
         code = "server_failed" if self._transport.violation or self._client is None else "dropped"
-        return self._failed(code, f"{what}{why}")
+        return self._failed(code, f"{what}{why}", **details)
 
     def _failed(self, code: str, what: str, **details: Any) -> Failed:
         account = self._transport.account()

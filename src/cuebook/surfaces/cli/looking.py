@@ -61,6 +61,8 @@ def runs_command(given: Given) -> int:
     """
     wanted = [one.replace(" ", "_") for one in given["status"]]
     for one in wanted:
+        if one == wording.INTERRUPTED:
+            raise BadInput("--status: a run that was interrupted is one that is running.", fix="Use --status running.")
         if one not in get_args(RunStatus):
             close = get_close_matches(one, get_args(RunStatus), n=1)
             hint = f"Did you mean {close[0]}? " if close else ""

@@ -136,6 +136,8 @@ _INSTEAD = (
     (r"`cuebook answer \S+ VALUE` answers", "respond_to_elicitation answers"),
     (r"`cuebook resume \S+` with a larger budget goes on", "resume_playbook_execution with a larger budget goes on"),
     (r"`cuebook resume \S+` goes on", "resume_playbook_execution goes on"),
+    (r"`cuebook restart \S+ STEP` does", "restart_playbook_execution does"),
+    (r"`cuebook retry \S+` (goes on|waits)", r"restart_playbook_execution at its last step \1"),
     (r"`cuebook fork \S+ STEP` changes", "restart_playbook_execution changes"),
 )
 """The tool for each command or page that an error names to a person."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 
-_TEXT = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_COMMENT = re.compile(rf"{_TEXT}|(//[^\r\n]*|/\*.*?\*/)", re.DOTALL)
+_TEXT = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
+"""One that is never closed goes on to the end: so no text takes longer because of it."""
+_COMMENT = re.compile(rf"{_TEXT}|(//[^\r\n]*|/\*.*?(?:\*/|\Z))", re.DOTALL)
 _COMMA = re.compile(rf"{_TEXT}|(,)(?=\s*[}}\]])", re.DOTALL)
 _LETTER = re.compile(r"[^\r\n]")
 _MARK = "\ufeff"

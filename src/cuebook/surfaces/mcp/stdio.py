@@ -56,6 +56,9 @@ async def serve(host: Host) -> int:
     stopping = asyncio.create_task(stopped.wait())
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     host.closing.set()
+    if serving.done() and _is_unheard(serving.exception()):
+        await host.drivers.rest()
+        await _leave(host)
     if stopped.is_set():
         await _leave(host)
     stopping.cancel()
@@ -70,7 +73,7 @@ async def _serve(host: Host) -> None:
     wire = claimed_input()
 
     async def readline(size: int) -> bytes:
-        return await anyio.to_thread.run_sync(wire.readline, size)
+        return await anyio.to_thread.run_sync(wire.readline, size, abandon_on_cancel=True)
 
     # The SDK is given nothing to read: it would lose what the lines say that are no messages.
     async with stdio_server(stdin=anyio.wrap_file(io.StringIO())) as (unread, writing):
@@ -90,9 +93,17 @@ async def _serve(host: Host) -> None:
     await host.drivers.rest()
 
 
+def _is_unheard(wrong: BaseException | None) -> bool:
+    """Whether nobody reads any more what the server says, which tells as much as an end of its input."""
+    if isinstance(wrong, BaseExceptionGroup):
+        return all(_is_unheard(one) for one in wrong.exceptions)
+    return isinstance(wrong, BrokenPipeError)
+
+
 def claimed_input() -> BinaryIO:
     """What is sent to this process, for the server alone: whatever it starts, or calls, finds its input at an end."""
     private = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.set_blocking(private, True)  # one that does not wait looks like one that has ended
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     return os.fdopen(private, "rb", closefd=False)

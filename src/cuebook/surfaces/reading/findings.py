@@ -26,5 +26,5 @@ def checked(text: str, name: str) -> list[Finding]:
     if MARKDOWN.recognises(text, name) or not splitext(name)[1]:
         return check(text, name)
     problem = unknown(text, name)
-    words = problem.message[:1].upper() + problem.message[1:]
+    words = problem.message[:1].upper() + problem.message[1:].removesuffix(".") + "."
     return [Finding(problem.code, "error", words, problem.line or 1, fix=problem.fix)]
