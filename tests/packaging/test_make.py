@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def made(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["make", *args], cwd=folder, capture_output=True, text=True, check=False)
+    # The tests themselves are run by a make, which would be heard through these.
+    environ = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    return subprocess.run(["make", *args], cwd=folder, env=environ, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
