@@ -128,7 +128,7 @@ async def test_decisions_one_by_one_are_refused_with_the_same_reasons(desk: Desk
             "does not wait for it any more",
             f"`cuebook retry {cancelled}` goes on where it was cancelled",
             f"POST /api/runs/{cancelled}/retry goes on",
-            f"For a person at the command line: `cuebook retry {cancelled}`",
+            "restart_playbook_execution at its last step goes on where it was cancelled",
         ),
     }
     headers = {"Authorization": f"Bearer {token}"}

@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cuebook.dialects import registry
 from cuebook.performers.models.port import Model, Request
 from cuebook.performers.models.scripted import Line, Says, ScriptedModel
+from cuebook.surfaces.web import talk as conversation
 from cuebook.surfaces.web.drawing import laid_out
-from cuebook.surfaces.web.talk import MOST
 from cuebook.surfaces.web.views import about_of
 from cuebook.surfaces.web.watching import opened
 from tests.surfaces.program_talk import AGAIN, ASK, DESK, JUMP, TAKE, THANK
@@ -19,6 +21,7 @@ from tests.surfaces.web.house import Dripping, House, Sse
 from tests.surfaces.web.markup import TRICKS, Markup
 from tests.surfaces.web.reading import Reader
 from tests.surfaces.web.screen import Screen
+from tests.thorough import many, some
 
 BILL = Path(__file__).parents[3] / "examples" / "bill" / "bill.pbasm"
 
@@ -109,7 +112,7 @@ async def test_a_conversation_cut_at_any_event_goes_on_exactly_there(house: Hous
     assert {"elicitation", "variable-update", "status"} <= {event.event for event in live}
     assert all(event.data.keys() == {"step", "content"} for event in live if event.event == "step-content")
     whole, last = Reader(live).seen, (await screen(house, run)).main
-    for number, event in enumerate(live):
+    for number, event in some(list(enumerate(live)), 25):
         rest = await house.all_events(run, event.id)
         assert Reader(live[: number + 1] + rest).seen == whole, event
         assert Screen(first.html, live[: number + 1] + rest).main == last, event
@@ -228,9 +231,11 @@ async def test_the_listing_the_stack_and_the_types_follow_the_run(house: House) 
     assert "of" not in over["run-status"].words.split()
 
 
-async def test_a_long_loop_leaves_the_page_as_it_was(house: House) -> None:
+async def test_a_long_loop_leaves_the_page_as_it_was(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often its lines are gone through, each has one card; and the conversation keeps its end."""
-    run = await begun(house, ScriptedModel([]), LOOP, "loop.pbasm", inputs={"most": str(MOST + 3)})
+    most = many(60, conversation.MOST)
+    monkeypatch.setattr(conversation, "MOST", most)
+    run = await begun(house, ScriptedModel([]), LOOP, "loop.pbasm", inputs={"most": str(most + 3)})
     first, live = await lived(house, run, [])
     last = await screen(house, run)
     assert Screen(first.html, live).main == last.main
@@ -238,9 +243,9 @@ async def test_a_long_loop_leaves_the_page_as_it_was(house: House) -> None:
     numbers = ("01", "02", "02.2E01", "02.2E02", "02.2E03", "02.2E04", "03")
     assert cards == [f"step-Main.3A{number}" for number in numbers]
     assert len(last["rail"].find("li")) == len(cards)
-    assert "Lines gone through 1,018" in last["outcome"].words
-    assert last["line-1"].words == f"02 CND While $count < $most ×{MOST + 4}"
-    assert len(last["said"].find("li")) == MOST
+    assert f"Lines gone through {5 * (most + 3) + 3:,}" in last["outcome"].words
+    assert last["line-1"].words == f"02 CND While $count < $most ×{most + 4}"
+    assert len(last["said"].find("li")) == most
     assert last["earlier"].words == "3 earlier turns not shown."
     short = await house.begin(playbook="loop", inputs={"most": "2"})
     await house.until(short, "completed")

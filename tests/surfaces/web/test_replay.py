@@ -12,6 +12,7 @@ from cuebook.performers.models.scripted import Line, Says, ScriptedModel
 from cuebook.surfaces.web.watching import opened
 from tests.surfaces.web.house import Dripping, House, Sse
 from tests.surfaces.web.reading import Reader
+from tests.thorough import some
 
 MARKDOWN = """\
 # Trip
@@ -138,7 +139,7 @@ async def test_a_stream_cut_at_any_event_goes_on_exactly_there(house: House, dia
     assert {"markdown": "elicitation", "graph": "approval", "pipeline": "approval"}[dialect] in {e.event for e in live}
     assert len({event.id for event in live}) == len(live)
     whole = Reader(live).seen
-    for number, event in enumerate(live):
+    for number, event in some(list(enumerate(live)), 60):
         rest = await house.all_events(run, event.id)
         assert Reader(live[: number + 1] + rest).seen == whole, event
     assert Reader(await house.all_events(run)).seen == whole
