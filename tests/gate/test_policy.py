@@ -30,6 +30,7 @@ from cuebook.gate.policy import (
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.ports import Action, Domain
 from tests.gate.policies import layer, override, policy, ruled
+from tests.thorough import many
 
 ORDER = ("allow", "ask", "deny")
 
@@ -184,7 +185,7 @@ overrides = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(75, 300), deadline=None)
 @given(actions, values, values, st.sampled_from(["project", "playbook"]), overrides)
 def test_another_layer_that_may_not_allow_never_permits_more(
     action: Action, mine: dict[str, Any], theirs: dict[str, Any], whose: Any, standing: list[Override]
@@ -194,7 +195,7 @@ def test_another_layer_that_may_not_allow_never_permits_more(
     assert ORDER.index(after) >= ORDER.index(before)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(75, 300), deadline=None)
 @given(actions, values, values, overrides)
 def test_the_policy_of_the_beginning_never_permits_more_than_todays(
     action: Action, then: dict[str, Any], now: dict[str, Any], standing: list[Override]
@@ -204,7 +205,7 @@ def test_the_policy_of_the_beginning_never_permits_more_than_todays(
         assert ORDER.index(both) >= ORDER.index(decide(action, [policy(one)], standing).decision)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(75, 300), deadline=None)
 @given(actions, values, overrides)
 def test_no_override_beats_a_deny_or_makes_anything_stricter(
     action: Action, mine: dict[str, Any], standing: list[Override]
@@ -216,7 +217,7 @@ def test_no_override_beats_a_deny_or_makes_anything_stricter(
         assert with_them.decision in ("allow", "ask")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(50, 200), deadline=None)
 @given(values, values)
 def test_a_snapshot_is_the_policy_again(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
     made = policy(mine, layer(theirs, "project", may_allow=False, where="cuebook.policy.yaml"))

@@ -12,6 +12,7 @@ from cuebook.gate.policy import Decision, Ruling, decide, names_host
 from cuebook.gate.policy.patterns import fits, fits_path, may_fit
 from cuebook.kernel.ports import Action
 from tests.gate.policies import layer, policy, ruled
+from tests.thorough import many
 
 # --- wildcards ----------------------------------------------------------------------------------------
 
@@ -80,7 +81,7 @@ def test_in_a_path_one_star_stops_at_a_slash_and_two_do_not(pattern: str, path: 
     assert fits_path(pattern, path) is expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(75, 300), deadline=None)
 @given(st.text("ab*?", max_size=8), st.text("ab", max_size=10))
 def test_wildcards_mean_what_a_plain_reading_says(pattern: str, text: str) -> None:
     def plain(pattern: str, text: str) -> bool:

@@ -19,6 +19,7 @@ from cuebook.kernel.run import Settings
 from cuebook.performers.commands import CommandPerformer
 from tests.gate.cell import WORKING
 from tests.performers.commanding import described, refused, result, shell
+from tests.thorough import many
 
 SHELL = os.path.realpath("/bin/sh")
 
@@ -271,7 +272,7 @@ PIECES = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(75, 300), deadline=None)
 @given(PIECES.map("/".join) | st.text(max_size=30))
 def test_no_folder_is_ever_outside_the_workspace(cwd: str) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -26,6 +26,7 @@ from cuebook.performers.paths import (
     real,
     write_inside,
 )
+from tests.thorough import many
 
 CANARY = b"canary: nobody may read this"
 
@@ -334,7 +335,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example("folder/../../canary.txt")
 @example("to-a-link/canary.txt")
 @example("parent/top/parent/canary.txt")
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=many(100, 400), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_path_whatever_reads_or_writes_outside(shared: Path, path: str) -> None:
     try:
         assert CANARY not in read_inside(shared, path, 1_000)

@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 
 from cuebook.dialects.graph.parse import Parsed, read
 from tests.dialects.graph.writing import DATA, FULL, MINIMAL, OWN, PUBLISHED, beside, plain, read_plain
+from tests.thorough import many
 
 WHOLE = [plain(text) for text in (MINIMAL, FULL, *(path.read_text(encoding="utf-8") for path in PUBLISHED))]
 BREW, LOOK, JUDGE = WHOLE[0], WHOLE[1]["nodes"]["look"], WHOLE[1]["nodes"]["judge-it"]
@@ -121,7 +122,7 @@ def schema_codes(parsed: Parsed) -> set[str]:
 
 
 @beside
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=many(100, 400), deadline=None)
 @given(st.integers(0, 2**40))
 def test_our_verdict_is_the_published_schemas(seed: int) -> None:
     assert_same_verdict(mutated(random.Random(seed)))
@@ -162,7 +163,7 @@ PIECES = [line + "\n" for text in (FULL, MINIMAL) for line in text.splitlines()]
 ]  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(75, 300), deadline=None)
 @given(
     st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=40).map("".join),
     st.sampled_from(["a.yml", "a.json"]),
@@ -171,13 +172,13 @@ def test_any_text_is_a_workflow_or_is_refused(text: str, name: str) -> None:
     assert_read(read(text, name))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(75, 300), deadline=None)
 @given(st.dictionaries(st.sampled_from([*NAMES, "x_cuebook", "verify", "guards", "fan_out"]), VALUES, max_size=8))
 def test_any_values_are_a_workflow_or_are_refused(document: dict[str, Any]) -> None:
     assert_read(read_plain(document))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(50, 200), deadline=None)
 @given(st.data())
 def test_a_real_text_that_was_damaged_is_read_or_refused(data: st.DataObject) -> None:
     text = FULL
@@ -200,7 +201,7 @@ EXTENSION = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(75, 300), deadline=None)
 @given(EXTENSION)
 def test_any_extension_is_read_or_refused(extension: Any) -> None:
     parsed = read_plain({**DOCUMENTS[1], "x_cuebook": extension})

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from cuebook.dialects.markdown.check import CODES, Finding, check, sarif
 from cuebook.dialects.markdown.parse import parse
 from tests.dialects.markdown.writing import TEXTS
+from tests.thorough import many
 
 INPUTS = "# Tea\n\n## INPUTS\n\n- `kind` (enum: green, black): Which\n- `hot` (boolean: true): Hot\n\n"
 START = 8
@@ -482,7 +483,7 @@ def test_a_finding_without_a_line_has_no_region_in_sarif() -> None:
 # --- anything at all --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(75, 300), deadline=None)
 @given(TEXTS)
 def test_any_text_is_checked(text: str) -> None:
     assert_checked(text)

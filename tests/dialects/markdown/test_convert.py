@@ -15,6 +15,7 @@ from cuebook.dialects.markdown.convert import Unwritable, from_json, result_obje
 from cuebook.dialects.markdown.parse import parse, read
 from cuebook.dialects.registry import InvalidPlaybook
 from tests.dialects.markdown.writing import DOCUMENTS, TEXTS, definitions
+from tests.thorough import many
 
 SMALL: dict[str, Any] = {"title": "Tea", "steps": [{"number": 1, "label": "1", "title": "Brew", "content": "Brew."}]}
 
@@ -158,7 +159,7 @@ def test_every_playbook_survives_the_way_to_json_and_back(text: str) -> None:
     assert_survives(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(75, 300), deadline=None)
 @given(TEXTS)
 def test_any_text_that_is_a_playbook_survives_the_way_to_json_and_back(text: str) -> None:
     assert_survives(text)
@@ -175,7 +176,7 @@ def assert_survives(text: str) -> None:
     assert from_json(again) == written
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(75, 300), deadline=None)
 @given(definitions())
 def test_a_definition_is_read_as_it_was_given_or_refused_by_name(definition: dict[str, Any]) -> None:
     try:
@@ -232,7 +233,7 @@ def test_what_fits_only_without_blank_lines_is_written_without_them() -> None:
     assert_survives(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(75, 300), deadline=None)
 @given(TEXTS)
 def test_any_playbook_can_be_written_without_blank_lines(text: str) -> None:
     with patch.object(convert, "SIZE_LIMIT", 0):

@@ -26,6 +26,7 @@ from cuebook.stores.memory import MemoryStore
 from cuebook.testing import ScriptedModel, model_performer
 from tests.dialects.markdown.workbench import Bench
 from tests.dialects.markdown.writing import TEXTS
+from tests.thorough import many
 
 ORDER = """\
 # Order
@@ -151,7 +152,7 @@ ENDS = ("bad_arguments", "outside_root", "no_such_tool")
 """The only ways to fail with a model that always answers."""
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=many(37, 150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TEXTS, st.lists(REPLIES, min_size=1, max_size=4))
 def test_whatever_can_be_read_runs_to_an_end_and_replays(text: str, replies: list[str]) -> None:
     book = read(text).definition

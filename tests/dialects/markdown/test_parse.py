@@ -15,6 +15,7 @@ from cuebook.dialects.markdown.parse import Parsed, parse, read
 from cuebook.dialects.registry import InvalidPlaybook, Problem, detect
 from cuebook.kernel.errors import BadInput
 from tests.dialects.markdown.writing import TEXTS
+from tests.thorough import many
 
 SMALL = """\
 # Tea
@@ -565,7 +566,7 @@ def test_a_fence_that_is_never_closed_hides_nothing() -> None:
 # --- anything at all ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(75, 300), deadline=None)
 @given(TEXTS)
 def test_any_text_is_read_or_refused_and_nothing_else(text: str) -> None:
     assert_read(text)

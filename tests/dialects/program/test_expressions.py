@@ -18,6 +18,7 @@ from cuebook.dialects.program.evaluate import (
     type_name,
 )
 from cuebook.dialects.program.expressions import ExpressionError, Words, call_of, expression_of, refs_of
+from tests.thorough import many
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**15), 10**15) | st.floats(-1e9, 1e9) | st.text(),
@@ -27,13 +28,13 @@ plain = st.recursive(
 
 
 @given(plain)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=many(100, 400), deadline=None)
 def test_a_literal_of_python_comes_to_itself(value: Any) -> None:
     assert evaluate(expression_of(repr(value)), {}) == value
 
 
 @given(st.text())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=many(100, 400), deadline=None)
 def test_a_text_is_an_expression_or_its_own_error(text: str) -> None:
     at = 0
     try:

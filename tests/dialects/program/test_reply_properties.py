@@ -17,6 +17,7 @@ from cuebook.dialects.program.listing import Listing, Position
 from cuebook.dialects.program.reply import Reply, ReplyError, ReplyReader, parse_reply
 from cuebook.dialects.program.verdicts import KnownTrigger, Signature, State
 from cuebook.dialects.program.verify import verify_reply
+from tests.thorough import many
 
 PIECES = (
     "`", "``", "\n", " ", "recap – so", "plan - so", "trig? no", "trig? ", "trig on $x? no", "yld? no", "yld ", "yld for user",
@@ -54,7 +55,7 @@ def items_of(chunks: list[str]) -> tuple[list[ReplyItem], int | None]:
 
 
 @given(texts)
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=many(150, 600), deadline=None)
 def test_a_text_is_read_or_refused_with_its_place(text: str) -> None:
     found = read(text)
     if isinstance(found, ReplyError):
@@ -75,7 +76,7 @@ def read(text: str) -> Reply | ReplyError:
 
 
 @given(texts, st.data())
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=many(150, 600), deadline=None)
 def test_however_a_text_is_cut_its_items_are_the_same(text: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
     edges = [0, *cuts, len(text)]
@@ -86,7 +87,7 @@ def test_however_a_text_is_cut_its_items_are_the_same(text: str, data: st.DataOb
 
 
 @given(texts, st.sampled_from(["", "01", "02.01", "02.02.01", "99"]), st.booleans())
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=many(150, 600), deadline=None)
 def test_every_text_has_verdicts(text: str, line: str, done: bool) -> None:
     position = Position(line, "done" if done else "arrived")
     result = verify_reply(LISTING, position, STATE, text)

@@ -43,6 +43,7 @@ class Seat:
     def __init__(self, context: BrowserContext, address: str) -> None:
         self.context = context
         self.address = address
+        self._own = {address}
         self.foreign: list[str] = []
         self.dialogs: list[str] = []
         self.errors: list[str] = []
@@ -54,8 +55,13 @@ class Seat:
 
     def _asked(self, request: Request) -> None:
         parts = urlsplit(request.url)
-        if parts.scheme not in _INSIDE and f"{parts.scheme}://{parts.netloc}" != self.address:
+        if parts.scheme not in _INSIDE and f"{parts.scheme}://{parts.netloc}" not in self._own:
             self.foreign.append(request.url)
+
+    def move(self, address: str) -> None:
+        """What is opened from now on is opened there; pages that are open stay where they are."""
+        self.address = address
+        self._own.add(address)
 
     async def _talked(self, dialog: Dialog) -> None:
         self.dialogs.append(dialog.message)

@@ -51,7 +51,7 @@ async def test_a_page_cut_off_at_every_event_ends_as_one_that_never_was(house: H
     try:
         cut = []
         for cutter in cutters:
-            seat.address = f"http://127.0.0.1:{cutter.port}"
+            seat.move(f"http://127.0.0.1:{cutter.port}")
             cut.append(await seat.page(f"/runs/{run}"))
         begin.set()
         (house.work / "go").touch()
