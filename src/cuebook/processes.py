@@ -18,11 +18,10 @@ def this_host() -> str:
     import platform
 
     parts = [platform.node()]
-    for source in ("/proc/sys/kernel/random/boot_id",):
-        try:
-            parts.append(Path(source).read_text().strip())
-        except OSError:
-            parts.append("")
+    try:
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+    except OSError:
+        parts.append("")
     for kind in ("pid", "time"):
         try:
             parts.append(os.readlink(f"/proc/self/ns/{kind}"))
