@@ -50,6 +50,7 @@ from cuebook.kernel.outcomes import (
     Usage,
 )
 from cuebook.kernel.run import Totals
+from cuebook.kernel.tally import Stopwatch
 
 _SHOWN = 500
 """Characters of a text within an action that are shown; a longer one is named by its digest."""
@@ -188,6 +189,7 @@ def named(text: Text | str, *, truncated: bool = False) -> Named:
 class _Folding:
     def __init__(self, valid: set[int]) -> None:
         self.evidence = Evidence()
+        self._watch = Stopwatch()
         self._valid = valid
         """The records that no retry took back."""
         self._open: dict[tuple[str, str, int], StepEvidence] = {}
@@ -209,6 +211,7 @@ class _Folding:
 
     def apply(self, entry: Entry) -> None:
         event, made = entry.event, self.evidence
+        made.totals.seconds = self._watch.see(entry)
         self._note_wait(entry)
         match event:
             case RunStarted():
@@ -224,13 +227,11 @@ class _Folding:
                 made.status, made.reason, made.error = "running", "", None
                 if driver not in made.drivers:
                     made.drivers.append(driver)
-            case Suspended(status=status, reason=reason, seconds=seconds):
+            case Suspended(status=status, reason=reason):
                 made.status, made.reason = status, reason
-                made.totals.seconds += seconds
             case RunFinished():
                 made.status, made.error, made.ended = event.status, event.error, entry.at
                 made.reason = event.error.code if event.error is not None else ""
-                made.totals.seconds += event.seconds
                 self._cut_short(entry)
             case CancelRequested(by=by, reason=reason, hard=hard):
                 details = {"reason": reason} if reason else {}

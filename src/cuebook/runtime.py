@@ -25,6 +25,7 @@ from cuebook.kernel.errors import (
     BadInput,
     Conflict,
     CuebookError,
+    Elsewhere,
     NotFound,
     Refused,
     WaitClosed,
@@ -109,6 +110,9 @@ class Runtime:
             if done and self._accepted is not None:
                 await self._accepted(run)
             envelope = {**await self._told(run, until, who, drives=drives), **besides}
+        except Elsewhere as error:  # to be told how a run is, nobody has to go on with it
+            looked = isinstance(asked, Status)
+            envelope = await self._told(run, until, who, drives=False) if looked else _undone(error, run)
         except Exception as error:
             envelope = _undone(error, run)
         return strict_form(envelope) if strict else envelope
@@ -300,7 +304,7 @@ class Runtime:
     def _let_go(self, run: str, task: asyncio.Task[RunRow]) -> None:
         self._driving.pop(run, None)
         error = None if task.cancelled() else task.exception()
-        if error is not None:
+        if error is not None and not isinstance(error, Elsewhere):  # whoever asked for it is told
             log.warning("run %s: %s", run, error)
 
 

@@ -12,7 +12,7 @@ from cuebook.gate import approvals
 from cuebook.gate.people import NotAllowed
 from cuebook.gate.policy import Policy
 from cuebook.kernel.effects import AskModel, Program, RunCommand, SendHttp
-from cuebook.kernel.errors import AlreadyAnswered, BadInput, NotFound, Refused, WaitExpired
+from cuebook.kernel.errors import AlreadyAnswered, BadInput, Elsewhere, NotFound, Refused, WaitExpired
 from cuebook.kernel.events import Performing, WaitClosed
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.ports import Admitted
@@ -553,10 +553,38 @@ async def test_a_run_does_nothing_in_another_workspace(yard: Yard) -> None:
     yard.gate._workspace = str(yard.workspace)
     yard.make = doing(touch())
     row = await yard.service.start(BOOK, "yard.md", {}, Settings(model="test/echo", workspace="/somewhere/else"))
-    row = await yard.service.drive(row.id)
-    assert row.error is not None
-    assert row.error.code == "other_workspace"
+    with pytest.raises(Elsewhere, match=f"`cd /somewhere/else && cuebook resume {row.id}`"):
+        await yard.service.drive(row.id)
     assert not (yard.workspace / "made.txt").exists()
+    # Nothing was said about the effect: where the run belongs, it goes on.
+    row = await yard.service.get(row.id)
+    assert (row.status, row.driver, row.error) == ("running", "", None)
+    yard.gate._workspace = "/somewhere/else"
+    assert (await yard.service.drive(row.id)).status == "awaiting_approval"
+
+
+async def test_what_was_decided_in_another_workspace_counts_in_the_runs_own(yard: Yard) -> None:
+    yard.make = doing(touch())
+    row = await yard.service.start(
+        BOOK, "yard.md", {}, Settings(model="test/echo", workspace=str(yard.workspace.resolve()))
+    )
+    row = await yard.service.drive(row.id)
+    (wait,) = await yard.service.store.waits(run=row.id)
+    await yard.service.decide(wait.id, "approve", Principal("ada"))
+    yard.gate._workspace = "/somewhere/else"
+    with pytest.raises(Elsewhere):
+        await yard.service.drive(row.id)
+    yard.gate._workspace = str(yard.workspace.resolve())
+    assert (await yard.service.drive(row.id)).status == "completed"
+    assert (yard.workspace / "made.txt").exists()
+
+
+async def test_a_run_is_cancelled_wherever_it_is_asked_for(yard: Yard) -> None:
+    yard.gate._workspace = str(yard.workspace)
+    yard.make = doing(touch())
+    row = await yard.service.start(BOOK, "yard.md", {}, Settings(model="test/echo", workspace="/somewhere/else"))
+    await yard.service.cancel(row.id)
+    assert (await yard.service.drive(row.id)).status == "cancelled"
 
 
 async def test_a_run_asks_models_wherever_it_goes_on(yard: Yard) -> None:

@@ -10,6 +10,7 @@ from cuebook.kernel.events import (
     STATUS_OF_WAIT,
     AnyEvent,
     Driven,
+    Forked,
     ModelAsked,
     Performed,
     Performing,
@@ -159,6 +160,18 @@ def test_waiting_is_free_and_driving_is_counted() -> None:
     )
     assert fold.tally.row.totals.seconds == 3.5
     assert (fold.tally.row.status, fold.tally.row.reason) == ("completed", "")
+
+
+def test_a_drive_that_was_cut_off_counts_up_to_its_last_record() -> None:
+    fold = Fold().tell(Driven("d"), StepStarted("1"), StepFinished("1"), StepStarted("2"))
+    assert fold.tally.row.totals.seconds == 3.0
+    # What lies between that record and the next drive was no driving, as far as anybody knows.
+    fold.tell(Driven("e"), StepFinished("2"), Suspended("paused", "budget", 1.5))
+    assert fold.tally.row.totals.seconds == 4.5
+    fold.tell(Rewound(4, ""), Driven("f"), StepStarted("2"))
+    assert fold.tally.row.totals.seconds == 5.5
+    fold.tell(Forked("parent", "", "", "1", 1))
+    assert fold.tally.row.totals.seconds == 0.0
 
 
 def test_a_step_is_charged_for_the_time_in_which_its_run_was_driven() -> None:

@@ -246,3 +246,21 @@ def test_a_step_number_that_is_there_twice_is_told_apart(desk: Desk, server: Mod
     refused = desk.call("restart", run, "1#3")
     assert refused.code == 2
     assert "has not reached step 1#3. Steps it has reached: 1, 1#2, 2." in refused.err
+
+
+def test_a_run_goes_on_in_its_own_folder_and_loses_nothing_in_another(desk: Desk) -> None:
+    step = "{id: a, command: cli touch made.txt, approval: required, on_error: continue}"
+    desk.write("p.yml", f"name: P\nsteps:\n  - {step}\n")
+    run = desk.call("run", "p.yml", "--json").object["run"]
+    home, desk.work = desk.work, desk.work.parent / "elsewhere"
+    desk.work.mkdir()
+    ran = desk.call("decide", run, "approve")
+    assert (ran.code, f"`cd {home} && cuebook resume {run}`" in ran.err) == (2, True)
+    assert (desk.call("resume", run).code, list(desk.work.iterdir())) == (2, [])
+    asked = desk.call("runtime", f'{{"action": "status", "runId": "{run}"}}').object
+    assert (asked["runId"], asked["steps"][0]["id"]) == (run, "a")
+    again = desk.call("runtime", f'{{"action": "status", "runId": "{run}"}}')
+    assert again.err == ""
+    desk.work = home
+    assert desk.call("resume", run).code == 0
+    assert (home / "made.txt").exists()

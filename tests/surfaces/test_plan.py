@@ -124,13 +124,28 @@ def test_a_condition_that_only_the_run_can_tell_is_left_open(desk: Desk) -> None
     assert steps_of(planned(desk, desk.write("asking.yml", asking)))["b"]["runs"] is None
 
 
+@pytest.mark.parametrize("handle", ["env:GH_TOKEN", "file:/no/such/file"])
+def test_a_secret_that_has_no_value_is_told_before_anybody_is_asked(desk: Desk, release: Path, handle: str) -> None:
+    ran = desk.call("plan", release, "--version", "1.2", "--token", handle)
+    assert (ran.code, "fails:      post" in ran.out) == (1, True)
+    assert f"The secret {handle} has no value" in ran.out
+    assert steps_of(planned(desk, release, *GIVEN))["post"]["decision"] == "ask"
+    desk.environ["GH_TOKEN"] = "a-token-of-some-length"
+    assert desk.call("plan", release, *GIVEN).code == 0
+    tool = f"name: T\nsteps:\n  - {{id: a, command: mcp srv.tool, with: {{arguments: {{t: secret:{handle}}}}}}}\n"
+    del desk.environ["GH_TOKEN"]
+    assert f"The secret {handle} has no value" in desk.call("plan", desk.write("tool.yml", tool)).out
+
+
 def test_nothing_is_run_and_nothing_is_left_behind(desk: Desk, release: Path) -> None:
     before = desk.files()
+    desk.environ["GH_TOKEN"] = "a-token-of-some-length"
     assert desk.call("plan", release, *GIVEN).code == 0
     assert desk.files() == before
 
 
 def test_something_that_is_asked_about_is_no_failure_and_something_denied_is(desk: Desk, release: Path) -> None:
+    desk.environ["GH_TOKEN"] = "a-token-of-some-length"
     assert desk.call("plan", release, *GIVEN).code == 0
     policy(desk, '[commands]\ndeny = ["touch *"]\n')
     ran = desk.call("plan", release, *GIVEN)
@@ -189,8 +204,11 @@ def test_a_command_that_is_not_there_is_noted(desk: Desk) -> None:
     desk.write("x.yml", "name: X\nsteps:\n  - {id: a, command: cli no-such-program}\n")
     ran = desk.call("plan", "x.yml", "--json")
     step = steps_of(ran.object)["a"]
-    assert (ran.code, step["decision"]) == (0, "unknown")
+    assert (ran.code, step["decision"]) == (1, "unknown")
     assert "no-such-program" in step["notes"][0]
+    # One of the workspace may be made by a step before it.
+    desk.write("x.yml", "name: X\nsteps:\n  - {id: a, command: cli ./made-later}\n")
+    assert desk.call("plan", "x.yml").code == 0
 
 
 def test_a_value_of_a_secret_is_not_taken_and_not_repeated(desk: Desk, release: Path) -> None:

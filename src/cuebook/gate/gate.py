@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -27,7 +27,7 @@ from cuebook.gate.policy import (
 )
 from cuebook.gate.policy.decide import untrusted_naming
 from cuebook.gate.policy.reach import denies_network, restricts_reading
-from cuebook.gate.secrets import Vault
+from cuebook.gate.secrets import SecretProblem, Vault
 from cuebook.kernel.confinement import Limits
 from cuebook.kernel.effects import (
     Acting,
@@ -41,6 +41,7 @@ from cuebook.kernel.effects import (
     Send,
     SendHttp,
 )
+from cuebook.kernel.errors import Elsewhere
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Action, Admitted, Case, Describer, Description, Needed, Outliner, Redactor, Trust
 from cuebook.kernel.run import RunRow, Settings
@@ -88,6 +89,16 @@ class Gate:
         self._clock = clock
         self._snapshots: dict[str, Policy] = {}
 
+    async def lacking(self, effect: Effect, tenant: str) -> SecretProblem | None:
+        """Why a secret of this effect cannot be had, where that can be seen without reading one."""
+        try:
+            return self._lacking(await self._uses(effect, tenant))
+        except SecretProblem as problem:
+            return problem
+
+    def _lacking(self, uses: Iterable[SecretUse]) -> SecretProblem | None:
+        return next(filter(None, (self._vault.absent(use.handle) for use in uses)), None)
+
     # --- the port ---
 
     async def examine(self, effect: Effect, case: Case) -> Admitted | Needed | Failed:
@@ -108,10 +119,9 @@ class Gate:
         secret = tuple(Action("secret", use.handle) for use in uses)
         elsewhere = case.settings.workspace and self._workspace and case.settings.workspace != self._workspace
         if elsewhere and not isinstance(effect, AskModel):  # a model is the same wherever it is asked from
-            return Failed(
-                "other_workspace",
-                f"The run works in {case.settings.workspace}, and this is {self._workspace}.",
-                fix="Go on with it there.",
+            raise Elsewhere(
+                f"Run {case.run.id} works in {case.settings.workspace}, and this is {self._workspace}.",
+                fix=f"It goes on there: `cd {shlex.quote(case.settings.workspace)} && cuebook resume {case.run.id}`.",
             )
         actions = tuple(self._canonical(action) for action in description.actions)
         ruling = decide_all((*actions, *secret), policies)
@@ -129,6 +139,9 @@ class Gate:
             )
         if ruling.decision == "deny":
             return _forbidden(description.summary, ruling)
+        lacking = self._lacking(uses)
+        if lacking is not None:  # before anybody is asked about what cannot be done
+            return msgspec.structs.replace(Failed.of(lacking), details=_recorded(ruling, ""))
         limits = self._ceilings.for_effect(effect)
         needed = await self._untrusted(description, case, policies)
         if needed is not None:

@@ -189,6 +189,13 @@ class Vault:
             return problem
         return found if isinstance(found, SecretProblem) else None
 
+    def absent(self, handle: str) -> SecretMissing | None:
+        """Why there is no value, where that can be seen without reading one: nobody need be asked about its use then."""
+        kind, _, place = self.canonical(handle).partition(":")
+        if kind == "env" and not self._environ.get(place):
+            return _not_set(place)
+        return _no_file(place) if kind == "file" and not os.path.lexists(place) else None
+
     def concern(self, handle: str) -> str:
         """What should be better about where the value lies, or nothing."""
         direct = self.canonical(handle)
@@ -252,10 +259,7 @@ class Vault:
         return found
 
     def _in_environment(self, name: str) -> str | SecretProblem:
-        return self._environ.get(name) or SecretMissing(
-            f"The secret env:{name} has no value: {name} is not set.",
-            fix=f"Set {name} in the environment of the process that runs this.",
-        )
+        return self._environ.get(name) or _not_set(name)
 
     def _in_keyring(self, name: str) -> str | SecretProblem:
         try:
@@ -273,12 +277,23 @@ class Vault:
         )
 
 
+def _not_set(name: str) -> SecretMissing:
+    return SecretMissing(
+        f"The secret env:{name} has no value: {name} is not set.",
+        fix=f"Set {name} in the environment of the process that runs this.",
+    )
+
+
+def _no_file(path: str) -> SecretMissing:
+    return SecretMissing(f"The secret file:{path} has no value: there is no such file.", fix="Check the path.")
+
+
 def _in_file(path: str) -> str | SecretProblem:
     handle = f"file:{path}"
     try:
         data = _content(path)
     except (FileNotFoundError, NotADirectoryError):
-        return SecretMissing(f"The secret {handle} has no value: there is no such file.", fix="Check the path.")
+        return _no_file(path)
     except OSError as error:
         why = error.strerror or type(error).__name__
         return SecretUnreadable(

@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cuebook.kernel.effects import AskApproval, Effect
-from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.errors import CuebookError, Elsewhere
 from cuebook.kernel.events import WaitClosed
 from cuebook.kernel.journal import Key
 from cuebook.kernel.outcomes import Failed
@@ -104,13 +104,19 @@ def _changed(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _examined(driver: Driver, line: Line, effect: Effect, case: Case) -> Admitted | Needed | Failed:
-    """The gate's ruling. Whatever goes wrong in it is a refusal."""
+    """The gate's ruling. Whatever goes wrong in it is a refusal, but that the run is driven where it does not belong: that
+    says nothing about the effect, and ends the drive, unless the run was cancelled and only has to come to its end.
+    """
     gate = driver.engine.gate
     assert gate is not None
     try:
         return await interruptibly(driver, line, gate.examine(effect, case))
     except CutShort as cut:
         return cut.failed
+    except Elsewhere as error:
+        if driver.cancel is None:
+            raise
+        return Failed.of(error)
     except CuebookError as error:
         return Failed.of(error)
     except Exception as error:

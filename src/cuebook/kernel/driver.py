@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cuebook.kernel import acts, doubts
 from cuebook.kernel.admission import CANCELLED, CUT_OFF
 from cuebook.kernel.effects import All, Branch, Effect, Program
-from cuebook.kernel.errors import CuebookError, Fenced, NonDeterminism, StoreError
+from cuebook.kernel.errors import CuebookError, Elsewhere, Fenced, NonDeterminism, StoreError
 from cuebook.kernel.events import (
     ENDED,
     TOLD,
@@ -95,6 +95,8 @@ class Driver:
 
     def _take_up(self, claim: Claim) -> None:
         self._claim = claim
+        self._before = claim.row.totals.seconds
+        """How long the run was driven before."""
         self.scribe = Scribe(self.engine.store, self.engine.codec, claim, self.clock, self.engine, self.engine.redactor)
         self.scribe.on_broken = self._wake_up
 
@@ -105,7 +107,7 @@ class Driver:
     @property
     def seconds(self) -> float:
         """How long the run has been driven, this time included."""
-        return self.row.totals.seconds + time.monotonic() - self._began
+        return self._before + self._lasted()
 
     # --- the life of a drive ---
 
@@ -185,7 +187,7 @@ class Driver:
         except NonDeterminism as error:
             await self.scribe.release(Suspended("paused", error.code, self._lasted()), Place(), unless_news=False)
             raise
-        except (Fenced, StoreError):
+        except (Elsewhere, Fenced, StoreError):
             raise
         except CuebookError as error:
             return await self._finish(Failed.of(error), None)
@@ -397,7 +399,7 @@ class Driver:
                 failed, seq = error.failed, self._where(error)
             except Cancelled:
                 failed = CANCELLED
-            except (NonDeterminism, Fenced, StoreError):
+            except (NonDeterminism, Elsewhere, Fenced, StoreError):
                 raise
             except CuebookError as error:
                 failed = Failed.of(error)

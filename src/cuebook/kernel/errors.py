@@ -74,6 +74,12 @@ class Busy(Refused):
     code = "busy"
 
 
+class Elsewhere(Refused):
+    """The run works in another folder."""
+
+    code = "other_workspace"
+
+
 class Conflict(Refused):
     """It was decided otherwise, or asked for otherwise, before."""
 

@@ -37,6 +37,29 @@ from cuebook.kernel.run import RunRow, StepRow, Totals, copy_row
 _ORIGINS: tuple[CostOrigin, ...] = ("reported", "estimated", "unknown")
 
 
+class Stopwatch:
+    """How long a run was driven, told from its entries. A drive that came to rest says how long it took; of one that was
+    interrupted or killed, what counts is the time up to the last entry that was seen.
+    """
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = self._before = seconds
+        self._began: float | None = None
+
+    def see(self, entry: Entry) -> float:
+        event = entry.event
+        if type(event) is Driven:
+            self._before, self._began = self.seconds, entry.at
+        elif type(event) is Forked:  # what its parent used is its parent's
+            self.seconds, self._before, self._began = 0.0, 0.0, None
+        elif isinstance(event, Suspended | RunFinished):
+            self.seconds, self._began = self._before + event.seconds, None
+            self._before = self.seconds
+        elif self._began is not None:
+            self.seconds = max(self.seconds, self._before + entry.at - self._began)
+        return self.seconds
+
+
 class Tally:
     """Folds entries into a run's row and steps, one at a time, at a cost that does not grow with the run.
 
@@ -46,6 +69,7 @@ class Tally:
 
     def __init__(self, row: RunRow, open_steps: list[StepRow] | None = None) -> None:
         self.row = row
+        self._watch = Stopwatch(row.totals.seconds)
         self.open: dict[tuple[str, str, int], StepRow] = {}
         self.planned: dict[tuple[str, str, int], StepRow] = {}
         self._calls: dict[Place, int | None] = {}
@@ -152,6 +176,7 @@ class Tally:
         self.row.model = str(event.settings.get("model", self.row.model))
 
     def _driven(self, entry: Entry, event: Driven) -> None:
+        self._watch.see(entry)
         for step in self.open.values():
             step.since = entry.at
             self._steps_changed[step.key] = step
@@ -248,7 +273,6 @@ class Tally:
     def _suspended(self, entry: Entry, event: Suspended) -> None:
         self._touch(entry)
         self.row.status, self.row.reason = event.status, event.reason
-        self.row.totals.seconds += event.seconds
         for step in self.open.values():
             _rest(step, entry.at)
             self._steps_changed[step.key] = step
@@ -257,7 +281,6 @@ class Tally:
         self._touch(entry)
         self.row.status, self.row.error = event.status, event.error
         self.row.reason = event.error.code if event.error else ""
-        self.row.totals.seconds += event.seconds
         if event.status == "completed":
             self._end_open_steps(entry, None, "", "completed")
         else:
@@ -293,6 +316,7 @@ class Tally:
 
     def _touch(self, entry: Entry) -> None:
         self.row.updated = entry.at
+        self.row.totals.seconds = self._watch.see(entry)
         self._row_changed = True
 
     def _remember(self, step: StepRow) -> None:

@@ -292,6 +292,20 @@ async def test_a_condition_reads_only_as_far_as_it_must(bench: Bench) -> None:
 # --- how it ends ----------------------------------------------------------------------------------------------------
 
 
+async def test_a_failure_says_how_to_undo_what_was_done_and_nothing_else(bench: Bench) -> None:
+    row = await bench.do(
+        cli("a", "touch", "made", rollback_hint="Remove made."),
+        cli("b", "echo", condition=ref("a", "skipped"), rollback_hint="Never done."),
+        cli("c", "no-such-program", rollback_hint="Not begun."),
+    )
+    assert row.error is not None
+    assert (row.error.code, row.error.details["rollback_hints"]) == ("no_such_command", {"a": "Remove made."})
+    assert row.error.fix.endswith(" To undo what was done: a: Remove made.")
+    row = await bench.do(cli("c", "no-such-program", rollback_hint="Not begun."))
+    assert row.error is not None
+    assert ("rollback_hints" in row.error.details, "undo" in row.error.fix) == (False, False)
+
+
 async def test_a_step_that_fails_ends_the_run(bench: Bench) -> None:
     row = await bench.do(
         shell("a", "echo so far; echo broken >&2; exit 7", rollback_hint="git reset"), cli("b", "touch", "made")
@@ -303,7 +317,7 @@ async def test_a_step_that_fails_ends_the_run(bench: Bench) -> None:
         "Step a failed: The command failed (exit code 7): broken",
     )
     assert row.error.fix == "To undo what was done: git reset"
-    assert row.error.details["rollback_hint"] == "git reset"
+    assert row.error.details["rollback_hints"] == {"a": "git reset"}
     assert await bench.outputs(row.id) == {"a": "so far\n"}
     assert await bench.statuses(row.id) == {"a": "failed", "b": "skipped"}
     assert not bench.made("made")

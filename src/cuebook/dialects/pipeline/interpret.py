@@ -16,7 +16,7 @@ from cuebook.dialects.pipeline.outputs import broken_off, evidence, read, violat
 from cuebook.dialects.pipeline.postconditions import UNSEEN, check, evidence_of
 from cuebook.dialects.pipeline.progress import Progress
 from cuebook.dialects.pipeline.results import ENDING, Facts, Result
-from cuebook.dialects.pipeline.retrying import attempts
+from cuebook.dialects.pipeline.retrying import attempts, never_began
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import OUTPUT_OF, AskApproval, Breakpoint, Program
 from cuebook.kernel.events import (
@@ -29,6 +29,9 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.outcomes import EffectFailed, Failed, Resumed
+
+_HINTS = 5
+"""As many hints are told in the words of a failure; all of them are among its details."""
 
 
 def interpret(
@@ -99,7 +102,7 @@ def _visit(progress: Progress, step: Step, given: Given) -> Program[Result]:
         return result
     yield StepFinished(step.id, "failed", result.failed.message, output)
     if step.on_error == "stop":
-        raise EffectFailed(_told(step, result.failed), result.seq)
+        raise EffectFailed(_told(progress, step, result.failed, result.facts), result.seq)
     return result
 
 
@@ -112,13 +115,16 @@ def _held(progress: Progress, step: Step) -> Program[bool]:
     return held
 
 
-def _told(step: Step, failed: Failed) -> Failed:
-    """The failure of a step as that of its run."""
+def _told(progress: Progress, step: Step, failed: Failed, facts: Facts) -> Failed:
+    """The failure of a step as that of its run, and how what was done can be undone: the last comes first."""
     details: dict[str, Any] = {"step": step.id, "visit": 1}
+    done = [step.id] if step.rollback_hint and not never_began(step, failed, facts) else []
+    done += reversed(progress.undoable)
     fix = failed.fix
-    if step.rollback_hint:
-        details["rollback_hint"] = step.rollback_hint
-        fix = f"{fix} To undo what was done: {step.rollback_hint}".lstrip()
+    if done:
+        hints = details["rollback_hints"] = {name: progress.hints[name] for name in done}
+        shown = " ".join(f"{name}: {hints[name]}" for name in done[:_HINTS])
+        fix = f"{fix} To undo what was done: {hints[step.id] if done == [step.id] else shown}".lstrip()
     return Failed(failed.code, f"Step {step.id} failed: {failed.message}", fix, details=details)
 
 

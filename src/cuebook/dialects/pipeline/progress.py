@@ -30,6 +30,9 @@ class Progress:
         """Of the step that is next."""
         self.last = ""
         """The last step that gave an output."""
+        self.hints = {step.id: step.rollback_hint for step in pipeline.steps if step.rollback_hint}
+        self.undoable: list[str] = []
+        """The steps that were done and say how a person undoes them."""
         self._inputs = dict(inputs)
         self.referred = {step.id: referred(step) for step in pipeline.steps}
         """The steps that each step refers to."""
@@ -46,6 +49,8 @@ class Progress:
         self.number += 1
         self._since += 1
         results[step.id] = result
+        if step.id in self.hints and not result.facts.skipped and not result.facts.error:
+            self.undoable.append(step.id)
         leaving = list(self._leaving.get(number, ()))
         if len(result.text):
             leaving.append(self.last)
@@ -57,7 +62,7 @@ class Progress:
 
     @property
     def wants_checkpoint(self) -> bool:
-        return self._since >= max(STRETCH, len(self.scope.results))
+        return self._since >= max(STRETCH, len(self.scope.results), len(self.undoable))
 
     def checkpoint(self) -> Checkpoint:
         """Everything that a new beginning at the next step needs. Long texts are kept by reference."""
@@ -67,6 +72,7 @@ class Progress:
         state = {
             "number": self.number,
             "last": self.last,
+            "undoable": self.undoable,
             "args": changed,
             "results": {name: msgspec.to_builtins(result.facts) for name, result in results.items()},
         }
@@ -76,6 +82,7 @@ class Progress:
         """Goes back to a checkpoint."""
         kept, texts = state if isinstance(state, tuple | list) else (state, ())
         self.number, self.last = kept["number"], kept["last"]
+        self.undoable = list(kept.get("undoable", ()))
         self.scope.args.update(kept["args"])
         for (name, facts), text in zip(kept["results"].items(), texts, strict=True):
             self.scope.results[name] = Result(text, msgspec.convert(facts, Facts))

@@ -13,14 +13,18 @@ from cuebook.kernel.effects import Program, Random, Wait
 from cuebook.kernel.events import Noted
 from cuebook.kernel.outcomes import Drawn, Failed
 
-_SETTLED = ENDING | {
-    *("forbidden", "changed", "no_policy", "gate_error", "other_workspace", "too_long"),
-    *("outside_workspace", "no_sandbox", "bad_command", "no_such_command", "bad_request", "refused_address"),
-    *("secret_misplaced", "insecure_secret", "secret_missing", "secret_unknown", "secret_too_short"),
-    *("missing_argument", "missing_value", "skipped_reference", "no_json", "bad_url"),
-    *("no_such_tool", "bad_arguments", UNSEEN),
-}
-"""Failures that another attempt would only meet again, or that a person has decided."""
+_REFUSED = frozenset(
+    {
+        *("forbidden", "changed", "no_policy", "gate_error", "too_long"),
+        *("outside_workspace", "no_sandbox", "bad_command", "no_such_command", "bad_request", "refused_address"),
+        *("secret_misplaced", "insecure_secret", "secret_missing", "secret_unknown", "secret_too_short"),
+        *("missing_argument", "missing_value", "skipped_reference", "no_json", "bad_url"),
+        *("no_such_tool", "bad_arguments"),
+    }
+)
+"""Failures of what was not begun, and that another attempt would only meet again."""
+_SETTLED = ENDING | _REFUSED | {UNSEEN}
+"""Those, and what a person has decided: it is not tried again."""
 
 _UNHEARD = frozenset({"timeout", "server_failed", "dropped", "bad_result", SPENT})
 """Failures of a tool after which nobody knows whether it did something, unless the call was never sent."""
@@ -61,6 +65,20 @@ def in_the_dark(step: Step, failed: Failed, facts: Facts) -> bool:
             return bool(failed.details.get("sent"))
         case Mcp():
             return failed.code in _UNHEARD and failed.details.get("sent") is not False
+        case _:
+            return False
+
+
+def never_began(step: Step, failed: Failed, facts: Facts) -> bool:
+    """Whether nothing was done: there is nothing to undo then."""
+    sent = failed.details.get("sent")
+    if failed.code in _REFUSED:
+        return not sent
+    match step.action:
+        case Http():
+            return facts.status is None and not sent
+        case Mcp():
+            return sent is False
         case _:
             return False
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -11,6 +12,7 @@ from cuebook.beginnings import check_postconditions
 from cuebook.dialects.pipeline.foreseeing import Foreseen
 from cuebook.dialects.pipeline.model import Llm
 from cuebook.dialects.registry import InvalidPlaybook
+from cuebook.gate.gate import Gate
 from cuebook.gate.policy import Decision, Policy, Stand, stricter_rules, strictest
 from cuebook.gate.secrets import SecretProblem
 from cuebook.kernel.effects import AskModel, CallTool, Effect, RunCommand, SecretUse, SendHttp
@@ -45,7 +47,7 @@ class Predicted(msgspec.Struct, frozen=True):
     tools: tuple[tuple[str, str], ...] = ()
     """The tools that a model may call, each with what the policy says to it."""
     fails: bool = False
-    """Whether no run would get past it here, whatever the policy says: a secret or a tool that there is not."""
+    """Whether no run would get past it here, whatever the policy says: there is no such secret, tool or program."""
 
     @property
     def secrets(self) -> tuple[SecretUse, ...]:
@@ -116,7 +118,7 @@ class Predicting:
         said = await self._examined(foreseen, effect, hosts)
         if open_place and said.decision != "deny":
             note = f"Which {open_place} it is, only the run can tell."
-            return msgspec.structs.replace(said, decision="unknown", rules=(), notes=(note,))
+            return msgspec.structs.replace(said, decision="unknown", rules=(), notes=(note,), fails=False)
         if said.decision == "unknown":
             return said
         missing = self._missing(foreseen)
@@ -138,14 +140,20 @@ class Predicting:
             case Admitted(ruling=found):
                 return Predicted(foreseen, str(found["decision"]), tuple(found["rules"]), hosts)
             case Needed(details=details):
-                rules = tuple(dict.fromkeys((*(_ASKS if foreseen.step.approval else ()), *details.get("rules", ()))))
-                return Predicted(foreseen, "ask", rules, hosts)
+                return Predicted(foreseen, "ask", _asking(foreseen, details), hosts)
+            case failed if failed.code == "secret_missing":
+                decision = "ask" if foreseen.step.approval else str(failed.details["decision"])
+                rules = _asking(foreseen, failed.details) if decision == "ask" else tuple(failed.details["rules"])
+                return Predicted(foreseen, decision, rules, hosts, (foreseen.in_words(str(failed)),), fails=True)
             case failed if failed.code in _REFUSED or (failed.code in _UNFIT and not foreseen.unknown):
                 rules = tuple(failed.details.get("rules", ())) or (foreseen.in_words(failed.message),)
                 notes = (foreseen.in_words(failed.fix),) if failed.code == "refused_address" else ()
                 return Predicted(foreseen, "deny", rules, hosts, notes)
             case failed:
-                return Predicted(foreseen, "unknown", hosts=hosts, notes=(foreseen.in_words(str(failed)),))
+                notes = (foreseen.in_words(str(failed)),)
+                return Predicted(
+                    foreseen, "unknown", hosts=hosts, notes=notes, fails=_lacks_program(effect, failed.code)
+                )
 
     # --- tools and models ---
 
@@ -158,7 +166,10 @@ class Predicting:
         touched = [*found.touched, *self._missing(foreseen)]
         touched += [self._touched(Action("secret", use.handle)) for use in getattr(effect, "secrets", ())]
         tools: list[tuple[str, str]] = []
-        notes, missing = [*found.problems], found.missing
+        gate = self._service.engine.gate
+        assert isinstance(gate, Gate)
+        lacking = await gate.lacking(effect, self._case.run.tenant)
+        notes, missing = [*found.problems, *([str(lacking)] if lacking else [])], found.missing or lacking is not None
         for call in allowed:
             one = await self._reached(foreseen, call)
             tools.append((call.tool, strictest(each.decision for each in one.touched)))  # type: ignore[misc]
@@ -201,6 +212,16 @@ class Predicting:
             for rule in stricter_rules(action, [self._policy], stands, decision)  # type: ignore[arg-type]
         ]
         return ("unknown", tuple(dict.fromkeys(found))) if found else (decision, rules)
+
+
+def _asking(foreseen: Foreseen, details: Mapping[str, Any]) -> tuple[str, ...]:
+    """The rules by which a person is asked, the step's own first."""
+    return tuple(dict.fromkeys((*(_ASKS if foreseen.step.approval else ()), *details.get("rules", ()))))
+
+
+def _lacks_program(effect: RunCommand | SendHttp, code: str) -> bool:
+    """One of the PATH that is not there; one of the workspace may be made by an earlier step."""
+    return isinstance(effect, RunCommand) and code == "no_such_command" and "/" not in effect.argv[0]
 
 
 def _strictest(

@@ -101,8 +101,8 @@ class Progress:
                 self._doing, self._written = "", ""
             case Driven():
                 self._driven = self._clock()
-            case Suspended(seconds=seconds) | RunFinished(seconds=seconds):
-                self._totals.seconds += seconds
+            case Suspended() | RunFinished():
+                self._totals.seconds += self._clock() - self._driven
                 self.running = False
             case _:
                 pass
