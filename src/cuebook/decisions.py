@@ -5,7 +5,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -13,8 +13,9 @@ import msgspec
 from cuebook.dialects import registry
 from cuebook.gate.people import NotAllowed, Principal
 from cuebook.kernel.errors import BadInput
-from cuebook.kernel.events import ValueSet
+from cuebook.kernel.events import StepFinished, ValueSet
 from cuebook.kernel.journal import Entry, outcome_from
+from cuebook.kernel.outcomes import AnyOutcome
 from cuebook.kernel.replay import Recorded
 from cuebook.kernel.run import Budget, RunRow, Settings, StepRow, WaitRow
 
@@ -90,9 +91,11 @@ def checked_values(
     recorded = Recorded(entries, 0)
     inputs = recorded.inputs
     document = registry.adapted(dialect, dialect.parse(playbook, row.name), recorded.options)
-    if isinstance(dialect, registry.Changing) and isinstance(dialect, registry.Tracing):
+    if isinstance(dialect, registry.Changing):
         so_far = [entry for entry in entries if not before or entry.seq < before]
-        dialect.check_changes(document, inputs, dialect.values(document, so_far), given)
+        done = {entry.event.label: entry.event.output for entry in so_far if isinstance(entry.event, StepFinished)}
+        results = dialect.values(document, so_far) if isinstance(dialect, registry.Tracing) else done
+        dialect.check_changes(document, inputs, results, given)
         return dict(given)
     declared = [one.name for one in document.inputs]
     named = [entry.event.name for entry in entries if isinstance(entry.event, ValueSet)]
@@ -137,8 +140,23 @@ def raised(wait: WaitRow, settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def checked_outcome(row: WaitRow, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The outcome of an effect that a person knows happened, in the form its kind gives."""
+Promised = Callable[[AnyOutcome], str]
+"""How an outcome breaks what its step promises, as a clause; empty where it does not."""
+
+
+def promised(row: RunRow, playbook: str, label: str) -> Promised:
+    """What the step of an effect wants to come of it; nothing where its dialect has no contracts."""
+    dialect = registry.named(row.dialect)
+    if not isinstance(dialect, registry.Contracting):
+        return lambda outcome: ""
+    document = dialect.parse(playbook, row.name)
+    return lambda outcome: dialect.broken(document, label, outcome)
+
+
+def checked_outcome(row: WaitRow, outcome: Mapping[str, Any] | None, promised: Promised) -> dict[str, Any]:
+    """The outcome of an effect that a person knows happened, in the form its kind gives, and as its step promises. What
+    came late from whoever performed it is taken as it is.
+    """
     given = dict(outcome) if outcome is not None else row.details.get("late")
     if given is None:
         raise BadInput("'done' needs the outcome: what the effect gave back.", fix=_as_in(row))
@@ -151,6 +169,12 @@ def checked_outcome(row: WaitRow, outcome: Mapping[str, Any] | None) -> dict[str
     except msgspec.ValidationError as error:
         raise BadInput(f"This is no outcome of the effect: {error}.", fix=_as_in(row)) from None
     _only_fields({name: value for name, value in given.items() if name != "is"}, type(made), "field of this outcome")
+    broken = promised(made) if outcome is not None else ""
+    if broken:
+        raise BadInput(
+            f"With this outcome the step has not done what it promises: {broken}.",
+            fix="Give the outcome as it was, or say stop, which fails the run; nothing is decided yet.",
+        )
     return given
 
 

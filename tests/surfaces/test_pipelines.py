@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -403,3 +404,52 @@ def test_a_run_that_failed_says_once_where_and_that_it_keeps_its_playbook(desk: 
 def test_a_missing_secret_is_asked_for_by_its_handle(desk: Desk) -> None:
     desk.write("count.yml", COUNT.replace("required: false", "required: true"))
     assert "Give --token HANDLE. A handle is env:NAME," in desk.call("run", "count.yml").err
+
+
+def test_what_a_step_gave_is_changed_in_a_new_run(desk: Desk) -> None:
+    desk.write(
+        "ask.yml",
+        "name: Ask\nsteps:\n"
+        "  - {id: a, command: cli cat a.json, effect: read, output: {type: json, schema: {type: object}}}\n"
+        "  - {id: b, command: 'cli echo v is ${a.json.v}, exit code ${a.exit_code}', effect: read}\n",
+    )
+    desk.write("a.json", '{"v": 1}')
+    run = desk.call("run", "ask.yml", "--json").object["run"]
+    ran = desk.call("fork", run, "b", "--set", 'a={"v":2}')
+    assert (ran.code, ran.out) == (0, "v is 2, exit code 0\n")
+    for wrong, words in (
+        ("a=2", "is not of type 'object'"),
+        ("c=1", "no argument or step named 'c'"),
+        ("b=1", "b has not given"),
+    ):
+        refused = desk.call("fork", run, "b", "--set", wrong)
+        assert (refused.code, words in refused.err) == (2, True), refused.err
+
+
+def test_an_outcome_that_breaks_the_contract_settles_no_doubt(desk: Desk) -> None:
+    script = "open('began', 'w').close(); import time; time.sleep(60)"
+    desk.write(
+        "slow.yml",
+        f'name: Slow\nsteps:\n  - id: a\n    command: cli\n    with: {{argv: [python3, -c, "{script}"]}}\n'
+        "    output: {type: json, schema: {type: integer}}\n"
+        "    postcondition: {type: json_path, path: $, equals: 1}\n"
+        "  - {id: b, command: 'cli echo ${a.json}', effect: read}\n",
+    )
+    policy = desk.config.parent / "policy.toml"
+    policy.parent.mkdir(parents=True, exist_ok=True)
+    policy.write_text('[commands]\nallow = ["*"]\n')
+    process = desk.begin("run", "slow.yml")
+    while not (desk.work / "began").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    run = desk.call("runs", "--json").object[0]["run"]
+    assert desk.call("resume", run).code == 3
+    for outcome, words in (("nope", "it is not JSON"), ("2", "has another value")):
+        given = json.dumps({"exit_code": 0, "stdout": outcome})
+        refused = desk.call("decide", run, "done", "--outcome", given)
+        assert (refused.code, words in refused.err) == (2, True), refused.err
+    assert [wait["kind"] for wait in desk.call("inbox", "--json").object] == ["in_doubt"]
+    ran = desk.call("decide", run, "done", "--outcome", '{"exit_code": 0, "stdout": "1"}')
+    assert (ran.code, ran.out) == (0, "1\n")

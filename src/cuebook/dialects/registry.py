@@ -13,6 +13,7 @@ from cuebook.kernel.effects import Program, QuestionType
 from cuebook.kernel.errors import BadInput, told
 from cuebook.kernel.events import PlannedStep, TextChunk, TextReset
 from cuebook.kernel.journal import Entry
+from cuebook.kernel.outcomes import AnyOutcome
 from cuebook.kernel.run import RunRow, Settings, WaitRow
 
 if TYPE_CHECKING:
@@ -249,6 +250,14 @@ class Verifying(Protocol):
 
     def unverified(self, document: Any) -> tuple[Problem, ...]:
         """The steps that may change something and do not say how to tell that it worked."""
+
+
+@runtime_checkable
+class Contracting(Protocol):
+    """A dialect whose steps say what must come of them."""
+
+    def broken(self, document: Any, label: str, outcome: AnyOutcome) -> str:
+        """How the outcome of a step's effect breaks what the step promises, as a clause; empty where it does not."""
 
 
 @runtime_checkable

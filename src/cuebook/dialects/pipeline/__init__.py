@@ -14,6 +14,7 @@ from cuebook.dialects.pipeline.steps import folder_flaw
 from cuebook.dialects.registry import OutlinedStep, Problem
 from cuebook.kernel.effects import Program
 from cuebook.kernel.errors import BadInput, CuebookError
+from cuebook.kernel.outcomes import AnyOutcome
 
 CWD = Option("cwd", "The folder that commands run in, below the workspace.", "text")
 MAX_OUTPUT = Option("max_output", "The most bytes that are kept of what a step gives.", "number")
@@ -64,6 +65,18 @@ class Pipelines:
         from cuebook.dialects.pipeline.changing import accepted
 
         return accepted(document, name, text)
+
+    def check_changes(
+        self, document: Pipeline, inputs: Mapping[str, Any], results: Mapping[str, Any], changes: Mapping[str, Any]
+    ) -> None:
+        from cuebook.dialects.pipeline.changing import check
+
+        check(document, inputs, results, changes)
+
+    def broken(self, document: Pipeline, label: str, outcome: AnyOutcome) -> str:
+        from cuebook.dialects.pipeline.outputs import broken
+
+        return next((broken(step, outcome) for step in document.steps if step.id == label), "")
 
     def unfit(self, document: Pipeline, options: Mapping[str, Any]) -> tuple[Problem, ...]:
         from cuebook.dialects.pipeline.check import beyond_format

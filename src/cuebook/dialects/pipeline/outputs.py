@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cuebook.dialects.pipeline.model import HttpStatus, Output, Step
+from cuebook.dialects.pipeline.postconditions import check, evidence_of
 from cuebook.dialects.pipeline.results import Facts, Result, written
 from cuebook.dialects.schemas import Draft, mismatches
 from cuebook.kernel.context import Text
@@ -107,6 +108,22 @@ def violations(output: Output | None, result: Result) -> list[str]:
     except ValueError as why:
         return [f"it is not JSON: {why}"]
     return [] if output.schema is None else mismatches(output.schema, value, DRAFT, most=None)
+
+
+def broken(step: Step, outcome: AnyOutcome) -> str:
+    """How an outcome breaks the step's contract or its postcondition, as a clause. One that says of itself that the step
+    has failed breaks nothing: it promises nothing.
+    """
+    if isinstance(outcome, Failed):
+        return ""
+    result = read(step, outcome)
+    if result.failed is not None:
+        return ""
+    problems = violations(step.output, result)
+    if problems or step.postcondition is None:
+        return "; ".join(problems)
+    report = check(step.postcondition, evidence_of(result))
+    return report.words if report.verdict == "failed" else ""
 
 
 def violated(problems: list[str]) -> Failed:

@@ -36,7 +36,11 @@ class Scope:
         """
         for name, value in values.items():
             if name in self._is_text and name not in self._pipeline.args:
-                self.results[name] = Result(Text(written(value)), Facts(is_text=self._is_text[name]))
+                before = self.results[name].facts if name in self.results else Facts()
+                facts = Facts(
+                    self._is_text[name], approved=before.approved, exit_code=before.exit_code, status=before.status
+                )
+                self.results[name] = Result(Text(written(value)), facts)
             else:
                 self.args[name] = value
 
