@@ -58,8 +58,11 @@ def birth_of(pid: int) -> str:
 
 def surely_dead(host: str, pid: int, born: str) -> bool:
     """True only where it is certain; a lease decides everywhere else."""
-    if host != this_host() or sys.platform == "win32":
-        return False
+    return host == this_host() and sys.platform != "win32" and surely_gone(pid, born)
+
+
+def surely_gone(pid: int, born: str) -> bool:
+    """The same of a process that counted in what we count in."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

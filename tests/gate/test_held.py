@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from cuebook.gate.sandbox import choose, strays, tree
+from cuebook.gate.sandbox.child import NotStarted
 from cuebook.gate.sandbox.seccomp import filter_for
 from cuebook.kernel.confinement import Sandbox
 from cuebook.kernel.errors import StoreError
+from cuebook.processes import surely_gone
 from tests.gate.cell import WORKING, confined, none_left, run, token, until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -158,6 +162,38 @@ async def test_what_a_killed_one_left_running_is_ended_by_the_next(name: str, af
         if not await none_left(word, seconds=0.5):
             break
     assert await none_left(word) == []
+
+
+async def test_looking_for_what_was_left_never_fails(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*about: object) -> None:
+        raise OSError("Too many open files")
+
+    monkeypatch.setattr(os, "listdir", refused)
+    await strays.clear()
+    assert "could not be looked for: Too many open files" in caplog.text
+
+
+def test_an_owner_that_cannot_be_looked_at_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cuebook.processes.state_of", lambda pid: [])
+    assert not surely_gone(os.getpid(), "1")
+    assert surely_gone(2**22 + 1, "1")
+
+
+async def test_a_start_for_which_there_is_no_descriptor_leaves_none_open(tmp_path: Path) -> None:
+    sandbox = choose("bubblewrap")
+    await run(sandbox, confined(("/bin/true",), tmp_path))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = len(os.listdir("/proc/self/fd"))
+    for spare in range(2, 12):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before - 1 + spare, hard))
+        try:
+            with suppress(NotStarted):
+                await run(sandbox, confined(("/bin/true",), tmp_path))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 async def test_what_belongs_to_one_that_lives_is_left_alone(any_sandbox: Sandbox, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from cuebook.kernel.effects import AskModel, CallTool, Program
 from cuebook.kernel.engine import Engine, Seen
 from cuebook.kernel.errors import AlreadyAnswered, Busy, NonDeterminism, Refused, WaitExpired
 from cuebook.kernel.errors import WaitClosed as WaitClosedError
-from cuebook.kernel.events import Performed, RunFinished, StepStarted, TextChunk
+from cuebook.kernel.events import Performed, RunFinished, StepStarted, TextChunk, WaitClosed
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Store
@@ -489,7 +489,7 @@ async def test_a_person_decides_what_is_in_doubt(
         asked.append(len(await store.waits(run="run")))
 
     engine = engine_on(store, tmp_path, hold=held)
-    engine.clear = clear
+    engine._clear = clear
     driving = asyncio.create_task(engine.drive(await begin(engine, "undoing", hold=True)))
     await held.entered.wait()
     driving.cancel()
@@ -515,7 +515,7 @@ async def test_a_doubt_remains_when_its_run_is_cancelled_and_retried(asked: bool
         cleared.append(held.performed)
 
     engine = engine_on(store, tmp_path, hold=held)
-    engine.clear = clear
+    engine._clear = clear
     driving = asyncio.create_task(engine.drive(await begin(engine, "undoing", hold=True)))
     await held.entered.wait()
     driving.cancel()
@@ -534,14 +534,71 @@ async def test_a_doubt_remains_when_its_run_is_cancelled_and_retried(asked: bool
     await engine.close()
 
 
-async def test_what_is_declared_idempotent_is_repeated(store: Store, tmp_path: Path) -> None:
+async def test_a_doubt_outlives_whatever_ends_its_run(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held = Held()
+
+    async def broken(*about: object) -> None:
+        raise OSError("Too many open files")
+
+    engine = engine_on(store, tmp_path, hold=held)
+    driving = asyncio.create_task(engine.drive(await begin(engine, "undoing", hold=True)))
+    await held.entered.wait()
+    driving.cancel()
+    await asyncio.gather(driving, return_exceptions=True)
+    held.go.set()
+    engine._clear = broken
+    assert (await engine.drive("run")).status == "awaiting_approval"
+    monkeypatch.setattr("cuebook.kernel.doubts.settle", broken)
+    await store.signal(Signal("run", "cancel", {}, "me"))
+    await store.signal(Signal("run", "cancel", {}, "me"))
+    assert (await engine.drive("run")).status == "cancelled"
+    await store.signal(Signal("run", "retry", {}, "me"))
+    assert (await engine.drive("run")).status == "failed"
+    assert [s.status for s in await store.steps("run")] == ["in_doubt"]
+    monkeypatch.undo()
+    await store.signal(Signal("run", "retry", {}, "me"))
+    assert (await engine.drive("run")).status == "awaiting_approval"
+    (wait,) = await store.waits(run="run")
+    assert (wait.kind, held.performed) == ("in_doubt", 0)
+    await engine.close()
+
+
+@pytest.mark.parametrize(("decision", "step"), [("done", "completed"), ("repeat", "in_doubt"), ("stop", "in_doubt")])
+async def test_what_was_said_of_a_doubt_counts_although_its_run_is_cancelled(
+    decision: str, step: str, store: Store, tmp_path: Path
+) -> None:
+    held = Held()
+    engine = engine_on(store, tmp_path, hold=held)
+    driving = asyncio.create_task(engine.drive(await begin(engine, "undoing", hold=True)))
+    await held.entered.wait()
+    driving.cancel()
+    await asyncio.gather(driving, return_exceptions=True)
+    await engine.drive("run")
+    (wait,) = await store.waits(run="run")
+    reply = {"decision": decision, "outcome": {"is": "ToolResult", "value": "as told"}}
+    await store.complete_wait(wait.id, reply, "ada", engine.clock())
+    await store.signal(Signal("run", "cancel", {}, "me"))
+    row = await engine.drive("run")
+    closed = [entry.event async for entry in engine.entries("run") if isinstance(entry.event, WaitClosed)]
+    assert [(one.how, one.by, one.answer["decision"]) for one in closed] == [("answered", "ada", decision)]
+    assert (held.performed, [s.status for s in await store.steps("run")]) == (0, [step]), row
+    await engine.close()
+
+
+async def test_what_is_declared_idempotent_is_repeated(store: Store, tmp_path: Path) -> None:
+    held, cleared = Held(), []
+
+    async def clear() -> None:
+        cleared.append(held.performed)
 
     def start(state: Any) -> Program[Any]:
         return (yield CallTool("hold", idempotent=True)).value
 
     PROGRAMS["idempotent"] = lambda inputs: start
     engine = engine_on(store, tmp_path, hold=held)
+    engine._clear = clear
     driving = asyncio.create_task(engine.drive(await begin(engine, "idempotent")))
     await held.entered.wait()
     driving.cancel()
@@ -550,6 +607,7 @@ async def test_what_is_declared_idempotent_is_repeated(store: Store, tmp_path: P
     assert (await engine.drive("run")).status == "completed"
     attempts = [e.place.attempt async for e in engine.entries("run") if e.event.__class__.__name__ == "Performing"]
     assert attempts == [1, 2]
+    assert cleared == [0], "what is repeated must not run beside what it repeats"
     await engine.close()
 
 

@@ -11,7 +11,7 @@ import pytest
 from cuebook.kernel.effects import CallTool, Program
 from cuebook.kernel.engine import Engine
 from cuebook.kernel.errors import Fenced, StoreError
-from cuebook.kernel.events import StepFinished, StepStarted
+from cuebook.kernel.events import Performed, StepFinished, StepStarted
 from cuebook.kernel.outcomes import AnyOutcome, Failed, ToolResult
 from cuebook.kernel.ports import Batch, Call, Store
 from cuebook.kernel.run import Signal
@@ -56,6 +56,12 @@ class Failing(SqliteStore):
 
 async def kinds(store: Store) -> list[str]:
     return [record.kind async for record in store.records("run")]
+
+
+async def doubts(engine: Engine) -> list[bool]:
+    """Of each outcome that failed, whether it may have happened all the same."""
+    outcomes = [entry.event.outcome async for entry in engine.entries("run") if isinstance(entry.event, Performed)]
+    return [bool(one.details.get("in_doubt")) for one in outcomes if isinstance(one, Failed)]
 
 
 def calling(state: Any) -> Program[Any]:
@@ -138,5 +144,46 @@ async def test_a_cancel_while_the_intent_is_written_leaves_it_on_record(tmp_path
     told = await kinds(store)
     assert (row.status, performer.acted) == ("cancelled", 0)
     assert told.index("Performing") < told.index("Performed")
+    assert await doubts(engine) == [False], "it was never let go"
+    await engine.close()
+    await store.close()
+
+
+async def test_what_is_cancelled_while_it_is_made_ready_was_never_meant(store: Store) -> None:
+    ready = asyncio.Event()
+
+    class Slow(Prepared):
+        async def perform(self, effect: CallTool, call: Call) -> AnyOutcome:
+            ready.set()
+            await asyncio.sleep(60)
+            return await super().perform(effect, call)
+
+    performer = Slow(store)
+    engine = engine_of(store, performer)
+    driving = asyncio.create_task(engine.drive(await begin(engine, "calling")))
+    await ready.wait()
+    await store.signal(Signal("run", "cancel", {}, "me"))
+    assert ((await driving).status, performer.acted) == ("cancelled", 0)
+    assert "Performing" not in await kinds(store)
+    assert await doubts(engine) == [False]
+    await engine.close()
+
+
+async def test_an_outcome_that_is_being_written_is_no_doubt_for_who_cancels_at_once(tmp_path: Path) -> None:
+    class Slow(SqliteStore):
+        def append(self, batch: Batch) -> asyncio.Future[None]:
+            if any(record.kind == "Performed" for record in batch.records):
+                writing.set()
+            return super().append(batch)
+
+    writing = asyncio.Event()
+    store = Slow(tmp_path / "slow.db")
+    engine = engine_of(store, Prepared(store))
+    driving = asyncio.create_task(engine.drive(await begin(engine, "calling")))
+    await writing.wait()
+    driver = engine._driving["run"]
+    assert driver is not None
+    assert driver.acting == {}
+    await driving
     await engine.close()
     await store.close()

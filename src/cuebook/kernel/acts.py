@@ -285,6 +285,8 @@ class _Stream:
 
 async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) -> Acted:
     attempt = driver.recorded.intents.get(key, 0)
+    if attempt:
+        await driver.engine.clear()  # what is repeated must not run beside what it repeats
     if attempt and not effect.repeatable:
         decision = await doubts.settle(driver, line, key, effect, attempt)
         if decision is not None:
@@ -311,14 +313,13 @@ async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) ->
     if isinstance(outcome, Failed) and isinstance(effect, Acting) and effect.approval:
         # Its program is told: what came of it came after a person's yes.
         outcome = msgspec.structs.replace(outcome, details={**outcome.details, "approved": True})
+    driver.acting.pop(key, None)  # its outcome is known: who cancels at once from here on cuts nothing off
     try:
-        recorded = await driver.record(key, effect.fingerprint, outcome, attempt)
+        return await driver.record(key, effect.fingerprint, outcome, attempt)
     except Fenced:
         if effect.changes and not (isinstance(outcome, Failed) and outcome.code == "cancelled"):
             await doubts.send_late(driver, key, outcome)
         raise
-    driver.acting.pop(key, None)
-    return recorded
 
 
 async def _begun(driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, admitted: Admitted) -> AnyOutcome:
@@ -332,6 +333,10 @@ async def _begun(driver: Driver, line: Line, key: Key, effect: Effect, attempt: 
         driver.scribe.note(Performing(effect, effect.fingerprint, admitted.ruling), Place(*key, attempt))  # type: ignore[arg-type]
     stream = _Stream(driver, key, driver.scribe.seq, effect)
     outcome = await _perform(driver, line, key, effect, attempt, stream, admitted, begin)
+    if isinstance(begin, _Intent) and not begin.passed and isinstance(outcome, Failed) and outcome.code == "cancelled":
+        if begin.asked_for:
+            await begin()
+        return CANCELLED  # it was still being made ready: nothing of it has begun
     await begin()  # an intent that could not be written is no failure of the effect: it ends the drive
     return outcome
 
@@ -343,16 +348,23 @@ class _Intent:
         self._driver, self._key, self._effect, self._attempt = driver, key, effect, attempt
         self._ruling = admitted.ruling
         self._written: asyncio.Future[None] | None = None
+        self.passed = False
+        """Whether whoever performs it was let go: from then on it may happen."""
+
+    @property
+    def asked_for(self) -> bool:
+        return self._written is not None
 
     async def __call__(self) -> None:
         if self._written is None:
             event = Performing(self._effect, self._effect.fingerprint, self._ruling)  # type: ignore[arg-type]
             self._written = self._driver.scribe.begin(event, Place(*self._key, self._attempt))
-            self._driver.acting[self._key] = (self._effect, self._attempt)
         if self._written.done():
             self._written.result()
         else:
             await asyncio.shield(self._written)
+        self.passed = True
+        self._driver.acting[self._key] = (self._effect, self._attempt)
 
 
 # --- performing ---------------------------------------------------------------------------------------

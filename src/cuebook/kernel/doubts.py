@@ -10,6 +10,7 @@ import msgspec
 
 from cuebook.kernel.admission import CANCELLED, CUT_OFF
 from cuebook.kernel.effects import OUTPUT_OF, Acting, CallTool, Effect, RunCommand, SendHttp
+from cuebook.kernel.events import WaitClosed
 from cuebook.kernel.journal import Key, outcome_from
 from cuebook.kernel.outcomes import AnyOutcome, Failed
 from cuebook.kernel.run import Signal
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 async def settle(driver: Driver, line: Line, key: Key, effect: Effect, attempt: int) -> AnyOutcome | None:
     """A person says what became of an effect that was begun and never answered. None: perform it again."""
-    await driver.engine.clear()
     gate, words, parts = driver.engine.gate, words_of(effect), parts_of(effect)
     name, preview = (words, parts) if gate is None else gate.shown(words, parts)
     details: dict[str, Any] = {"effect": msgspec.to_builtins(effect), "attempt": attempt, "preview": preview}
@@ -36,6 +36,10 @@ async def settle(driver: Driver, line: Line, key: Key, effect: Effect, attempt: 
         options=("repeat", "stop", "done"),
         details=details,
     )
+    return _decided(closed, effect)
+
+
+def _decided(closed: WaitClosed, effect: Effect) -> AnyOutcome | None:
     doubt = {"in_doubt": True}
     if closed.how != "answered":
         return Failed("cancelled", "Cancelled.", details=doubt)
@@ -48,12 +52,15 @@ async def settle(driver: Driver, line: Line, key: Key, effect: Effect, attempt: 
             return Failed("in_doubt", f"Stopped: nobody knows whether '{effect.fingerprint}' happened.", details=doubt)
 
 
-async def cancelled(driver: Driver, effect: Effect) -> Failed:
-    """What comes of an effect that was begun by a process which is gone, when its run is cancelled before anybody has
-    said what became of it: the doubt remains, and nothing of it goes on.
+async def cancelled(driver: Driver, key: Key, effect: Effect, attempt: int) -> AnyOutcome:
+    """What comes of an effect that was begun by a process which is gone, when its run is cancelled: what somebody has said
+    of it by then. Otherwise the doubt remains, and nothing of it goes on.
     """
     await driver.engine.clear()
-    return CANCELLED if effect.repeatable else CUT_OFF
+    if effect.repeatable:
+        return CANCELLED
+    closed = driver.waits.decided(key, f"in_doubt:{attempt}")
+    return (_decided(closed, effect) if closed is not None else None) or CUT_OFF
 
 
 async def send_late(driver: Driver, key: Key, outcome: AnyOutcome) -> None:

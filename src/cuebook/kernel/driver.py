@@ -190,8 +190,10 @@ class Driver:
         except (Elsewhere, Fenced, StoreError):
             raise
         except CuebookError as error:
+            self._leave_in_doubt()
             return await self._finish(Failed.of(error), None)
         except (Exception, GeneratorExit) as error:
+            self._leave_in_doubt()
             return await self._finish(_defect(error), None)
         if self._cancel_thrown:
             return await self._finish(CANCELLED, None)
@@ -226,8 +228,8 @@ class Driver:
         return False
 
     def _leave_in_doubt(self) -> None:
-        """Whatever acts on the world right now may or may not have happened."""
-        for key, (effect, attempt) in self.acting.items():
+        """Whatever acts on the world right now, or was begun by a driver that is gone, may or may not have happened."""
+        for key, (effect, attempt) in {**self.recorded.doubtful, **self.acting}.items():
             if not effect.repeatable:
                 self.scribe.note(Performed(CUT_OFF, effect.fingerprint), Place(*key, attempt))
 
@@ -338,9 +340,9 @@ class Driver:
                 return None, acts.PASSED
             self._go_live(line, f"asks '{effect.fingerprint}' at {Place(*key)}")
         if self.cancel is not None and not line.cursor.cancelled:
-            self.waits.close_cancelled(key)
             attempt = self.recorded.intents.get(key, 0)
-            cut = await doubts.cancelled(self, effect) if attempt else CANCELLED
+            cut = await doubts.cancelled(self, key, effect, attempt) if attempt else CANCELLED
+            self.waits.close_cancelled(key)
             return await self.record(key, effect.fingerprint, cut, attempt or 1)
         at_once = acts.AT_ONCE.get(type(effect))
         if at_once is not None:
@@ -448,6 +450,7 @@ class Driver:
 
     async def record(self, key: Key, fingerprint: str, outcome: Any, attempt: int = 1) -> tuple[int, Any]:
         """Makes an outcome durable; only then may the program see it."""
+        self.recorded.doubtful.pop(key, None)
         return await self.scribe.commit(Performed(outcome, fingerprint), Place(*key, attempt)), outcome
 
 

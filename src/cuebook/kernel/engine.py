@@ -105,7 +105,7 @@ class Engine:
         self.performers: dict[type[Effect], Performer] = dict(performers or {})
         self.gate = gate
         self.redactor: Redactor = redactor or Unmasked()
-        self.clear = clear
+        self._clear = clear
         """Ends what processes that are gone left running, before anybody is asked what became of it."""
         self.clock = clock
         self.driver = f"d{secrets.token_hex(8)}"
@@ -191,6 +191,13 @@ class Engine:
         """Lets go of a run whose drive broke off, so that it can be taken up again at once, here or elsewhere."""
         with suppress(CuebookError):
             await self.store.release(Batch(claim.row.id, claim.row.epoch, []), unless_news=False)
+
+    async def clear(self) -> None:
+        """Ends what a driver that is gone may have left running. That it fails is nothing to the run that it is done for."""
+        try:
+            await self._clear()
+        except Exception:
+            log.exception("What a killed process may have left running could not be looked for.")
 
     async def hear(self, run: str) -> None:
         """Tells a run driven here that something came for it; one driven elsewhere hears by itself."""

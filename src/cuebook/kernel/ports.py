@@ -71,7 +71,9 @@ class Call(msgspec.Struct, frozen=True):
     spent: float = 0.0
     """Seconds that are gone by now of those it was given, and are not among its limits any more."""
     begin: Callable[[], Awaitable[None]] = at_once
-    """Waits until the intent is on record. Only a performer that `prepares` has to: it is for the others by then."""
+    """Waits until the intent is on record. A performer whose `prepares` is true makes ready what it needs meanwhile, and awaits
+    this before it acts; for the others it is on record by then.
+    """
     masked: Callable[[Any], Any] = _as_it_is
     """A value without secrets. Whoever cuts a text masks it first: half a secret is not found any more."""
 
@@ -88,12 +90,6 @@ class Performer(Protocol):
     """
 
     async def perform(self, effect: Any, call: Call) -> AnyOutcome: ...
-
-
-class Preparing(Performer, Protocol):
-    """One that makes ready what it needs while the intent is written, and awaits `Call.begin` before it acts."""
-
-    prepares: Literal[True]
 
 
 class Trust(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from cuebook.kernel.effects import Effect
 from cuebook.kernel.errors import NonDeterminism
 from cuebook.kernel.events import (
     TOLD,
@@ -95,6 +96,8 @@ class Recorded:
         self.outcomes: dict[Key, Entry] = {}
         self.intents: dict[Key, int] = {}
         """The last attempt of each effect that can change the world."""
+        self.doubtful: dict[Key, tuple[Effect, int]] = {}
+        """Those that were begun and have no outcome."""
         self.asked: dict[Key, int] = {}
         """The last attempt of each model call."""
         self.opened: dict[tuple[Key, str], WaitOpened] = {}
@@ -150,9 +153,11 @@ class Recorded:
         match event:
             case Performed():
                 self.outcomes[key] = entry
+                self.doubtful.pop(key, None)
                 self._begin(key, event.fingerprint)
             case Performing() if own:
                 self.intents[key] = place.attempt
+                self.doubtful[key] = (event.effect, place.attempt)
                 self._begin(key, event.fingerprint)
             case ModelAsked() if own:
                 self.asked[key] = place.attempt

@@ -105,6 +105,16 @@ class Waits:
         driver.settings = driver.settings.edited(closed.answer.get("settings", {}))
         return closed
 
+    def decided(self, key: Key, purpose: str) -> WaitClosed | None:
+        """What was decided about a wait that was opened before, on record once it is asked for; None where nothing was."""
+        opened = self._driver.recorded.opened.get((key, purpose))
+        if opened is None or opened.wait in self._driver.recorded.closed:
+            return None if opened is None else self._driver.recorded.closed[opened.wait]
+        row = self._rows.get(opened.wait)
+        if row is None or row.state != "answered":
+            return None
+        return self._close(WaitClosed(row.id, "answered", row.kind, row.answer, row.by), row)
+
     def close_cancelled(self, key: Key) -> None:
         """Records that what this effect waited for before a crash or a pause is cancelled."""
         recorded = self._driver.recorded

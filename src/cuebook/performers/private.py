@@ -13,18 +13,19 @@ import tempfile
 import threading
 from contextlib import suppress
 from functools import cache
+from hashlib import sha256
 from itertools import count
 
-from cuebook.processes import namespace
+from cuebook.processes import this_host
 
-_NAME = re.compile(r"cuebook-(\d{1,20})\.(\d{1,9})-\w+", re.ASCII)
+_NAME = re.compile(r"cuebook-([0-9a-f]{12})\.(\d{1,9})-\w+", re.ASCII)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def make() -> str:
     """A new folder that only we may enter."""
     _sweep_once()
-    return tempfile.mkdtemp(prefix=f"cuebook-{namespace('pid')}.{os.getpid()}-")
+    return tempfile.mkdtemp(prefix=f"cuebook-{_here()}.{os.getpid()}-")
 
 
 def remove(folder: str) -> None:
@@ -48,10 +49,16 @@ def sweep() -> None:
         return
     for name in names:
         found = _NAME.fullmatch(name)
-        if found and found[1] == namespace("pid") and not _lives(int(found[2])):
+        if found and found[1] == _here() and not _lives(int(found[2])):
             path = os.path.join(tempfile.gettempdir(), name)
             if _is_ours(path):
                 remove(path)
+
+
+@cache
+def _here() -> str:
+    """What our process numbers count in. Another machine that has the same folder has the same numbers for others."""
+    return sha256(this_host().encode()).hexdigest()[:12]
 
 
 @cache

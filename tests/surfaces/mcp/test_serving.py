@@ -138,6 +138,25 @@ def test_an_assistant_that_hears_nothing_any_more_has_gone_too(desk: Desk, serve
     assert run["status"] == "completed"
 
 
+def test_a_signal_ends_a_server_that_nobody_hears_while_something_runs(desk: Desk, server: ModelServer) -> None:
+    server.hold_at = 1
+    process = _stdio(desk)
+    _send(process, HELLO, READY, EXECUTE)
+    assert server.holding.wait(30)
+    assert process.stdout is not None
+    process.stdout.close()
+    _send(process, {"jsonrpc": "2.0", "id": 3, "method": "tools/list"})
+    time.sleep(0.3)
+    process.terminate()
+    assert process.wait(30) == 0
+    server.release()
+    for stream in (process.stdin, process.stderr):
+        assert stream is not None
+        stream.close()
+    [run] = desk.call("runs", "--json").object
+    assert desk.call("resume", run["run"]).code == 0
+
+
 def test_an_input_that_does_not_wait_is_waited_for(desk: Desk) -> None:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)

@@ -17,6 +17,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from functools import cache
 from typing import NamedTuple
 
@@ -99,51 +100,60 @@ async def _start(program: str, confinement: Confinement) -> Confined:
     code = filter_for(confinement.network)
     if code is None:  # there is nothing to hold it by
         await confinement.hold()
-    told, telling = os.pipe()
-    holding, released = os.pipe()
-    asked, filtering = socket.socketpair()
-    kept = [telling, holding]
-    try:
-        argv = [program, "--info-fd", str(telling), "--block-fd", str(holding)]
-        view = _View(confinement)
-        kept += view.files
-        # By descriptor, since everybody can read the arguments of a process; and not as its own environment, since
-        # the loader would obey that before anything is confined.
-        kept.append(_in_memory("options", _encoded(view.options, confinement.env)))
-        argv += ["--args", str(kept[-1])]
-        if code is not None:
-            kept.append(os.dup(asked.fileno()))
-            argv += ["--seccomp", str(kept[-1])]  # last: there it waits
-        argv += ["--", *confinement.argv]
-        # From this thread: bubblewrap ends together with the thread that started it.
-        child = Child(argv, env={}, keep=kept, name=f"{strays.NAME}:{strays.owner()}")
-    except BaseException:
-        close(told, released)
-        filtering.close()
-        raise
-    finally:
-        asked.close()
-        close(*kept)
-    try:
-        if code is not None:
-            await confinement.hold()
-            _hand_over(code, filtering)
-        first = await _first(told, child)
-        watching = _let_go(first, released, confinement.limits, child)
-    except BaseException:
-        # While the first process inside still waits: it would take our hanging up for the word to go on.
-        child.discard()
-        raise
-    finally:
-        close(told, released)
-        filtering.close()
+    with ExitStack() as ours:
+        with ExitStack() as theirs:
+            try:
+                told, telling = _pipe(ours, theirs)
+                holding, released = _pipe(theirs, ours)
+                asked, filtering = socket.socketpair()
+                theirs.enter_context(asked)
+                ours.enter_context(filtering)
+                argv = [program, "--info-fd", str(telling), "--block-fd", str(holding)]
+                view = _View(confinement)
+                theirs.callback(close, *view.files)
+                # By descriptor, since everybody can read the arguments of a process; and not as its own environment,
+                # since the loader would obey that before anything is confined.
+                options = _in_memory("options", _encoded(view.options, confinement.env))
+                theirs.callback(close, options)
+                argv += ["--args", str(options)]
+                kept = [telling, holding, *view.files, options]
+                if code is not None:
+                    kept.append(asked.fileno())
+                    argv += ["--seccomp", str(kept[-1])]
+                argv += ["--", *confinement.argv]
+            except OSError as error:
+                raise NotStarted(
+                    f"{program} could not be started ({error}).",
+                    fix="Let fewer things run at once, or allow more files.",
+                ) from None
+            # From this thread: bubblewrap ends together with the thread that started it.
+            child = Child(argv, env={}, keep=kept, name=f"{strays.NAME}:{strays.owner()}")
+        try:
+            if code is not None:
+                await confinement.hold()
+                _hand_over(code, filtering)
+            first = await _first(told, child)
+            watching = _let_go(first, released, confinement.limits, child)
+        except BaseException:
+            # While the first process inside still waits: it would take our hanging up for the word to go on.
+            child.discard()
+            raise
     return _Wrapped(child, first, watching, confinement.limits)
 
 
+def _pipe(reads: ExitStack, writes: ExitStack) -> tuple[int, int]:
+    """A pipe whose ends are closed by those who have them."""
+    reading, writing = os.pipe()
+    reads.callback(close, reading)
+    writes.callback(close, writing)
+    return reading, writing
+
+
 def _hand_over(code: bytes, filtering: socket.socket) -> None:
-    """Gives bubblewrap the filter of system calls, which it waits for before it does anything else. One that gets an
-    empty filter, because we are gone, starts nothing. The end is told by hanging up in so many words, and not by
-    closing: a process that was forked meanwhile would keep it open.
+    """Gives bubblewrap the filter of system calls. Until it has that, and our word by the other descriptor that it blocks on,
+    it starts nothing, whichever of the two its version waits for first. If we are gone it gets an empty filter, which it
+    refuses. The end is told by hanging up in so many words, and not by closing: a process that was forked meanwhile would
+    keep it open.
     """
     try:
         filtering.sendall(code)

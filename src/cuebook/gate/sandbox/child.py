@@ -93,7 +93,12 @@ class Child:
         if not hasattr(os, "pidfd_open"):
             self._notice_in_thread()
             return
-        on_exit(os.pidfd_open(self.pid), self.ended)
+        try:
+            handle = os.pidfd_open(self.pid)
+        except OSError:  # there is no descriptor left
+            self._notice_in_thread()
+            return
+        on_exit(handle, self.ended)
 
     def _notice_in_thread(self) -> None:
         loop = asyncio.get_running_loop()

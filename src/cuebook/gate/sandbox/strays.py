@@ -7,19 +7,27 @@ would. It looks through /proc, and where there is none it finds nothing.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import secrets
+import select
 import signal
 from functools import cache
 
 from cuebook.gate.sandbox import tree
-from cuebook.processes import namespace
+from cuebook.processes import namespace, surely_gone
 
 NAME = "cuebook-sandbox"
 """What such a process is called, followed by its owner."""
 MARK = "CUEBOOK_PROCESS"
 """A variable that one outside of bubblewrap carries, and whatever it starts: its owner, and something random."""
+
+_LOOKS = 20
+_PATIENCE = 2_000
+"""Milliseconds in which one that was told to end has gone, unless the system is in its way."""
+
+log = logging.getLogger("cuebook")
 
 _NAMED = re.compile(rb"cuebook-sandbox:(\d+)\.(\d+)\.(\d+)\0")
 _MARKED = re.compile(rb"(?:^|\0)CUEBOOK_PROCESS=(\d+)\.(\d+)\.(\d+)\.")
@@ -36,16 +44,37 @@ def mark() -> str:
 
 
 def end() -> list[int]:
-    """Ends whatever belongs to an owner that is gone. Gives the numbers of what it has ended."""
+    """Ends whatever belongs to an owner that is gone. Gives the numbers of what it has ended.
+
+    It looks again until there is nothing left: one that starts another in the moment in which it is looked for has gone by
+    the time the other is there.
+    """
+    found: list[int] = []
+    for _ in range(_LOOKS):
+        ended = _end_once()
+        if not ended:
+            break
+        found += ended
+    return found
+
+
+def _end_once() -> list[int]:
     if not tree.visible() or not hasattr(os, "pidfd_open"):
         return []
-    others = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    try:
+        others = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    except OSError as error:  # what cannot be looked for is not found, and nobody's run fails for it
+        log.warning("What a killed process may have left running could not be looked for: %s.", error)
+        return []
     return [pid for pid in others if pid != os.getpid() and _ended(pid)]  # we may be what another one started
 
 
 async def clear() -> None:
     """The same, beside whatever else happens here."""
-    await asyncio.to_thread(end)
+    try:
+        await asyncio.to_thread(end)
+    except RuntimeError as error:  # no thread can be had
+        log.warning("What a killed process may have left running was not looked for: %s.", error)
 
 
 async def clear_once() -> None:
@@ -71,6 +100,9 @@ def _ended(pid: int) -> bool:
         if not _is_stray(pid):  # its number may have been given to another before we held it
             return False
         signal.pidfd_send_signal(handle, signal.SIGKILL)
+        over = select.poll()
+        over.register(handle, select.POLLIN)
+        over.poll(_PATIENCE)
         return True
     except OSError:
         return False
@@ -82,7 +114,7 @@ def _is_stray(pid: int) -> bool:
     found = _NAMED.match(_read(pid, "cmdline")) or _MARKED.search(_read(pid, "environ"))
     if found is None or found[1].decode() != _space():
         return False
-    return tree.born(int(found[2])) != found[3].decode()
+    return surely_gone(int(found[2]), found[3].decode())
 
 
 def _read(pid: int, name: str) -> bytes:

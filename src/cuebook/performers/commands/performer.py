@@ -146,6 +146,13 @@ class CommandPerformer:
         secrets = call.secrets() if effect.secrets else {}
         env = {**self._environment(private, call.key), **effect.env}
         env.update({at.partition(".")[2]: value for at, value in secrets.items() if at != "stdin"})
+        started = time.monotonic()
+
+        async def hold() -> None:
+            nonlocal started
+            await call.begin()
+            started = time.monotonic()  # waiting for the disk is no time of the command's
+
         confinement = Confinement(
             argv=(found.path, *effect.argv[1:]),
             cwd=found.cwd,
@@ -156,9 +163,8 @@ class CommandPerformer:
             fixed=self._fixed,
             network=effect.network or self._network(),
             limits=call.limits,
-            hold=call.begin,
+            hold=hold,
         )
-        started = time.monotonic()
         try:
             check_size(confinement.argv, env)
             process = await self._sandbox.spawn(confinement)

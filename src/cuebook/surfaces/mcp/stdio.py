@@ -57,7 +57,8 @@ async def serve(host: Host) -> int:
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     host.closing.set()
     if serving.done() and _is_unheard(serving.exception()):
-        await host.drivers.rest()
+        resting = asyncio.create_task(host.drivers.rest())
+        await asyncio.wait({resting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         await _leave(host)
     if stopped.is_set():
         await _leave(host)
