@@ -95,3 +95,15 @@ def test_many_items_are_compared_in_one_go() -> None:
     items = [{"a": number} for number in range(30_000)]
     assert mismatches({"uniqueItems": True}, items) == []
     assert mismatches({"uniqueItems": True}, [*items, {"a": 7.0}]) == ["$: the items 7 and 30000 are the same"]
+
+
+def test_alternatives_of_alternatives_are_given_up_on() -> None:
+    names: dict[str, Any] = {"d0": {"type": "string"}}
+    for number in range(1, 40):
+        names[f"d{number}"] = {"anyOf": [{"$ref": f"#/$defs/d{number - 1}"}] * 2}
+    schema = {"$defs": names, "$ref": "#/$defs/d39"}
+    assert "takes too long to be checked" in mismatches(schema, 1)[0]
+    assert mismatches(schema, "fits") == []
+    # What is long because there is much of it is checked to its end.
+    rows = {"type": "array", "items": {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}}
+    assert mismatches(rows, [{"a": number} for number in range(20_000)]) == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import threading
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Literal
@@ -29,6 +30,41 @@ _MAP = ("$defs", "definitions", "dependentSchemas", "patternProperties", "proper
 _MOST = 5
 """Mismatches that are told of one value."""
 
+_LOOKS, _LOOKS_EACH = 20_000, 20
+"""How often a keyword of the schema may be looked at, and for each part of the data besides. A small schema can ask for more
+than any machine can do, as by alternatives of alternatives, and everything else here would stand still meanwhile.
+"""
+
+
+class _TooLong(Exception):
+    pass
+
+
+_purse = threading.local()
+
+
+def _size(data: Any) -> int:
+    """The number of its parts."""
+    size, waiting = 0, [data]
+    while waiting:
+        one = waiting.pop()
+        size += 1
+        if isinstance(one, dict):
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return size
+
+
+def _counted(keyword: Any) -> Any:
+    def looked(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        _purse.left -= 1
+        if _purse.left < 0:
+            raise _TooLong
+        yield from keyword(validator, wanted, instance, schema) or ()
+
+    return looked
+
 
 def flaws(schema: Schema, draft: Draft = "2020-12") -> list[tuple[str, str]]:
     """Why a schema cannot be used, each with its code; empty where it can."""
@@ -45,7 +81,10 @@ def mismatches(schema: Schema, data: Any, draft: Draft = "2020-12", most: int | 
 
     try:
         validator = _validator(json.dumps(schema, sort_keys=True), _draft(schema, draft))
+        _purse.left = _LOOKS + _LOOKS_EACH * _size(data)
         errors = sorted(validator.iter_errors(data), key=lambda one: one.json_path)
+    except _TooLong:
+        return ["$: the schema takes too long to be checked: it tries the same again and again"]
     except RecursionError:
         return ["$: the schema refers to itself without end"]
     except Unresolvable as why:
@@ -188,7 +227,8 @@ def _checker(draft: Draft) -> Any:
         "additionalProperties": additional,
         "uniqueItems": unique,
     }
-    return validators.extend(_plain(draft), own)
+    every = {**_plain(draft).VALIDATORS, **own}
+    return validators.extend(_plain(draft), {name: _counted(keyword) for name, keyword in every.items()})
 
 
 def _canonical(value: Any) -> str:

@@ -53,6 +53,8 @@ class Reply(Outcome, frozen=True):
 class ToolResult(Outcome, frozen=True):
     value: Any = None
     is_error: bool = False
+    kept: int | None = None
+    """Where the value was cut, the characters that are its own: what follows them is a remark about that."""
 
 
 class CommandResult(Outcome, frozen=True):

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from cuebook.dialects.pipeline.model import HttpStatus, Output, Postcondition
+from cuebook.dialects.pipeline.model import HttpStatus, Mcp, Output, Postcondition, Step
+from cuebook.dialects.pipeline.outputs import read, violations
 from cuebook.kernel.events import Performed
-from cuebook.kernel.outcomes import CommandResult
+from cuebook.kernel.outcomes import CommandResult, ToolResult
 from cuebook.kernel.run import RunRow
 from tests.dialects.pipeline.bench import Bench, cli, http, python, ref, shell, words
 from tests.performers.http_servers import Server, answer
@@ -202,3 +203,11 @@ async def test_what_a_command_printed_before_it_was_ended_is_no_json_either(benc
     )
     assert row.error is not None
     assert row.error.code == "no_json"
+
+
+async def test_a_result_of_a_tool_beyond_the_cap_is_cut_without_a_word_in_it() -> None:
+    step = Step("a", Mcp("t.give", {}), output=Output("json"))
+    cut = ToolResult('{"rows":[0,1\n[cut: the first 12 of 300 bytes of JSON are shown]', kept=12)
+    result = read(step, cut)
+    assert (str(result.text), result.facts.truncated) == ('{"rows":[0,1', True)
+    assert violations(step.output, result) == ["it is not JSON: its output was cut at the limit"]

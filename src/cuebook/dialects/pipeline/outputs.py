@@ -38,7 +38,7 @@ def read(step: Step, outcome: AnyOutcome) -> Result:
             result.html = "html" in _header(outcome, "content-type")
             return result.failing(_refused(outcome)) if outcome.status >= 400 and not _names_status(step) else result
         case ToolResult():
-            result = Result(Text(written(outcome.value)), Facts(is_text=is_text))
+            result = Result(Text(written(outcome.value)[: outcome.kept]), Facts(is_text, outcome.kept is not None))
             if outcome.is_error:
                 return result.failing(Failed("tool_error", f"The tool failed: {_short(str(result.text))}"))
             return result
