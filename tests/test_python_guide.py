@@ -52,7 +52,7 @@ def python(desk: Desk, *args: str) -> subprocess.Popen[str]:
 
 
 def test_the_guide_has_its_files_and_examples() -> None:
-    assert set(FILES) == {"letter.md", "price.md", "mood.yml", "split.pbasm", "deploy.py"}
+    assert set(FILES) == {"letter.md", "price.md", "mood.yml", "note.yml", "split.pbasm", "deploy.py"}
     assert len(SCRIPTS) >= 9
 
 

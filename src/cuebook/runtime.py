@@ -101,11 +101,11 @@ class Runtime:
                     run = wait.run
                     await self._resume(wait, asked, who)
                 case Cancel():
-                    run = (await self._service.get(asked.run_id, who)).id
+                    run = await self._named(asked.run_id, who)
                     done = await self._cancel(run, asked, who)
                     besides = {"cancelled": done}
                 case Status():
-                    run = (await self._service.get(asked.run_id, who)).id
+                    run = await self._named(asked.run_id, who)
                     drives, done = who.may("runner"), False
             if done and self._accepted is not None:
                 await self._accepted(run)
@@ -168,6 +168,13 @@ class Runtime:
                 f"There is no stored playbook '{given[:200]}'.", fix=f"Give the text of one; stored are: {known}."
             )
         return _Playbook(stored.text, stored.name, stored.path.parent)
+
+    async def _named(self, run: str, who: Principal) -> str:
+        """A run by its whole id: the beginning of one is for people, who see which run they get."""
+        row = await self._service.get(run, who)
+        if row.id != run:
+            raise NotFound(f"There is no run {run}.", fix=f"Give the whole id, as in {row.id}.")
+        return run
 
     async def _wait(self, token: str, who: Principal) -> WaitRow:
         try:

@@ -281,7 +281,9 @@ async def test_a_long_result_is_cut_and_says_so():
     desk = Desk(limits=Limits(output=100))
     value = await desk.value(Toolbox([giving("é" * 100)]), "give")
     assert value == "é" * 50 + "\n[cut: the first 100 of 200 bytes are shown]"
-    assert (await desk.perform(Toolbox([giving("é" * 100)]), "give")).kept == 50
+    result = await desk.perform(Toolbox([giving("é" * 100)]), "give")
+    assert isinstance(result, ToolResult)
+    assert result.kept == 50
     desk.warnings.pop()
     assert desk.warnings == ["output_cut"]
 

@@ -301,3 +301,16 @@ async def test_a_runtime_that_is_not_open_says_how_to_use_it(desk: Desk) -> None
             _ = runtime.service
         async with runtime:
             assert (await runtime.handle({"action": "status", "runId": "x"}))["error"]["code"] == "not_found"
+
+
+def test_what_is_no_request_is_answered_as_such(desk: Desk) -> None:
+    for args in (["@no-such-file"], []):
+        ran = desk.call("runtime", *args, stdin="")
+        assert (ran.code, ran.object["error"], ran.err) == (2, "invalid_request", "")
+
+
+def test_a_run_is_cancelled_by_its_whole_id_only(desk: Desk) -> None:
+    run = desk.call("run", "gated.yml", "--envelope").object["runId"]
+    short = ask(desk, {"action": "cancel", "runId": run[:1]}).object
+    assert (short["error"]["code"], run in short["error"]["message"]) == ("not_found", True)
+    assert ask(desk, {"action": "cancel", "runId": run}).object["status"] == "cancelled"

@@ -22,6 +22,9 @@ def test_runs_are_listed(desk: Desk, run: str) -> None:
     assert "3/3" in ran.out
     assert [one["run"] for one in desk.call("runs", "--json", "--limit", "5").object] == [run]
     assert "There are no such runs." in desk.call("runs", "--status", "failed").out
+    assert desk.call("runs", "--limit", "1").err == ""
+    desk.call("run", "tea.md")
+    assert desk.call("runs", "--limit", "1").err == "These are the newest 1; --limit shows more.\n"
     assert "There are no such runs." in desk.call("runs", "--status", "awaiting input").out
 
 

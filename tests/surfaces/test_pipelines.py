@@ -396,9 +396,8 @@ def test_a_run_that_failed_says_once_where_and_that_it_keeps_its_playbook(desk: 
     desk.write("fail.yml", "name: F\nsteps:\n  - {id: no, command: cli 'false', effect: read}\n")
     ran = desk.call("run", "fail.yml")
     assert "\nwhy: Step no failed: The command failed (exit code 1).\n" in ran.err
-    assert (
-        "\nmended: a run keeps its playbook; one that you have changed is run anew, by `cuebook run FILE`\n" in ran.err
-    )
+    words = "\nif edited: `cuebook run fail.yml` runs the playbook as it is now; a retry keeps it as it was\n"
+    assert words in ran.err
 
 
 def test_a_missing_secret_is_asked_for_by_its_handle(desk: Desk) -> None:
@@ -453,3 +452,8 @@ def test_an_outcome_that_breaks_the_contract_settles_no_doubt(desk: Desk) -> Non
     assert [wait["kind"] for wait in desk.call("inbox", "--json").object] == ["in_doubt"]
     ran = desk.call("decide", run, "done", "--outcome", '{"exit_code": 0, "stdout": "1"}')
     assert (ran.code, ran.out) == (0, "1\n")
+
+
+def test_a_command_that_wants_the_network_is_told_that_it_has_none(desk: Desk) -> None:
+    desk.write("net.yml", "name: N\nsteps:\n  - {id: a, command: cli curl -s http://127.0.0.1:9/, effect: read}\n")
+    assert "A command has no network: send requests by a step of `http`." in desk.call("run", "net.yml").err

@@ -261,6 +261,9 @@ def no_such_tool(name: str, known: Iterable[str]) -> Failed:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
     meant = f"Did you mean {' or '.join(near)}? " if near else ""
+    server = name.partition(".")[0]
+    if "." in name and not any(one.startswith(f"{server}.") for one in names):
+        meant += f"A tool server '{server[:60]}' is configured as [mcp.{server[:60]}]; `cuebook doctor` tells which ones are. "
     return Failed(
         "no_such_tool",
         f"There is no tool named '{name[:200]}'.",

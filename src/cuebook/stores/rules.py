@@ -60,8 +60,8 @@ def check_signal(signal: Signal, status: str, waiting: list[str]) -> None:
         if status not in ("failed", "cancelled", "expired"):
             fix = f"`cuebook restart {signal.run} STEP` does a step and what follows it again, in a new run."
             raise Refused(
-                f"Run {signal.run} is {status}: only a failed, cancelled or expired run can be retried.",
-                fix=fix if status == "completed" else "",
+                f"Run {signal.run} is {status.replace('_', ' ')}: only a failed, cancelled or expired run can be retried.",
+                fix=fix if status == "completed" else f"`cuebook show {signal.run}` says what comes next.",
             )
         if "retry" in waiting:
             raise Refused(f"Run {signal.run} is being retried already.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cuebook.dialects.pipeline.model import HttpStatus, Output, Step
+from cuebook.dialects.pipeline.model import Cli, HttpStatus, Output, Step
 from cuebook.dialects.pipeline.postconditions import check, evidence_of
 from cuebook.dialects.pipeline.results import Facts, Result, written
 from cuebook.dialects.schemas import Draft, mismatches
@@ -19,6 +19,9 @@ DRAFT: Draft = "2019-09"
 
 _BARRED = ("Read-only file system", "Permission denied")
 """What commands say that were kept from writing."""
+
+_UNREACHED = ("Could not resolve host", "Network is unreachable", "Temporary failure in name resolution")
+"""What commands say that were kept from the network."""
 
 _SAID = 500
 """Characters of an error output that are told."""
@@ -59,12 +62,18 @@ def _exit(step: Step, outcome: CommandResult) -> Failed:
     said = _short(str(outcome.stderr)) or _short(str(outcome.stdout))
     how = f"ended by {outcome.signal}" if outcome.signal else f"exit code {outcome.exit_code}"
     barred = step.reads_only and any(words in f"{outcome.stderr}{outcome.stdout}" for words in _BARRED)
-    fix = (
-        "The step says `effect: read`, so its command can change nothing: leave that out if it should."
-        if barred
-        else ""
-    )
+    fix = ""
+    if barred:
+        fix = "The step says `effect: read`, so its command can change nothing: leave that out if it should."
+    elif _wants_network(step, f"{outcome.stderr}{outcome.stdout}"):
+        fix = "A command has no network: send requests by a step of `http`."
     return Failed("exit_code", f"The command failed ({how}){f': {said}' if said else '.'}", fix)
+
+
+def _wants_network(step: Step, said: str) -> bool:
+    """Whether a command may have failed because it could reach nobody."""
+    program = step.action.argv[0].parts if isinstance(step.action, Cli) and step.action.argv else ()
+    return program[:1] in (("curl",), ("wget",)) or any(words in said for words in _UNREACHED)
 
 
 def _refused(outcome: HttpResponse) -> Failed:

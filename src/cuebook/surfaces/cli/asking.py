@@ -29,6 +29,8 @@ from cuebook.surfaces.cli.plain import harmless, has_keys
 Decision = Literal["approve", "deny", "repeat", "stop"]
 
 LATER = "later"
+_MEANT = {"y": "approve", "yes": "approve", "n": "deny", "no": "deny"}
+"""What people say instead."""
 _BETWEEN_LOOKS = 0.3
 """Seconds after which it is looked whether somebody else was faster."""
 
@@ -158,7 +160,8 @@ class Asker:
             word = said.strip().lower().partition(" ")[0]
             if word and LATER.startswith(word):
                 raise Later
-            decision = next((one for one in decisions if word and one.startswith(word)), None)
+            meant = _MEANT.get(word, word) if decisions[0] == "approve" else word
+            decision = next((one for one in decisions if meant and one.startswith(meant)), None)
             if decision is None:
                 self._say(f"Say {decisions[0]}, {decisions[1]} or later.", "red")
                 continue

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 import click
 
 from cuebook.envelope import Envelope, refused, strict_form
-from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.run import RunRow
 from cuebook.requests import InvalidRequest, Run, read
 from cuebook.runtime import Runtime
@@ -58,11 +58,11 @@ def runtime_command(given: Given) -> int:
     With "waitMs", the envelope comes after that time at the latest. Its error is then `timeout`, stdout is closed, and the
     run goes on until it waits or ends; so does this process.
     """
-    text = options.value_of("REQUEST", given["request"])
     try:
+        text = options.value_of("REQUEST", given["request"])
         asked = read(text)
-    except InvalidRequest as error:
-        sys.stdout.write(live.json_line({"error": error.code, "message": str(error)}))
+    except BadInput as error:
+        sys.stdout.write(live.json_line({"error": InvalidRequest.code, "message": str(error)}))
         return 2
 
     async def ask(runtime: Runtime, service: Service) -> Envelope:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cuebook.dialects.registry import Dialect, Document, Input, Typed
-from cuebook.kernel.errors import BadInput
+from cuebook.kernel.errors import BadInput, told
 from cuebook.surfaces.cli.completion import one_of
 from cuebook.surfaces.cli.options import read_text, value_of
 
@@ -65,7 +65,7 @@ def _values(declared: Input) -> Sequence[str]:
 def _help(declared: Input) -> str:
     words = declared.description
     if declared.type == SECRET:
-        words = f"{words} The secret's handle, never its value: {_HANDLES}.".lstrip()
+        words = told(words, f"The secret's handle, never its value: {_HANDLES}.")
     given = "optional" if declared.default is None else f"default: {declared.default}"
     return f"{words} [{'required' if declared.required else given}]".strip()
 

@@ -73,7 +73,9 @@ def runs_command(given: Given) -> int:
         return _nothing(given, f"{session.no_runs(session.wiring_of(given))} {session.HOW_TO_START}")
 
     async def look(service: Service) -> int:
-        rows = await service.runs(status=wanted, limit=given["limit"])
+        rows = await service.runs(status=wanted, limit=given["limit"] + 1)
+        more = len(rows) > given["limit"]
+        rows = rows[: given["limit"]]
         if not rows and not given["as_json"]:
             return _nothing(given, "There are no such runs." if given["status"] else session.NO_RUNS)
         if given["as_json"]:
@@ -87,6 +89,8 @@ def runs_command(given: Given) -> int:
             cost = wording.cost_of(totals)
             lines.append((row.id, wording.moment(row.created), status, steps, f"{totals.tokens:,}", cost, row.name))
         _print_table(lines)
+        if more:
+            complain(f"These are the newest {len(rows)}; --limit shows more.")
         return 0
 
     return _looking(given, look)

@@ -61,7 +61,12 @@ def _next(row: RunRow, waits: list[WaitRow], alive: bool) -> str:
 def besides(row: RunRow, waits: list[WaitRow]) -> list[tuple[str, str]]:
     """What else a person could do now, or should know before they do what comes next: name and words."""
     if row.status == "failed" and row.playbook:
-        return [("mended", "a run keeps its playbook; one that you have changed is run anew, by `cuebook run FILE`")]
+        return [
+            (
+                "if edited",
+                f"`cuebook run {shlex.quote(row.name)}` runs the playbook as it is now; a retry keeps it as it was",
+            )
+        ]
     lines = []
     for wait in waits:
         name = row.id if sum(one.kind == wait.kind for one in waits) == 1 else wait.id

@@ -268,6 +268,9 @@ def _show(given: Given) -> int:
             sys.stdout.write(live.json_line({**found, "digest": today.digest}))
         else:
             say("\n".join(_policy_lines(today, options.configuration(given))))
+            granted = len(await service.overrides())
+            if granted:
+                say(f"besides: {wording.counted(granted, 'override')}, which `cuebook policy overrides` lists")
         return 0
 
     return session.with_service(given, act, looking=True)
