@@ -1,6 +1,6 @@
 """The evidence of a run: what was done, who let it through, and what came of it, folded from its journal alone.
 
-It holds of every dialect. What a later retry took back stays: it happened. Texts are named by their digests, and
+It holds of every dialect. What a later retry supersedes stays: it happened. Texts are named by their digests, and
 secrets by their handles. Pure.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from cuebook.kernel.context import Text, digest_of
-from cuebook.kernel.effects import Send
+from cuebook.kernel.effects import Send, SendHttp
 from cuebook.kernel.events import (
     STATUS_OF_WAIT,
     ArtifactMade,
@@ -62,6 +62,18 @@ _TOLD = (Source, ToolResult, CommandResult, HttpResponse, Answer, Failed, Done)
 """What is told where the journal keeps nothing but the outcome: what was read, what a person said, what was refused."""
 
 
+_UNBEGUN = frozenset(
+    {
+        *("secret_missing", "secret_too_short", "secret_unreadable", "secret_unknown", "secret_misplaced", "secret"),
+        *("insecure_secret", "changed", "no_performer", "no_sandbox", "bad_command", "no_such_command", "too_long"),
+        *("outside_workspace", "no_such_tool", "bad_arguments"),
+    }
+)
+"""Failures that come after the intent and before anything is done."""
+_UNTOLD = frozenset({"cancelled", "performer_error", "not_storable"})
+"""Failures of which the performer cannot say how far it had come."""
+
+
 class Named(msgspec.Struct, frozen=True, omit_defaults=True):
     """A text, by its digest."""
 
@@ -108,8 +120,10 @@ class Act(msgspec.Struct, omit_defaults=True):
     usage: Usage | None = None
     record: int = 0
     """The journal's record of it."""
+    begun: bool = True
+    """False where nothing was done: it was refused, or failed before it began."""
     voided: bool = False
-    """Whether a retry took it back."""
+    """Whether a retry took its place."""
 
 
 class StepEvidence(msgspec.Struct, omit_defaults=True):
@@ -191,7 +205,7 @@ class _Folding:
         self.evidence = Evidence()
         self._watch = Stopwatch()
         self._valid = valid
-        """The records that no retry took back."""
+        """The records that no retry supersedes."""
         self._open: dict[tuple[str, str, int], StepEvidence] = {}
         self._latest: dict[tuple[str, str, int], StepEvidence] = {}
         """Open or over: what comes after a step's end, such as its breakpoint, still belongs to it."""
@@ -232,7 +246,7 @@ class _Folding:
             case RunFinished():
                 made.status, made.error, made.ended = event.status, event.error, entry.at
                 made.reason = event.error.code if event.error is not None else ""
-                self._cut_short(entry)
+                self._cut_short(entry, event.status)
             case CancelRequested(by=by, reason=reason, hard=hard):
                 details = {"reason": reason} if reason else {}
                 self._intervened(entry, "cancel at once" if hard else "cancel", by, details)
@@ -278,8 +292,9 @@ class _Folding:
             case Performing(effect=effect, ruling=ruling):
                 act = self._act(entry, effect.kind)
                 act.action, act.ruling = _resolved(effect), ruling
-            case ModelAsked(model=model, prompt=prompt, context=context):
+            case ModelAsked(model=model, prompt=prompt, context=context, ruling=ruling):
                 act = self._act(entry, "AskModel")
+                act.ruling = ruling
                 asked = msgspec.to_builtins(named(prompt))
                 act.model, act.action = model, {"prompt": asked, **({"context": context} if context else {})}
             case Performed():
@@ -318,11 +333,12 @@ class _Folding:
 
             self._ended[step.path, step.step, step.visit] = entry.seq
 
-    def _cut_short(self, entry: Entry) -> None:
-        """Steps that ended with their run."""
+    def _cut_short(self, entry: Entry, status: str) -> None:
+        """Steps that ended with their run. What was in doubt in them stays so."""
         for key, step in self._open.items():
-            step.status, step.finished = "failed", entry.at
-            step.reason = self.evidence.reason
+            if step.status != "in_doubt":
+                step.status = "completed" if status == "completed" else "failed"
+            step.reason, step.finished = self.evidence.reason, entry.at
             self._ended[key] = entry.seq
         self._open.clear()
 
@@ -360,7 +376,16 @@ class _Folding:
             act.began, act.action = None, {"subject": subject} if subject else {}
             self._begun.pop(entry.place)
         act.ended, act.outcome = entry.at, _outcome(outcome)
+        if isinstance(outcome, Failed):
+            act.begun = act.began is not None and not _is_unbegun(act.kind, outcome)
+            self._doubted(entry, outcome)
         self._spent(entry, act, outcome)
+
+    def _doubted(self, entry: Entry, failed: Failed) -> None:
+        """The innermost step that is open stays in doubt until it is said to have ended."""
+        step = next((self._open[key] for key in _ancestry(entry.place) if key in self._open), None)
+        if step is not None and failed.details.get("in_doubt"):
+            step.status = "in_doubt"
 
     def _spent(self, entry: Entry, act: Act, outcome: AnyOutcome) -> None:
         if isinstance(outcome, Reply):
@@ -402,6 +427,16 @@ def _ancestry(place: Place) -> Iterator[tuple[str, str, int]]:
     while path != ROOT:
         path, label, visit, _ = parent_key(path)
         yield path, label, visit
+
+
+def _is_unbegun(kind: str, failed: Failed) -> bool:
+    """Whether the outcome shows that what was meant to be done was never begun."""
+    if failed.details.get("in_doubt"):
+        return False
+    sent = failed.details.get("sent")
+    if kind == SendHttp.__name__:
+        return not sent and failed.code not in _UNTOLD
+    return sent is False or failed.code in _UNBEGUN
 
 
 def _decided(decision: Decision, closed: WaitClosed, at: float) -> None:
@@ -464,8 +499,8 @@ def _told(outcome: AnyOutcome) -> dict[str, Any]:
             return {"text": named(content)}
         case Answer(value=value, by=by):
             return {"answer": named(value), "by": by}
-        case Failed(code=code, message=message):
-            return {"failed": {"code": code, "message": message}}
+        case Failed(code=code, message=message, details=details):
+            return {"in_doubt" if details.get("in_doubt") else "failed": {"code": code, "message": message}}
         case Done(value=value):
             return {"done": True if value is None else _of_value(value)}
         case _:

@@ -5,9 +5,7 @@ The file says itself how to check its chain with nothing but SHA-256. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -15,8 +13,8 @@ from cuebook.evidence import Evidence, evidence_of
 from cuebook.kernel.belonging import belongs, worse
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.errors import BadInput, NotFound
-from cuebook.kernel.events import ModelAsked, RunStarted
-from cuebook.kernel.journal import PURGED, Codec, Place, Record, Verdict, texts_of, verify
+from cuebook.kernel.journal import PURGED, Codec, Place, Record, Verdict, verify
+from cuebook.kernel.texts import texts_behind, unchanged
 
 FORMAT = "cuebook-run-1"
 
@@ -67,10 +65,7 @@ class Audited(msgspec.Struct, frozen=True):
 def export_of(name: str, owner: str, records: Iterable[Record], load: Callable[[str], str], playbook: str) -> Export:
     """`load` gives a long text by its digest, `NotFound` where it was purged."""
     kept = list(records)
-    texts: dict[str, str] = {}
-    for digest in _referred(kept, load):
-        with suppress(NotFound):
-            texts[digest] = load(digest)
+    texts = {found.digest: found.text for found in texts_behind(kept, load) if found.text is not None}
     head = kept[-1].chain.hex() if kept else ""
     run = kept[-1].run if kept else ""
     lines = [_line(record) for record in kept]
@@ -82,31 +77,6 @@ def _line(record: Record) -> Line:
     if record.body.startswith(PURGED):
         return Line(record.run, head, chain, purged=record.body.removeprefix(PURGED).hex())
     return Line(record.run, head, chain, body=record.body.decode())
-
-
-def _referred(records: Iterable[Record], load: Callable[[str], str]) -> Iterator[str]:
-    """The digests of all texts that records refer to, and of those that a model's context is made of."""
-    seen: set[str] = set()
-    for record in records:
-        waiting = texts_of(record)
-        while waiting:
-            digest = waiting.pop()
-            if digest in seen:
-                continue
-            seen.add(digest)
-            yield digest
-            if record.kind == ModelAsked.__name__:
-                with suppress(NotFound):
-                    waiting += _context_parts(load(digest))
-
-
-def _context_parts(text: str) -> list[str]:
-    """A block of a context says what it follows, and which text it holds."""
-    try:
-        parent, _, held = msgspec.json.decode(text, type=tuple[str, str, str, str, Any])[:3]
-    except (msgspec.DecodeError, ValueError):
-        return []
-    return [digest for digest in (parent, held) if digest]
 
 
 # --- reading it again -------------------------------------------------------------------------------------
@@ -131,7 +101,7 @@ def audited(export: Export) -> Audited:
     """Verifies everything in the file, and folds the evidence anew: nothing in it is taken on trust."""
     records = [_record(line, number) for number, line in enumerate(export.records, start=1)]
     verdict = _verified(export, records)
-    codec = Codec(lambda digest: _found(export, digest))
+    codec = Codec(_loader(export))
     return audited_from(export.run, export.name, export.owner, records, verdict, codec)
 
 
@@ -142,10 +112,13 @@ def audited_from(run: str, name: str, owner: str, records: Iterable[Record], ver
     return Audited(run, name, owner, evidence_of(entries), verdict, len(whole) - len(entries))
 
 
-def _found(export: Export, digest: str) -> str:
-    if digest not in export.texts:
-        raise NotFound(f"The text {digest} is not in the file: it was purged.")
-    return export.texts[digest]
+def _loader(export: Export) -> Callable[[str], str]:
+    def load(digest: str) -> str:
+        if digest not in export.texts:
+            raise NotFound(f"The text {digest} is not in the file: it was purged, or taken out.")
+        return export.texts[digest]
+
+    return load
 
 
 def _record(line: Line, number: int) -> Record:
@@ -165,19 +138,29 @@ def _verified(export: Export, records: list[Record]) -> Verdict:
     if verdict.head != export.head:
         problem = "the head that the file states is another: records are missing at its end"
         return worse(verdict, verdict.records, problem)
-    for record in records:
-        problem = _changed(export, record)
-        if problem:
-            return worse(verdict, record.seq, problem)
+    return _stray(export, unchanged(records, _of_its_playbook(export, records, verdict), _loader(export)))
+
+
+def _of_its_playbook(export: Export, records: list[Record], verdict: Verdict) -> Verdict:
+    begun = records[0]
+    if begun.body.startswith(PURGED):
+        return verdict
+    digest = msgspec.json.decode(begun.body).get("playbook", "")
+    text = export.playbooks.get(digest)
+    if text is None:
+        return worse(verdict, begun.seq, "the playbook it started from is missing")
+    if digest_of(text) != digest:
+        return worse(verdict, begun.seq, "the playbook it started from was changed")
     return verdict
 
 
-def _changed(export: Export, record: Record) -> str:
-    if any(digest_of(export.texts[one]) != one for one in texts_of(record) if one in export.texts):
-        return "a text that it refers to was changed"
-    if record.kind == RunStarted.__name__ and not record.body.startswith(PURGED):
-        digest = msgspec.json.decode(record.body).get("playbook", "")
-        text = export.playbooks.get(digest)
-        if text is None or digest_of(text) != digest:
-            return "the playbook it started from was changed"
-    return ""
+def _stray(export: Export, verdict: Verdict) -> Verdict:
+    """What no record leads to proves nothing; but it is not to pass for what a digest names."""
+    if verdict.broken_at is not None:
+        return verdict
+    for kind, kept in (("text", export.texts), ("playbook", export.playbooks)):
+        for digest, text in kept.items():
+            if digest_of(text) != digest:
+                problem = f"a {kind} that no record refers to stands under a digest that is not its own"
+                return worse(verdict, verdict.records + 1, problem)
+    return verdict

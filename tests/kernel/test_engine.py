@@ -825,6 +825,7 @@ async def test_an_effect_without_a_performer_fails_clearly(store: Store, tmp_pat
     [
         "UPDATE playbooks SET body = 'another'",
         "UPDATE texts SET body = 'another'",
+        "UPDATE texts SET body = 'Be long.' WHERE body = 'Be brief.'",
         "UPDATE records SET body = replace(body, 'echo', 'ECHO') WHERE kind = 'Performed'",
         "UPDATE records SET kind = 'Driven' WHERE seq = 4",
         "DELETE FROM records WHERE seq = 5",

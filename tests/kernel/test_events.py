@@ -27,6 +27,7 @@ EXAMPLES: list[AnyEvent] = [
     events.Driven("d"),
     events.Performing(CallTool("t", {"a": 1}, idempotent=True), "CallTool t"),
     events.ModelAsked("m", "digest", Text("prompt"), "AskModel"),
+    events.ModelAsked("m", "digest", Text("prompt"), "AskModel", ruling={"decision": "allow", "rules": ["r"]}),
     events.Performed(Reply(Text("hi"), usage=Usage(1, 1)), "AskModel"),
     events.WaitOpened("w", "question", "Well?", "question", options=("a", "b"), expires=1.0),
     events.WaitClosed("w", "answered", "question", {"value": "a"}, "me"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -13,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.desk import Desk, Ran
+from tests.surfaces.desk import Desk, Ran, finished
 from tests.surfaces.model_server import ModelServer
+from tests.surfaces.test_envelopes import until
 
 WRITE = """\
 # Tea
@@ -89,10 +91,11 @@ def test_people_read_it_as_lines(desk: Desk, approved: str) -> None:
     assert "decided:       approved by local, after" in words
     assert ": good tea" in words
     assert "unbroken" in words
+    assert "broken: " not in words
     assert desk.call("verify", approved, "--json").object["head"] in words
 
 
-def test_what_a_retry_took_back_is_still_told(desk: Desk, server: ModelServer) -> None:
+def test_what_a_retry_supersedes_is_still_told(desk: Desk, server: ModelServer) -> None:
     server.replies = [400]
     run = desk.call("run", "tea.md", "--json").object["run"]
     assert desk.call("retry", run).code == 0
@@ -103,7 +106,9 @@ def test_what_a_retry_took_back_is_still_told(desk: Desk, server: ModelServer) -
     assert evidence["interventions"][0]["what"] == "retry"
     assert evidence["status"] == "completed"
     assert "error" not in evidence
-    assert "(taken back by a retry)" in desk.call("audit", run).out
+    told = desk.call("audit", run).out
+    assert "(superseded by a retry)" in told
+    assert re.search(r"  retry by local, from record \d+\n", told)
 
 
 def test_a_fork_tells_its_parents_part_and_what_was_changed(desk: Desk) -> None:
@@ -113,6 +118,7 @@ def test_a_fork_tells_its_parents_part_and_what_was_changed(desk: Desk) -> None:
     assert (evidence["run"], evidence["parent"]) == (fork, run)
     assert [step["step"] for step in evidence["steps"]] == ["1", "2", "3"]
     assert evidence["interventions"][0]["details"] == {"values": {"kind": "white"}}
+    assert ", with kind = white\n" in desk.call("audit", fork).out
     ran = desk.call("audit", "--file", exported(desk, fork), "--json")
     assert (ran.code, ran.object) == (0, evidence)
 
@@ -135,6 +141,39 @@ def test_what_was_denied_is_not_said_to_have_been_done(desk: Desk) -> None:
     assert "  wanted:        run touch\n" in told
     assert "did:" not in told
     assert "awaiting" not in told
+
+
+@pytest.mark.parametrize(
+    ("policy", "ruling"),
+    [
+        ("", {"decision": "allow", "rules": ["a model is allowed (default)"]}),
+        ('[models]\nallow = ["test/*"]\n', {"decision": "allow", "rules": ["models.allow 'test/*' (POLICY:2)"]}),
+    ],
+)
+def test_a_model_call_tells_what_let_it_through(desk: Desk, policy: str, ruling: dict[str, Any]) -> None:
+    where = desk.config.with_name("policy.toml")
+    where.write_text(policy)
+    run = desk.call("run", "tea.md", "--json").object["run"]
+    found = audited(desk, run)["steps"][0]["acts"][0]["ruling"]
+    assert json.loads(json.dumps(found).replace(str(where), "POLICY")) == ruling
+    assert f"policy:        allow: {found['rules'][0]}\n" in desk.call("audit", run).out
+
+
+def test_what_a_cancellation_cut_into_is_in_doubt(desk: Desk) -> None:
+    desk.config.with_name("policy.toml").write_text('[commands]\nallow = ["*"]\n')
+    desk.write("x.yml", "name: X\nsteps:\n  - {id: a, command: 'cli sh -c \"touch begun; sleep 600\"'}\n")
+    process = desk.begin("run", "x.yml", "--json")
+    until((desk.work / "begun").exists)
+    ((run,),) = _in_store(desk, "SELECT id FROM runs")
+    assert desk.call("cancel", run).code == 5
+    assert finished(process).code == 5
+    assert desk.call("show", run, "--json").object["steps"][0]["status"] == "in_doubt"
+    (step,) = audited(desk, run)["steps"]
+    assert (step["status"], step["acts"][0]["outcome"]["in_doubt"]["code"]) == ("in_doubt", "cancelled")
+    told = desk.call("audit", run).out
+    assert "? a\n  in doubt: cancelled, " in told
+    assert "came to:       in doubt (cancelled): Cancelled while it was under way, " in told
+    assert "failed" not in told
 
 
 def test_a_graph_is_audited_as_a_playbook_is(desk: Desk) -> None:
@@ -205,6 +244,108 @@ def test_a_changed_text_shows(desk: Desk, server: ModelServer) -> None:
     _changed(proof, "tea tea tea", "tea tee tea")
     ran = desk.call("audit", "--file", proof)
     assert (ran.code, "a text that it refers to was changed" in ran.err) == (1, True)
+
+
+TALK = """\
+name: Talk
+steps:
+  - id: say
+    command: llm
+    llm: {model: default, prompt: Say it as JSON.}
+    output: {type: json, schema: {type: object}}
+"""
+
+
+@pytest.fixture
+def talked(desk: Desk, server: ModelServer) -> str:
+    """A run whose model was asked once more, with what it had said."""
+    desk.write("talk.yml", TALK)
+    server.replies = ["no JSON", '{"a": 1}']
+    run = desk.call("run", "talk.yml", "--json").object
+    assert (run["status"], len(server.requests)) == ("completed", 2)
+    return str(run["run"])
+
+
+def test_every_text_of_a_conversation_is_checked_in_the_file(desk: Desk, talked: str) -> None:
+    proof = exported(desk, talked)
+    export = json.loads(proof.read_text())
+    assert len(export["texts"]) == 4, (
+        "the prompt and the reply that it was asked about, and their places in the context"
+    )
+    for digest, text in export["texts"].items():
+        proof.write_text(json.dumps({**export, "texts": {**export["texts"], digest: f"{text} "}}))
+        ran = desk.call("audit", "--file", proof)
+        assert (ran.code, "a text that it refers to was changed" in ran.err) == (1, True), text
+
+
+def test_every_text_of_a_conversation_is_checked_in_the_store(desk: Desk, talked: str) -> None:
+    for (digest,) in _in_store(desk, "SELECT digest FROM texts"):
+        ((text,),) = _in_store(desk, "SELECT body FROM texts WHERE digest = ?", digest)
+        _in_store(desk, "UPDATE texts SET body = 'FORGED' WHERE digest = ?", digest)
+        for command in ("audit", "verify"):
+            ran = desk.call(command, talked)
+            assert (ran.code, "a text that it refers to was changed" in ran.err) == (1, True), text
+        _in_store(desk, "UPDATE texts SET body = ? WHERE digest = ?", text, digest)
+    assert desk.call("verify", talked).code == 0
+
+
+def _in_store(desk: Desk, statement: str, *given: str) -> list[Any]:
+    with sqlite3.connect(desk.store) as db:
+        return db.execute(statement, given).fetchall()
+
+
+def test_a_text_that_was_taken_out_of_the_file_is_named(desk: Desk, talked: str) -> None:
+    proof = exported(desk, talked)
+    export = json.loads(proof.read_text())
+    gone = hashlib.sha256(b"no JSON").hexdigest()
+    del export["texts"][gone]
+    proof.write_text(json.dumps(export))
+    ran = desk.call("audit", "--file", proof)
+    assert ran.code == 0, "it may have been purged"
+    assert f"missing:       1 text that it refers to, purged or taken away (sha256 {gone[:12]})\n" in ran.out
+    assert desk.call("audit", "--file", proof, "--json").object["chain"]["missing"] == [gone]
+
+
+@pytest.mark.parametrize(
+    ("where", "digest", "problem"),
+    [
+        ("texts", "0" * 64, "a text that no record refers to stands under a digest that is not its own"),
+        ("playbooks", "0" * 64, "a playbook that no record refers to stands under a digest that is not its own"),
+        ("playbooks", "", "the playbook it started from is missing"),
+    ],
+)
+def test_what_is_put_into_the_file_under_a_false_digest_shows(
+    desk: Desk, approved: str, where: str, digest: str, problem: str
+) -> None:
+    proof = exported(desk, approved)
+    export = json.loads(proof.read_text())
+    export[where] = {**export[where], digest: "FORGED"} if digest else {}
+    proof.write_text(json.dumps(export))
+    ran = desk.call("audit", "--file", proof)
+    assert (ran.code, problem in ran.err) == (1, True)
+
+
+def test_a_break_is_said_first_and_what_comes_before_it_is_told_as_of_there(desk: Desk, approved: str) -> None:
+    proof = exported(desk, approved)
+    export = json.loads(proof.read_text())
+    closed = next(number for number, one in enumerate(export["records"], start=1) if '"WaitClosed"' in one["body"])
+    _changed(proof, "good tea", "bad tea")
+    words = desk.call("audit", "--file", proof).out
+    first, second = words.splitlines()[1:3]
+    assert first.startswith(
+        f"broken:        at record {closed}: the chain does not fit: it was changed. Only what comes"
+    )
+    assert f"before it counts, {closed - 1} records" in first
+    assert second.endswith(f", as of record {closed - 1}")
+    assert f"decided:       not yet, as of record {closed - 1}\n" in words
+
+
+def test_where_nothing_comes_before_the_break_nothing_is_told(desk: Desk, approved: str) -> None:
+    proof = exported(desk, approved)
+    _changed(proof, "# Tea", "# Coffee")
+    words = desk.call("audit", "--file", proof).out
+    assert "No record comes before it, so nothing is told." in words
+    assert ("status:" in words, "chain:" in words) == (False, True)
 
 
 def test_a_file_that_was_cut_shows(desk: Desk, approved: str) -> None:
@@ -353,3 +494,24 @@ def test_secrets_are_told_by_their_handles_and_what_came_back_is_masked(desk: De
     words = desk.call("audit", run["run"])
     assert "secrets:       headers.Authorization from env:HOOK_TOKEN" in words.out
     assert "hunter2" not in proof.read_text() + words.out
+
+
+@pytest.mark.parametrize("reaches", [True, False])
+def test_what_was_never_begun_is_not_said_to_have_been_done(desk: Desk, hook: Hook, reaches: bool) -> None:
+    """The secret is too short, or nobody listens: either way the intent is on record, and nothing was sent."""
+    desk.environ["HOOK_TOKEN"] = "short" if reaches else "hunter2-hunter2"
+    if not reaches:
+        hook.close()
+    desk.config.with_name("policy.toml").write_text(f'[egress]\nallow = ["{hook.url}/*"]\n[secrets]\nallow = ["*"]\n')
+    desk.write(
+        "post.yml",
+        "name: Post\nargs: {token: {secret: true}}\nsteps:\n  - id: post\n"
+        f"    command: http POST {hook.url}/hook\n"
+        '    with: {headers: {Authorization: "Bearer ${token}"}}\n',
+    )
+    run = desk.call("run", "post.yml", "--token", "env:HOOK_TOKEN", "--json").object["run"]
+    (act,) = audited(desk, run)["steps"][0]["acts"]
+    assert ("began" in act, act["begun"]) == (True, False)
+    told = desk.call("audit", run).out
+    assert f"  wanted:        send POST {hook.url}/hook\n" in told
+    assert "did:" not in told

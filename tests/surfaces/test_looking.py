@@ -86,7 +86,7 @@ def test_a_run_that_waits_is_shown_with_what_it_takes(desk: Desk) -> None:
 def test_a_journal_is_verified_and_a_changed_one_found_out(desk: Desk, run: str) -> None:
     ran = desk.call("verify", run)
     assert ran.code == 0
-    assert "head " in ran.out
+    assert " records, unbroken, head " in ran.out
     head = desk.call("verify", run, "--json").object
     assert head["broken_at"] is None
     assert head["head"] in ran.out
@@ -98,6 +98,26 @@ def test_a_journal_is_verified_and_a_changed_one_found_out(desk: Desk, run: str)
     connection.close()
     broken = desk.call("verify", run)
     assert (broken.code, "it was changed" in broken.err) == (1, True)
+
+
+def test_a_text_that_is_gone_is_named_and_breaks_nothing(desk: Desk, run: str) -> None:
+    with sqlite3.connect(desk.store) as connection:
+        gone = [row[0] for row in connection.execute("SELECT digest FROM texts WHERE body = 'Be brief.'")]
+        connection.execute("DELETE FROM texts WHERE body = 'Be brief.'")
+    connection.close()
+    assert desk.call("verify", run, "--json").object["missing"] == gone
+    for command in ("verify", "audit"):
+        ran = desk.call(command, run)
+        assert (ran.code, "unbroken" in ran.out, gone[0][:12] in ran.out) == (0, True, True)
+        assert "1 text that it refers to, purged or taken away" in ran.out
+
+
+def test_a_sentence_among_other_words_ends_before_no_comma(desk: Desk) -> None:
+    desk.write("x.yml", "name: X\nsteps:\n  - {id: a, command: http GET http://127.0.0.1:9/x}\n")
+    run = desk.call("run", "x.yml", "--json").object["run"]
+    told = desk.call("show", run).out + desk.call("audit", run).out
+    assert "loopback address, 0.0 s" in told
+    assert ".," not in told
 
 
 def test_a_replay_performs_nothing(desk: Desk, run: str) -> None:

@@ -194,7 +194,7 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
         return await driver.record(key, effect.fingerprint, Failed("not_storable", f"The prompt is no text: {error}."))
     model = effect.model or driver.settings.model
     free = driver.engine.is_free(effect, driver.settings)
-    event = ModelAsked(model, effect.context.digest, Text(effect.prompt), effect.fingerprint, free)
+    event = ModelAsked(model, effect.context.digest, Text(effect.prompt), effect.fingerprint, free, admitted.ruling)
     seq = driver.scribe.note(event, Place(*key, attempt))
     stream = _Stream(driver, key, seq, effect)
     if attempt > 1:

@@ -31,7 +31,6 @@ from cuebook.kernel.journal import (
     Record,
     Verdict,
     seal,
-    texts_of,
     verify,
     without_void,
 )
@@ -39,6 +38,7 @@ from cuebook.kernel.ports import Batch, Claim, Estimate, Estimator, Filter, Gate
 from cuebook.kernel.rehearsal import Rehearsal, rehearse
 from cuebook.kernel.run import RunRow, Settings, StepRow
 from cuebook.kernel.tally import Tally
+from cuebook.kernel.texts import unchanged
 
 log = logging.getLogger("cuebook")
 
@@ -306,25 +306,17 @@ class Engine:
         records = [record async for record in self.store.records(run)]
         verdict = belongs(records, verify(records), _identity(row))
         verdict = keeps_up(records, verdict, row, steps)
-        if verdict.broken_at is not None:
-            return verdict
-        for record in records:
-            problem = await self._changed(record, row)
-            if problem:
-                return worse(verdict, record.seq, problem)
-        return verdict
+        if verdict.broken_at is None and await self._is_another(records[0], row):
+            return worse(verdict, records[0].seq, "the playbook it started from was changed")
+        return unchanged(records, verdict, self.store.text)
 
-    async def _changed(self, record: Record, row: RunRow) -> str:
-        if record.kind == "RunStarted" and not record.body.startswith(PURGED):
-            event = self.codec.decode(record.body)
-            assert isinstance(event, RunStarted)
-            if event.playbook != row.playbook or digest_of(await self.store.playbook(row.playbook)) != row.playbook:
-                return "the playbook it started from was changed"
-        for digest in texts_of(record):
-            with suppress(NotFound):  # a text that was purged is gone, not changed
-                if digest_of(self.store.text(digest)) != digest:
-                    return "a text that it refers to was changed"
-        return ""
+    async def _is_another(self, begun: Record, row: RunRow) -> bool:
+        """Whether the playbook is not the one that the run was begun with."""
+        if begun.body.startswith(PURGED):
+            return False
+        event = self.codec.decode(begun.body)
+        assert isinstance(event, RunStarted)
+        return event.playbook != row.playbook or digest_of(await self.store.playbook(row.playbook)) != row.playbook
 
     async def replay(self, run: str) -> Rehearsal:
         """Runs the program once more on its journal alone: nothing is performed, nothing is written."""

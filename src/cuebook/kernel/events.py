@@ -188,6 +188,8 @@ class ModelAsked(Event, frozen=True):
     fingerprint: str
     free: bool = False
     """Whether it was known before that it costs nothing."""
+    ruling: dict[str, Any] = {}
+    """What let it through the gate. Old journals do not say."""
 
 
 class Performed(Event, frozen=True):

@@ -6,7 +6,6 @@ whole run. Nothing here knows where records are kept.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any
@@ -213,6 +212,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """Anchor it elsewhere: a chain that is anchored nowhere shows edits, not a rewrite of the whole."""
     broken_at: int | None = None
     problem: str = ""
+    missing: tuple[str, ...] = ()
+    """Digests of texts that records lead to and that are gone: purged, or taken away. The chain holds without them."""
 
 
 def verify(records: Iterable[Record]) -> Verdict:
@@ -237,14 +238,6 @@ def _problem(record: Record, expected: int, chain: bytes) -> str:
     if (seq, place.path, kind) != (record.seq, record.path, record.kind):
         return "it was moved"
     return ""
-
-
-_REFERENCE = re.compile(rb'"(?:digest|context)":"([0-9a-f]{64})"')
-
-
-def texts_of(record: Record) -> list[str]:
-    """The digests of the long texts that a record refers to."""
-    return [found.decode() for found in _REFERENCE.findall(record.body)]
 
 
 def without_void(entries: Iterable[Entry]) -> list[Entry]:

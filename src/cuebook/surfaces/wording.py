@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cuebook.kernel.context import Text
 from cuebook.kernel.events import UNDER_WAY, ArtifactMade
+from cuebook.kernel.journal import Verdict
 from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
 from cuebook.service import RunView
 from cuebook.views import ARTIFACT_FILES
 
 SHORT = 60
 """Characters that are shown where there is room for a line."""
+
+_NAMED = 3
+"""Digests that are named where there may be many."""
 
 
 def short(value: Any) -> str:
@@ -43,6 +47,22 @@ def known_cost(totals: Totals) -> float | None:
 
 def counted(number: int, word: str) -> str:
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+def joined(parts: Sequence[str]) -> str:
+    """On one line, with commas: a sentence among them does not end before one."""
+    *others, last = parts
+    return ", ".join([*(part.removesuffix(".") for part in others), last])
+
+
+def missing_texts(verdict: Verdict) -> str:
+    """The texts that a journal leads to and that are gone; empty where there are none."""
+    missing = verdict.missing
+    if not missing:
+        return ""
+    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    names = ", ".join(digest[:12] for digest in missing[:_NAMED])
+    return f"{counted(len(missing), 'text')} that it refers to, purged or taken away (sha256 {names}{more})"
 
 
 def tokens_of(totals: Totals) -> str:

@@ -14,6 +14,7 @@ import msgspec
 from cuebook.evidence import Act, Decision, Evidence, Named, StepEvidence
 from cuebook.exports import Audited, Export, audited, read_export
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.journal import Verdict
 from cuebook.kernel.run import Totals
 from cuebook.service import Service
 from cuebook.surfaces import wording
@@ -43,6 +44,8 @@ def audit_command(given: Given) -> int:
     Told are of each step the actions as they were performed (secrets by their handles), what the policy or a person
     decided and by which rules, attempts, times, outputs by their digests, what was checked, and the cost. Then the
     chain of the journal is verified and its head printed: keep that elsewhere, and a rewrite of the whole shows too.
+    The texts that it refers to are checked too, also those that a model was shown: one that was changed breaks it, and
+    one that is gone is named.
 
     --export writes everything into one file, which `cuebook audit --file FILE` verifies on any machine. Exit code 1
     means that the journal is broken.
@@ -120,6 +123,7 @@ def as_object(found: Audited) -> dict[str, Any]:
             "unbroken": verdict.broken_at is None,
             "broken_at": verdict.broken_at,
             "problem": verdict.problem,
+            "missing": verdict.missing,
         },
     }
 
@@ -133,73 +137,114 @@ def _step_object(step: StepEvidence) -> dict[str, Any]:
 
 
 def _lines(found: Audited) -> Iterator[str]:
-    made, verdict = found.evidence, found.verdict
+    verdict, counting = found.verdict, _counting(found.verdict)
     yield f"{found.name}, run {found.run}"
-    yield from _named(list(_about(found, made)))
-    for step in made.steps:
-        yield ""
-        yield from _step_lines(step)
-    if made.interventions:
-        yield "\nwhat people did to the run:"
-        for one in made.interventions:
-            by = f" by {one.by}" if one.by else ""
-            details = f": {wording.short(live.json_text(one.details))}" if one.details else ""
-            yield f"  {wording.moment(one.at)}  {one.what}{f' at step {one.step}' if one.step else ''}{by}{details}"
+    if counting is not None:
+        yield from _named([("broken", f"at record {verdict.broken_at}: {verdict.problem}. {_still_counts(counting)}")])
+    if counting != 0:
+        yield from _evidence_lines(found, "" if counting is None else f", as of record {counting}")
     yield ""
     purged = f", of which the content of {found.purged:,} was purged" if found.purged else ""
     whole = "unbroken" if verdict.broken_at is None else f"broken at record {verdict.broken_at}: {verdict.problem}"
     yield from _named(
-        [("chain", f"{wording.counted(verdict.records, 'record')}{purged}, {whole}"), ("head", verdict.head)]
+        [
+            ("chain", f"{wording.counted(verdict.records, 'record')}{purged}, {whole}"),
+            ("missing", wording.missing_texts(verdict)),
+            ("head", verdict.head),
+        ]
     )
+
+
+def _evidence_lines(found: Audited, as_of: str) -> Iterator[str]:
+    """`as_of` says where a broken journal ends that was not meant to end there."""
+    made = found.evidence
+    yield from _named(list(_about(found, made, as_of)))
+    for step in made.steps:
+        yield ""
+        yield from _step_lines(step, as_of)
+    if made.interventions:
+        yield "\nwhat people did to the run:"
+        for one in made.interventions:
+            by = f" by {one.by}" if one.by else ""
+            where = f" at step {one.step}" if one.step else ""
+            yield f"  {wording.moment(one.at)}  {one.what}{where}{by}{_details_words(one.details)}"
+
+
+def _counting(verdict: Verdict) -> int | None:
+    """How many records of a broken journal still count."""
+    return None if verdict.broken_at is None else min(verdict.records, verdict.broken_at - 1)
+
+
+def _still_counts(counting: int) -> str:
+    if not counting:
+        return "No record comes before it, so nothing is told."
+    return (
+        f"Only what comes before it counts, {wording.counted(counting, 'record')}: the rest of this is told from there."
+    )
+
+
+def _details_words(details: Mapping[str, Any]) -> str:
+    changed = {**details.get("values", {}), **details.get("settings", {})}
+    record = f", from record {details['from_record']}" if "from_record" in details else ""
+    values = f", with {_values_words(changed)}" if changed else ""
+    reason = f": {details['reason']}" if "reason" in details else ""
+    return f"{record}{values}{reason}"
+
+
+def _values_words(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {wording.short(_plain(value))}" for name, value in values.items())
 
 
 def _named(lines: list[tuple[str, str]], indent: str = "") -> Iterator[str]:
     return (f"{indent}{name + ':':<15}{words}" for name, words in lines if words)
 
 
-def _about(found: Audited, made: Evidence) -> Iterator[tuple[str, str]]:
-    yield "status", made.status.replace("_", " ") + (f": {made.error.message}" if made.error is not None else "")
+def _about(found: Audited, made: Evidence, as_of: str) -> Iterator[tuple[str, str]]:
+    error = f": {made.error.message}" if made.error is not None else ""
+    yield "status", f"{made.status.replace('_', ' ')}{as_of}{error}"
     if made.started is not None:
         took = f", ended {wording.moment(made.ended)}" if made.ended is not None else ""
         yield "started", f"{wording.moment(made.started)} by {found.owner}{took}"
     yield "forked from", made.parent
     yield "playbook", f"{made.dialect}, sha256 {made.playbook[:_DIGEST]}" if made.playbook else ""
     yield "policy", f"sha256 {made.policy[:_DIGEST]}" if made.policy else ""
-    yield "inputs", ", ".join(f"{name} = {wording.short(_plain(value))}" for name, value in made.inputs.items())
+    yield "inputs", _values_words(made.inputs)
     yield "cost", _cost(made.totals) if made.totals.calls else ""
     yield "processes", f"{len(made.drivers)} took it forward" if len(made.drivers) > 1 else ""
 
 
-def _step_lines(step: StepEvidence) -> Iterator[str]:
+def _step_lines(step: StepEvidence, as_of: str) -> Iterator[str]:
     visit = f" (visit {step.visit})" if step.visit > 1 else ""
-    voided = ", taken back by a retry" if step.voided else ""
-    words = [f"{step.status.replace('_', ' ')}{f': {step.reason}' if step.reason else ''}{voided}"]
+    reason = f": {step.reason}" if step.reason not in ("", step.status) else ""
+    words = [f"{step.status.replace('_', ' ')}{reason}", *(["superseded by a retry"] if step.voided else [])]
     if step.started is not None and step.finished is not None:
         words.append(wording.duration(step.finished - step.started))
     if step.cost is not None:
         words.append(_cost(step.cost))
     if step.step:
         yield f"{MARKS.get(step.status, '›')} {step.step}{visit}  {step.title}".rstrip()
-        yield f"  {', '.join(words)}"
+        yield f"  {wording.joined(words)}"
     else:
         yield "before the first step"
-    yield from _named([line for _, lines in sorted(_happened(step), key=lambda one: one[0]) for line in lines], "  ")
+    yield from _named(
+        [line for _, lines in sorted(_happened(step, as_of), key=lambda one: one[0]) for line in lines], "  "
+    )
     yield from _named(list(_noted(step)), "  ")
 
 
-def _happened(step: StepEvidence) -> Iterator[tuple[float, list[tuple[str, str]]]]:
+def _happened(step: StepEvidence, as_of: str) -> Iterator[tuple[float, list[tuple[str, str]]]]:
     for decision in step.decisions:
-        yield decision.opened, list(_decision_lines(decision))
+        yield decision.opened, list(_decision_lines(decision, as_of))
     for act in step.acts:
         yield act.began or act.ended or 0.0, list(_act_lines(act))
 
 
-def _decision_lines(decision: Decision) -> Iterator[tuple[str, str]]:
+def _decision_lines(decision: Decision, as_of: str) -> Iterator[tuple[str, str]]:
     yield "asked", " ".join(decision.prompt.split())
     own = ["the step asks for approval"] if decision.purpose == "step" else []
     yield "because", "; ".join(dict.fromkeys((*own, *decision.rules)))
     if not decision.decision:
-        yield "decided", "not yet"
+        yield "decided", f"not yet{as_of}"
         return
     after = f", after {wording.duration(decision.closed - decision.opened)}" if decision.closed is not None else ""
     through = f" through {decision.through}" if decision.through else ""
@@ -209,9 +254,8 @@ def _decision_lines(decision: Decision) -> Iterator[tuple[str, str]]:
 
 def _act_lines(act: Act) -> Iterator[tuple[str, str]]:
     again = f" (attempt {act.attempt})" if act.attempt > 1 else ""
-    # What failed without an intent on record was refused before it began, or only read.
-    name = "wanted" if act.began is None and "failed" in act.outcome else "did"
-    yield name, f"{action_words(act)}{again}{' (taken back by a retry)' if act.voided else ''}"
+    voided = " (superseded by a retry)" if act.voided else ""
+    yield "did" if act.begun else "wanted", f"{action_words(act)}{again}{voided}"
     uses = act.action.get("secrets", ())
     yield "secrets", ", ".join(f"{one['at']} from {one['handle']}" for one in uses)
     ruling = act.ruling
@@ -222,9 +266,9 @@ def _act_lines(act: Act) -> Iterator[tuple[str, str]]:
             "policy",
             f"{ruling['decision']}{approved}{overrides}: {'; '.join(ruling['rules']) or 'nothing to decide'}",
         )
-    took = f", {wording.duration(act.ended - act.began)}" if act.began is not None and act.ended is not None else ""
     words = outcome_words(act.outcome) if act.outcome else "nobody knows: there is no outcome on record"
-    yield "came to", f"{words}{took}"
+    took = [wording.duration(act.ended - act.began)] if act.began is not None and act.ended is not None else []
+    yield "came to", wording.joined([words, *took])
 
 
 def action_words(act: Act) -> str:
@@ -269,6 +313,9 @@ def outcome_words(outcome: Mapping[str, Any]) -> str:
         match name, value:
             case "failed", {"code": code, "message": message}:
                 parts.append(f"failed ({code}): {' '.join(str(message).split())}")
+            case "in_doubt", {"code": code, "message": message}:
+                why = f" ({code})" if code != "in_doubt" else ""
+                parts.append(f"in doubt{why}: {' '.join(str(message).split())}")
             case "exit_code" | "status", _:
                 parts.append(f"{name.replace('_', ' ')} {value}")
             case "signal", _:

@@ -221,7 +221,7 @@ def _step_line(step: StepRow) -> str:
         words += [wording.tokens_of(step.totals) + " tokens", wording.cost_of(step.totals), step.model]
     if step.finish == "length":
         words.append("cut at the token limit")
-    return ", ".join(words)
+    return wording.joined(words)
 
 
 @command(
@@ -338,12 +338,13 @@ def verify_command(given: Given) -> int:
         verdict = await service.verify(row.id)
         broken = verdict.broken_at is not None
         if given["as_json"]:
-            found = {"run": row.id, "records": verdict.records, "head": verdict.head, "broken_at": verdict.broken_at}
-            sys.stdout.write(live.json_line({**found, "problem": verdict.problem}))
+            sys.stdout.write(live.json_line({"run": row.id, **msgspec.to_builtins(verdict)}))
         elif broken:
             complain(f"cuebook: run {row.id} is broken at record {verdict.broken_at}: {verdict.problem}.")
         else:
-            say(f"run {row.id}: {wording.counted(verdict.records, 'record')}, head {verdict.head}")
+            say(f"run {row.id}: {wording.counted(verdict.records, 'record')}, unbroken, head {verdict.head}")
+            if verdict.missing:
+                say(f"missing: {wording.missing_texts(verdict)}")
         return 1 if broken else 0
 
     return _looking(given, look)
