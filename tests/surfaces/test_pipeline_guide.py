@@ -64,6 +64,7 @@ def test_the_picture_is_the_one_that_the_example_gives(desk: Desk) -> None:
 def test_every_command_of_the_guide_does_what_it_says(desk: Desk, server: ModelServer) -> None:
     server.script = lambda request: json.dumps({"sentence": "They are about tea."})
     (desk.work / "playbooks").mkdir()
+    desk.environ["HOOK_KEY"] = "a-key-of-some-length"
     reader = Reader(desk, server)
     waiting: list[str] = []
     token = ""
