@@ -9,10 +9,12 @@ import pytest
 
 from cuebook.config import load
 from cuebook.gate.people import Principal
+from cuebook.kernel.context import ToolCall
 from cuebook.kernel.errors import AlreadyAnswered
 from cuebook.kernel.events import WaitClosed
 from cuebook.requests import InvalidRequest
 from cuebook.surfaces.wiring import Wiring
+from cuebook.testing import Says, ScriptedModel
 from tests.gate.yard import bytes_below
 from tests.office import ALLOWED, GATED, Office, core
 
@@ -101,6 +103,21 @@ async def test_a_gated_step_waits_with_a_token_and_real_items_and_has_done_nothi
     assert not office.made()
     (row,) = await office.rows()
     assert (row.id, row.status) == (envelope["runId"], "awaiting_approval")
+
+
+async def test_a_tool_that_a_model_calls_waits_in_the_step_that_asked_the_model(office: Office) -> None:
+    text = (
+        "name: Ask\nsteps:\n  - id: notes\n    command: llm\n"
+        "    llm: {model: default, prompt: Write it., tools: {allow: [Write]}, max_tool_calls: 1}\n"
+        "    output: {type: json, schema: {type: object}}\n"
+    )
+    call = ToolCall("1", "Write", {"path": "made.txt", "content": "made"})
+    office.models = {"test": ScriptedModel([Says("", (call,)), "{}"])}
+    await office.close()
+    waiting = await office.open().run(text)
+    assert waiting["status"] == "needs_approval", waiting
+    assert waiting["requiresApproval"]["stepId"] == "notes"
+    assert (await office.resume(waiting, True))["status"] == "ok"
 
 
 async def test_the_run_and_its_steps_are_kept_before_anything_is_done(office: Office) -> None:

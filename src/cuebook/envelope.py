@@ -25,6 +25,7 @@ from cuebook.kernel.errors import (
     told,
 )
 from cuebook.kernel.events import WAITING
+from cuebook.kernel.journal import step_at
 from cuebook.kernel.rates import TooManyRuns
 from cuebook.kernel.run import StepRow, WaitRow
 from cuebook.views import RunView
@@ -116,7 +117,7 @@ class Telling:
             "approvalId": wait.id,
             "shortId": wait.id[:SHORT],
             "kind": kind_of(wait),
-            "stepId": wait.place.step,
+            "stepId": step_at(wait.place),
             "preview": preview,
             "itemsLeftOut": left_out,
             "rules": wait.details.get("rules", []),

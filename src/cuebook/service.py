@@ -47,6 +47,7 @@ from cuebook.kernel.rates import Rate
 from cuebook.kernel.rehearsal import Rehearsal
 from cuebook.kernel.replay import Recorded
 from cuebook.kernel.run import RunRow, Settings, Signal, WaitRow
+from cuebook.kernel.waits import in_full
 from cuebook.listening import Listening
 from cuebook.stores.rules import no_run, no_wait
 from cuebook.views import RunView, view_of, with_results
@@ -374,6 +375,10 @@ class Service(Administration):
         if row.tenant != who.tenant:
             raise no_wait(wait)
         return row
+
+    def in_full(self, wait: WaitRow) -> WaitRow:
+        """A wait with the whole of what is decided about, where otherwise a part of it is shown."""
+        return in_full(wait, self.store.text)
 
     async def audit(self, run: str, who: Principal = Principal()) -> Audited:
         """The evidence of everything that was done, with what a check of the chain found."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cuebook.gate import approvals
@@ -477,6 +479,56 @@ def test_a_preview_is_bounded_in_parts() -> None:
     named = {f"part {n}": "y" * 10_000 for n in range(100)}
     assert len(str(approvals.preview(named))) < 60_000
     assert "left out" in approvals.preview(named)
+
+
+def test_all_is_kept_of_what_a_preview_leaves_out() -> None:
+    assert approvals.whole({"command": "y" * 2_000, "folder": "/"}) == {}
+    assert approvals.whole({"command": "y" * 2_001, "folder": "/"}) == {"command": "y" * 2_001, "folder": "/"}
+    many = {f"part {n}": "y" for n in range(100)}
+    assert approvals.whole(many) == many
+    (cut,) = approvals.whole({"stdin": "y" * (approvals.WHOLE + 7)}).values()
+    assert "[... 7 more characters ...]" in cut
+
+
+@pytest.fixture
+def long() -> str:
+    return "x" * 2_000 + "\u202eEVIL WORDS s3cret-of-the-test" + "y" * 4_000
+
+
+async def test_everything_that_is_approved_can_be_looked_at(yard: Yard, long: str) -> None:
+    yard.redactor.add("env:TOKEN", "s3cret-of-the-test")
+    row = await yard.run(touch(stdin=long))
+    wait = await yard.wait(row.id)
+    assert "EVIL" not in str(wait.details), "what is listed and published stays short"
+    whole = yard.service.in_full(wait).details["preview"]
+    assert whole["stdin"] == "x" * 2_000 + "<U+202E>EVIL WORDS [secret env:TOKEN]" + "y" * 4_000
+    assert list(whole) == list(wait.details["preview"])
+    assert whole["command"] == "touch made.txt"
+    assert (await yard.decide(row.id, "approve")).status == "completed"
+    assert (await yard.service.verify(row.id)).broken_at is None
+
+
+async def test_what_is_short_is_kept_once(yard: Yard) -> None:
+    row = await yard.run(touch())
+    wait = await yard.wait(row.id)
+    assert "whole" not in wait.details
+    assert yard.service.in_full(wait) is wait
+
+
+async def test_where_all_of_it_was_purged_the_preview_is_left(yard: Yard, long: str) -> None:
+    row = await yard.run(touch(stdin=long))
+    wait = await yard.wait(row.id)
+    lost = msgspec.structs.replace(wait, details={**wait.details, "whole": {"digest": "0" * 64, "length": 1}})
+    assert yard.service.in_full(lost).details["preview"] == wait.details["preview"]
+
+
+async def test_who_changes_what_a_person_could_read_before_they_approved_it_is_found_out(yard: Yard, long: str) -> None:
+    row = await yard.run(touch(stdin=long))
+    await yard.service.close()
+    with sqlite3.connect(yard.folder / "runs.db") as db:
+        db.execute("UPDATE texts SET body = replace(body, 'EVIL', 'GOOD')")
+    yard.service = Yard(yard.folder).service
+    assert (await yard.service.verify(row.id)).problem == "a text that it refers to was changed"
 
 
 async def test_markup_in_a_command_is_shown_as_it_is_written(yard: Yard) -> None:

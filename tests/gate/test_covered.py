@@ -94,7 +94,8 @@ def test_an_approval_covers_everything_that_is_done_and_shown(
 async def test_what_is_in_doubt_is_shown_as_plainly_as_what_is_approved(yard: Yard) -> None:
     yard.allow({"commands": {"allow": ["*"]}})
     yard.redactor.add("env:TOKEN", "s3cret-of-the-test")
-    yard.make = doing(RunCommand(("sh", "-c", "touch begun; sleep 60", "\x1b[8m", "s3cret-of-the-test")))
+    command = ("sh", "-c", "touch begun; sleep 60", "\x1b[8m", "s3cret-of-the-test")
+    yard.make = doing(RunCommand(command, stdin="x" * 2_000 + "EVIL" + "y" * 4_000))
     row = await yard.service.start(BOOK, "yard.md", {}, Settings(model="test/echo"))
     driving = asyncio.create_task(yard.service.drive(row.id))
     await settled((yard.workspace / "begun").exists)
@@ -107,3 +108,5 @@ async def test_what_is_in_doubt_is_shown_as_plainly_as_what_is_approved(yard: Ya
         assert "<U+001B>[8m" in text
         assert "[secret env:TOKEN]" in text
         assert "s3cret" not in text
+    assert "EVIL" not in wait.details["preview"]["stdin"]
+    assert "EVIL" in yard.service.in_full(wait).details["preview"]["stdin"]

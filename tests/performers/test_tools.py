@@ -207,6 +207,13 @@ async def test_a_person_is_shown_the_handle_of_a_secret_and_never_its_value():
     assert "<secret env:TOKEN>" in description.preview["arguments"]
 
 
+async def test_a_person_is_shown_the_words_around_a_secret():
+    box = Toolbox([echo("t", SCHEMA, takes_secrets=True)])
+    use = SecretUse(TOKEN.at, TOKEN.handle, "some words {} and more")
+    description = await described(box, "t", {"path": "a"}, (use,))
+    assert "some words <secret env:TOKEN> and more" in description.preview["arguments"]
+
+
 @pytest.mark.parametrize("at", ["env.TOKEN", "headers.X", "arguments", "arguments.", "arguments..a", "body"])
 async def test_a_secret_that_is_meant_for_no_argument_is_refused(at: str):
     box = Toolbox([echo("t", takes_secrets=True)])

@@ -112,6 +112,49 @@ def test_an_approver_at_the_terminal_sees_the_output_and_how_to_undo_it(desk: De
     assert (desk.work / "out.txt").read_text() == "1\n2\n"
 
 
+LONG = """\
+name: Long
+args:
+  words: {type: string}
+steps:
+  - id: say
+    command: cli sh -c 'echo ${words}'
+    approval: required
+"""
+
+
+def test_an_approver_can_see_the_whole_of_what_would_be_done(desk: Desk) -> None:
+    desk.write("long.yml", LONG)
+    words = "x" * 2_000 + "rm -rf EVIL;" + "y" * 4_000
+    ran = desk.call("run", "long.yml", "--words", words, "--json")
+    run, (wait,) = ran.object["run"], ran.object["waits"]
+    for where in (["inbox"], ["show", run], ["events", run]):
+        told = desk.call(*where, "--json").out
+        assert "EVIL" not in told.replace(words, ""), "what is listed and published stays short"
+    assert f"  | sh -c 'echo {words}'\n" in desk.call("inbox", run).out
+    preview = desk.call("inbox", wait["wait"], "--json").object["approval"]["preview"]
+    assert preview["command"] == f"sh -c 'echo {words}'"
+
+
+def test_who_is_asked_at_the_terminal_is_told_where_all_of_it_is(desk: Desk) -> None:
+    desk.write("long.yml", LONG)
+    with Sitting(desk, "run", "long.yml", "--words", "x" * 3_000) as sitting:
+        seen = sitting.until("approve, deny or later, and why if you like:")
+        assert re.search(r"in full: +cuebook inbox w[0-9a-f]+", seen)
+        sitting.type("later\n")
+        sitting.ended()
+
+
+def test_who_is_asked_again_is_told_why_where_they_look_on(desk: Desk) -> None:
+    desk.write("deploy.yml", "name: D\nsteps:\n  - {id: go, command: cli sh deploy.sh, approval: required}\n")
+    script = desk.write("deploy.sh", "true\n")
+    ran = desk.call("run", "deploy.yml", "--json")
+    assert "asked again" not in ran.err
+    script.write_text("false\n")
+    again = desk.call("decide", ran.object["run"], "approve")
+    assert "  asked again: since it was approved, this changed: files deploy.sh\n" in again.err
+
+
 def test_a_failing_command_shows_the_end_of_its_errors(desk: Desk) -> None:
     desk.write("x.yml", "name: X\nsteps:\n  - {id: a, command: cli ls nothing-here, effect: read}\n")
     ran = desk.call("run", "x.yml")
@@ -359,6 +402,18 @@ def test_python_decides_approvals_as_they_come(folder: Path) -> None:
     refused = cuebook.run(COUNT, {"most": 2}, decide=lambda wait: "deny")
     assert refused.status == "cancelled"
     assert cuebook.run(COUNT, decide=lambda wait: None).status == "awaiting_approval"
+
+
+def test_python_is_shown_the_whole_of_what_it_decides_about(folder: Path) -> None:
+    words = "x" * 2_000 + "rm -rf EVIL;" + "y" * 4_000
+    seen: list[str] = []
+
+    def decide(wait: cuebook.Wait) -> None:
+        seen.append(wait.details["preview"]["command"])
+
+    waiting = cuebook.run(LONG, {"words": words}, decide=decide)
+    seen.append(waiting.waits[0].details["preview"]["command"])
+    assert seen == [f"sh -c 'echo {words}'"] * 2
 
 
 def test_python_tells_what_is_wrong_with_arguments(folder: Path) -> None:

@@ -5,6 +5,7 @@ A preview is plain text: nothing in it can colour, reorder or hide what stands t
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -19,9 +20,12 @@ from cuebook.kernel.ports import Action, Description
 SHOWN = 2_000
 """Characters that are shown of each part of a preview; of a longer one the beginning and the end."""
 PARTS = 20
+WHOLE = 500_000
+"""Characters of each part that are kept beside it, for whoever wants to see all of it before saying yes."""
 
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-_KEPT = "\n\t"
+_ODD = re.compile(r"[^ -~\n\t]")
+"""What may not be seen as itself."""
 
 # Characters of other categories that show as nothing, or as a blank.
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
@@ -43,14 +47,10 @@ def one_line(text: str, limit: int = 200) -> str:
 
 
 def _plain(text: str) -> str:
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_spelled(letter) for letter in text)
+    return _ODD.sub(lambda found: _spelled(found[0]), text)
 
 
 def _spelled(letter: str) -> str:
-    if letter in _KEPT or letter == " ":
-        return letter
     unseen = unicodedata.category(letter) in _UNSEEN or letter in _BLANK or letter.isspace()
     if unseen or any(ord(letter) in some for some in _SELECTORS):
         return f"<U+{ord(letter):04X}>"
@@ -64,6 +64,13 @@ def preview(named: Mapping[str, str]) -> dict[str, str]:
     if len(parts) > PARTS:
         made["left out"] = f"{len(parts) - PARTS} more parts"
     return made
+
+
+def whole(named: Mapping[str, str]) -> dict[str, str]:
+    """All parts with all of their text, where a preview leaves something out; otherwise nothing."""
+    if len(named) <= PARTS and all(len(text) <= SHOWN for text in named.values()):
+        return {}
+    return {one_line(name, 60): shown(text, WHOLE) for name, text in named.items()}
 
 
 def digest(effect: Effect, description: Description, limits: Limits) -> str:

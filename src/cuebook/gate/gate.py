@@ -168,8 +168,9 @@ class Gate:
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
         await self._remember(run.tenant, trust, by)
 
-    def shown(self, words: str, parts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-        return approvals.one_line(self._masked(words)), approvals.preview(self._masked(dict(parts)))
+    def shown(self, words: str, parts: Mapping[str, str]) -> tuple[str, dict[str, str], dict[str, str]]:
+        masked = self._masked(dict(parts))
+        return approvals.one_line(self._masked(words)), approvals.preview(masked), approvals.whole(masked)
 
     async def _still(self, effect: Effect, case: Case, limits: Limits, digest: str) -> Failed | None:
         description = await self._described(effect, case.settings)
@@ -274,10 +275,16 @@ class Gate:
             if before is None and not trust.ask_first:
                 await self._remember(case.run.tenant, trust, "first use")
                 continue
-            shown = approvals.preview(self._masked(trust.preview))
-            details = {"summary": trust.prompt, "preview": shown, "requester": case.run.owner, "about": trust.subject}
-            terms = _terms(policies)
-            return Needed(trust.prompt, digest, {**details, **terms.details}, terms.seconds, terms.on_expiry, trust)
+            parts, terms = self._masked(trust.preview), _terms(policies)
+            details = {
+                "summary": trust.prompt,
+                "preview": approvals.preview(parts),
+                "requester": case.run.owner,
+                "about": trust.subject,
+                **terms.details,
+            }
+            whole = approvals.whole(parts)
+            return Needed(trust.prompt, digest, details, terms.seconds, terms.on_expiry, trust, whole)
         return None
 
     async def _remember(self, tenant: str, trust: Trust, by: str) -> None:
@@ -296,11 +303,12 @@ class Gate:
     ) -> Needed:
         words, purpose = wanted
         summary = approvals.one_line(self._masked(description.summary))
+        parts = self._masked(description.preview)
         terms = _terms(policies)
         asks = [reason for reason in ruling.reasons if reason.decision == "ask"]
         details = {
             "summary": summary,
-            "preview": approvals.preview(self._masked(description.preview)),
+            "preview": approvals.preview(parts),
             "requester": case.run.owner,
             "rules": [*(_said(reason) for reason in asks), *([why] if why else [])],
             "purpose": purpose,
@@ -311,7 +319,8 @@ class Gate:
         prompt = summary  # without a question mark, which would pass for a part of a command or an address
         if words:
             prompt = approvals.one_line(self._masked(words)) + (f" ({summary})" if summary else "")
-        return Needed(prompt, digest, details, terms.seconds, terms.on_expiry)
+        whole = approvals.whole(parts)
+        return Needed(prompt, digest, details, terms.seconds, terms.on_expiry, whole=whole)
 
 
 class _Terms(msgspec.Struct, frozen=True):

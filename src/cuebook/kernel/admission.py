@@ -66,6 +66,7 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
             options=(APPROVE, DENY),
             expires_after=None if held else ruling.expires_after,
             details=details,
+            whole=ruling.whole,
         )
         if closed.how == "answered":
             if closed.answer.get("decision") != APPROVE:

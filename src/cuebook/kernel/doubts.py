@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 async def settle(driver: Driver, line: Line, key: Key, effect: Effect, attempt: int) -> AnyOutcome | None:
     """A person says what became of an effect that was begun and never answered. None: perform it again."""
     gate, words, parts = driver.engine.gate, words_of(effect), parts_of(effect)
-    name, preview = (words, parts) if gate is None else gate.shown(words, parts)
+    name, preview, whole = (words, parts, {}) if gate is None else gate.shown(words, parts)
     details: dict[str, Any] = {"effect": msgspec.to_builtins(effect), "attempt": attempt, "preview": preview}
     late = driver.waits.late_outcome(key)
     if late is not None:
@@ -35,6 +35,7 @@ async def settle(driver: Driver, line: Line, key: Key, effect: Effect, attempt: 
         purpose=f"in_doubt:{attempt}",
         options=("repeat", "stop", "done"),
         details=details,
+        whole=whole,
     )
     return _decided(closed, effect)
 

@@ -60,6 +60,14 @@ def parent_key(path: str) -> Key:
     return f"{parent}/" if parent else ROOT, unquote(step), int(visit), int(index)
 
 
+def step_at(place: Place) -> str:
+    """The label of the step that a place lies in: in a branch without steps of its own, of the one that began it."""
+    path, step = place.path, place.step
+    while not step and path != ROOT:
+        path, step, _, _ = parent_key(path)
+    return step
+
+
 def same_line(path: str, other: str) -> bool:
     """Whether one branch is the other, or begun below it: siblings are not on one line."""
     return path.startswith(other) or other.startswith(path)

@@ -197,6 +197,8 @@ class Needed(msgspec.Struct, frozen=True):
     expires_after: float | None = None
     on_expiry: OnExpiry = "cancel"
     trust: Trust | None = None
+    whole: dict[str, str] = {}
+    """Everything that is approved, by name, where the preview in the details shows a part of it."""
 
 
 class Gate(Protocol):
@@ -208,8 +210,10 @@ class Gate(Protocol):
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
         """Remembers that a person has approved what an effect stands on."""
 
-    def shown(self, words: str, parts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-        """Words and a preview as a person may be shown them: bounded, and every character seen as itself."""
+    def shown(self, words: str, parts: Mapping[str, str]) -> tuple[str, dict[str, str], dict[str, str]]:
+        """Words and a preview as a person may be shown them: bounded, and every character seen as itself. Where the preview
+        leaves something out, all of it besides.
+        """
 
 
 class Redactor(Protocol):

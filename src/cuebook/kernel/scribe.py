@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from cuebook.kernel.context import Context
+from cuebook.kernel.context import Context, digest_of
 from cuebook.kernel.errors import CuebookError, StoreError
 from cuebook.kernel.events import AnyEvent, TextChunk, TextReset
 from cuebook.kernel.journal import Codec, Entry, Place, seal, spill_context
@@ -88,6 +88,12 @@ class Scribe:
     def keep_context(self, context: Context) -> None:
         """Stores what a model is shown, block by block, each once."""
         spill_context(context, self._known_contexts, self._texts)
+
+    def keep_text(self, text: str) -> dict[str, Any]:
+        """Stores a text with the record that comes next; gives what refers to it there."""
+        digest = digest_of(text)
+        self._texts[digest] = text
+        return {"digest": digest, "length": len(text)}
 
     def flush(self, awaited: bool = False) -> asyncio.Future[None]:
         batch, entries = self._take()

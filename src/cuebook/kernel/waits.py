@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
+from cuebook.kernel.errors import NotFound
 from cuebook.kernel.events import STATUS_OF_WAIT, RunStatus, WaitClosed, WaitKind, WaitOpened
 from cuebook.kernel.journal import Key, Place
 from cuebook.kernel.ports import Claim, News
@@ -19,6 +24,21 @@ if TYPE_CHECKING:
     from cuebook.kernel.driver import Driver, Line
 
 _HOW: dict[str, Literal["answered", "expired", "cancelled"]] = {"answered": "answered", "expired": "expired"}
+
+
+WHOLE = "whole"
+"""Among a wait's details: where the text lies that has everything that is decided about."""
+
+
+def in_full(wait: WaitRow, load: Callable[[str], str]) -> WaitRow:
+    """The wait with everything that is decided about as its preview, as far as that was kept."""
+    kept = wait.details.get(WHOLE)
+    if kept is None:
+        return wait
+    details = {name: value for name, value in wait.details.items() if name != WHOLE}
+    with suppress(NotFound):
+        details["preview"] = msgspec.json.decode(load(kept["digest"]))
+    return msgspec.structs.replace(wait, details=details)
 
 
 class Waits:
@@ -50,8 +70,12 @@ class Waits:
         default: str | None = None,
         expires_after: float | None = None,
         details: dict[str, Any] | None = None,
+        whole: Mapping[str, str] | None = None,
     ) -> WaitClosed:
-        """Opens a wait (or finds it opened before a crash), stands still until it is decided, and records that."""
+        """Opens a wait (or finds it opened before a crash), stands still until it is decided, and records that.
+
+        `whole` is everything that is decided about, where the preview among the details shows a part of it.
+        """
         driver, recorded = self._driver, self._driver.recorded
         purpose = purpose or kind
         known = recorded.opened.get((key, purpose))
@@ -62,6 +86,10 @@ class Waits:
             now = driver.clock()
             masked = driver.engine.redactor.value
             prompt, options, default = masked((prompt, options, default))
+            details = masked(details or {})
+            if whole:
+                parts = msgspec.json.encode(masked(dict(whole)))
+                details = {**details, WHOLE: driver.scribe.keep_text(parts.decode())}
             row = WaitRow(
                 id=f"w{secrets.token_hex(8)}",
                 run=driver.run_id,
@@ -74,7 +102,7 @@ class Waits:
                 type=type,
                 options=options,
                 default=default,
-                details=masked(details or {}),
+                details=details,
                 opened=now,
                 expires=None if expires_after is None else now + expires_after,
             )

@@ -63,8 +63,9 @@ def with_values(arguments: Mapping[str, Any], values: Mapping[Place, str]) -> di
 
 
 def with_handles(arguments: Mapping[str, Any], uses: Mapping[Place, SecretUse]) -> dict[str, Any] | Failed:
-    """A copy in which each secret is shown by its handle: what a person sees and what a schema is checked against."""
-    return with_values(arguments, {place: f"<secret {use.handle}>" for place, use in uses.items()})
+    """A copy in which each secret is shown by its handle, within the words around it: what a person sees and what a schema is checked against."""
+    shown = {place: use.form.replace("{}", f"<secret {use.handle}>") for place, use in uses.items()}
+    return with_values(arguments, shown)
 
 
 # --- schemas ------------------------------------------------------------------------------------------

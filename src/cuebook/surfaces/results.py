@@ -82,7 +82,7 @@ class Wait:
     options: tuple[str, ...]
     default: str | None
     details: Mapping[str, Any] = field(repr=False)
-    """Of an approval: the summary, the preview and the rules that ask for it."""
+    """Of an approval: the summary, the preview, which has all that is approved, and the rules that ask for it."""
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ class Session:
         acted = False
         for row in await service.store.waits(run=run):
             if row.kind == "approval" and self._decide is not None:
-                acted |= await self._decided(service, row, self._decide(_wait(row)))
+                acted |= await self._decided(service, row, self._decide(_wait(service.in_full(row))))
             elif row.kind == "question" and self._answer is not None:
                 said = self._answer(_wait(row))
                 value = await said if inspect.isawaitable(said) else said
@@ -351,7 +351,8 @@ class Session:
         view = await service.view(run)
         entries = without_void([entry async for entry in service.engine.entries(run)])
         warnings = tuple(entry.event.message for entry in entries if isinstance(entry.event, Warned))
-        return _result(view, warnings, await left_by(service, view.run, entries), self)
+        waits = tuple(_wait(service.in_full(wait)) for wait in view.waits)
+        return _result(view, waits, warnings, await left_by(service, view.run, entries), self)
 
 
 class _Open:
@@ -375,7 +376,7 @@ def _as_tool(given: Callable[..., Any] | Tool) -> Tool:
     return tool(given)
 
 
-def _result(view: RunView, warnings: tuple[str, ...], left: Left, session: Session) -> Result:
+def _result(view: RunView, waits: tuple[Wait, ...], warnings: tuple[str, ...], left: Left, session: Session) -> Result:
     row, totals = view.run, view.run.totals
     outputs = {label: str(text) for label, text in view.outputs.items()}
     artifact = None if view.artifact is None else Artifact(str(view.artifact.content), view.artifact.type)
@@ -395,7 +396,7 @@ def _result(view: RunView, warnings: tuple[str, ...], left: Left, session: Sessi
         steps=tuple(
             Step(step.label, step.title, step.status, step.reason, outputs.get(step.label)) for step in view.steps
         ),
-        waits=tuple(_wait(wait) for wait in view.waits),
+        waits=waits,
         warnings=warnings,
         error=None if row.error is None else str(row.error),
         cost=None if totals.unknown_costs else totals.cost,

@@ -60,6 +60,8 @@ def asked_lines(event: WaitOpened) -> list[str]:
     if event.kind == "in_doubt":
         return [event.prompt, *wording.preview_lines(preview)]
     lines = [event.prompt]
+    if again := wording.asked_again(event.details):
+        lines.append(f"asked again: {again}")
     for name, text in preview.items() if event.kind == "approval" else ():
         parts = str(text).rstrip("\n").split("\n")
         lines.append(f"{name}:")

@@ -8,7 +8,7 @@ from typing import Any
 
 from cuebook.kernel.context import Text
 from cuebook.kernel.events import UNDER_WAY, ArtifactMade
-from cuebook.kernel.journal import Verdict
+from cuebook.kernel.journal import Verdict, step_at
 from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
 from cuebook.service import RunView
 from cuebook.views import ARTIFACT_FILES
@@ -114,6 +114,12 @@ def choices_of(wait: WaitRow) -> str:
     return "; ".join(parts)
 
 
+def asked_again(details: Mapping[str, Any]) -> str:
+    """Why somebody is asked again who has approved it before; empty where nothing changed."""
+    names = details.get("changed")
+    return f"since it was approved, this changed: {', '.join(names)}" if names else ""
+
+
 def preview_lines(preview: Mapping[str, str]) -> list[str]:
     """What a person is shown, each part below its name."""
     lines: list[str] = []
@@ -176,7 +182,7 @@ def wait_object(wait: WaitRow) -> dict[str, Any]:
     return {
         "wait": wait.id,
         "run": wait.run,
-        "step": wait.place.step,
+        "step": step_at(wait.place),
         "kind": wait.kind,
         "prompt": wait.prompt,
         "type": wait.type,

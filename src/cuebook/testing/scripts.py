@@ -203,5 +203,5 @@ class AskingGate:
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
         return None
 
-    def shown(self, words: str, parts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-        return words, dict(parts)
+    def shown(self, words: str, parts: Mapping[str, str]) -> tuple[str, dict[str, str], dict[str, str]]:
+        return words, dict(parts), {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -419,6 +420,16 @@ async def test_an_approver_sees_the_outputs_that_the_step_refers_to(bench: Bench
     preview = (await bench.wait(row.id)).details["preview"]
     assert preview["output of draft"] == "the notes\n"
     assert "output of other" not in preview
+
+
+async def test_an_approver_is_told_how_much_of_an_output_is_not_shown(bench: Bench) -> None:
+    row = await bench.do(cli("many", "seq", "1000"), cli("post", "touch", "made", approval=True))
+    shown = (await bench.wait(row.id)).details["preview"]["output of many"]
+    first, remark, last = re.split(r"\n(\[[^]]+\])\n", shown)
+    whole = "".join(f"{number}\n" for number in range(1, 1001))
+    assert whole.startswith(first)
+    assert whole.endswith(last)
+    assert remark == f"[... {len(whole) - len(first) - len(last):,} more characters ...]"
 
 
 async def test_a_denial_cancels_the_run_whatever_the_step_says_about_errors(bench: Bench) -> None:

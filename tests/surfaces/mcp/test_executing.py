@@ -168,6 +168,18 @@ async def test_an_approval_is_asked_in_place_of_whoever_may(desk: Desk, visits: 
     assert f"denied by {decision['by']} through mcp (MCP)" in desk.call("audit", now["execution_id"]).out
 
 
+@pytest.mark.parametrize(("rest", "asked"), [(2_000, True), (8_000, False)])
+async def test_a_form_shows_all_that_is_decided_or_is_not_shown(
+    desk: Desk, some_visits: Visits, rest: int, asked: bool
+) -> None:
+    desk.write("ship.yml", GATED.replace("stdin: shipped", f"stdin: {'x' * 2_000}EVIL{'y' * rest}"))
+    say, seen = saying({"answer": "deny"})
+    async with some_visits(say=say) as visit:
+        now = await visit.call("execute_playbook", playbook_id="ship")
+    assert [f"xEVIL{'y' * rest}" in one.message for one in seen] == [True] * asked
+    assert now["status"] in (("failed", "cancelled") if asked else ("awaiting_approval",))
+
+
 async def test_no_token_is_ever_told(desk: Desk, some_visits: Visits) -> None:
     desk.write("ship.yml", GATED)
     async with some_visits() as visit:

@@ -322,6 +322,24 @@ async def test_an_approval_shows_what_it_is_about(house: House) -> None:
     assert "approved by" in (await page(house, f"/runs/{run}")).words
 
 
+async def test_a_long_approval_leads_to_all_of_it(house: House) -> None:
+    await house.model(ScriptedModel([])).serve()
+    words = "x" * 2_000 + "\\u202eEVIL <b>words</b>" + "y" * 4_000
+    run = await house.begin(playbook=house.book("gated.yml", GATED.replace("$list.stdout", f'"{words}"')))
+    wait = await house.waiting(run)
+    for path in (f"/runs/{run}", "/inbox"):
+        made = await page(house, path)
+        assert "EVIL" not in made.words
+        assert ("a", {"href": f"/waits/{wait['wait']}"}) in made.elements
+    shown = await page(house, f"/waits/{wait['wait']}")
+    assert "x<U+202E>EVIL <b>words</b>y" in shown.words
+    assert ("a", {"href": f"/runs/{run}#wait-{wait['wait']}"}) in shown.elements
+    one = await house.get(f"/api/waits/{wait['wait']}")
+    assert "EVIL" in one["approval"]["preview"]["stdin"]
+    await house.post(f"/api/waits/{wait['wait']}/decide", 200, decision="deny")
+    assert "open no more" in (await page(house, f"/waits/{wait['wait']}")).words
+
+
 async def test_two_runs_are_compared(house: House) -> None:
     first = await drink(house)
     second = str((await house.post(f"/api/runs/{first}/fork", 201, step="1", values={"guest": "Grace"}))["run"])

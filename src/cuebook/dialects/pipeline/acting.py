@@ -21,8 +21,9 @@ _ROOM = 500_000
 """Bytes of one argument that a variable may hold, and of all of them: systems start no program that is given much more.
 """
 
-SHOWN = 2_000
-"""Characters that whoever approves is shown of an earlier output."""
+SHOWN = 1_900
+"""Characters that whoever approves is shown of an earlier output: with the remark that it was cut, fewer than the gate shows
+of anything, so that it is not cut once more and the remark stays true."""
 
 Acted = RunCommand | SendHttp | CallTool
 

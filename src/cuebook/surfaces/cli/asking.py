@@ -18,6 +18,7 @@ from cuebook.gate.people import NotAllowed
 from cuebook.kernel.errors import BadInput, Refused
 from cuebook.kernel.events import STATUS_OF_WAIT
 from cuebook.kernel.run import WaitRow
+from cuebook.kernel.waits import WHOLE
 from cuebook.service import Principal, Service
 from cuebook.surfaces import wording
 from cuebook.surfaces.cli import onward
@@ -25,6 +26,7 @@ from cuebook.surfaces.cli.keyboard import Keyboard
 from cuebook.surfaces.cli.live import ASKED
 from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.plain import harmless, has_keys
+from cuebook.surfaces.typed import typed
 
 Decision = Literal["approve", "deny", "repeat", "stop"]
 
@@ -150,6 +152,8 @@ class Asker:
         self._say(wait.prompt, "yellow")
         for line in wording.preview_lines(wait.details.get("preview", {})):
             self._say(line)
+        if WHOLE in wait.details:
+            self._say(f"`{typed(f'inbox {wait.id}')}` shows all of it.")
         self._say(f"If it did happen, `cuebook decide {wait.id} done --outcome JSON` says what came of it.")
         await self._decide(wait, ("repeat", "stop"))
 

@@ -16,7 +16,7 @@ from cuebook.dialects.registry import Exporting, Tracing
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import ENDED, RunStatus
 from cuebook.kernel.expiry import settle
-from cuebook.kernel.journal import Entry
+from cuebook.kernel.journal import Entry, step_at
 from cuebook.kernel.run import RunRow, StepRow
 from cuebook.service import RunView, Service
 from cuebook.surfaces import wording
@@ -295,7 +295,7 @@ def inbox_command(given: Given) -> int:
         for wait in waits:
             kind = wait.kind.replace("_", " ")
             lines.append(
-                (wait.id, wait.run, wording.moment(wait.opened), kind, wait.place.step, wording.short(wait.prompt))
+                (wait.id, wait.run, wording.moment(wait.opened), kind, step_at(wait.place), wording.short(wait.prompt))
             )
         _print_table(lines)
         return 0
@@ -304,14 +304,14 @@ def inbox_command(given: Given) -> int:
 
 
 async def _one_wait(service: Service, given: Given) -> int:
-    wait = await session.wait_of(service, given["wait"], "approval")
+    wait = service.in_full(await session.wait_of(service, given["wait"], "approval"))
     if given["as_json"]:
         sys.stdout.write(live.json_line(wording.wait_object(wait)))
     elif wait.kind == "approval":
         say("\n".join(onward.approval_lines(wait)))
     else:
         row = await service.get(wait.run)
-        say(f"{wait.id}, run {wait.run}, step {wait.place.step or '-'}\n{wait.prompt}")
+        say(f"{wait.id}, run {wait.run}, step {step_at(wait.place) or '-'}\n{wait.prompt}")
         for line in wording.preview_lines(wait.details.get("preview", {})):
             say(line)
         for name, words in (

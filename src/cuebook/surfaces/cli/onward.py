@@ -6,10 +6,12 @@ import shlex
 from typing import Any
 
 from cuebook.decisions import outcome_shape
+from cuebook.kernel.journal import step_at
 from cuebook.kernel.run import RunRow, WaitRow
+from cuebook.kernel.waits import WHOLE
 from cuebook.service import RunView
 from cuebook.surfaces.typed import typed
-from cuebook.surfaces.wording import SHORT, moment, preview_lines, run_object
+from cuebook.surfaces.wording import SHORT, asked_again, moment, preview_lines, run_object
 
 EXIT_CODES = {
     "completed": 0,
@@ -70,7 +72,7 @@ def besides(row: RunRow, waits: list[WaitRow]) -> list[tuple[str, str]]:
     lines = []
     for wait in waits:
         name = row.id if sum(one.kind == wait.kind for one in waits) == 1 else wait.id
-        if wait.kind == "approval":
+        if wait.kind == "approval" or WHOLE in wait.details:
             lines.append(("in full", typed(f"inbox {name}")))
         if wait.kind == "in_doubt":
             given = "" if "late" in wait.details else f" --outcome {shlex.quote(outcome_shape(wait))}"
@@ -113,11 +115,12 @@ def as_object(view: RunView, alive: bool = False) -> dict[str, Any]:
 
 
 def approval_lines(wait: WaitRow) -> list[str]:
-    """An approval in full, as plain text."""
-    lines = [f"approval {wait.id}, run {wait.run}, step {wait.place.step or '-'}", wait.prompt, ""]
+    """An approval as plain text, and where to look for what is not shown of it here."""
+    lines = [f"approval {wait.id}, run {wait.run}, step {step_at(wait.place) or '-'}", wait.prompt, ""]
     lines += [*preview_lines(wait.details.get("preview", {})), ""]
     for name, words in (
-        ("asked again", _changed(wait)),
+        ("in full", typed(f"inbox {wait.id}") if WHOLE in wait.details else ""),
+        ("asked again", asked_again(wait.details)),
         ("asked because", "; ".join(wait.details.get("rules", []))),
         ("asked by", wait.details.get("requester", "")),
         ("since", moment(wait.opened)),
@@ -132,11 +135,6 @@ def approval_lines(wait: WaitRow) -> list[str]:
     if choices and wait.details.get("purpose", "policy") == "policy":  # what a step asks for, no rule takes away
         lines.append(f"{'always:':<15}cuebook policy allow {choices[0]}")
     return lines
-
-
-def _changed(wait: WaitRow) -> str:
-    names = wait.details.get("changed")
-    return f"since it was approved, this changed: {', '.join(names)}" if names else ""
 
 
 def _until(wait: WaitRow) -> str:

@@ -56,15 +56,15 @@ def round_of(params: CallToolRequestParams) -> Round | None:
     return msgspec.json.decode(params.request_state, type=Round)
 
 
-def askable(ctx: ServerRequestContext[Any, Any], caller: Caller, view: RunView) -> list[WaitRow]:
-    """What the person at this client can be asked now."""
+def askable(ctx: ServerRequestContext[Any, Any], host: Host, caller: Caller, view: RunView) -> list[WaitRow]:
+    """What the person at this client can be asked now, with all that they decide about."""
     declared = ctx.session.client_capabilities
     forms = None if declared is None else declared.elicitation
     if forms is None or (forms.form is None and forms.url is not None):
         return []
     if not is_modern(ctx) and not ctx.session.can_send_request:
         return []
-    return [wait for wait in waits_of(view) if _may(caller, wait) and _fits(wait)]
+    return [wait for wait in map(host.service.in_full, waits_of(view)) if _may(caller, wait) and _fits(wait)]
 
 
 def _may(caller: Caller, wait: WaitRow) -> bool:

@@ -24,7 +24,7 @@ async def carried(call: Call, run: str, seconds: float | None, now: Round | None
         left = None if until is None else max(0.0, until - clock())
         row, stand = await followed(host, run, progress, left)
         view = await host.service.view(run, caller.principal)
-        waits = asking.askable(ctx, caller, view) if stand == "rests" and row.reason != "timer" else []
+        waits = asking.askable(ctx, host, caller, view) if stand == "rests" and row.reason != "timer" else []
         waits = [wait for wait in waits if wait.id not in now.left]
         if not waits:
             note = note or ("The person was asked here and did not answer." if now.left else "")

@@ -263,6 +263,16 @@ async def inbox(request: Request, site: Site, who: Principal) -> Response:
     return page(request, "inbox.html", waits=waits, titles=titles, waiting=len(waits))
 
 
+async def wait(request: Request, site: Site, who: Principal) -> Response:
+    """Everything that somebody decides about, also what is too long for the page where they do."""
+    one = await site.service.waiting(request.path_params["id"], who)
+    row = await site.service.get(one.run, who)
+    titles = await _titles(site, [row])
+    return await _page(
+        request, site, who, "wait.html", wait=site.service.in_full(one), title=titles.get(row.id, row.id)
+    )
+
+
 # --- settings ---
 
 

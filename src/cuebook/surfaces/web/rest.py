@@ -218,7 +218,7 @@ async def inbox(request: Request, site: Site, who: Principal) -> Response:
 
 
 async def wait(request: Request, site: Site, who: Principal) -> Response:
-    return answer(wait_object(await site.service.waiting(request.path_params["id"], who)))
+    return answer(wait_object(site.service.in_full(await site.service.waiting(request.path_params["id"], who))))
 
 
 # --- streams ---

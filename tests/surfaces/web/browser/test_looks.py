@@ -117,8 +117,7 @@ async def furnish(house: House) -> dict[str, str]:
     runs["talks"] = await house.begin(playbook="desk")
     runs["fails"] = await house.begin(playbook="fails")
     runs["is called at length"] = await house.begin(playbook="a-note-whose-file-has-a-long-name")
-    for name in ("pipeline", "pauses", "asks", "talks"):
-        await house.waiting(runs[name])
+    waits = {name: await house.waiting(runs[name]) for name in ("pipeline", "pauses", "asks", "talks")}
     await house.until(runs["fails"], "failed")
     await house.until(runs["is called at length"], "completed")
     return {
@@ -131,6 +130,7 @@ async def furnish(house: House) -> dict[str, str]:
         "/runs/{id}": f"/runs/{runs['markdown']}",
         "/runs/{id}/diff/{other}": f"/runs/{runs['pauses']}/diff/{runs['asks']}",
         "/inbox": "/inbox",
+        "/waits/{id}": f"/waits/{waits['pipeline']['wait']}",
         "/settings/connections": "/settings/connections",
         "/sign-in": "/sign-in",
         "a page that is not there": "/nowhere",
