@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from sys import float_info
 from typing import Any
 
 DEEPEST = 100
 """Lists and objects within each other: whatever looks at a value may then go down by itself."""
+_LARGEST = int(float_info.max)
+"""Of whole numbers: a larger one is none to most of those who read JSON."""
 WORDS = {
     "string": "a text",
     "number": "a number",
@@ -53,7 +56,7 @@ def is_plain(value: Any, depth: int = 0) -> bool:
         case None | bool():
             return True
         case int():
-            return -(2**63) <= value < 2**64
+            return abs(value) <= _LARGEST
         case float():
             return math.isfinite(value)
         case str():

@@ -13,8 +13,8 @@ import msgspec
 
 from cuebook.kernel.errors import BadInput
 
-_LONGEST_NUMBER = 300
-"""Characters. What is longer is a mistake, and slow to count with."""
+_LONGEST_NUMBER = 250
+"""Characters. What is longer is a mistake, and no float could come near it, even where the digits are hexadecimal."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -69,10 +69,9 @@ class Value(msgspec.Struct, frozen=True, gc=False):
         return _PLAIN[self.kind](self.text)
 
 
-def _whole(text: str) -> int | float:
+def _whole(text: str) -> int:
     sign, digits = ("-", text[1:]) if text[0] == "-" else ("", text.removeprefix("+"))
-    number = int(f"{sign}{digits}", 0 if digits[:2] in ("0o", "0x") else 10)
-    return number if -(2**63) <= number < 2**64 else float(number)  # as other readers have it
+    return int(f"{sign}{digits}", 0 if digits[:2] in ("0o", "0x") else 10)
 
 
 def _real(text: str) -> float:

@@ -212,8 +212,22 @@ def test_what_goes_beyond_the_format_can_be_refused() -> None:
     assert PIPELINE.unfit(pipeline(FULL), {"cwd": "a/b"}) == ()
     assert PIPELINE.unfit(pipeline(MINIMAL), {"strict_spec": True}) == ()
     found = PIPELINE.unfit(pipeline(FULL), {"strict_spec": True})
-    assert len(found) == sum(len(step.beyond) for step in pipeline(FULL).steps)
+    made = pipeline(FULL)
+    beyond = [*(arg.beyond for arg in made.args.values()), *(step.beyond for step in made.steps)]
+    assert len(found) == sum(map(len, beyond))
     assert "'retry', which the format has not" in " ".join(one.message for one in found)
+
+
+@pytest.mark.parametrize("args", ["{a: 1}", "{a: }", "{a: {default: 1}}", "{a: {}}"])
+def test_an_argument_with_a_default_is_of_the_format(args: str) -> None:
+    assert PIPELINE.unfit(pipeline(declaring(args)), {"strict_spec": True}) == ()
+
+
+@pytest.mark.parametrize("field", ["type: integer", "enum: [1]", "required: false", "secret: true", "description: x"])
+def test_a_typed_argument_goes_beyond_the_format(field: str) -> None:
+    (found,) = PIPELINE.unfit(pipeline(declaring(f"{{a: {{{field}}}}}")), {"strict_spec": True})
+    assert found.message == f"The argument 'a' has '{field.partition(':')[0]}', which the format has not."
+    assert found.line == 2
 
 
 def test_a_run_that_does_not_fit_its_options_is_not_begun() -> None:

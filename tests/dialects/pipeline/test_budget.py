@@ -30,6 +30,14 @@ async def test_a_command_that_may_change_something_is_ended_when_the_time_is_ove
     assert (await bench.service.drive(row.id)).status == "completed"
 
 
+async def test_what_was_cut_is_not_tried_again_however_many_attempts_it_has(bench: Bench) -> None:
+    row = await bench.do(shell("a", "echo w >> f; sleep 60", retry=Retry(3, delay=0.0)), budget=Budget(seconds=3.0))
+    assert row.error is not None
+    assert (row.status, row.error.code) == ("failed", "budget_spent")
+    assert await bench.notes(row.id, "attempt") == []
+    assert bench.made("f") == ["w"]
+
+
 async def test_a_request_that_may_change_something_is_ended_likewise(bench: Bench) -> None:
     async with Server(hang) as server:
         row = await bench.do(http("a", server.url(), "POST"), budget=Budget(seconds=3.0))
@@ -92,8 +100,11 @@ async def test_the_time_of_a_wait_does_not_count(bench: Bench) -> None:
 
 
 async def test_attempts_share_the_time(bench: Bench) -> None:
-    row = await bench.do(shell("a", "sleep 60", retry=Retry(5, delay=0.0)), budget=Budget(seconds=3.0))
-    assert (row.status, row.reason) == ("paused", "budget")
+    script = "test -e f || { touch f; exit 1; }; sleep 60"
+    row = await bench.do(shell("a", script, retry=Retry(5, delay=0.0)), budget=Budget(seconds=3.0))
+    assert row.error is not None
+    assert (row.status, row.error.code) == ("failed", "budget_spent")
+    assert len(await bench.notes(row.id, "attempt")) == 1
 
 
 async def test_a_budget_of_steps_holds_for_commands_too(bench: Bench) -> None:

@@ -41,6 +41,14 @@ def test_steps_without_a_postcondition_are_told_to_whoever_requires_them() -> No
     assert PIPELINE.unverified(pipeline(reading)) == ()
 
 
+def test_what_is_advised_can_be_done_in_such_a_step() -> None:
+    asking = "llm: {model: m, prompt: p, max_tool_calls: 1, tools: {allow: [Bash]}}"
+    told = PIPELINE.unverified(pipeline(with_step("command: llm", asking, "output: json")))
+    assert "effect: read" in told[0].fix
+    assert "effect" not in told[1].fix
+    assert "only tools that read: Glob, Grep, Read" in told[1].fix
+
+
 def test_an_argument_that_goes_nowhere_is_noted() -> None:
     asking = "steps:\n  - {id: s, command: 'http https://x.y/${b}'}\n"
     assert found(f"name: A\nargs: {{a: 1, b: 2}}\n{asking}") == [(2, "UNUSED_ARG")]

@@ -43,6 +43,13 @@ def holds(text: Any, data: Any = None, **args: Any) -> bool:
 
 
 DATA = StepRef("data", ("json",))
+LONG = 1234567890123456789
+
+
+def test_long_whole_numbers_are_compared_digit_by_digit() -> None:
+    assert holds(f"$data.json == {LONG} && !($data.json != {LONG})", LONG)
+    assert not holds(f"$data.json == {LONG + 1}", LONG)
+    assert holds(f"$data.json < {LONG + 1}", LONG)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +59,7 @@ DATA = StepRef("data", ("json",))
         ("null", Constant(None)),
         ("-1.5", Constant(-1.5)),
         ("12", Constant(12)),
+        ("-1234567890123456789012", Constant(-1234567890123456789012)),
         ("1e3", Constant(1000.0)),
         ("'it\\'s'", Constant("it's")),
         ('"a \\\\ b"', Constant("a \\ b")),

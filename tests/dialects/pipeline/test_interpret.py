@@ -52,7 +52,7 @@ async def test_json_is_handed_over_with_its_type(bench: Bench) -> None:
     row = await bench.do(
         cli("a", "printf", "%s", json.dumps(data)),
         python("b", SHOUT.replace(".upper()", ""), stdin=words(ref("a", "json"))),
-        python("c", ARGV, words(ref("a", "json", "list", 1, "x")), words("n=", ref("a", "json", "list", "0"))),
+        python("c", ARGV, words(ref("a", "json", "list", 1, "x")), words("n=", ref("a", "json", "list", 0))),
         python("d", ARGV, words(ref("a", "exit_code")), words(ref("a", "error"))),
         cli("e", "cat", stdin=words(ref("a", "json", "no"))),
     )
@@ -61,6 +61,38 @@ async def test_json_is_handed_over_with_its_type(bench: Bench) -> None:
     assert json.loads(outputs["c"]) == ["y z", "n=1"]
     assert json.loads(outputs["d"]) == ["0", "false"]
     assert outputs["e"] == "null"
+
+
+async def test_a_path_finds_the_name_that_was_written_and_no_other_number(bench: Bench) -> None:
+    data = {"a": {"1": "one", "01": "zero-one"}, "list": ["x", "y"]}
+    bench.pipeline = parse(
+        "name: A\nsteps:\n"
+        "  - {id: a, command: cli cat data}\n"
+        "  - {id: b, command: 'cli echo ${a.json.a.01} ${a.json.a.1} ${a.json.list.1}'}\n"
+        "  - {id: c, command: 'cli echo ${a.json.list.01}', on_error: continue}\n",
+        "a.yml",
+    )
+    (bench.workspace / "data").write_text(json.dumps(data))
+    row = await bench.do()
+    assert (await bench.outputs(row.id))["b"] == "zero-one one y\n"
+    assert (await bench.statuses(row.id))["c"] == "failed"
+
+
+async def test_a_whole_number_is_exact_however_many_digits_it_has(bench: Bench) -> None:
+    most, other = "1234567890" * 4 + "1", "1234567890" * 4 + "2"
+    bench.pipeline = parse(
+        f"name: A\nargs: {{n: {most}}}\nsteps:\n"
+        f"  - {{id: a, command: cli cat, stdin: '${{n}}', postcondition: {{type: json_path, path: $, equals: {most}}}}}\n"
+        f"  - {{id: same, command: 'cli echo ${{n}} ${{a.json}}', condition: $a.json == {most}}}\n"
+        f"  - {{id: not, command: cli echo, condition: '$a.json == {other} || $a.json != {most}'}}\n"
+        f"  - {{id: fails, command: cli cat, stdin: '${{n}}', on_error: continue,"
+        f" postcondition: {{type: json_path, path: $, equals: {other}}}}}\n",
+        "a.yml",
+    )
+    row = await bench.do(inputs={"n": int(most)})
+    assert row.status == "completed", row.error
+    assert (await bench.outputs(row.id))["same"] == f"{most} {most}\n"
+    assert await bench.statuses(row.id) == {"a": "completed", "same": "completed", "not": "skipped", "fails": "failed"}
 
 
 async def test_an_argument_stays_one_word_whatever_is_in_it(bench: Bench) -> None:
@@ -125,6 +157,40 @@ async def test_a_secret_goes_by_its_handle(tmp_path: Path) -> None:
     assert server.requests[1].body == b"s3cret-of-the-test"
     assert "s3cret" not in str(await bench.entries(row.id))
     await bench.close()
+
+
+async def test_the_place_of_a_secret_that_is_not_given_is_left_out(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, servers=good_server(tmp_path))
+    missing = Secret(arg="t", form="Bearer {}")
+    async with Server() as server:
+        row = await bench.do(
+            shell("a", "echo ${T-none}", env={"T": missing}),
+            http("b", server.url(), more={"headers": {"Authorization": missing}}),
+            Step("c", Mcp("good.add", {"a": 1, "b": 1, "token": missing})),
+            inputs={"t": None},
+            args=[Arg("t", secret=True)],
+        )
+        row = await bench.decide(row.id, "approve")
+    assert row.status == "completed", row.error
+    assert (await bench.outputs(row.id))["a"] == "none\n"
+    assert "authorization" not in server.requests[0].headers
+    await bench.close()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        cli("a", "cat", stdin=Secret(arg="t", line=4)),
+        http("a", "http://127.0.0.1:1/", "POST", more={"body": Secret(arg="t", line=4)}),
+    ],
+)
+async def test_a_secret_that_is_all_of_an_input_must_be_given(bench: Bench, step: Step) -> None:
+    row = await bench.do(step, inputs={"t": None}, args=[Arg("t", secret=True)])
+    assert row.error is not None
+    assert row.error.code == "missing_argument"
+    assert "line 4: the secret argument 't' is not given" in row.error.message
+    assert "--t HANDLE" in row.error.fix
+    assert await bench.events(row.id, Performing) == []
 
 
 @pytest.mark.parametrize(

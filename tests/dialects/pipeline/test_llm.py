@@ -113,11 +113,13 @@ async def test_repair_ends(tmp_path: Path) -> None:
 
 async def test_a_reply_beyond_the_cap_breaks_the_contract(tmp_path: Path) -> None:
     long = json.dumps({"title": "x" * 100})
-    bench = Talks(tmp_path, long, long)
+    bench = Talks(tmp_path, long, long, long)
     row = await bench.do(llm("a", max_bytes=50, max_repairs=0))
     assert row.error is not None
     assert "cut at the limit" in row.error.message
     assert (await bench.do(llm("a", max_bytes=200))).status == "completed"
+    row = await bench.do(llm("a", max_bytes=200, max_repairs=0), options={"max_output": 50})
+    assert row.status == "failed", "the smaller cap holds, whoever says it"
     await bench.close()
 
 

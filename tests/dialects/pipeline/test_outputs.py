@@ -45,7 +45,8 @@ async def test_what_is_beyond_the_cap_is_cut_and_said_to_be(bench: Bench) -> Non
         (100, None, 100),
         (100_000, None, 100_000),
         (None, 200_000, 200_000),
-        (100, 200_000, 200_000),
+        (100, 200_000, 100),
+        (200_000, 100, 100),
         (9_000_000, None, 512_000),
     ],
 )

@@ -23,6 +23,7 @@ def test_a_result_has_fields(field: str) -> None:
     [
         ("$first.json.a.b", ("json", "a", "b")),
         ("$first.json.0.a-b", ("json", 0, "a-b")),
+        ("$first.json.01.00", ("json", "01", "00")),
         ("  $first.json  ", ("json",)),
         ("${first.json.items.10}", ("json", "items", 10)),
         ("${ first.json }", ("json",)),

@@ -18,7 +18,7 @@ from cuebook.kernel.outcomes import AnyOutcome
 
 CWD = Option("cwd", "The folder that commands run in, below the workspace.", "text")
 MAX_OUTPUT = Option("max_output", "The most bytes that are kept of what a step gives.", "number")
-STRICT_SPEC = Option("strict_spec", "As the format says and nothing beyond: no timeout_ms, retry, on_error, env, cwd, with or effect.")  # fmt: skip
+STRICT_SPEC = Option("strict_spec", "As the format says and nothing beyond: no timeout_ms, retry, on_error, env, cwd, with or effect, no typed arguments.")  # fmt: skip
 
 
 class Pipelines:

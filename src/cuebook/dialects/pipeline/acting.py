@@ -34,6 +34,11 @@ class Given(msgspec.Struct, frozen=True):
     cwd: str = ""
     max_output: int | None = None
 
+    def most_of(self, step: Step) -> int | None:
+        """Bytes that are kept of what a step gives: the least that anybody says; None where nobody does."""
+        said = (self.max_output, step.output.max_bytes if step.output is not None else None)
+        return min((most for most in said if most), default=None)
+
 
 def acting(step: Step, scope: Scope, given: Given, shown: Mapping[str, str], approval: str) -> Acted:
     """`shown` is the preview for whoever approves it, `approval` what they are asked; empty: the policy decides."""
@@ -44,7 +49,7 @@ def acting(step: Step, scope: Scope, given: Given, shown: Mapping[str, str], app
         "attempt_at": "action",
         "witnessed": True,
         "timeout": step.timeout,
-        "max_output": (step.output.max_bytes if step.output is not None else None) or given.max_output,
+        "max_output": given.most_of(step),
     }
     match step.action:
         case Cli():
@@ -66,7 +71,8 @@ def _command(step: Step, action: Cli, scope: Scope, given: Given, common: dict[s
     for name, value in step.env.items():
         if isinstance(value, Secret):
             env.pop(name, None)
-            uses.append(_use(f"env.{name}", value, scope))
+            if scope.has(value):
+                uses.append(_use(f"env.{name}", value, scope))
         else:
             env[name] = scope.text(value)
     stdin = ""
@@ -120,7 +126,8 @@ def _request(step: Step, action: Http, scope: Scope, common: dict[str, Any]) -> 
     uses: list[SecretUse] = []
     for name, value in action.headers.items():
         if isinstance(value, Secret):
-            uses.append(_use(f"headers.{name}", value, scope))
+            if scope.has(value):
+                uses.append(_use(f"headers.{name}", value, scope))
         else:
             headers[name] = scope.text(value)
     body = ""
@@ -166,7 +173,8 @@ def _refuse_secrets(value: Any) -> None:
 
 
 def _call(action: Mcp, scope: Scope, common: dict[str, Any]) -> CallTool:
-    uses = [_use(_argument(place, secret), secret, scope) for place, secret in _secrets(action.arguments, ())]
+    found = [(_argument(place, secret), secret) for place, secret in _secrets(action.arguments, ())]
+    uses = [_use(at, secret, scope) for at, secret in found if scope.has(secret)]
     arguments = scope.field(_without_secrets(action.arguments))
     return CallTool(action.tool, arguments, secrets=tuple(uses), **common)
 

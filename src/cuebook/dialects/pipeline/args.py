@@ -21,7 +21,8 @@ from cuebook.kernel.errors import BadInput
 ARGUMENT = "CUEBOOK_ARG_"
 """What the variables begin with that hold a run's arguments."""
 TYPES: tuple[str, ...] = get_args(ArgType)
-_FIELDS = ("type", "description", "required", "default", "enum", "secret")
+_OF_THE_FORMAT = ("default",)
+_FIELDS = ("type", "description", "required", *_OF_THE_FORMAT, "enum", "secret")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", re.ASCII)
 _PREFIX = "secret:"
 _HOW_TO_NAME_ONE = "Give secret:NAME, env:NAME, keyring:NAME or file:PATH, never the value itself."
@@ -76,7 +77,8 @@ def _declared(shape: Shape, name: str, value: Value, line: int) -> Arg:
     description = shape.text(fields["description"], f"{at}.description", empty=True) if "description" in fields else ""
     if secret:
         _check_secret(shape, value, at, default if has_default else None)
-    return Arg(name, cast(ArgType, type_), default, has_default, required, secret, enum, description, line)
+    beyond = tuple(one for one in fields if one in _FIELDS and one not in _OF_THE_FORMAT)
+    return Arg(name, cast(ArgType, type_), default, has_default, required, secret, enum, description, line, beyond)
 
 
 def _checked(shape: Shape, type_: str | None, value: Value, at: str) -> Any:

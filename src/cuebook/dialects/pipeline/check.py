@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from cuebook.dialects.findings import Codes, Finding, log_of
-from cuebook.dialects.pipeline.model import Cli, Llm, Pipeline, Step
+from cuebook.dialects.pipeline.model import Arg, Cli, Llm, Pipeline, Step
 from cuebook.dialects.pipeline.parse import Parsed, read
 from cuebook.dialects.registry import Problem
+from cuebook.dialects.tool_names import READING
 
 __all__ = ["CODES", "UNVERIFIED", "Finding", "beyond_format", "check", "sarif", "unverified"]
 
@@ -88,21 +89,28 @@ def sarif(findings: Iterable[Finding], uri: str) -> dict[str, Any]:
 
 def unverified(pipeline: Pipeline) -> tuple[Problem, ...]:
     """The steps that may change something and have no postcondition."""
-    fix = "Add a postcondition, or `effect: read` if it only reads."
     return tuple(
-        Problem(f"Nothing tells whether the step '{step.id}' worked.", step.line, fix, UNVERIFIED)
+        Problem(f"Nothing tells whether the step '{step.id}' worked.", step.line, _how_to_verify(step), UNVERIFIED)
         for step in _changing(pipeline)
         if step.postcondition is None
     )
 
 
+def _how_to_verify(step: Step) -> str:
+    if isinstance(step.action, Llm):  # its tools say whether it only reads
+        return f"Add a postcondition, or allow it only tools that read: {', '.join(sorted(READING))}."
+    return "Add a postcondition, or `effect: read` if it only reads."
+
+
 def beyond_format(pipeline: Pipeline) -> tuple[Problem, ...]:
     """Every field that the format itself has not."""
     fix = "Take it out, or run without --strict-spec."
+    found = [(f"argument '{arg.name}'", arg) for arg in pipeline.args.values()]
+    every: list[tuple[str, Arg | Step]] = [*found, *((f"step '{step.id}'", step) for step in pipeline.steps)]
     return tuple(
-        Problem(f"The step '{step.id}' has '{name}', which the format has not.", step.line, fix, "SCHEMA")
-        for step in pipeline.steps
-        for name in step.beyond
+        Problem(f"The {what} has '{name}', which the format has not.", one.line, fix, "SCHEMA")
+        for what, one in every
+        for name in one.beyond
     )
 
 

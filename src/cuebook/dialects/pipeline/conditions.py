@@ -18,6 +18,7 @@ from cuebook.dialects.pipeline.references import BRACES, STEP, Scope
 LONGEST = 10_000
 """Characters."""
 MOST_OPERATORS = 100
+_WHOLE = re.compile(r"-?[0-9]{1,308}")
 _LITERALS = {"true": True, "false": False, "null": None}
 _TOKEN = re.compile(
     rf"""\s*(?:
@@ -184,7 +185,7 @@ def _meant(rest: str) -> str:
 
 
 def _number(text: str) -> int | float:
-    if re.fullmatch(r"-?\d{1,18}", text):
+    if _WHOLE.fullmatch(text):
         return int(text)
     number = float(text)
     if not math.isfinite(number):

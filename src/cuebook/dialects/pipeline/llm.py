@@ -43,7 +43,7 @@ def asking(
     if approval:
         about = {"model": action.model, "prompt": prompt, "tools": ", ".join(action.tools)}
         yield AskApproval(approval=approval, preview={**{k: v for k, v in about.items() if v}, **shown})
-    cap = (step.output.max_bytes if step.output is not None else None) or given.max_output or MOST_BYTES
+    cap = given.most_of(step) or MOST_BYTES
     deeds = _Deeds()
     asked = _answered(step, action, prompt, cap, deeds)
     if action.max_tokens is not None:

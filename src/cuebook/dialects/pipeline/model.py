@@ -30,6 +30,8 @@ class Arg(msgspec.Struct, frozen=True):
     enum: tuple[Any, ...] = ()
     description: str = ""
     line: int = 0
+    beyond: tuple[str, ...] = ()
+    """The fields that were written and that the format itself has not."""
 
 
 # --- values that are put together when a step runs ---------------------------------------------------------

@@ -10,7 +10,7 @@ import msgspec
 
 from cuebook.dialects.pipeline.model import Cli, Step
 from cuebook.dialects.pipeline.resolve import refs
-from cuebook.programs import WRAPPERS, is_interpreter
+from cuebook.programs import FILTERS, WRAPPERS, is_interpreter
 
 _SAID = ("stdout", "json", "errorMessage")
 """Fields of a result that hold somebody's words."""
@@ -37,14 +37,17 @@ def _from(outside: set[str], value: Any) -> bool:
 
 
 def _interprets(action: Cli) -> bool:
-    """Whether it does as its input says: its program, or one that this starts, as `timeout 5 sh` does. What a reference
-    names may be any program.
+    """Whether it does as its input says: its program, or one that this may start, as in `timeout 5 sh` or `docker exec -i
+    c sh`. What a reference names may be any program.
     """
-    starts = False
-    for word in action.argv:
-        name = word.parts[0] if word.parts else ""
-        first = word is action.argv[0]
-        if (first or starts) and (is_interpreter(name) if isinstance(name, str) else True):
-            return True
-        starts = starts or (first and basename(str(name)) in WRAPPERS)
-    return False
+    first, *rest = (word.parts[0] if word.parts else "" for word in action.argv)
+    if not isinstance(first, str) or is_interpreter(first):
+        return True
+    program = basename(first)
+    if program in FILTERS:
+        return False
+    # A word may be a whole command, as in `su -c "sh -s"`.
+    return any(
+        is_interpreter(word.strip().partition(" ")[0]) if isinstance(word, str) else program in WRAPPERS
+        for word in rest
+    )

@@ -30,6 +30,8 @@ _MARK = re.compile(r"\$(?:\$|\{[^{}\n]*\}|\{)")
 _BARE = re.compile(r"(?<!\$)\$([A-Za-z_][A-Za-z0-9_-]*)", re.ASCII)
 _SECRET = re.compile(r"secret:(\S+)")
 _LOOSE = re.compile(r"(?<![\w.{-])secret:[A-Za-z0-9]", re.ASCII)
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+"""What may be the place in a list. Anything else, as 01, can only be a name."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
 _ESCAPE = "A dollar that means itself is written $$."
 
@@ -153,7 +155,7 @@ class Scope:
         first, *rest = path.split(".")
         if self._is_before(id, path, line, at):
             self._check_path(id, first, rest, line, at)
-        return StepRef(id, (first, *(int(one) if re.fullmatch(r"\d{1,9}", one) else one for one in rest)))
+        return StepRef(id, (first, *(int(one) if _INDEX.fullmatch(one) else one for one in rest)))
 
     def _is_before(self, id: str, path: str, line: int, at: str) -> bool:
         wrong, what = self.shape.wrong, f"{at}: '${id}.{path}'"

@@ -87,9 +87,18 @@ class Scope:
             case _:
                 return value
 
+    def has(self, secret: Secret) -> bool:
+        """Whether it has a handle. An argument that need not be given may name none."""
+        return bool(secret.handle or self.args.get(secret.arg))
+
     def handle(self, secret: Secret) -> str:
         """The handle of a secret, which an argument may name."""
-        return (secret.handle or str(self.args.get(secret.arg, ""))).removeprefix("secret:")
+        if not self.has(secret):
+            fix = (
+                f"Give it as --{secret.arg} HANDLE. Only a variable, a header or an argument of a tool can be left out."
+            )
+            raise _unresolved("missing_argument", f"the secret argument '{secret.arg}' is not given", secret.line, fix)
+        return (secret.handle or str(self.args[secret.arg])).removeprefix("secret:")
 
     # --- conditions ---
 
@@ -160,8 +169,8 @@ def _within(value: Any, path: tuple[str | int, ...]) -> Any:
     for part in path:
         if isinstance(value, dict) and str(part) in value:
             value = value[str(part)]
-        elif isinstance(value, list) and str(part).isdecimal() and int(part) < len(value):
-            value = value[int(part)]
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
         else:
             return _MISSING
     return value

@@ -23,8 +23,8 @@ _REFUSED = frozenset(
     }
 )
 """Failures of what was not begun, and that another attempt would only meet again."""
-_SETTLED = ENDING | _REFUSED | {UNSEEN}
-"""Those, and what a person has decided: it is not tried again."""
+_SETTLED = ENDING | _REFUSED | {UNSEEN, SPENT}
+"""Those, what a person has decided, and what was cut when the run's time was over: it is not tried again."""
 
 _UNHEARD = frozenset({"timeout", "server_failed", "dropped", "bad_result", SPENT})
 """Failures of a tool after which nobody knows whether it did something, unless the call was never sent."""
