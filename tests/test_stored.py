@@ -135,3 +135,43 @@ async def test_an_id_goes_before_a_text(office: Office) -> None:
     assert (await office.run('{"name": "J", "steps": [{"id": "a", "command": "cli echo text"}]}'))["output"] == [
         "text\n"
     ]
+
+
+async def test_a_stored_playbook_is_run_by_its_name_as_it_is_written(office: Office) -> None:
+    folder = office.config / "playbooks"
+    write(folder, "nightly.yml", ONE.replace("id: one\nname: One", "name: My Nightly Backup"))
+    for pipeline in ("my-nightly-backup", "My Nightly Backup"):
+        assert (await office.run(pipeline))["output"] == ["one\n"]
+    write(folder, "other.yml", ONE.replace("name: One", "name: My Nightly Backup"))
+    envelope = await office.run("My Nightly Backup")
+    assert "stored are: my-nightly-backup, one" in envelope["error"]["message"], "two are called so"
+
+
+async def test_playbooks_named_in_other_letters_are_told_apart(tmp_path: Path) -> None:
+    write(tmp_path, "snow.yml", TWO.replace("Two", "☃"))
+    write(tmp_path, "sun.yml", TWO.replace("Two", "☀"))
+    found, left_out = Stored([tmp_path]).found()
+    assert ({one.title for one in found}, left_out) == ({"☃", "☀"}, [])
+
+
+async def test_a_path_may_begin_where_we_are(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(office.config / "playbooks", "one.yml", ONE)
+    monkeypatch.chdir(office.config)
+    assert (await office.run("playbooks/one.yml"))["output"] == ["one\n"]
+
+
+@pytest.mark.parametrize("pipeline", ["bad", "bad.yml"])
+async def test_a_stored_playbook_that_is_invalid_is_told_why(office: Office, pipeline: str) -> None:
+    path = write(office.config / "playbooks", "bad.yml", "name: B\nsteps: []\n")
+    error = (await office.run(pipeline))["error"]
+    assert error["code"] == "invalid_request"
+    assert f"The stored playbook '{pipeline}' cannot be run: bad.yml:2: steps must not be empty." in error["message"]
+    assert f"`cuebook validate {path}`" in error["message"]
+
+
+async def test_the_second_of_two_with_one_id_is_told_of_the_first(office: Office) -> None:
+    first = write(office.config / "playbooks", "a.yml", ONE)
+    write(office.config / "playbooks", "b.yml", ONE)
+    assert (await office.run("one"))["output"] == ["one\n"]
+    error = (await office.run("b.yml"))["error"]
+    assert f"The id 'one' is taken by {first}. Give one of them another id." in error["message"]

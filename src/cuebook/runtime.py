@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -156,12 +157,19 @@ class Runtime:
         return row.id
 
     def _playbook(self, given: str) -> _Playbook:
-        """What `pipeline` means: the id of a stored playbook, the path of one, or a text."""
+        """What `pipeline` means: the id or the title of a stored playbook, the path of one, or a text."""
         stored = self.stored.named(given)
         if stored is None and ("\n" in given or given.lstrip().startswith("{")):
             return _Playbook(given, INLINE, None)
         if stored is None and len(given) < _LONGEST_PATH and "\0" not in given:
             stored = self.stored.at(Path(given))
+            left_out = None if stored is not None else self.stored.left_out(Path(given))
+            if left_out is not None:
+                fix = (
+                    left_out.fix
+                    or f"`cuebook validate {shlex.quote(str(left_out.path))}` tells all that is wrong in it."
+                )
+                raise BadInput(f"The stored playbook '{given}' cannot be run: {left_out.problem}", fix=fix)
         if stored is None:
             known = ", ".join(one.id for one in self.stored.all()) or "none"
             raise BadInput(

@@ -39,6 +39,7 @@ class LeftOut(NamedTuple):
 
     path: Path
     problem: str
+    fix: str = ""
 
 
 class Stored:
@@ -64,18 +65,32 @@ class Stored:
                 if isinstance(one, LeftOut):
                     left_out.append(one)
                 elif one.id in kept:
-                    left_out.append(LeftOut(path, f"The id '{one.id}' is taken by {kept[one.id].path}."))
+                    taken = f"The id '{one.id}' is taken by {kept[one.id].path}."
+                    left_out.append(LeftOut(path, taken, "Give one of them another id."))
                 else:
                     kept[one.id] = one
         return sorted(kept.values(), key=lambda one: one.id), left_out
 
-    def named(self, id: str) -> StoredPlaybook | None:
-        return next((one for one in self.all() if one.id == id), None)
+    def named(self, name: str) -> StoredPlaybook | None:
+        """The one with this id, or else the only one with this title."""
+        found = self.all()
+        by_title = [one for one in found if one.title == name]
+        return next((one for one in found if one.id == name), by_title[0] if len(by_title) == 1 else None)
 
     def at(self, path: Path) -> StoredPlaybook | None:
-        """The one in this file; a path that does not begin at the root begins at one of the folders."""
-        wanted = {os.path.realpath(folder / path) for folder in self._folders}
+        """The one in this file; a path that does not begin at the root begins at one of the folders, or where we are."""
+        wanted = self._places(path)
         return next((one for one in self.all() if os.path.realpath(one.path) in wanted), None)
+
+    def left_out(self, path: Path) -> LeftOut | None:
+        """Why the file at this path, or the one with this id, is none of them; None where there is no such file."""
+        wanted, name = self._places(path), str(path)
+        by_name = [one for one in self.found()[1] if id_by_name(one.path, self._folders) == name]
+        by_path = (one for one in self.found()[1] if os.path.realpath(one.path) in wanted)
+        return next(by_path, by_name[0] if by_name else None)
+
+    def _places(self, path: Path) -> set[str]:
+        return {os.path.realpath(path), *(os.path.realpath(folder / path) for folder in self._folders)}
 
     def _at(self, path: Path, folder: Path) -> StoredPlaybook | LeftOut:
         try:

@@ -136,5 +136,8 @@ class _Reading:
 
 
 def slug(name: str) -> str:
-    """An id that a name gives: small letters and digits, with - between."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:64] or "pipeline"
+    """An id that a name gives: small letters and digits, with - between. Names in other letters are told apart by a digest."""
+    made = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:64]
+    if name.isascii() or re.search(r"[a-z]", made):
+        return made or "pipeline"
+    return f"{made or 'pipeline'}-{digest_of(name)[:8]}"
