@@ -38,7 +38,36 @@ def test_a_pipeline_whose_steps_are_misspelt_is_told_so_also_in_a_folder(bare_de
         assert "compose.yml" not in ran.out
 
 
-@pytest.mark.parametrize("text", ["name: X\n", "a: 1\n"])
+def test_a_folder_is_searched_for_pipelines_in_json(bare_desk: Desk) -> None:
+    (bare_desk.work / "data").mkdir()
+    bare_desk.write("data/package.json", '{"name": "x", "version": "1", "scripts": {"step": "y"}}')
+    bare_desk.write("data/tsconfig.json", '{"name": "x", "compilerOptions": {}}')
+    bare_desk.write("data/user.json", '{"id": 1, "name": "Ada"}')
+    bare_desk.write("data/step.json", '{"id": 1, "name": "the next step"}')
+    ran = bare_desk.call("validate", "data")
+    assert (ran.code, "There is no playbook in data" in ran.err) == (2, True)
+    bare_desk.write("data/j2.json", '{"name": "J", "steps": [{"id": "a", "command": "cli ls", "effect": "read"}]}')
+    assert bare_desk.call("validate", "data").out == "1 playbook: nothing found\n"
+
+
+@pytest.mark.parametrize("written", ["step", "Steps"])
+def test_a_pipeline_without_commands_whose_steps_are_misspelt_is_told_so_in_a_folder(
+    bare_desk: Desk, written: str
+) -> None:
+    bare_desk.write("x.yml", f"name: X\n{written}:\n  - id: a\n")
+    ran = bare_desk.call("validate", ".")
+    assert ran.code == 2
+    assert f"x.yml:2: error: There is no '{written}' in the pipeline. Did you mean 'steps'?" in ran.out
+
+
+def test_a_pipeline_without_steps_is_told_just_that(bare_desk: Desk) -> None:
+    bare_desk.write("x.yml", "name: X\n")
+    (found,) = bare_desk.call("validate", "x.yml", "--json").object["files"][0]["findings"]
+    assert (found["code"], "has a name and a list of steps" in found["fix"]) == ("UNKNOWN_PLAYBOOK", True)
+    assert "neither steps nor nodes" in bare_desk.call("run", "x.yml").err
+
+
+@pytest.mark.parametrize("text", ["a: 1\n"])
 def test_a_file_that_is_no_playbook_is_told_what_one_looks_like(bare_desk: Desk, text: str) -> None:
     bare_desk.write("x.yml", text)
     (found,) = bare_desk.call("validate", "x.yml", "--json").object["files"][0]["findings"]

@@ -317,6 +317,13 @@ UNKNOWN = Problem(
     code="UNKNOWN_PLAYBOOK",
 )
 """What is said of a text that is written in no dialect."""
+_STEPLESS = Problem(
+    "this is no playbook: it has a name, and neither steps nor nodes.",
+    fix="A pipeline has a name and a list of steps, each with an id and a command; a workflow graph has id, name, entry,"
+    " nodes and edges.",
+    code=UNKNOWN.code,
+)
+"""And of one that says too little to be in one."""
 _MOST_READ = 50_000
 """Characters of such a text that are read to tell whether it is broken: a longer one is only called what it is not."""
 
@@ -374,7 +381,18 @@ def unknown(text: str, name: str) -> Problem:
             read_either(text, suffix == ".json", _MOST_READ, "Give a shorter one.")
         except Malformed as error:
             return Problem(error.message, error.line, error.fix, "PARSE")
+        if _lacks_steps(text):
+            return _STEPLESS
     return UNKNOWN
+
+
+def _lacks_steps(text: str) -> bool:
+    """Whether it could be a pipeline if it had steps."""
+    from cuebook.dialects.pipeline.parse import FIELDS
+    from cuebook.dialects.top_level import names
+
+    found = set(names(text))
+    return "name" in found and found <= set(FIELDS)
 
 
 # --- what reads replies as they stream -----------------------------------------------------------------

@@ -17,7 +17,7 @@ def meant(name: str, known: Iterable[str]) -> str:
     names = list(known)
     if len(names) > _MOST:
         return ""
-    close = get_close_matches(name, names, n=1)
+    close = get_close_matches(name, names, n=1) or get_close_matches(name.lower(), names, n=1)
     if close:
         return f"Did you mean '{close[0]}'?"
     return f"There are: {', '.join(names)}." if names else "There are none."

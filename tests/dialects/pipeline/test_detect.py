@@ -30,6 +30,11 @@ from tests.dialects.pipeline.writing import FULL, MINIMAL
         ("steps:\n  - command: cli x\n", "a.yml"),
         ("steps:\n  - id: a\n    command: echo hi\nstep: 1\n", "a.yml"),
         ("name: A\nargs: {a: 1}\n", "a.yml"),
+        ("name: A\nstep:\n  - id: a\n", "a.yml"),
+        ("name: A\nSteps:\n", "a.yml"),
+        ("name: A\nSTEPS: []\nversion: '1'\n", "a.yml"),
+        ("name: A\nstpes:\n  - id: a\n    command: cli x\nargz: {}\n", "a.yml"),
+        ('{"name": "A", "setps": []}', "a.json"),
         ("id: a\nname: A\nversion: '1'\nsteps: []\n", "a.yml"),
     ],
 )
@@ -55,7 +60,8 @@ def test_a_workflow_stays_a_workflow(text: str) -> None:
     ("text", "name"),
     [
         ("name: CI\non: push\njobs:\n  a:\n    steps:\n      - run: x\n", "ci.yml"),
-        ("name: x\nversion: 1.0\n", "package.yml"),
+        ("name: x\nstages:\n  - stage: build\n", "azure.yml"),
+        ("name: x\nsteps_done: 3\njobs: 1\n", "state.yml"),
         ("steps:\n  - script: make\n", "azure.yml"),
         ("name: A\nsteps:\n  - uses: x\ntrigger: y\n", "ci.yml"),
         (MINIMAL, "hello.txt"),
@@ -66,6 +72,13 @@ def test_other_texts_are_left_alone(text: str, name: str) -> None:
     with pytest.raises(BadInput, match="this is no playbook") as caught:
         registry.detect(text, name)
     assert "a pipeline ends likewise and has a name and a list of steps" in caught.value.fix
+
+
+@pytest.mark.parametrize("text", ["name: x\nversion: 1.0\n", "name: x\n", '{"name": "x", "description": "y"}'])
+def test_what_has_a_name_and_no_steps_is_told_just_that(text: str) -> None:
+    with pytest.raises(BadInput, match="it has a name, and neither steps nor nodes") as caught:
+        registry.detect(text, "a.yml")
+    assert "Markdown" not in caught.value.fix
 
 
 def test_a_page_that_shows_one_is_markdown() -> None:

@@ -38,6 +38,13 @@ def test_a_name_and_a_step_are_enough() -> None:
     assert made.warnings == ()
 
 
+@pytest.mark.parametrize("written", ["step", "Steps", "STEPS"])
+def test_steps_that_are_misspelt_are_told_by_their_line(written: str) -> None:
+    found = problems(MINIMAL.replace("steps", written))
+    assert (found[-1].line, found[-1].message) == (2, f"There is no '{written}' in the pipeline.")
+    assert found[-1].fix == "Did you mean 'steps'?"
+
+
 def test_the_version_is_the_content_where_none_is_written() -> None:
     assert pipeline(MINIMAL).version == pipeline(MINIMAL).version
     assert pipeline(MINIMAL).version != pipeline(MINIMAL + "# more\n").version
@@ -45,10 +52,17 @@ def test_the_version_is_the_content_where_none_is_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "id"), [("Release it!", "release-it"), ("  Ü  ", "pipeline"), ("A--b", "a-b"), ("x" * 99, "x" * 64)]
+    ("name", "id"), [("Release it!", "release-it"), ("--", "pipeline"), ("A--b", "a-b"), ("x" * 99, "x" * 64)]
 )
 def test_an_id_is_made_of_the_name(name: str, id: str) -> None:
     assert slug(name) == id
+
+
+def test_names_in_other_letters_have_ids_of_their_own() -> None:
+    names = ["☃", "日本", "日本 1", "中国 1", "резерв", "Ü"]
+    assert len({slug(name) for name in names}) == len(names)
+    assert slug("日本 1").startswith("1-")
+    assert slug("Überblick") == "berblick"
 
 
 def test_every_field_is_read() -> None:

@@ -15,18 +15,15 @@ _OF_GRAPHS = frozenset(("nodes", "edges", "entry"))
 
 
 def recognises(text: str, name: str) -> bool:
-    """Steps with a command, even if misspelt, or a name and something that only pipelines have, beside which nothing else stands."""
+    """Steps with a command, or a name and something that only pipelines have, beside which nothing else stands. `steps` may
+    be misspelt in both.
+    """
     if splitext(name)[1].lower() not in SUFFIXES:
         return False
     found = set(names(text))
     if found & _OF_GRAPHS:
         return False
-    if "name" in found and found & _OWN and found <= set(FIELDS):
+    steps = {one for one in found if get_close_matches("steps", (one.lower(),), cutoff=0.75)}
+    if "name" in found and found & _OWN | steps and found <= {*FIELDS, *steps}:
         return True
-    return ("steps" in found or _misspelt(found)) and _COMMAND.search(text) is not None
-
-
-def _misspelt(found: set[str]) -> bool:
-    """Whether `steps` may be meant by the one name that no pipeline has."""
-    others = found - set(FIELDS)
-    return "name" in found and len(others) == 1 and bool(get_close_matches("steps", others, cutoff=0.7))
+    return ("steps" in found or ("name" in found and bool(steps))) and _COMMAND.search(text) is not None
