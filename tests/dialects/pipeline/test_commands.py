@@ -317,3 +317,49 @@ def test_a_call_that_cannot_be_read(lines: list[str], said: str) -> None:
     found = problems(with_step(*lines))
     assert {one.code for one in found} == {"BAD_COMMAND"}
     assert any(said in one.message for one in found), found
+
+
+@pytest.mark.parametrize("sign", ["|", "&&", "2>&1", "*.txt", "a?.txt", "src/**", "~/notes", "~", "$HOME", "a/$USER/b"])
+def test_a_sign_of_a_shell_is_told_of(sign: str) -> None:
+    (odd,) = warned(with_step(f"command: cli ls {sign}"))
+    assert (odd.code, odd.line) == ("NO_SHELL", 6)
+    assert f"'{sign}' is handed to the program as it is: there is no shell." in odd.message
+    assert "cli sh -c '...'" in odd.fix
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "find . -name '*.txt'",
+        'grep "a.*b" notes',
+        "find . -exec rm {} \\;",
+        "echo \\* '|' '~/x'",
+        "sh -c 'ls *.txt | wc; echo $HOME'",
+        'sh -c "for f in a; do echo $f; done"',
+        "curl https://example.com/?a=1",
+        "echo ${first.stdout} $first.json $$HOME a~b $1 5$",
+    ],
+)
+def test_what_is_quoted_or_means_nothing_to_a_shell_is_not(words: str) -> None:
+    assert warned(with_step(f"command: >-\n      cli {words}")) == ()
+
+
+def test_a_name_that_may_be_a_reference_is_told_of_as_that() -> None:
+    (odd,) = warned(with_step("command: cli echo a$first"))
+    assert odd.code == "NOT_REPLACED"
+
+
+@pytest.mark.parametrize(
+    ("command", "meant"),
+    [
+        ("shell ls | wc", "`cli sh -c 'ls | wc'`"),
+        ("ls *.txt", "`cli sh -c 'ls *.txt'`"),
+        ("shell ls -l", "`cli ls -l`"),
+        ("bash build.sh", "`cli bash build.sh`"),
+        ("echo hi", "`cli echo hi`"),
+    ],
+)
+def test_a_command_without_a_namespace_is_offered_as_it_would_run(command: str, meant: str) -> None:
+    found = problem(with_step(f"command: {command}"))
+    assert found.code == "UNKNOWN_NAMESPACE"
+    assert f"as in {meant}" in found.fix

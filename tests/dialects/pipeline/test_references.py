@@ -270,3 +270,38 @@ def test_a_text_with_its_dollars_doubled_is_itself(text: str) -> None:
     stdin = pipeline(document).steps[0].stdin
     assert isinstance(stdin, Words)
     assert as_written(stdin) == text
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "postcondition: {type: json_path, path: $.a, equals: '${name}'}",
+        "postcondition: {type: json_path, path: $.a, equals: [{b: 'v${first.json.a}'}]}",
+        "postcondition: {assertions: [{type: dom_contains, text: $first.stdout}]}",
+        "output: {type: json, schema: {properties: {a: {const: '${name}'}}}}",
+    ],
+)
+def test_a_reference_where_nothing_is_put_in_its_place_is_refused(field: str) -> None:
+    found = problem(with_step("command: cli x", field, args=ARGS))
+    assert (found.code, found.line) == ("BAD_REFERENCE", 8)
+    assert "holds a reference, and nothing is put in its place there" in found.message
+
+
+@pytest.mark.parametrize("text", ["$5", "a $name", "$HOME", "${HOME}", "${other.thing}", "$${name}", "$no.stdout", "$"])
+def test_a_dollar_that_leads_nowhere_may_stand_in_a_contract(text: str) -> None:
+    made = step(
+        "command: cli x",
+        f"postcondition: {{type: json_path, path: $.a, equals: '{text}'}}",
+        "output: {type: json, schema: {description: 'as ${name}', type: object}}",
+        args=ARGS,
+    )
+    assert made.postcondition is not None
+    assert made.postcondition.assertions[0].equals == text  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("field", ["name", "rollback_hint"])
+def test_a_reference_that_people_would_read_as_it_is_is_told_of(field: str) -> None:
+    (odd,) = warned(with_step("command: cli x", f"{field}: git tag -d ${{name}}", args=ARGS))
+    assert (odd.code, odd.line) == ("NOT_REPLACED", 8)
+    assert "'${name}' stays as it is" in odd.message
+    assert warned(with_step("command: cli x", f"{field}: costs $5 for ${{nobody}}", args=ARGS)) == ()

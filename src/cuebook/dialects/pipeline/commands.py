@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -15,7 +15,7 @@ import msgspec
 
 from cuebook.dialects.pipeline import urls
 from cuebook.dialects.pipeline.model import Action, Cli, Http, Mcp, Secret, Words
-from cuebook.dialects.pipeline.references import STEP, Scope, plain_or
+from cuebook.dialects.pipeline.references import BRACES, STEP, Scope, plain_or
 from cuebook.dialects.shape import Shape
 from cuebook.dialects.values import Malformed, Value
 from cuebook.dialects.yaml12 import read_json
@@ -32,6 +32,11 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}", re.ASCII)
 _PARAMETER = re.compile(r"([^\s=:]+)(:?=)(.*)", re.DOTALL)
 _HOW_TO_SEND = "Say how it is sent, as in `http POST URL`."
 _SHELL = frozenset(("|", "||", "&&", ";", "&", ">", ">>", "<", "2>", "2>&1", "<<"))
+_SAYING_SHELL = ("shell", "run", "exec", "cmd")
+_QUOTED = re.compile(r"\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+_GLOB = re.compile(r"[*?]")
+_HOME = re.compile(r"~(?:/|$)")
+_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
 _UNQUOTED = {
     "No closing quotation": ("a quote has no end", "Close it, or write \\\" or \\' for the sign itself."),
     "No escaped character": ("it ends in a backslash", "Write \\\\ for a backslash."),
@@ -71,7 +76,7 @@ def written(scope: Scope, text: str, line: int, at: str, more: Value | None) -> 
         known = ", ".join(NAMESPACES)
         close = get_close_matches(namespace[:40], NAMESPACES, n=1, cutoff=0.7)
         meant = f"Did you mean '{close[0]}'? " if close else ""
-        example = "" if close else f", as in `cli {text.splitlines()[0][:60]}`"
+        example = "" if close else f", as in `{_as_command(text.splitlines()[0])}`"
         fix = f"{meant}A command begins with one of {known}{example}. There is no shell."
         shape.wrong(line, f"{at}: there is no namespace '{namespace[:40]}'.", fix, "UNKNOWN_NAMESPACE")
         return None
@@ -113,12 +118,51 @@ def _cli(scope: Scope, command: Written) -> Cli | None:
         if any(isinstance(part, str) and "\0" in part for part in word.parts):
             fix = "Take it out: no program can be given one. In stdin it may stand."
             shape.wrong(word.line, f"{at}: a word of it holds the character NUL.", fix, CODE)
-    strays = [token for token in command.tokens[1:] if token in _SHELL]
-    if strays:
-        fix = "Use a step for each command and stdin between them, or `cli sh -c '...'`."
-        message = f"{at}: '{strays[0]}' is handed to the program as it is: there is no shell."
-        shape.odd(command.line, message, fix, "NO_SHELL")
+    _look_for_shell(scope, command)
     return Cli(tuple(argv))
+
+
+def _look_for_shell(scope: Scope, command: Written) -> None:
+    """Warns of the first sign of a shell that is not quoted: whoever quotes one knows that it is handed over."""
+    for sign in _signs(command.text[len(command.namespace) :]):
+        variable = _VARIABLE.search(sign)
+        if variable is not None and scope.is_known(variable[1]):
+            continue  # that is told of as what may be a reference
+        joins = sign in _SHELL
+        fix = (
+            "Use a step for each command and stdin between them, or `cli sh -c '...'`."
+            if joins
+            else "Write out what it stands for, or use `cli sh -c '...'`. Quote it where it is meant as it is."
+        )
+        message = f"{command.at}: '{sign[:60]}' is handed to the program as it is: there is no shell."
+        scope.shape.odd(command.line, message, fix, "NO_SHELL")
+        return
+
+
+def _signs(text: str) -> Iterator[str]:
+    """The words in which something unquoted means something to a shell."""
+    for word in _without_quotes(text).split():
+        plain = STEP.sub("", BRACES.sub("", word.replace("$$", ""))) if "$" in word else word
+        if (
+            word in _SHELL
+            or _HOME.match(plain)
+            or _VARIABLE.search(plain)
+            or ("://" not in word and _GLOB.search(plain))
+        ):
+            yield word
+
+
+def _without_quotes(text: str) -> str:
+    """A command with a letter in place of each quoted text, so that what is left of it was not quoted."""
+    return _QUOTED.sub("x", text)
+
+
+def _as_command(text: str) -> str:
+    """What may have been meant by a line that names no namespace. Its first word may only say that a shell is wanted."""
+    first, _, rest = text.partition(" ")
+    line = rest.strip() if first.lower() in _SAYING_SHELL and rest.strip() else text
+    line = line[:60]
+    return f"cli sh -c {shlex.quote(line)}" if any(_signs(line)) else f"cli {line}"
 
 
 def _listed(scope: Scope, value: Value, at: str) -> list[Words]:

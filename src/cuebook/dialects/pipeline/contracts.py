@@ -32,6 +32,8 @@ _ASSERTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 """The fields of each kind of assertion, and those that it must have."""
 CODE = "BAD_POSTCONDITION"
+REMARKS = ("title", "description", "$comment")
+"""What in a schema only people read."""
 
 
 # --- output -------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ What leads nowhere is noted with its line, and so is a secret where others could
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ _SEGMENTS = r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"
 STEP = re.compile(rf"\$([A-Za-z0-9_-]+)\.({_SEGMENTS})", re.ASCII)
 """A reference as it stands outside of braces."""
 BRACES = re.compile(r"\$\{([^{}\n]*)\}")
+_PLACE = re.compile(rf"(?<!\$){BRACES.pattern}")
 _INSIDE = re.compile(rf"([A-Za-z0-9_-]+)(?:\.({_SEGMENTS}))?", re.ASCII)
 _MARK = re.compile(r"\$(?:\$|\{[^{}\n]*\}|\{)")
 _BARE = re.compile(r"(?<!\$)\$([A-Za-z_][A-Za-z0-9_-]*)", re.ASCII)
@@ -138,6 +139,38 @@ class Scope:
             return False
         return True
 
+    def literal(self, value: Value, at: str, *, but: Collection[str] = ()) -> None:
+        """Notes references in texts that are taken as they are, but for those under some names. A dollar may stand there:
+        only what leads to something is a reference.
+        """
+        if value.kind == "str":
+            found = self._leading(value.text)
+            if found:
+                self._refuse(value.line, f"{at}: '{found[:60]}'")
+        for name, one in value.fields.items():
+            if one.kind != "str" or name not in but:
+                self.literal(one, f"{at}.{name}", but=but)
+        for number, one in enumerate(value.items):
+            self.literal(one, f"{at}[{number}]", but=but)
+
+    def told(self, text: str, line: int, at: str) -> None:
+        """A text that people read. Whoever refers to something in it should know that they read the reference."""
+        found = self._leading(text)
+        if found:
+            message = f"{at}: '{found[:60]}' stays as it is: nothing is put in its place there."
+            self.shape.odd(line, message, "Write out what it stands for.", "NOT_REPLACED")
+
+    def _leading(self, text: str) -> str:
+        """The first reference in a text that leads to something; empty where there is none."""
+        step = STEP.fullmatch(text.strip())
+        if step is not None and step[1] in self._steps:
+            return step[0]
+        for place in _PLACE.finditer(text):
+            inside = _INSIDE.fullmatch(place[1].strip())
+            if inside is not None and inside[1] in (self._steps if inside[2] else self._args):
+                return place[0]
+        return ""
+
     def _refers(self, text: str) -> bool:
         step = STEP.fullmatch(text.strip())
         return "${" in text or (step is not None and step[1] in self._steps)
@@ -146,7 +179,7 @@ class Scope:
         message = f"{what} holds a reference, and nothing is put in its place there."
         self.shape.wrong(line, message, "Write out what it stands for.", "BAD_REFERENCE")
 
-    def _is_known(self, name: str) -> bool:
+    def is_known(self, name: str) -> bool:
         return name in self._steps or name in self._args
 
     # --- what a reference leads to ---
@@ -272,7 +305,7 @@ class Scope:
         """`$name` is a text. Where it is all there is and something is called so, a reference was `meant`."""
         for found in _BARE.finditer(text):
             name = found[1]
-            if not self._is_known(name):
+            if not self.is_known(name):
                 continue
             fix = f"Write ${{{name}}}." if name in self._args else f"Write ${{{name}.stdout}}."
             if meant and found[0] == text.strip():

@@ -80,6 +80,7 @@ def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) 
     for name in ("name", "rollback_hint"):
         if name in fields:
             read[name] = trimmed(shape, fields[name], f"{at}.{name}")
+            scope.told(read[name], fields[name].line, f"{at}.{name}")
     if "stdin" in fields:
         # What a model is given is a part of its prompt.
         taken = scope.words if namespace == "llm" else scope.words_or_secret
@@ -89,8 +90,11 @@ def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) 
     if "approval" in fields:
         read["approval"] = _approval(shape, fields["approval"], f"{at}.approval")
     if "output" in fields:
+        scope.literal(fields["output"], f"{at}.output", but=contracts.REMARKS)
         read["output"] = contracts.output(shape, fields["output"], f"{at}.output")
     if "postcondition" in fields:
+        checked = fields["postcondition"].fields.get("assertions", fields["postcondition"])  # the rest is only kept
+        scope.literal(checked, f"{at}.postcondition")
         read["postcondition"] = contracts.postcondition(shape, fields["postcondition"], f"{at}.postcondition")
     if "timeout_ms" in fields:
         read["timeout"] = _timeout(shape, fields["timeout_ms"], f"{at}.timeout_ms")
