@@ -383,24 +383,3 @@ class All(msgspec.Struct, frozen=True):
     """Several effects or branches at once. Gives their outcomes in order; one that failed gives `Failed`."""
 
     branches: tuple[Effect | Branch, ...]
-
-
-AnyEffect: TypeAlias = (
-    AskModel
-    | CallTool
-    | RunCommand
-    | SendHttp
-    | Browse
-    | CallNode
-    | RunPython
-    | RunPlaybook
-    | ReadSource
-    | Send
-    | AskHuman
-    | AskApproval
-    | Breakpoint
-    | Wait
-    | Bound
-    | Now
-    | Random
-)

@@ -17,7 +17,6 @@ from cuebook.dialects.findings import Finding, log_of
 from cuebook.dialects.graph import GRAPH
 from cuebook.dialects.markdown.check import CODES
 from cuebook.dialects.markdown.convert import from_json, result_object, to_json
-from cuebook.dialects.markdown.model import Book
 from cuebook.dialects.markdown.parse import SIZE_LIMIT, Parsed, parse, read
 from cuebook.dialects.markdown.sections import outline
 from cuebook.dialects.pipeline import PIPELINE
@@ -38,10 +37,6 @@ FILE = click.Argument(["file"], shell_complete=completion.any_file)
 FILES = click.Argument(["files"], nargs=-1, required=True, shell_complete=completion.any_file)
 SUFFIX = ".playbook.md"
 _NOT_TEXT = "This is not UTF-8 text."
-
-
-def book_of(path: str) -> Book:
-    return parse(read_playbook(path), _name(path))
 
 
 def _name(path: str) -> str:
