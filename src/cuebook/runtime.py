@@ -111,9 +111,10 @@ class Runtime:
             if done and self._accepted is not None:
                 await self._accepted(run)
             envelope = {**await self._told(run, until, who, drives=drives), **besides}
-        except Elsewhere as error:  # to be told how a run is, nobody has to go on with it
-            looked = isinstance(asked, Status)
-            envelope = await self._told(run, until, who, drives=False) if looked else _undone(error, run)
+        except Elsewhere as error:
+            envelope = _undone(error, run)
+            if isinstance(asked, Status):  # to be told how a run is, nobody has to go on with it
+                envelope = {**await self._told(run, until, who, drives=False), "error": envelope["error"]}
         except Exception as error:
             envelope = _undone(error, run)
         return strict_form(envelope) if strict else envelope

@@ -107,3 +107,16 @@ def test_alternatives_of_alternatives_are_given_up_on() -> None:
     # What is long because there is much of it is checked to its end.
     rows = {"type": "array", "items": {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}}
     assert mismatches(rows, [{"a": number} for number in range(20_000)]) == []
+
+
+def test_many_kinds_of_many_things_are_checked_to_their_end() -> None:
+    kinds = [
+        {
+            "type": "object",
+            "required": ["kind", "n"],
+            "properties": {"kind": {"const": f"k{number}"}, "n": {"type": "integer"}},
+        }
+        for number in range(40)
+    ]
+    things = [{"kind": f"k{number % 40}", "n": number} for number in range(500)]
+    assert mismatches({"type": "array", "items": {"oneOf": kinds}}, things) == []

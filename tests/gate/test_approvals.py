@@ -667,3 +667,30 @@ async def test_a_run_of_a_python_program_is_left_to_that_program(yard: Yard) -> 
 async def test_a_question_about_an_address_does_not_add_to_it(yard: Yard) -> None:
     row = await yard.run(SendHttp("POST", "https://example.com/hook"))
     assert (await yard.wait(row.id)).prompt == "POST https://example.com/hook"
+
+
+@pytest.mark.parametrize("decision", ["deny", "approve"])
+async def test_what_a_person_said_counts_although_the_gate_says_no_by_now(yard: Yard, decision: Any) -> None:
+    yard.make = doing(touch())
+    row = await yard.run(touch())
+    (wait,) = await yard.service.store.waits(run=row.id)
+    await yard.service.decide(wait.id, decision, Principal("ada"), reason="as I said")
+    yard.allow({"commands": {"deny": ["touch *"]}})
+    row = await yard.service.drive(row.id)
+    assert row.error is not None
+    assert row.error.code == ("denied" if decision == "deny" else "forbidden")
+    closed = [entry.event async for entry in yard.service.engine.entries(row.id) if isinstance(entry.event, WaitClosed)]
+    assert [(one.how, one.by, one.answer["reason"]) for one in closed] == [("answered", "ada", "as I said")]
+
+
+async def test_a_denial_counts_in_another_workspace(yard: Yard) -> None:
+    here = str(yard.workspace.resolve())
+    yard.make = doing(touch())
+    row = await yard.service.start(BOOK, "yard.md", {}, Settings(model="test/echo", workspace=here))
+    row = await yard.service.drive(row.id)
+    (wait,) = await yard.service.store.waits(run=row.id)
+    await yard.service.decide(wait.id, "deny", Principal("ada"))
+    yard.gate._workspace = "/somewhere/else"
+    row = await yard.service.drive(row.id)
+    assert row.error is not None
+    assert row.error.code == "denied"

@@ -187,3 +187,38 @@ async def test_an_outcome_that_is_being_written_is_no_doubt_for_who_cancels_at_o
     await driving
     await engine.close()
     await store.close()
+
+
+async def test_a_repeat_that_is_cancelled_before_it_begins_leaves_the_doubt(store: Store) -> None:
+    entered = asyncio.Event()
+
+    class Slow(Prepared):
+        async def perform(self, effect: CallTool, call: Call) -> AnyOutcome:
+            if self.seen:
+                entered.set()
+                await asyncio.sleep(60)
+            self.seen.append([])
+            await call.begin()
+            entered.set()
+            await asyncio.sleep(60)
+            raise AssertionError
+
+    performer = Slow(store)
+    engine = engine_of(store, performer)
+    driving = asyncio.create_task(engine.drive(await begin(engine, "calling")))
+    await entered.wait()
+    driving.cancel()  # as if it were killed: its intent is on record, and no outcome
+    await asyncio.gather(driving, return_exceptions=True)
+    assert (await engine.drive("run")).status == "awaiting_approval"
+    (wait,) = await store.waits(run="run")
+    await store.complete_wait(wait.id, {"decision": "repeat"}, "me", engine.clock())
+    entered.clear()
+    driving = asyncio.create_task(engine.drive("run"))
+    await entered.wait()
+    await store.signal(Signal("run", "cancel", {}, "me"))
+    assert (await driving).status == "cancelled"
+    assert await doubts(engine) == [True]
+    await store.signal(Signal("run", "retry", {}, "me"))
+    assert (await engine.drive("run")).status == "awaiting_approval"
+    assert [one.kind for one in await store.waits(run="run")] == ["in_doubt"]
+    await engine.close()

@@ -214,3 +214,14 @@ def test_what_was_taken_does_not_change_with_what_is_folded_later() -> None:
     tally.apply(Entry("run", 3, 2.0, Place("", "1", 1), StepFinished("1")))
     tally.apply(Entry("run", 4, 3.0, Place(), RunFinished("completed")))
     assert (row.status, row.totals.steps_done, steps[0].status) == ("pending", 0, "running")
+
+
+def test_an_entry_that_is_not_written_leaves_nothing_behind() -> None:
+    fold = Fold().tell(Driven("d"), StepStarted("1"))
+    restore = fold.tally.saved()
+    fold.tell(Suspended("paused", "timer", 1.5))
+    restore()
+    assert (fold.tally.row.status, fold.tally.open["", "1", 1].since) == ("running", 2.0)
+    fold.tell(StepFinished("1"), RunFinished("completed", seconds=4.0))
+    assert fold.tally.row.totals.seconds == 4.0
+    assert fold.steps["", "1", 1].totals.seconds == 2.0

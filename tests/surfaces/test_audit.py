@@ -515,3 +515,18 @@ def test_what_was_never_begun_is_not_said_to_have_been_done(desk: Desk, hook: Ho
     told = desk.call("audit", run).out
     assert f"  wanted:        send POST {hook.url}/hook\n" in told
     assert "did:" not in told
+
+
+def test_data_that_looks_like_a_reference_is_none(desk: Desk) -> None:
+    """Nothing is missed that never was, and nothing of another run is taken into a file."""
+    desk.write("long.yml", "name: Long\nsteps:\n  - {id: a, command: cli seq 2000, effect: read, output: text}\n")
+    other = exported(desk, desk.call("run", "long.yml", "--json").object["run"])
+    (digest, text), *_ = json.loads(other.read_text())["texts"].items()
+    desk.write(
+        "odd.yml",
+        'name: Odd\nargs: {x: {type: object}}\nsteps:\n  - {id: a, command: cli cat, stdin: "${x}", effect: read}\n',
+    )
+    for named in (digest, "0" * 64):
+        run = desk.call("run", "odd.yml", "--x", json.dumps({"digest": named, "length": 5}), "--json").object["run"]
+        assert "missing" not in desk.call("verify", run).out
+        assert text not in json.loads(exported(desk, run, f"{run}.json").read_text())["texts"].values()

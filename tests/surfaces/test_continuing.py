@@ -259,6 +259,7 @@ def test_a_run_goes_on_in_its_own_folder_and_loses_nothing_in_another(desk: Desk
     assert (desk.call("resume", run).code, list(desk.work.iterdir())) == (2, [])
     asked = desk.call("runtime", f'{{"action": "status", "runId": "{run}"}}').object
     assert (asked["runId"], asked["steps"][0]["id"]) == (run, "a")
+    assert f"`cd {home} && cuebook resume {run}`" in asked["error"]["message"]
     again = desk.call("runtime", f'{{"action": "status", "runId": "{run}"}}')
     assert again.err == ""
     desk.work = home

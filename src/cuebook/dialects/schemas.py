@@ -30,9 +30,10 @@ _MAP = ("$defs", "definitions", "dependentSchemas", "patternProperties", "proper
 _MOST = 5
 """Mismatches that are told of one value."""
 
-_LOOKS, _LOOKS_EACH = 20_000, 20
-"""How often a keyword of the schema may be looked at, and for each part of the data besides. A small schema can ask for more
-than any machine can do, as by alternatives of alternatives, and everything else here would stand still meanwhile.
+_LOOKS, _MOST_LOOKS = 20_000, 5_000_000
+"""How often keywords of a schema may be looked at: so often, and as often as each part of the schema is looked at for each part
+of the data; but no oftener than the second. A small schema can ask for more than any machine can do, as by alternatives of
+alternatives, and everything else here would stand still meanwhile.
 """
 
 
@@ -81,7 +82,7 @@ def mismatches(schema: Schema, data: Any, draft: Draft = "2020-12", most: int | 
 
     try:
         validator = _validator(json.dumps(schema, sort_keys=True), _draft(schema, draft))
-        _purse.left = _LOOKS + _LOOKS_EACH * _size(data)
+        _purse.left = min(_LOOKS + _size(schema) * _size(data), _MOST_LOOKS)
         errors = sorted(validator.iter_errors(data), key=lambda one: one.json_path)
     except _TooLong:
         return ["$: the schema takes too long to be checked: it tries the same again and again"]

@@ -16,6 +16,7 @@ import msgspec
 
 from cuebook.gate import approvals
 from cuebook.gate.limits import Ceilings
+from cuebook.gate.people import Principal
 from cuebook.gate.policy import (
     Override,
     Policy,
@@ -121,7 +122,7 @@ class Gate:
         if elsewhere and not isinstance(effect, AskModel):  # a model is the same wherever it is asked from
             raise Elsewhere(
                 f"Run {case.run.id} works in {case.settings.workspace}, and this is {self._workspace}.",
-                fix=f"It goes on there: `cd {shlex.quote(case.settings.workspace)} && cuebook resume {case.run.id}`.",
+                fix=f"What was decided is kept. It goes on there: `cd {shlex.quote(case.settings.workspace)} && cuebook resume {case.run.id}`.",
             )
         actions = tuple(self._canonical(action) for action in description.actions)
         ruling = decide_all((*actions, *secret), policies)
@@ -139,8 +140,9 @@ class Gate:
             )
         if ruling.decision == "deny":
             return _forbidden(description.summary, ruling)
-        lacking = self._lacking(uses)
-        if lacking is not None:  # before anybody is asked about what cannot be done
+        # Before anybody is asked about what cannot be done. What there is on this machine is told to its own person only.
+        lacking = self._lacking(uses) if case.run.owner == Principal().name or ruling.decision == "allow" else None
+        if lacking is not None:
             return msgspec.structs.replace(Failed.of(lacking), details=_recorded(ruling, ""))
         limits = self._ceilings.for_effect(effect)
         needed = await self._untrusted(description, case, policies)

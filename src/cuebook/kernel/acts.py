@@ -294,13 +294,14 @@ async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) ->
     attempt += 1
     admitted = await admit(driver, line, key, effect)
     if isinstance(admitted, Failed):
-        return await driver.record(key, effect.fingerprint, admitted, attempt)
+        return await driver.record(key, effect.fingerprint, _still_doubted(driver, key, effect, admitted), attempt)
     allowed = admitted.limits.seconds
     asked = count(1)
     while True:
         if isinstance(effect, Acting) and driver.settings.budget != NO_BUDGET:
             if not await _afforded(driver, line, key, lambda: out_of_time(driver), asked):
-                return await driver.record(key, effect.fingerprint, CANCELLED, attempt)
+                cut = _still_doubted(driver, key, effect, CANCELLED)
+                return await driver.record(key, effect.fingerprint, cut, attempt)
             limits = msgspec.structs.replace(admitted.limits, seconds=allowed)
             admitted = msgspec.structs.replace(admitted, limits=within_budget(driver, limits))
         outcome = await _begun(driver, line, key, effect, attempt, admitted)
@@ -322,6 +323,13 @@ async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) ->
         raise
 
 
+def _still_doubted(driver: Driver, key: Key, effect: Effect, failed: Failed) -> Failed:
+    """What came of an effect that was not begun; where an earlier attempt may have happened, that is still so."""
+    if key not in driver.recorded.doubtful or effect.repeatable:
+        return failed
+    return msgspec.structs.replace(failed, details={**failed.details, "in_doubt": True})
+
+
 async def _begun(driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, admitted: Admitted) -> AnyOutcome:
     """Performs what was admitted, once its intent is on record where it may change something."""
     begin: Callable[[], Awaitable[None]] = at_once
@@ -336,7 +344,8 @@ async def _begun(driver: Driver, line: Line, key: Key, effect: Effect, attempt: 
     if isinstance(begin, _Intent) and not begin.passed and isinstance(outcome, Failed) and outcome.code == "cancelled":
         if begin.asked_for:
             await begin()
-        return CANCELLED  # it was still being made ready: nothing of it has begun
+        # It was still being made ready: nothing of it has begun, this time.
+        return _still_doubted(driver, key, effect, CANCELLED)
     await begin()  # an intent that could not be written is no failure of the effect: it ends the drive
     return outcome
 

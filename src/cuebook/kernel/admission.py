@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cuebook.kernel.effects import AskApproval, Effect
@@ -41,6 +42,9 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
     gate = driver.engine.gate
     if gate is None:
         return await _asked_for(driver, line, key, effect) if isinstance(effect, AskApproval) else UNGUARDED
+    refused = _refused_before(driver, key)
+    if refused is not None:
+        return refused
     granted: frozenset[str] = frozenset()
     asked = 0
     held = False
@@ -83,6 +87,24 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
         if outcome is not None:
             return outcome
         held = True
+
+
+def _refused_before(driver: Driver, key: Key) -> Failed | None:
+    """What a person, or the time that is over, has said to this effect since it was last driven. That holds whatever the
+    gate would say by now, and wherever it is.
+    """
+    for asked in count(1):
+        opened = driver.recorded.opened.get((key, f"approval:{asked}"))
+        if opened is None:
+            return None
+        closed = driver.waits.decided(key, f"approval:{asked}")
+        if closed is not None and closed.how == "answered" and closed.answer.get("decision") != APPROVE:
+            return _denied(closed)
+        if closed is not None and closed.how == "expired":
+            outcome = _expired(opened.details.get("on_expiry"))
+            if outcome is not None:
+                return outcome
+    return None
 
 
 async def _asked_for(driver: Driver, line: Line, key: Key, effect: AskApproval) -> Admitted | Failed:

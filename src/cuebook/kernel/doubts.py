@@ -60,8 +60,13 @@ async def cancelled(driver: Driver, key: Key, effect: Effect, attempt: int) -> A
     await driver.engine.clear()
     if effect.repeatable:
         return CANCELLED
+    return said(driver, key, effect, attempt) or CUT_OFF
+
+
+def said(driver: Driver, key: Key, effect: Effect, attempt: int) -> AnyOutcome | None:
+    """What somebody has said of a doubt by now; None where nobody has, or that it should be done again."""
     closed = driver.waits.decided(key, f"in_doubt:{attempt}")
-    return (_decided(closed, effect) if closed is not None else None) or CUT_OFF
+    return None if closed is None else _decided(closed, effect)
 
 
 async def send_late(driver: Driver, key: Key, outcome: AnyOutcome) -> None:

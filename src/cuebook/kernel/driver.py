@@ -150,7 +150,9 @@ class Driver:
         for rewound in rewinds(entries, retry.payload.get("whole_step", False), retry.by, self._claim.inherited):
             self.scribe.note(rewound, Place(rewound.path))
         await self.scribe.commit(Driven(self.engine.driver), Place(), taken=[retry.id])
+        watch = self.scribe.tally.watch
         self._take_up(await self.engine.store.claim(self.run_id, self.engine.driver, self.clock()))
+        self.scribe.tally.watch = watch  # it has seen when this drive began
         steps = await self.engine.store.steps(self.run_id)
         self.row.totals.steps_done = sum(step.status == "completed" for step in steps)
         return self._entries()
@@ -231,7 +233,8 @@ class Driver:
         """Whatever acts on the world right now, or was begun by a driver that is gone, may or may not have happened."""
         for key, (effect, attempt) in {**self.recorded.doubtful, **self.acting}.items():
             if not effect.repeatable:
-                self.scribe.note(Performed(CUT_OFF, effect.fingerprint), Place(*key, attempt))
+                said = None if key in self.acting else doubts.said(self, key, effect, attempt)
+                self.scribe.note(Performed(said or CUT_OFF, effect.fingerprint), Place(*key, attempt))
 
     async def _drop(self) -> None:
         self.finishing = True

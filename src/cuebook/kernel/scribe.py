@@ -14,7 +14,6 @@ from cuebook.kernel.errors import CuebookError, StoreError
 from cuebook.kernel.events import AnyEvent, TextChunk, TextReset
 from cuebook.kernel.journal import Codec, Entry, Place, seal, spill_context
 from cuebook.kernel.ports import Batch, Claim, Redactor, Store
-from cuebook.kernel.run import copy_row
 from cuebook.kernel.tally import Tally
 
 
@@ -108,11 +107,12 @@ class Scribe:
         """Writes a last record and gives the run up; or, if something came for it meanwhile, does neither."""
         if self._entries:
             await self.flush()
-        before = (self.seq, self._chain, copy_row(self.tally.row))
+        before, restore = (self.seq, self._chain), self.tally.saved()
         self._add(event, place, {})
         batch, entries = self._take()
         if not await self._store.release(batch, unless_news=unless_news):
-            self.seq, self._chain, self.tally.row = before
+            self.seq, self._chain = before
+            restore()
             return False
         self._let_go()
         self.broken = StoreError(f"Run {self.run} was given up: nothing more can be written from here.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import msgspec
@@ -69,7 +70,7 @@ class Tally:
 
     def __init__(self, row: RunRow, open_steps: list[StepRow] | None = None) -> None:
         self.row = row
-        self._watch = Stopwatch(row.totals.seconds)
+        self.watch = Stopwatch(row.totals.seconds)
         self.open: dict[tuple[str, str, int], StepRow] = {}
         self.planned: dict[tuple[str, str, int], StepRow] = {}
         self._calls: dict[Place, int | None] = {}
@@ -89,6 +90,15 @@ class Tally:
         fold = _FOLDS.get(type(entry.event))
         if fold is not None:
             fold(self, entry, entry.event)
+
+    def saved(self) -> Callable[[], None]:
+        """What goes back to this moment: for an entry that, as it turns out, is not written."""
+        row, watch, steps = copy_row(self.row), copy(self.watch), [copy_row(step) for step in self.open.values()]
+
+        def restore() -> None:
+            self.row, self.watch, self.open = row, watch, {step.key: step for step in steps}
+
+        return restore
 
     @property
     def changed(self) -> bool:
@@ -176,7 +186,7 @@ class Tally:
         self.row.model = str(event.settings.get("model", self.row.model))
 
     def _driven(self, entry: Entry, event: Driven) -> None:
-        self._watch.see(entry)
+        self.watch.see(entry)
         for step in self.open.values():
             step.since = entry.at
             self._steps_changed[step.key] = step
@@ -316,7 +326,7 @@ class Tally:
 
     def _touch(self, entry: Entry) -> None:
         self.row.updated = entry.at
-        self.row.totals.seconds = self._watch.see(entry)
+        self.row.totals.seconds = self.watch.see(entry)
         self._row_changed = True
 
     def _remember(self, step: StepRow) -> None:

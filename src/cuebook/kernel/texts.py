@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 
 from cuebook.kernel.belonging import worse
-from cuebook.kernel.context import digest_of
+from cuebook.kernel.context import Text, digest_of
 from cuebook.kernel.errors import NotFound
-from cuebook.kernel.events import ModelAsked
+from cuebook.kernel.events import AnyEvent, ModelAsked, WaitOpened
 from cuebook.kernel.journal import Record, Verdict
+from cuebook.kernel.waits import WHOLE
 
 Load = Callable[[str], str]
 """Gives a text by its digest; `NotFound` where it is gone."""
@@ -64,11 +65,30 @@ def unchanged(records: Sequence[Record], verdict: Verdict, load: Load) -> Verdic
 
 def _named(record: Record) -> Iterator[tuple[str, bool]]:
     """What a record itself names, and whether that is a block of a context."""
-    for digest in _TEXT.findall(record.body):
-        yield digest.decode(), False
+    if _TEXT.search(record.body):
+        for digest in _references(record.body):
+            yield digest, False
     if record.kind == ModelAsked.__name__:
         for digest in _CONTEXT.findall(record.body):
             yield digest.decode(), True
+
+
+def _references(body: bytes) -> list[str]:
+    """The texts that a body leads to. Data may look the same as a reference and is none: its place tells."""
+    found: list[str] = []
+
+    def show(wanted: type, value: Any) -> Text:
+        if isinstance(value, str):
+            return Text(value)
+        found.append(str(value["digest"]))
+        return Text("")
+
+    try:
+        event = msgspec.json.decode(body, type=AnyEvent, dec_hook=show)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return found  # it was purged or changed, as its digest tells
+    whole = event.details.get(WHOLE) if isinstance(event, WaitOpened) else None
+    return [*found, str(whole["digest"])] if isinstance(whole, dict) and "digest" in whole else found
 
 
 def _parts(block: str) -> Iterator[tuple[str, bool]]:

@@ -129,6 +129,7 @@ class Waits:
     def _close(self, closed: WaitClosed, row: WaitRow, taken: list[int] | None = None) -> WaitClosed:
         driver = self._driver
         self._closed.add(row.id)
+        driver.recorded.closed[row.id] = closed
         driver.scribe.note(closed, row.place, closed=[row.id], taken=taken or [])
         driver.settings = driver.settings.edited(closed.answer.get("settings", {}))
         return closed
@@ -139,9 +140,9 @@ class Waits:
         if opened is None or opened.wait in self._driver.recorded.closed:
             return None if opened is None else self._driver.recorded.closed[opened.wait]
         row = self._rows.get(opened.wait)
-        if row is None or row.state != "answered":
+        if row is None or row.state not in _HOW:
             return None
-        return self._close(WaitClosed(row.id, "answered", row.kind, row.answer, row.by), row)
+        return self._close(WaitClosed(row.id, _HOW[row.state], row.kind, row.answer, row.by), row)
 
     def close_cancelled(self, key: Key) -> None:
         """Records that what this effect waited for before a crash or a pause is cancelled."""

@@ -319,7 +319,26 @@ def test_a_call_that_cannot_be_read(lines: list[str], said: str) -> None:
     assert any(said in one.message for one in found), found
 
 
-@pytest.mark.parametrize("sign", ["|", "&&", "2>&1", "*.txt", "a?.txt", "src/**", "~/notes", "~", "$HOME", "a/$USER/b"])
+@pytest.mark.parametrize(
+    "sign",
+    [
+        "|",
+        "&&",
+        "2>&1",
+        "*.txt",
+        "a?.txt",
+        "src/**",
+        "~/notes",
+        "~",
+        "$HOME",
+        "a/$USER/b",
+        "`date`",
+        "$(date)",
+        "a;b",
+        "x>out.txt",
+        "a|b",
+    ],
+)
 def test_a_sign_of_a_shell_is_told_of(sign: str) -> None:
     (odd,) = warned(with_step(f"command: cli ls {sign}"))
     assert (odd.code, odd.line) == ("NO_SHELL", 6)
@@ -363,3 +382,8 @@ def test_a_command_without_a_namespace_is_offered_as_it_would_run(command: str, 
     found = problem(with_step(f"command: {command}"))
     assert found.code == "UNKNOWN_NAMESPACE"
     assert f"as in {meant}" in found.fix
+
+
+@pytest.mark.parametrize("word", ["what?", "a=b", "https://example.com/?a=1&b=2", "v1..v2", "a@b", "--format=%s"])
+def test_what_means_nothing_to_a_shell_is_no_sign_of_one(word: str) -> None:
+    assert not warned(with_step(f"command: cli echo {word}"))

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cuebook.dialects.pipeline.model import HttpStatus, Mcp, Output, Postcondition, Step
-from cuebook.dialects.pipeline.outputs import read, violations
+from cuebook.dialects.pipeline.model import HttpStatus, Llm, Mcp, Output, Postcondition, Step
+from cuebook.dialects.pipeline.outputs import broken, read, violations
 from cuebook.kernel.events import Performed
 from cuebook.kernel.outcomes import CommandResult, ToolResult
 from cuebook.kernel.run import RunRow
@@ -212,3 +212,9 @@ async def test_a_result_of_a_tool_beyond_the_cap_is_cut_without_a_word_in_it() -
     result = read(step, cut)
     assert (str(result.text), result.facts.truncated) == ('{"rows":[0,1', True)
     assert violations(step.output, result) == ["it is not JSON: its output was cut at the limit"]
+
+
+def test_the_tool_of_a_model_promises_nothing() -> None:
+    step = Step("a", Llm("default", words("Guess.")), output=Output("json", {"type": "object"}))
+    assert broken(step, ToolResult("written")) == ""
+    assert "it is not JSON" in broken(Step("a", Mcp("t.give", {}), output=Output("json")), ToolResult("written"))

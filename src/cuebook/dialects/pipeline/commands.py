@@ -34,7 +34,8 @@ _HOW_TO_SEND = "Say how it is sent, as in `http POST URL`."
 _SHELL = frozenset(("|", "||", "&&", ";", "&", ">", ">>", "<", "2>", "2>&1", "<<"))
 _SAYING_SHELL = ("shell", "run", "exec", "cmd")
 _QUOTED = re.compile(r"\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
-_GLOB = re.compile(r"[*?]")
+_JOINT = re.compile(r"[;|<>`]|&&|\$\(")
+_GLOB = re.compile(r"\*|[./].*\?|\?.*[./]")
 _HOME = re.compile(r"~(?:/|$)")
 _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
 _UNQUOTED = {
@@ -128,7 +129,7 @@ def _look_for_shell(scope: Scope, command: Written) -> None:
         variable = _VARIABLE.search(sign)
         if variable is not None and scope.is_known(variable[1]):
             continue  # that is told of as what may be a reference
-        joins = sign in _SHELL
+        joins = sign in _SHELL or _JOINT.search(sign) is not None
         fix = (
             "Use a step for each command and stdin between them, or `cli sh -c '...'`."
             if joins
@@ -145,6 +146,7 @@ def _signs(text: str) -> Iterator[str]:
         plain = STEP.sub("", BRACES.sub("", word.replace("$$", ""))) if "$" in word else word
         if (
             word in _SHELL
+            or _JOINT.search(plain)
             or _HOME.match(plain)
             or _VARIABLE.search(plain)
             or ("://" not in word and _GLOB.search(plain))

@@ -15,15 +15,16 @@ _OF_GRAPHS = frozenset(("nodes", "edges", "entry"))
 
 
 def recognises(text: str, name: str) -> bool:
-    """Steps with a command, or a name and something that only pipelines have, beside which nothing else stands. `steps` may
-    be misspelt in both.
+    """Steps with a command, even if `steps` is misspelt, or a name and something that only pipelines have, beside which
+    nothing else stands. Other data has a name and stops, or a step.
     """
     if splitext(name)[1].lower() not in SUFFIXES:
         return False
     found = set(names(text))
     if found & _OF_GRAPHS:
         return False
-    steps = {one for one in found if get_close_matches("steps", (one.lower(),), cutoff=0.75)}
-    if "name" in found and found & _OWN | steps and found <= {*FIELDS, *steps}:
+    written = {"steps" if one.lower() == "steps" else one for one in found}
+    if "name" in found and written & _OWN and written <= set(FIELDS):
         return True
-    return ("steps" in found or ("name" in found and bool(steps))) and _COMMAND.search(text) is not None
+    meant = "name" in found and any(get_close_matches("steps", (one.lower(),), cutoff=0.75) for one in found)
+    return ("steps" in found or meant) and _COMMAND.search(text) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cuebook.dialects.pipeline.model import Cli, HttpStatus, Output, Step
+from cuebook.dialects.pipeline.model import Cli, HttpStatus, Llm, Output, Step
 from cuebook.dialects.pipeline.postconditions import check, evidence_of
 from cuebook.dialects.pipeline.results import Facts, Result, written
 from cuebook.dialects.schemas import Draft, mismatches
@@ -123,7 +123,7 @@ def broken(step: Step, outcome: AnyOutcome) -> str:
     """How an outcome breaks the step's contract or its postcondition, as a clause. One that says of itself that the step
     has failed breaks nothing: it promises nothing.
     """
-    if isinstance(outcome, Failed):
+    if isinstance(outcome, Failed) or isinstance(step.action, Llm):  # of a model's tool, which promises nothing
         return ""
     result = read(step, outcome)
     if result.failed is not None:

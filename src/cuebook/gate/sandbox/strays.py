@@ -102,8 +102,7 @@ def _ended(pid: int) -> bool:
         signal.pidfd_send_signal(handle, signal.SIGKILL)
         over = select.poll()
         over.register(handle, select.POLLIN)
-        over.poll(_PATIENCE)
-        return True
+        return bool(over.poll(_PATIENCE))
     except OSError:
         return False
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from typing import Any
 
@@ -63,12 +64,8 @@ def _next(row: RunRow, waits: list[WaitRow], alive: bool) -> str:
 def besides(row: RunRow, waits: list[WaitRow]) -> list[tuple[str, str]]:
     """What else a person could do now, or should know before they do what comes next: name and words."""
     if row.status == "failed" and row.playbook:
-        return [
-            (
-                "if edited",
-                f"`cuebook run {shlex.quote(row.name)}` runs the playbook as it is now; a retry keeps it as it was",
-            )
-        ]
+        anew = f"`cuebook run {shlex.quote(row.name)}` runs" if os.path.isfile(row.name) else "a new run has"
+        return [("if edited", f"{anew} the playbook as it is now; a retry keeps it as it was")]
     lines = []
     for wait in waits:
         name = row.id if sum(one.kind == wait.kind for one in waits) == 1 else wait.id
