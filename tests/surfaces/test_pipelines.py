@@ -512,3 +512,24 @@ def test_an_outcome_that_breaks_the_contract_settles_no_doubt(desk: Desk) -> Non
 def test_a_command_that_wants_the_network_is_told_that_it_has_none(desk: Desk) -> None:
     desk.write("net.yml", "name: N\nsteps:\n  - {id: a, command: cli curl -s http://127.0.0.1:9/, effect: read}\n")
     assert "A command has no network: send requests by a step of `http`." in desk.call("run", "net.yml").err
+
+
+def test_a_doubt_outlives_a_repeat_that_is_denied(desk: Desk) -> None:
+    script = desk.write("s.sh", "echo done >> done.txt; sleep 60\n")
+    desk.write("d.yml", "name: D\nsteps:\n  - {id: a, command: cli sh s.sh, approval: required}\n")
+    run = desk.call("run", "d.yml", "--json").object["run"]
+    process = desk.begin("decide", run, "approve")
+    while not (desk.work / "done.txt").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    assert desk.call("resume", run).code == 3
+    script.write_text("echo done >> done.txt\n")
+    asked = desk.call("decide", run, "repeat")
+    assert (asked.code, "asked again" in asked.err or "asks for approval" in asked.err) == (3, True)
+    assert desk.call("decide", run, "deny").code == 5
+    assert [step["status"] for step in desk.call("show", run, "--json").object["steps"]] == ["in_doubt"]
+    desk.call("retry", run)
+    assert [wait["kind"] for wait in desk.call("inbox", "--json").object] == ["in_doubt"]
+    assert (desk.work / "done.txt").read_text() == "done\n"
