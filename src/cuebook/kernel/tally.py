@@ -48,14 +48,14 @@ class Stopwatch:
         self._began: float | None = None
 
     def see(self, entry: Entry) -> float:
-        event = entry.event
-        if type(event) is Driven:
+        kind = type(entry.event)
+        if kind is Driven:
             self._before, self._began = self.seconds, entry.at
-        elif type(event) is Forked:  # what its parent used is its parent's
+        elif kind is Forked:  # what its parent used is its parent's
             self.seconds, self._before, self._began = 0.0, 0.0, None
-        elif isinstance(event, Suspended | RunFinished):
-            self.seconds, self._began = self._before + event.seconds, None
-            self._before = self.seconds
+        elif kind is Suspended or kind is RunFinished:
+            self.seconds = self._before = self._before + entry.event.seconds  # type: ignore[union-attr]
+            self._began = None
         elif self._began is not None:
             self.seconds = max(self.seconds, self._before + entry.at - self._began)
         return self.seconds
