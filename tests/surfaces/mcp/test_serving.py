@@ -117,8 +117,8 @@ def test_a_run_is_brought_to_its_end_when_the_assistant_has_gone(desk: Desk, ser
     assert len(server.requests) == 3
 
 
-def test_an_assistant_that_hears_nothing_any_more_has_gone_too(desk: Desk, server: ModelServer) -> None:
-    """What it started is brought to its end, although the server's input is still open."""
+def _unheard(desk: Desk, server: ModelServer) -> subprocess.Popen[str]:
+    """A server whose assistant has begun a run, which asks a model, and then reads nothing any more."""
     server.hold_at = 1
     process = _stdio(desk)
     _send(process, HELLO, READY, EXECUTE)
@@ -127,6 +127,12 @@ def test_an_assistant_that_hears_nothing_any_more_has_gone_too(desk: Desk, serve
     process.stdout.close()
     _send(process, {"jsonrpc": "2.0", "id": 3, "method": "tools/list"})
     time.sleep(0.3)
+    return process
+
+
+def test_an_assistant_that_hears_nothing_any_more_has_gone_too(desk: Desk, server: ModelServer) -> None:
+    """What it started is brought to its end, although the server's input is still open."""
+    process = _unheard(desk, server)
     server.release()
     assert process.wait(60) == 0
     assert process.stderr is not None
@@ -139,14 +145,7 @@ def test_an_assistant_that_hears_nothing_any_more_has_gone_too(desk: Desk, serve
 
 
 def test_a_signal_ends_a_server_that_nobody_hears_while_something_runs(desk: Desk, server: ModelServer) -> None:
-    server.hold_at = 1
-    process = _stdio(desk)
-    _send(process, HELLO, READY, EXECUTE)
-    assert server.holding.wait(30)
-    assert process.stdout is not None
-    process.stdout.close()
-    _send(process, {"jsonrpc": "2.0", "id": 3, "method": "tools/list"})
-    time.sleep(0.3)
+    process = _unheard(desk, server)
     process.terminate()
     assert process.wait(30) == 0
     server.release()
