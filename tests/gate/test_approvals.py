@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from cuebook.kernel.errors import AlreadyAnswered, BadInput, Elsewhere, NotFound
 from cuebook.kernel.events import Performing, WaitClosed
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.ports import Admitted
-from cuebook.kernel.run import Settings
+from cuebook.kernel.run import Budget, Settings
 from cuebook.service import Principal, Service
 from tests.gate.yard import BOOK, Yard, doing
 from tests.support import EchoModel
@@ -694,3 +695,43 @@ async def test_a_denial_counts_in_another_workspace(yard: Yard) -> None:
     row = await yard.service.drive(row.id)
     assert row.error is not None
     assert row.error.code == "denied"
+
+
+@pytest.mark.parametrize("decision", ["approve", "deny"])
+async def test_what_a_person_said_is_on_record_although_the_run_is_cancelled(yard: Yard, decision: Any) -> None:
+    yard.make = doing(touch())
+    row = await yard.run(touch())
+    (wait,) = await yard.service.store.waits(run=row.id)
+    await yard.service.decide(wait.id, decision, Principal("ada"), reason="as I said")
+    await yard.service.cancel(row.id)
+    assert (await yard.service.drive(row.id)).status == "cancelled"
+    closed = [entry.event async for entry in yard.service.engine.entries(row.id) if isinstance(entry.event, WaitClosed)]
+    assert [(one.how, one.by, one.answer["reason"]) for one in closed] == [("answered", "ada", "as I said")]
+    assert not (yard.workspace / "made.txt").exists()
+
+
+async def test_a_question_that_was_taken_back_is_asked_anew_where_it_must_be(yard: Yard) -> None:
+    yard.make = doing(RunCommand(("sh", "-c", "touch begun; sleep 60"), idempotent=True))
+    yard.allow({"commands": {"allow": ["*"]}})
+    row = await yard.service.start(BOOK, "yard.md", {}, Settings(model="test/echo"))
+    yard.allow({"commands": {"ask": ["*"]}})
+    assert (await yard.service.drive(row.id)).status == "awaiting_approval"
+    yard.allow({"commands": {"allow": ["*"]}})
+    driving = asyncio.create_task(yard.service.drive(row.id))
+    while not (yard.workspace / "begun").exists():
+        await asyncio.sleep(0.02)
+    driving.cancel()
+    await asyncio.gather(driving, return_exceptions=True)
+    yard.allow({"commands": {"ask": ["*"]}})
+    assert (await yard.service.drive(row.id)).status == "awaiting_approval"
+
+
+async def test_a_spent_budget_waits_however_often_it_is_looked_at(tmp_path: Path) -> None:
+    yard = Yard(tmp_path, {"commands": {"allow": ["*"]}}, model=EchoModel())
+    yard.make = doing(AskModel("hello there"))
+    row = await yard.service.start(BOOK, "yard.md", {}, Settings(model="test/echo", budget=Budget(tokens=0)))
+    for _ in range(3):
+        row = await yard.service.drive(row.id)
+        assert (row.status, row.reason) == ("paused", "budget")
+        assert [wait.state for wait in await yard.service.store.waits(run=row.id)] == ["open"]
+    await yard.close()

@@ -588,6 +588,12 @@ async def test_what_was_said_of_a_doubt_counts_although_its_run_is_cancelled(
     if cancels == 2 and decision == "done":
         step = "failed"  # its outcome is known, and its run was cut off at once
     assert (held.performed, [s.status for s in await store.steps("run")]) == (0, [step]), row
+    if row.status == "completed":
+        return await engine.close()
+    held.go.set()
+    await store.signal(Signal("run", "retry", {}, "me"))
+    row = await engine.drive("run")
+    assert (row.status, held.performed) == ("completed" if decision == "done" else "awaiting_approval", 0)
     await engine.close()
 
 

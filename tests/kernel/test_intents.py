@@ -222,3 +222,30 @@ async def test_a_repeat_that_is_cancelled_before_it_begins_leaves_the_doubt(stor
     assert (await engine.drive("run")).status == "awaiting_approval"
     assert [one.kind for one in await store.waits(run="run")] == ["in_doubt"]
     await engine.close()
+
+
+async def test_a_repeat_that_fails_before_it_begins_leaves_the_doubt(store: Store) -> None:
+    entered = asyncio.Event()
+
+    class Refusing(Prepared):
+        async def perform(self, effect: CallTool, call: Call) -> AnyOutcome:
+            if entered.is_set():
+                return Failed("secret_missing", "It is not there.")
+            await call.begin()
+            entered.set()
+            await asyncio.sleep(60)
+            raise AssertionError
+
+    engine = engine_of(store, Refusing(store))
+    driving = asyncio.create_task(engine.drive(await begin(engine, "calling")))
+    await entered.wait()
+    driving.cancel()
+    await asyncio.gather(driving, return_exceptions=True)
+    await engine.drive("run")
+    (wait,) = await store.waits(run="run")
+    await store.complete_wait(wait.id, {"decision": "repeat"}, "me", engine.clock())
+    assert (await engine.drive("run")).status == "failed"
+    assert await doubts(engine) == [True]
+    await store.signal(Signal("run", "retry", {}, "me"))
+    assert (await engine.drive("run")).status == "awaiting_approval"
+    await engine.close()

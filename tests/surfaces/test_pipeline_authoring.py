@@ -51,10 +51,8 @@ def test_a_folder_is_searched_for_pipelines_in_json(bare_desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("written", ["step", "Steps"])
-def test_a_pipeline_without_commands_whose_steps_are_misspelt_is_told_so_in_a_folder(
-    bare_desk: Desk, written: str
-) -> None:
-    bare_desk.write("x.yml", f"name: X\n{written}:\n  - id: a\n")
+def test_a_pipeline_whose_steps_are_misspelt_is_told_so_in_a_folder(bare_desk: Desk, written: str) -> None:
+    bare_desk.write("x.yml", f"name: X\n{written}:\n  - {{id: a, command: cli ls}}\n")
     ran = bare_desk.call("validate", ".")
     assert ran.code == 2
     assert f"x.yml:2: error: There is no '{written}' in the pipeline. Did you mean 'steps'?" in ran.out

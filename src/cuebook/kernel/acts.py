@@ -341,11 +341,13 @@ async def _begun(driver: Driver, line: Line, key: Key, effect: Effect, attempt: 
         driver.scribe.note(Performing(effect, effect.fingerprint, admitted.ruling), Place(*key, attempt))  # type: ignore[arg-type]
     stream = _Stream(driver, key, driver.scribe.seq, effect)
     outcome = await _perform(driver, line, key, effect, attempt, stream, admitted, begin)
-    if isinstance(begin, _Intent) and not begin.passed and isinstance(outcome, Failed) and outcome.code == "cancelled":
-        if begin.asked_for:
-            await begin()
+    if isinstance(begin, _Intent) and not begin.passed and isinstance(outcome, Failed):
         # It was still being made ready: nothing of it has begun, this time.
-        return _still_doubted(driver, key, effect, CANCELLED)
+        cut = outcome.code == "cancelled"
+        if begin.asked_for or not cut:
+            await begin()
+            driver.acting.pop(key, None)
+        return _still_doubted(driver, key, effect, CANCELLED if cut else outcome)
     await begin()  # an intent that could not be written is no failure of the effect: it ends the drive
     return outcome
 
@@ -416,7 +418,7 @@ async def _perform(
     try:
         changed = None if admitted.still is None else await interruptibly(driver, line, admitted.still())
         if changed is not None:
-            return _as_journaled(driver, effect, changed)
+            return _as_journaled(driver, effect, _still_doubted(driver, key, effect, changed))
         outcome = await interruptibly(driver, line, performer.perform(effect, call), doubt)
     except CutShort as cut:
         return cut.failed

@@ -53,8 +53,9 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
         case = Case(driver.row, driver.settings, driver.recorded.policy, granted)
         ruling = await _examined(driver, line, effect, case)
         if not isinstance(ruling, Needed):
-            driver.waits.close_cancelled(key)  # a question that was open before, and is none any more
-            return ruling
+            refused = _refused_before(driver, key)  # somebody may have been faster than the gate
+            driver.waits.close_cancelled(key, "approval:")  # a question that was open before, and is none any more
+            return refused or ruling
         asked += 1
         purpose = f"approval:{asked}"
         before = driver.recorded.opened.get((key, f"approval:{asked - 1}"))
@@ -81,6 +82,8 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
                 await gate.trusted(ruling.trust, driver.row, closed.by)
             continue
         if closed.how == "cancelled":
+            if driver.cancel is None:  # it was taken back when nobody had to be asked, and somebody has to be again
+                continue
             return CANCELLED
         opened = driver.recorded.opened.get((key, purpose))
         outcome = _expired((opened.details if opened is not None else details).get("on_expiry"))

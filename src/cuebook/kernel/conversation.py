@@ -36,7 +36,8 @@ Heard = Callable[[ToolCall, CallOutcome], Failed | None]
 
 def _goes_on(call: ToolCall, outcome: CallOutcome) -> Failed | None:
     """Only where a person has stopped the run, or nobody came."""
-    return outcome if isinstance(outcome, Failed) and outcome.code in _ENDING else None
+    ends = isinstance(outcome, Failed) and (outcome.code in _ENDING or bool(outcome.details.get("in_doubt")))
+    return outcome if ends and isinstance(outcome, Failed) else None
 
 
 class Talk(msgspec.Struct):

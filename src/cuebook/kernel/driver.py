@@ -165,6 +165,7 @@ class Driver:
             if self.scribe.broken is not None:
                 raise self.scribe.broken
             if self.cancel is not None and self.cancel.hard:
+                self.finishing = True
                 self._leave_in_doubt()
                 return await self._finish(Failed("cancelled", "Cancelled at once, on a second request."), None)
             if self._root.done():
@@ -453,6 +454,8 @@ class Driver:
 
     async def record(self, key: Key, fingerprint: str, outcome: Any, attempt: int = 1) -> tuple[int, Any]:
         """Makes an outcome durable; only then may the program see it."""
+        if self.finishing:  # what is left of it has been said
+            raise asyncio.CancelledError
         self.recorded.doubtful.pop(key, None)
         return await self.scribe.commit(Performed(outcome, fingerprint), Place(*key, attempt)), outcome
 

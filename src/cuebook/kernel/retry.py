@@ -30,6 +30,8 @@ def rewinds(entries: list[Entry], whole_step: bool, by: str = "", inherited: int
         points[failure.place.path] = min(begin, points.get(failure.place.path, begin))
         if not whole_step and failure.place.index >= 0:
             effects.add(begin)
+    if not points and not whole_step and _was_cut_off(live):
+        return [Rewound(live[-1].seq + 1, ROOT, by, True)]  # whatever had no outcome goes on, and nothing is taken back
     if not points:
         last = next((e.place for e in reversed(live) if isinstance(e.event, StepStarted)), Place())
         points[last.path] = _step_begin(live, last)
@@ -44,6 +46,8 @@ def _failures(live: list[Entry]) -> list[Entry]:
             cancelled.setdefault(entry.place.path, entry)
     if cancelled:
         return list(cancelled.values())
+    if _was_cut_off(live):
+        return [entry for entry in live if _is_in_doubt(entry)]
     finished = next((e.event for e in reversed(live) if isinstance(e.event, RunFinished)), None)
     numbers = {entry.seq: entry for entry in live}
     failure = numbers.get(finished.failed_seq or 0) if finished is not None else None
@@ -55,6 +59,12 @@ def _failures(live: list[Entry]) -> list[Entry]:
     # The program raised something of its own: branches that failed in the step where it did are the reason.
     step = next((e.place for e in reversed(live) if isinstance(e.event, StepStarted) and e.place.path == ROOT), Place())
     return _in_all(live, numbers, step.key[:3])
+
+
+def _was_cut_off(live: list[Entry]) -> bool:
+    """Whether the run was cancelled at once, so that nothing in it had the time to fail."""
+    finished = next((e.event for e in reversed(live) if isinstance(e.event, RunFinished)), None)
+    return finished is not None and finished.error is not None and finished.error.code == "cancelled"
 
 
 def _visit(live: list[Entry], failed: Failed) -> Entry | None:
@@ -94,14 +104,16 @@ def _failed(entry: Entry) -> str:
     return event.outcome.code if isinstance(event, Performed) and isinstance(event.outcome, Failed) else ""
 
 
+def _is_in_doubt(entry: Entry) -> bool:
+    outcome = entry.event.outcome if isinstance(entry.event, Performed) else None
+    return isinstance(outcome, Failed) and bool(outcome.details.get("in_doubt"))
+
+
 def _begin(live: list[Entry], failure: Entry) -> int:
     """The first record of the failed effect. One that is in doubt keeps its intent: the doubt remains."""
-    event = failure.event
     if failure.place.index < 0:  # no effect, but a record that a program left
         return failure.seq
-    in_doubt = (
-        isinstance(event, Performed) and isinstance(event.outcome, Failed) and event.outcome.details.get("in_doubt")
-    )
+    in_doubt = _is_in_doubt(failure)
     first = failure.seq
     for entry in reversed(live):
         if entry.seq >= failure.seq or entry.place.key != failure.place.key:

@@ -144,13 +144,17 @@ class Waits:
             return None
         return self._close(WaitClosed(row.id, _HOW[row.state], row.kind, row.answer, row.by), row)
 
-    def close_cancelled(self, key: Key) -> None:
-        """Records that what this effect waited for before a crash or a pause is cancelled."""
+    def close_cancelled(self, key: Key, purposes: str = "") -> None:
+        """Records that what this effect waited for before a crash or a pause is cancelled, unless it was decided by then: only
+        what begins with these words, if they are given.
+        """
         recorded = self._driver.recorded
-        for (place, _), opened in recorded.opened.items():
-            if place == key and opened.wait not in recorded.closed and opened.wait not in self._closed:
+        for (place, purpose), opened in list(recorded.opened.items()):
+            if place != key or not purpose.startswith(purposes) or opened.wait in recorded.closed:
+                continue
+            if opened.wait not in self._closed and self.decided(key, purpose) is None:
                 self._closed.add(opened.wait)
-                closed = WaitClosed(opened.wait, "cancelled", opened.kind)
+                closed = recorded.closed[opened.wait] = WaitClosed(opened.wait, "cancelled", opened.kind)
                 self._driver.scribe.note(closed, Place(*key), closed=[opened.wait])
 
     def late_outcome(self, key: Key) -> Any:
