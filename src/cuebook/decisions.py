@@ -5,7 +5,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -15,7 +15,6 @@ from cuebook.gate.people import NotAllowed, Principal
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import StepFinished, ValueSet
 from cuebook.kernel.journal import Entry, outcome_from
-from cuebook.kernel.outcomes import AnyOutcome
 from cuebook.kernel.replay import Recorded
 from cuebook.kernel.run import Budget, RunRow, Settings, StepRow, WaitRow
 
@@ -140,23 +139,21 @@ def raised(wait: WaitRow, settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-Promised = Callable[[AnyOutcome], str]
-"""How an outcome breaks what its step promises, as a clause; empty where it does not."""
-
-
-def promised(row: RunRow, playbook: str, label: str) -> Promised:
-    """What the step of an effect wants to come of it; nothing where its dialect has no contracts."""
-    dialect = registry.named(row.dialect)
+def check_promise(run: RunRow, playbook: str, label: str, outcome: Mapping[str, Any]) -> None:
+    """`BadInput` for an outcome with which a step has not done what it promises, where its dialect has contracts."""
+    dialect = registry.named(run.dialect)
     if not isinstance(dialect, registry.Contracting):
-        return lambda outcome: ""
-    document = dialect.parse(playbook, row.name)
-    return lambda outcome: dialect.broken(document, label, outcome)
+        return
+    broken = dialect.broken(dialect.parse(playbook, run.name), label, outcome_from(outcome))
+    if broken:
+        raise BadInput(
+            f"With this outcome the step has not done what it promises: {broken}.",
+            fix="Give the outcome as it was, or say stop, which fails the run; nothing is decided yet.",
+        )
 
 
-def checked_outcome(row: WaitRow, outcome: Mapping[str, Any] | None, promised: Promised) -> dict[str, Any]:
-    """The outcome of an effect that a person knows happened, in the form its kind gives, and as its step promises. What
-    came late from whoever performed it is taken as it is.
-    """
+def checked_outcome(row: WaitRow, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The outcome of an effect that a person knows happened, in the form its kind gives."""
     given = dict(outcome) if outcome is not None else row.details.get("late")
     if given is None:
         raise BadInput("'done' needs the outcome: what the effect gave back.", fix=_as_in(row))
@@ -169,12 +166,6 @@ def checked_outcome(row: WaitRow, outcome: Mapping[str, Any] | None, promised: P
     except msgspec.ValidationError as error:
         raise BadInput(f"This is no outcome of the effect: {error}.", fix=_as_in(row)) from None
     _only_fields({name: value for name, value in given.items() if name != "is"}, type(made), "field of this outcome")
-    broken = promised(made) if outcome is not None else ""
-    if broken:
-        raise BadInput(
-            f"With this outcome the step has not done what it promises: {broken}.",
-            fix="Give the outcome as it was, or say stop, which fails the run; nothing is decided yet.",
-        )
     return given
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from cuebook.kernel.context import Text, digest_of
-from cuebook.kernel.effects import Send, SendHttp
+from cuebook.kernel.doubts import never_began
+from cuebook.kernel.effects import Send
 from cuebook.kernel.events import (
     STATUS_OF_WAIT,
     ArtifactMade,
@@ -60,18 +61,6 @@ _NOT_DONE = frozenset({"preview", "approval", "witnessed", "is"})
 
 _TOLD = (Source, ToolResult, CommandResult, HttpResponse, Answer, Failed, Done)
 """What is told where the journal keeps nothing but the outcome: what was read, what a person said, what was refused."""
-
-
-_UNBEGUN = frozenset(
-    {
-        *("secret_missing", "secret_too_short", "secret_unreadable", "secret_unknown", "secret_misplaced", "secret"),
-        *("insecure_secret", "changed", "no_performer", "no_sandbox", "bad_command", "no_such_command", "too_long"),
-        *("outside_workspace", "no_such_tool", "bad_arguments"),
-    }
-)
-"""Failures that come after the intent and before anything is done."""
-_UNTOLD = frozenset({"cancelled", "performer_error", "not_storable"})
-"""Failures of which the performer cannot say how far it had come."""
 
 
 class Named(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -377,7 +366,7 @@ class _Folding:
             self._begun.pop(entry.place)
         act.ended, act.outcome = entry.at, _outcome(outcome)
         if isinstance(outcome, Failed):
-            act.begun = act.began is not None and not _is_unbegun(act.kind, outcome)
+            act.begun = act.began is not None and not never_began(act.kind, outcome)
             self._doubted(entry, outcome)
         self._spent(entry, act, outcome)
 
@@ -427,16 +416,6 @@ def _ancestry(place: Place) -> Iterator[tuple[str, str, int]]:
     while path != ROOT:
         path, label, visit, _ = parent_key(path)
         yield path, label, visit
-
-
-def _is_unbegun(kind: str, failed: Failed) -> bool:
-    """Whether the outcome shows that what was meant to be done was never begun."""
-    if failed.details.get("in_doubt"):
-        return False
-    sent = failed.details.get("sent")
-    if kind == SendHttp.__name__:
-        return not sent and failed.code not in _UNTOLD
-    return sent is False or failed.code in _UNBEGUN
 
 
 def _decided(decision: Decision, closed: WaitClosed, at: float) -> None:

@@ -19,14 +19,13 @@ from cuebook.beginnings import check_postconditions, chosen_in, id_for, new_id, 
 from cuebook.decisions import (
     ABOUT,
     Decision,
-    Promised,
     approval,
+    check_promise,
     checked_outcome,
     checked_settings,
     checked_values,
     how_to,
     meant_visit,
-    promised,
     raised,
     too_late,
 )
@@ -279,7 +278,9 @@ class Service(Administration):
             raise BadInput(f"{row.id} is not to be decided: it is about {ABOUT[row.kind]}.", fix=how_to(row))
         answer: dict[str, Any] = {"decision": decision, "reason": reason, **changed}
         if decision == "done":
-            answer["outcome"] = checked_outcome(row, outcome, await self._promised(row))
+            answer["outcome"] = checked_outcome(row, outcome)
+            if outcome is not None:  # what came late from whoever performed it is taken as it is
+                await self._check_promise(row, answer["outcome"])
         elif decision not in ("repeat", "stop"):
             raise BadInput(f"'{decision}' is no decision.", fix="Say repeat, stop or done.")
         return await self._complete(row, answer, who)
@@ -470,11 +471,10 @@ class Service(Administration):
             break
         raise Conflict(f"Under this key another run was started: {known.id}.", fix="Take another key.")
 
-    async def _promised(self, wait: WaitRow) -> Promised:
+    async def _check_promise(self, wait: WaitRow, outcome: Mapping[str, Any]) -> None:
         row = await self.store.run(wait.run)
-        if not _has_dialect(row):
-            return lambda outcome: ""
-        return promised(row, await self.store.playbook(row.playbook), wait.place.step)
+        if _has_dialect(row):
+            check_promise(row, await self.store.playbook(row.playbook), wait.place.step, outcome)
 
     async def _changed(self, row: RunRow, given: Mapping[str, Any] | None, before: int = 0) -> dict[str, Any]:
         """The values that a person changes, checked by what the run's playbook says; a program of one's own says nothing."""

@@ -670,18 +670,29 @@ async def test_a_question_about_an_address_does_not_add_to_it(yard: Yard) -> Non
     assert (await yard.wait(row.id)).prompt == "POST https://example.com/hook"
 
 
-@pytest.mark.parametrize("decision", ["deny", "approve"])
-async def test_what_a_person_said_counts_although_the_gate_says_no_by_now(yard: Yard, decision: Any) -> None:
+async def closings(yard: Yard, run: str) -> list[tuple[str, str, str]]:
+    """How each wait was closed, by whom, and why."""
+    closed = [entry.event async for entry in yard.service.engine.entries(run) if isinstance(entry.event, WaitClosed)]
+    return [(one.how, one.by, one.answer["reason"]) for one in closed]
+
+
+async def decided(yard: Yard, decision: Any) -> str:
+    """A run whose approval ada has decided, with a reason, and that was not driven since."""
     yard.make = doing(touch())
     row = await yard.run(touch())
     (wait,) = await yard.service.store.waits(run=row.id)
     await yard.service.decide(wait.id, decision, Principal("ada"), reason="as I said")
+    return row.id
+
+
+@pytest.mark.parametrize("decision", ["deny", "approve"])
+async def test_what_a_person_said_counts_although_the_gate_says_no_by_now(yard: Yard, decision: Any) -> None:
+    run = await decided(yard, decision)
     yard.allow({"commands": {"deny": ["touch *"]}})
-    row = await yard.service.drive(row.id)
+    row = await yard.service.drive(run)
     assert row.error is not None
     assert row.error.code == ("denied" if decision == "deny" else "forbidden")
-    closed = [entry.event async for entry in yard.service.engine.entries(row.id) if isinstance(entry.event, WaitClosed)]
-    assert [(one.how, one.by, one.answer["reason"]) for one in closed] == [("answered", "ada", "as I said")]
+    assert await closings(yard, row.id) == [("answered", "ada", "as I said")]
 
 
 async def test_a_denial_counts_in_another_workspace(yard: Yard) -> None:
@@ -699,14 +710,10 @@ async def test_a_denial_counts_in_another_workspace(yard: Yard) -> None:
 
 @pytest.mark.parametrize("decision", ["approve", "deny"])
 async def test_what_a_person_said_is_on_record_although_the_run_is_cancelled(yard: Yard, decision: Any) -> None:
-    yard.make = doing(touch())
-    row = await yard.run(touch())
-    (wait,) = await yard.service.store.waits(run=row.id)
-    await yard.service.decide(wait.id, decision, Principal("ada"), reason="as I said")
-    await yard.service.cancel(row.id)
-    assert (await yard.service.drive(row.id)).status == "cancelled"
-    closed = [entry.event async for entry in yard.service.engine.entries(row.id) if isinstance(entry.event, WaitClosed)]
-    assert [(one.how, one.by, one.answer["reason"]) for one in closed] == [("answered", "ada", "as I said")]
+    run = await decided(yard, decision)
+    await yard.service.cancel(run)
+    assert (await yard.service.drive(run)).status == "cancelled"
+    assert await closings(yard, run) == [("answered", "ada", "as I said")]
     assert not (yard.workspace / "made.txt").exists()
 
 

@@ -285,26 +285,26 @@ class _Stream:
 
 async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) -> Acted:
     attempt = driver.recorded.intents.get(key, 0)
+    doubted = bool(attempt) and not effect.repeatable
     if attempt:
         await driver.engine.clear()  # what is repeated must not run beside what it repeats
-    if attempt and not effect.repeatable:
+    if doubted:
         decision = await doubts.settle(driver, line, key, effect, attempt)
         if decision is not None:
             return await driver.record(key, effect.fingerprint, decision, attempt)
     attempt += 1
     admitted = await admit(driver, line, key, effect)
     if isinstance(admitted, Failed):
-        return await driver.record(key, effect.fingerprint, _still_doubted(driver, key, effect, admitted), attempt)
+        return await driver.record(key, effect.fingerprint, _unbegun(admitted, doubted), attempt)
     allowed = admitted.limits.seconds
     asked = count(1)
     while True:
         if isinstance(effect, Acting) and driver.settings.budget != NO_BUDGET:
             if not await _afforded(driver, line, key, lambda: out_of_time(driver), asked):
-                cut = _still_doubted(driver, key, effect, CANCELLED)
-                return await driver.record(key, effect.fingerprint, cut, attempt)
+                return await driver.record(key, effect.fingerprint, _unbegun(CANCELLED, doubted), attempt)
             limits = msgspec.structs.replace(admitted.limits, seconds=allowed)
             admitted = msgspec.structs.replace(admitted, limits=within_budget(driver, limits))
-        outcome = await _begun(driver, line, key, effect, attempt, admitted)
+        outcome = await _begun(driver, line, key, effect, attempt, admitted, doubted)
         if not isinstance(outcome, Failed) or not cut_by_budget(driver, admitted.limits, allowed, outcome):
             break
         if not effect.repeatable:
@@ -314,7 +314,6 @@ async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) ->
     if isinstance(outcome, Failed) and isinstance(effect, Acting) and effect.approval:
         # Its program is told: what came of it came after a person's yes.
         outcome = msgspec.structs.replace(outcome, details={**outcome.details, "approved": True})
-    driver.acting.pop(key, None)  # its outcome is known: who cancels at once from here on cuts nothing off
     try:
         return await driver.record(key, effect.fingerprint, outcome, attempt)
     except Fenced:
@@ -323,14 +322,14 @@ async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) ->
         raise
 
 
-def _still_doubted(driver: Driver, key: Key, effect: Effect, failed: Failed) -> Failed:
-    """What came of an effect that was not begun; where an earlier attempt may have happened, that is still so."""
-    if key not in driver.recorded.doubtful or effect.repeatable:
-        return failed
-    return msgspec.structs.replace(failed, details={**failed.details, "in_doubt": True})
+def _unbegun(failed: Failed, doubted: bool) -> Failed:
+    """What came of an effect that was not begun, this time; where it may have happened before, that is still so."""
+    return msgspec.structs.replace(failed, details={**failed.details, "in_doubt": True}) if doubted else failed
 
 
-async def _begun(driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, admitted: Admitted) -> AnyOutcome:
+async def _begun(
+    driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, admitted: Admitted, doubted: bool
+) -> AnyOutcome:
     """Performs what was admitted, once its intent is on record where it may change something."""
     begin: Callable[[], Awaitable[None]] = at_once
     if effect.changes:
@@ -341,13 +340,13 @@ async def _begun(driver: Driver, line: Line, key: Key, effect: Effect, attempt: 
         driver.scribe.note(Performing(effect, effect.fingerprint, admitted.ruling), Place(*key, attempt))  # type: ignore[arg-type]
     stream = _Stream(driver, key, driver.scribe.seq, effect)
     outcome = await _perform(driver, line, key, effect, attempt, stream, admitted, begin)
-    if isinstance(begin, _Intent) and not begin.passed and isinstance(outcome, Failed):
-        # It was still being made ready: nothing of it has begun, this time.
+    if isinstance(outcome, Failed) and outcome.code == "changed":
+        return _unbegun(outcome, doubted)
+    if isinstance(begin, _Intent) and not begin.passed and isinstance(outcome, Failed):  # it was being made ready
         cut = outcome.code == "cancelled"
         if begin.asked_for or not cut:
-            await begin()
-            driver.acting.pop(key, None)
-        return _still_doubted(driver, key, effect, CANCELLED if cut else outcome)
+            await begin.written()
+        return _unbegun(CANCELLED if cut else outcome, doubted)
     await begin()  # an intent that could not be written is no failure of the effect: it ends the drive
     return outcome
 
@@ -367,6 +366,11 @@ class _Intent:
         return self._written is not None
 
     async def __call__(self) -> None:
+        await self.written()
+        self.passed = True
+        self._driver.acting[self._key] = (self._effect, self._attempt)
+
+    async def written(self) -> None:
         if self._written is None:
             event = Performing(self._effect, self._effect.fingerprint, self._ruling)  # type: ignore[arg-type]
             self._written = self._driver.scribe.begin(event, Place(*self._key, self._attempt))
@@ -374,8 +378,6 @@ class _Intent:
             self._written.result()
         else:
             await asyncio.shield(self._written)
-        self.passed = True
-        self._driver.acting[self._key] = (self._effect, self._attempt)
 
 
 # --- performing ---------------------------------------------------------------------------------------
@@ -418,7 +420,7 @@ async def _perform(
     try:
         changed = None if admitted.still is None else await interruptibly(driver, line, admitted.still())
         if changed is not None:
-            return _as_journaled(driver, effect, _still_doubted(driver, key, effect, changed))
+            return _as_journaled(driver, effect, changed)
         outcome = await interruptibly(driver, line, performer.perform(effect, call), doubt)
     except CutShort as cut:
         return cut.failed

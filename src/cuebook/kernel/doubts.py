@@ -69,6 +69,38 @@ def said(driver: Driver, key: Key, effect: Effect, attempt: int) -> AnyOutcome |
     return None if closed is None else _decided(closed, effect)
 
 
+UNBEGUN = frozenset(
+    {
+        *(
+            "forbidden",
+            "changed",
+            "no_policy",
+            "gate_error",
+            "no_performer",
+            "refused_address",
+            "bad_request",
+            "too_long",
+        ),
+        *("no_sandbox", "bad_command", "no_such_command", "outside_workspace", "no_such_tool", "bad_arguments"),
+        *("secret", "secret_missing", "secret_too_short", "secret_unreadable", "secret_unknown", "secret_misplaced"),
+        "insecure_secret",
+    }
+)
+"""Failures that come before anything is done."""
+_UNTOLD = frozenset({"cancelled", "performer_error", "not_storable"})
+"""Failures of which a performer cannot say how far it had come."""
+
+
+def never_began(kind: str, failed: Failed) -> bool:
+    """Whether the outcome of an effect of this kind shows that nothing was done."""
+    sent = failed.details.get("sent")
+    if failed.details.get("in_doubt"):
+        return False
+    if kind == SendHttp.__name__:
+        return not sent and failed.code not in _UNTOLD
+    return sent is False or (sent is None and failed.code in UNBEGUN)
+
+
 async def send_late(driver: Driver, key: Key, outcome: AnyOutcome) -> None:
     """Tells whoever drives the run now what came of an effect that they may take to be in doubt."""
     payload = {"key": list(key), "outcome": msgspec.to_builtins(outcome, enc_hook=str)}

@@ -78,7 +78,7 @@ class Driver:
         self.under_way: dict[Key, Estimate] = {}
         """Model calls that have begun, by what they may use at most."""
         self.acting: dict[Key, tuple[Effect, int]] = {}
-        """Effects whose intent is written and whose outcome is not, with their attempt."""
+        """Effects whose intent is written and whose outcome is not, here or by a driver that is gone, with their attempt."""
         self.cancel: CancelRequested | None = None
         self.finishing = False
         """Whether everything is being dropped: what is interrupted now was not cancelled by anyone."""
@@ -95,8 +95,6 @@ class Driver:
 
     def _take_up(self, claim: Claim) -> None:
         self._claim = claim
-        self._before = claim.row.totals.seconds
-        """How long the run was driven before."""
         self.scribe = Scribe(self.engine.store, self.engine.codec, claim, self.clock, self.engine, self.engine.redactor)
         self.scribe.on_broken = self._wake_up
 
@@ -107,7 +105,7 @@ class Driver:
     @property
     def seconds(self) -> float:
         """How long the run has been driven, this time included."""
-        return self._before + self._lasted()
+        return self.scribe.tally.watch.before + self._lasted()
 
     # --- the life of a drive ---
 
@@ -130,6 +128,7 @@ class Driver:
                 return False
             entries = await self._rewind(retry)
         self.recorded = Recorded(entries, self._claim.inherited)
+        self.acting = dict(self.recorded.doubtful)
         self.settings = self.recorded.settings
         self.cancel = self.recorded.cancel
         self._root = asyncio.get_running_loop().create_task(self._run_root())
@@ -232,10 +231,10 @@ class Driver:
 
     def _leave_in_doubt(self) -> None:
         """Whatever acts on the world right now, or was begun by a driver that is gone, may or may not have happened."""
-        for key, (effect, attempt) in {**self.recorded.doubtful, **self.acting}.items():
+        for key, (effect, attempt) in self.acting.items():
             if not effect.repeatable:
-                said = None if key in self.acting else doubts.said(self, key, effect, attempt)
-                self.scribe.note(Performed(said or CUT_OFF, effect.fingerprint), Place(*key, attempt))
+                outcome = doubts.said(self, key, effect, attempt) or CUT_OFF
+                self.scribe.note(Performed(outcome, effect.fingerprint), Place(*key, attempt))
 
     async def _drop(self) -> None:
         self.finishing = True
@@ -456,7 +455,7 @@ class Driver:
         """Makes an outcome durable; only then may the program see it."""
         if self.finishing:  # what is left of it has been said
             raise asyncio.CancelledError
-        self.recorded.doubtful.pop(key, None)
+        self.acting.pop(key, None)  # it is known: who cancels at once from here on cuts nothing off
         return await self.scribe.commit(Performed(outcome, fingerprint), Place(*key, attempt)), outcome
 
 

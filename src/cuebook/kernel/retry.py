@@ -48,7 +48,7 @@ def _failures(live: list[Entry]) -> list[Entry]:
         return list(cancelled.values())
     if _was_cut_off(live):
         return [entry for entry in live if _is_in_doubt(entry)]
-    finished = next((e.event for e in reversed(live) if isinstance(e.event, RunFinished)), None)
+    finished = _end(live)
     numbers = {entry.seq: entry for entry in live}
     failure = numbers.get(finished.failed_seq or 0) if finished is not None else None
     if failure is None and finished is not None and finished.error is not None:
@@ -61,9 +61,13 @@ def _failures(live: list[Entry]) -> list[Entry]:
     return _in_all(live, numbers, step.key[:3])
 
 
+def _end(live: list[Entry]) -> RunFinished | None:
+    return next((e.event for e in reversed(live) if isinstance(e.event, RunFinished)), None)
+
+
 def _was_cut_off(live: list[Entry]) -> bool:
     """Whether the run was cancelled at once, so that nothing in it had the time to fail."""
-    finished = next((e.event for e in reversed(live) if isinstance(e.event, RunFinished)), None)
+    finished = _end(live)
     return finished is not None and finished.error is not None and finished.error.code == "cancelled"
 
 

@@ -44,20 +44,21 @@ class Stopwatch:
     """
 
     def __init__(self, seconds: float = 0.0) -> None:
-        self.seconds = self._before = seconds
+        self.seconds = self.before = seconds
+        """In all, and before the present drive."""
         self._began: float | None = None
 
     def see(self, entry: Entry) -> float:
         kind = type(entry.event)
         if kind is Driven:
-            self._before, self._began = self.seconds, entry.at
+            self.before, self._began = self.seconds, entry.at
         elif kind is Forked:  # what its parent used is its parent's
-            self.seconds, self._before, self._began = 0.0, 0.0, None
+            self.seconds, self.before, self._began = 0.0, 0.0, None
         elif kind is Suspended or kind is RunFinished:
-            self.seconds = self._before = self._before + entry.event.seconds  # type: ignore[union-attr]
+            self.seconds = self.before = self.before + entry.event.seconds  # type: ignore[union-attr]
             self._began = None
         elif self._began is not None:
-            self.seconds = max(self.seconds, self._before + entry.at - self._began)
+            self.seconds = max(self.seconds, self.before + entry.at - self._began)
         return self.seconds
 
 

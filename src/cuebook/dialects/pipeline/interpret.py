@@ -16,7 +16,7 @@ from cuebook.dialects.pipeline.outputs import broken_off, evidence, read, violat
 from cuebook.dialects.pipeline.postconditions import UNSEEN, check, evidence_of
 from cuebook.dialects.pipeline.progress import Progress
 from cuebook.dialects.pipeline.results import ENDING, Facts, Result
-from cuebook.dialects.pipeline.retrying import attempts, never_began
+from cuebook.dialects.pipeline.retrying import attempts, nothing_done
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import OUTPUT_OF, AskApproval, Breakpoint, Program
 from cuebook.kernel.events import (
@@ -118,7 +118,7 @@ def _held(progress: Progress, step: Step) -> Program[bool]:
 def _told(progress: Progress, step: Step, failed: Failed, facts: Facts) -> Failed:
     """The failure of a step as that of its run, and how what was done can be undone: the last comes first."""
     details: dict[str, Any] = {"step": step.id, "visit": 1}
-    done = [step.id] if step.rollback_hint and not never_began(step, failed, facts) else []
+    done = [step.id] if step.rollback_hint and not nothing_done(step, failed, facts) else []
     done += reversed(progress.undoable)
     fix = failed.fix
     if done:

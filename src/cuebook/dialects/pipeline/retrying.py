@@ -9,22 +9,18 @@ from cuebook.dialects.pipeline.outputs import VIOLATED
 from cuebook.dialects.pipeline.postconditions import FAILED, UNSEEN
 from cuebook.dialects.pipeline.results import ENDING, Facts, Result
 from cuebook.kernel.budgets import SPENT
-from cuebook.kernel.effects import Program, Random, Wait
+from cuebook.kernel.doubts import UNBEGUN, never_began
+from cuebook.kernel.effects import Program, Random, SendHttp, Wait
 from cuebook.kernel.events import Noted
 from cuebook.kernel.outcomes import Drawn, Failed
 
-_REFUSED = frozenset(
-    {
-        *("forbidden", "changed", "no_policy", "gate_error", "too_long"),
-        *("outside_workspace", "no_sandbox", "bad_command", "no_such_command", "bad_request", "refused_address"),
-        *("secret_misplaced", "insecure_secret", "secret_missing", "secret_unknown", "secret_too_short"),
-        *("missing_argument", "missing_value", "skipped_reference", "no_json", "bad_url"),
-        *("no_such_tool", "bad_arguments"),
-    }
-)
-"""Failures of what was not begun, and that another attempt would only meet again."""
-_SETTLED = ENDING | _REFUSED | {UNSEEN, SPENT}
-"""Those, what a person has decided, and what was cut when the run's time was over: it is not tried again."""
+_UNRESOLVED = frozenset({"missing_argument", "missing_value", "skipped_reference", "no_json", "bad_url"})
+"""Failures of a step that never came to its effect."""
+
+_SETTLED = ENDING | (UNBEGUN - {"secret_unreadable"}) | _UNRESOLVED | {UNSEEN, SPENT}
+"""Failures that another attempt would only meet again, what a person has decided, and what was cut when the run's time was over:
+it is not tried again. A keyring may be unlocked by then.
+"""
 
 _UNHEARD = frozenset({"timeout", "server_failed", "dropped", "bad_result", SPENT})
 """Failures of a tool after which nobody knows whether it did something, unless the call was never sent."""
@@ -69,18 +65,10 @@ def in_the_dark(step: Step, failed: Failed, facts: Facts) -> bool:
             return False
 
 
-def never_began(step: Step, failed: Failed, facts: Facts) -> bool:
-    """Whether nothing was done: there is nothing to undo then."""
-    sent = failed.details.get("sent")
-    if failed.code in _REFUSED:
-        return not sent
-    match step.action:
-        case Http():
-            return facts.status is None and not sent
-        case Mcp():
-            return sent is False
-        case _:
-            return False
+def nothing_done(step: Step, failed: Failed, facts: Facts) -> bool:
+    """Whether there is nothing to undo."""
+    kind = SendHttp.__name__ if isinstance(step.action, Http) else ""
+    return failed.code in _UNRESOLVED or (facts.status is None and never_began(kind, failed))
 
 
 def _delay(retry: Retry, number: int) -> Program[float]:
