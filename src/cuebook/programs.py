@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from posixpath import basename
+import re
+from collections.abc import Sequence
+from posixpath import basename, normpath
+from typing import NamedTuple
 
 SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "mksh", "ash", "fish"})
 
@@ -56,5 +59,109 @@ WRAPPERS = {
 
 def is_interpreter(word: str) -> bool:
     """Also by its path, and with its version: `/usr/bin/python3.11` is a python, and so is the image `python:3.11`."""
-    name = basename(word).partition(":")[0].lower()
-    return name.removesuffix(".exe").rstrip("-.0123456789") in INTERPRETERS
+    return _name(basename(word).partition(":")[0]) in INTERPRETERS
+
+
+def _name(word: str) -> str:
+    return word.lower().removesuffix(".exe").rstrip("-.0123456789")
+
+
+# --- where an interpreter takes its code from ---
+
+
+class _Options(NamedTuple):
+    """The options of an interpreter that are known. Any other could make it read code from its input."""
+
+    flags: str = r"(?!)"
+    """Those that say nothing about where the code is, as a pattern."""
+    valued: frozenset[str] = frozenset()
+    """The same, with a value in the next word."""
+    inline: str = r"(?!)"
+    """Those with the code itself in the next word, as a pattern."""
+    file: frozenset[str] = frozenset()
+    """Those with the script's file in the next word."""
+    commands: frozenset[str] = frozenset()
+    """Words that come before the script."""
+    refused: frozenset[str] = frozenset()
+    """Words in the place of the script that are none."""
+
+
+_SHELL = _Options(r"[-+][abefhkmnpuvxBCEHPT]+|--(?:norc|noprofile|posix)", frozenset({"-o", "+o", "-O", "+O"}))
+_AWK = _Options(r"-F.+|-v.+=.*|--posix|--csv", frozenset({"-F", "-v"}), file=frozenset({"-f"}))
+_SCRIPT = _Options()
+"""Known only with the script as the first word."""
+
+_OPTIONS: dict[str, _Options] = {
+    **dict.fromkeys(("sh", "bash", "zsh", "dash", "ksh", "mksh", "ash", "rbash", "rksh", "yash"), _SHELL),
+    **dict.fromkeys(("fish", "csh", "tcsh", "nu", "xonsh", "tclsh", "wish", "expect", "julia", "rscript"), _SCRIPT),
+    **dict.fromkeys(("groovy", "scala", "guile", "racket", "ocaml", "octave", "osascript", "gnuplot"), _SCRIPT),
+    **dict.fromkeys(
+        ("python", "pypy"),
+        _Options(
+            r"-[bBdEIOPqsSuvx]+|-[WX].+", frozenset({"-W", "-X", "--check-hash-based-pycs"}), "-[bBdEIOPqsSuvx]*c"
+        ),
+    ),
+    "perl": _Options(r"-[acnpstTwWX]+|-[lF0][^eE]*|-[ImM].+", frozenset({"-I"}), r"-[acnplstTwWX0]*[eE]"),
+    "ruby": _Options(r"-[acnplswW]+|-W[0-2]|-[IrEK].+", frozenset({"-I", "-r", "-E", "-C"}), r"-[acnplsw]*e"),
+    "node": _Options(
+        r"--(?:no-warnings|no-deprecation|enable-source-maps|use-strict)|--max-old-space-size=\d+|--(?:require|import)=.+",
+        frozenset({"-r", "--require", "--import"}),
+        r"-e|-p|-pe|--eval|--print",
+        refused=frozenset({"inspect", "debug"}),
+    ),
+    "deno": _Options(
+        r"-A|-q|--quiet|--no-[a-z-]+|--(?:allow|deny)-[a-z-]+(?:=.*)?",
+        commands=frozenset({"run"}),
+        refused=frozenset({"repl", "eval", "task", "test", "jupyter"}),
+    ),
+    "bun": _Options(commands=frozenset({"run"}), refused=frozenset({"repl", "x", "exec"})),
+    "php": _Options(r"-[nqC]+|-d.+", frozenset({"-d", "-c"}), "-[rRBE]", frozenset({"-f", "-F"})),
+    **dict.fromkeys(("lua", "luajit"), _Options(r"-[WE]|-l.+", frozenset({"-l"}), "-e")),
+}
+_AWKS = frozenset({"awk", "gawk", "mawk"})
+_TELLING = frozenset({"PYTHONINSPECT", "BASH_ENV", "ENV", "PERL5OPT", "RUBYOPT", "NODE_OPTIONS", "PHPRC"})
+"""Variables that can make an interpreter read code from its input although it is given a script."""
+
+
+def takes_code_from_input(argv: Sequence[str | None]) -> bool:
+    """Whether an interpreter takes its code, or more of it, from its input. One that is given a script, or the code itself, reads
+    its input as data. None stands for a word that is not known yet. Where it is not known, it does.
+    """
+    first, *rest = argv
+    name = _name(basename(first or ""))
+    options = _AWK if name in _AWKS else _OPTIONS.get(name)
+    if options is None:
+        return True
+    words = iter(rest)
+    for word in words:
+        if word is None:
+            return True
+        if word in options.commands:
+            continue
+        if word in options.valued:
+            if next(words, None) is None:
+                return True
+        elif re.fullmatch(options.inline, word):
+            return next(words, None) is None
+        elif word in options.file or word == "--":
+            return not _is_script(next(words, None), options)
+        elif re.fullmatch(options.flags, word):
+            continue
+        elif word.startswith(("-", "+")):
+            return True
+        else:  # awk's first word is its program
+            return name not in _AWKS and not _is_script(word, options)
+    return True
+
+
+def _is_script(word: str | None, options: _Options) -> bool:
+    """Whether it names a file that is not the input by another name."""
+    if word is None or word.startswith("-") or word in options.refused or not re.search(r"\w", word):
+        return False
+    path = normpath(word)
+    return not (path.startswith(("/", "..")) and re.search(r"/(?:dev|proc)/", path))
+
+
+def makes_input_code(variable: str) -> bool:
+    """Whether this variable can make an interpreter take code from its input."""
+    return variable in _TELLING or variable.startswith("LUA_INIT")

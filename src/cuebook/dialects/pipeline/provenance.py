@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from posixpath import basename
 from typing import Any
 
 import msgspec
 
-from cuebook.dialects.pipeline.model import Cli, Step
+from cuebook.dialects.pipeline.model import Cli, Step, Words
 from cuebook.dialects.pipeline.resolve import refs
-from cuebook.programs import FILTERS, WRAPPERS, is_interpreter
+from cuebook.programs import FILTERS, WRAPPERS, is_interpreter, makes_input_code, takes_code_from_input
 
 _SAID = ("stdout", "json", "errorMessage")
 """Fields of a result that hold somebody's words."""
@@ -28,7 +29,7 @@ def marked(steps: Iterable[Step]) -> Iterator[Step]:
         fed = _from(outside, step.stdin)
         if told or fed:
             outside.add(step.id)
-        obeys = told or (fed and _interprets(step.action))
+        obeys = told or (fed and _interprets(step, step.action))
         yield msgspec.structs.replace(step, from_outside=True) if obeys else step
 
 
@@ -36,18 +37,46 @@ def _from(outside: set[str], value: Any) -> bool:
     return any(ref.step in outside and ref.path[0] in _SAID for ref in refs(value))
 
 
-def _interprets(action: Cli) -> bool:
+def _interprets(step: Step, action: Cli) -> bool:
     """Whether it does as its input says: its program, or one that this may start, as in `timeout 5 sh` or `docker exec -i
     c sh`. What a reference names may be any program.
     """
-    first, *rest = (word.parts[0] if word.parts else "" for word in action.argv)
-    if not isinstance(first, str) or is_interpreter(first):
+    first, *rest = argv = [_literal(word) for word in action.argv]
+    begun = [word.parts[0] if word.parts else "" for word in action.argv]
+    if first is None:
         return True
+    told = any(map(makes_input_code, step.env))
+    if is_interpreter(first):
+        return told or takes_code_from_input(argv)
     program = basename(first)
     if program in FILTERS:
         return False
-    # A word may be a whole command, as in `su -c "sh -s"`.
+    if program in WRAPPERS and any(not isinstance(word, str) for word in begun[1:]):
+        return True
     return any(
-        is_interpreter(word.strip().partition(" ")[0]) if isinstance(word, str) else program in WRAPPERS
-        for word in rest
+        told or takes_code_from_input(inside)
+        for number, word in enumerate(rest)
+        for inside in _started(word, begun[number + 1], rest[number:])
     )
+
+
+def _literal(word: Words) -> str | None:
+    """A word of a command; None where a reference is a part of it."""
+    return "".join(map(str, word.parts)) if all(isinstance(part, str) for part in word.parts) else None
+
+
+def _started(word: str | None, begun: Any, after: list[str | None]) -> Iterator[Sequence[str | None]]:
+    """The interpreters that a word may start: by its name, with the words `after` it, or as a whole command, as in
+    `su -c "sh -s"`.
+    """
+    if word is None:
+        if isinstance(begun, str) and is_interpreter(begun.strip().partition(" ")[0]):
+            yield (None,)
+        return
+    if is_interpreter(word):
+        yield after
+    elif is_interpreter(word.strip().partition(" ")[0]):
+        try:
+            yield shlex.split(word)
+        except ValueError:
+            yield (None,)
