@@ -8,10 +8,8 @@ business.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import socket
 import ssl
-import sys
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -21,6 +19,7 @@ from typing import Any
 import msgspec
 
 from cuebook.kernel.outcomes import Failed
+from cuebook.performers import lazy
 from cuebook.performers.addresses import Private, Url, check_addresses, check_host, is_loopback
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -109,7 +108,7 @@ async def exchange(
     """Sends the request and reads at most `limit` bytes of the body. Raises `Ended`, `BadUrl` or `RefusedAddress`."""
     url = outgoing.url
     progress.begin(url)
-    http = await _library()
+    http = await lazy.load("httpcore2")
     wire = _Wire(http, url, private, resolve, progress, _FRAMING_SLACK + _FRAMING_FACTOR * limit)
     if tls is None and url.scheme == "https":
         tls = _system_tls()
@@ -136,12 +135,6 @@ async def exchange(
         raise Ended(_broken(error, url, wire)) from None
     finally:
         await wire.aclose()
-
-
-async def _library() -> Any:
-    loaded = sys.modules.get("httpcore2")
-    # Importing it takes a tenth of a second, which the event loop has no time for.
-    return loaded or await asyncio.to_thread(importlib.import_module, "httpcore2")
 
 
 def _framed(outgoing: Outgoing) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from cuebook import __version__
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.outcomes import Failed
+from cuebook.performers import lazy
 from cuebook.performers.mcp.results import readable
 
 if TYPE_CHECKING:
@@ -164,7 +165,8 @@ class Connection:
     async def _keep(self) -> None:
         watching: asyncio.Task[None] | None = None
         try:
-            mcp = await asyncio.to_thread(_load)
+            mcp = await lazy.load("mcp")
+            _quiet()
             async with mcp.Client(
                 self._transport,
                 cache=None,
@@ -325,15 +327,12 @@ class _Lies(Exception):
     """The server contradicts itself."""
 
 
-def _load() -> Any:
-    import mcp
-
+def _quiet() -> None:
     # Without a handler, Python prints a library's warnings to the terminal, and these quote what the server sent.
     for name in ("mcp", "client"):
         logger = logging.getLogger(name)
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
-    return mcp
 
 
 def _may_watch(client: Client) -> bool:

@@ -5,9 +5,7 @@ It knows HTTP statuses and headers; it imports no SDK and holds no key longer th
 
 from __future__ import annotations
 
-import asyncio
 import email.utils
-import importlib
 import ssl
 import time
 from collections.abc import Mapping
@@ -15,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
+from cuebook.performers import lazy
 from cuebook.performers.models.masking import masked
 from cuebook.performers.models.port import ErrorKind, ModelError
 
@@ -61,9 +60,9 @@ _TRANSPORT = ("httpx", "httpx2", "httpcore", "httpcore2", "h11", "anyio")
 
 
 async def load_sdk(name: str, provider: str) -> Any:
-    """Imports an SDK away from the event loop, because that takes a second or more."""
+    """An SDK, imported when it is first needed: that takes a second or more."""
     try:
-        return await asyncio.to_thread(importlib.import_module, name)
+        return await lazy.load(name)
     except ImportError as error:
         raise ModelError(
             "not_installed",
