@@ -125,7 +125,7 @@ class Walk:
         """What this branch has left since it began from `begun`, as plain values."""
         counts = {str(edge): count - begun.followed.get(edge, 0) for edge, count in self.followed.items()}
         return {
-            "kept": [[kept.node, kept.status, str(kept.text), kept.warned] for kept in self.scope.kept],
+            "kept": [[kept.node, kept.status, str(kept.text), kept.warned] for kept in self.scope.own.values()],
             "changes": self.scope.changes,
             "followed": {edge: count for edge, count in counts.items() if count},
             "steps": self.steps - begun.steps,
@@ -152,7 +152,7 @@ class Walk:
         """Everything that a new beginning at the node `following` needs. Long texts are kept by reference."""
         self.checkpoint_at = 2 * self.steps
         read = self.material.texts
-        kept = self.scope.kept
+        kept = self.scope.own.values()
         state = {
             "following": following,
             "steps": self.steps,
