@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cuebook.gate.sandbox import NotStarted, choose
+from cuebook.kernel.confinement import Limits
 from tests.gate.cell import LIMITS, WORKING, confined, python, run
 
 CANARY = "canary-3f9a1c77"
@@ -199,7 +200,7 @@ def test_no_content_outside_is_changed(escape: Escape) -> None:
     }
 
 
-def test_nothing_else_of_a_file_outside_is_changed_in_bubblewrap(escape: Escape) -> None:
+def test_a_command_that_may_write_changes_nothing_else_of_a_file_outside_in_bubblewrap(escape: Escape) -> None:
     changed = {name for name in escape.before if escape.before[name] != escape.after[name]}
     assert changed == (set() if escape.sandbox == "bubblewrap" else {"secret"})
 
@@ -307,6 +308,147 @@ print(open("file").read())
     assert (tmp_path / "file").read_text() == "as it was"
 
 
+CHANGES = """
+import ctypes, fcntl, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+x86 = os.uname().machine == "x86_64"
+def call(number, *arguments):
+    if libc.syscall(number, *(ctypes.c_long(it) if isinstance(it, int) else it for it in arguments)) < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+def flags(path, request, size):
+    with open(path) as file:
+        held = bytearray(size)
+        fcntl.ioctl(file, 0x80086601 if size == 8 else 0x801C581F, held)
+        held[0] ^= 0x40 if size == 8 else 0x80  # nodump
+        fcntl.ioctl(file, request, held)
+def descriptor(path, change):
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        change(opened)
+    finally:
+        os.close(opened)
+attributes = struct.pack("QII", ctypes.addressof(value := ctypes.create_string_buffer(b"1")), 1, 0)
+more = struct.pack("QIIII", 0x80, 0, 0, 0, 0)
+ways = {
+    "mode": lambda it: os.chmod(it, 0o777),
+    "mode by descriptor": lambda it: descriptor(it, lambda opened: os.fchmod(opened, 0o777)),
+    "mode without following": lambda it: call(452, -100, it.encode(), 0o777, 0x100),
+    "owner": lambda it: os.chown(it, 1, 1),
+    "owner by descriptor": lambda it: descriptor(it, lambda opened: os.fchown(opened, 1, 1)),
+    "owner of the link": lambda it: os.lchown(it, 1, 1),
+    "times": lambda it: os.utime(it, (1, 1)),
+    "times now": lambda it: os.utime(it),
+    "times by descriptor": lambda it: descriptor(it, lambda opened: os.utime(opened, (1, 1))),
+    "attribute": lambda it: os.setxattr(it, "user.note", b"1"),
+    "attribute without following": lambda it: os.setxattr(it, "user.note", b"1", follow_symlinks=False),
+    "attribute by descriptor": lambda it: descriptor(it, lambda opened: os.setxattr(opened, "user.note", b"1")),
+    "attribute by the newest call": lambda it: call(463, -100, it.encode(), 0, b"user.note", attributes, 16),
+    "attribute removed": lambda it: os.removexattr(it, "user.kept"),
+    "attribute removed by the newest call": lambda it: call(466, -100, it.encode(), 0, b"user.kept"),
+    "flags": lambda it: flags(it, 0x40086602, 8),
+    "flags by the other request": lambda it: flags(it, 0x401C5820, 28),
+    "flags by the newest call": lambda it: call(469, -100, it.encode(), more, 24, 0),
+}
+if x86:
+    ways |= {
+        "mode by the old call": lambda it: call(90, it.encode(), 0o777),
+        "times by the old call": lambda it: call(132, it.encode(), struct.pack("qq", 1, 1)),
+        "times by another old call": lambda it: call(235, it.encode(), struct.pack("qqqq", 1, 0, 1, 0)),
+        "times by a third old call": lambda it: call(261, -100, it.encode(), struct.pack("qqqq", 1, 0, 1, 0)),
+    }
+for way, change in ways.items():
+    for path in sys.argv[1:]:
+        try:
+            change(path)
+        except OSError:
+            continue
+        print("changed:", way, path)
+print("tried", len(ways))
+"""
+
+
+def _kept(*paths: Path) -> list[Any]:
+    """Mode, owner, times, attributes and flags of files."""
+    found = []
+    for path in paths:
+        status = path.stat()
+        extra = {name: os.getxattr(path, name) for name in os.listxattr(path)}
+        flags = subprocess.run(["lsattr", "-d", str(path)], capture_output=True, text=True).stdout.split()[:1]
+        found.append(
+            (status.st_mode, status.st_uid, status.st_gid, status.st_mtime_ns, status.st_ctime_ns, extra, flags)
+        )
+    return found
+
+
+@pytest.mark.parametrize("name", WORKING)
+async def test_a_command_that_only_reads_changes_no_mode_owner_time_or_attribute(name: Any, tmp_path: Path) -> None:
+    workspace, outside = tmp_path / "workspace", tmp_path / "outside"
+    workspace.mkdir()
+    outside.mkdir()
+    files = [workspace / "file", outside / "file"]
+    for file in files:
+        file.write_text("as it was")
+        os.setxattr(file, "user.kept", b"1")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    before = _kept(*files, workspace, outside)
+    where = {"writable": (str(scratch),), "readable": (str(workspace),), "reads_only": True}
+    done = await run(choose(name), confined(python(CHANGES, *files), workspace, **where))
+    assert done.stdout.splitlines()[-1].startswith("tried"), done.stderr
+    assert done.stdout.splitlines()[:-1] == []
+    assert _kept(*files, workspace, outside) == before
+
+
+@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="other machines have no second way of calling")
+@pytest.mark.parametrize("way", ["32 bits", "x32"])
+async def test_calls_in_the_way_of_another_machine_change_nothing(name: Any, way: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("as it was")
+    file.chmod(0o600)
+    x32 = """
+import ctypes, sys
+print("calling", flush=True)
+ctypes.CDLL(None).syscall(0x40000000 | 90, sys.argv[1].encode(), 0o777)
+"""
+    code = """
+import ctypes, mmap, struct, sys
+low = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40, prot=7)
+at = ctypes.addressof(ctypes.c_char.from_buffer(low))
+low[512:512 + len(sys.argv[1]) + 1] = sys.argv[1].encode() + bytes(1)
+chmod = bytes.fromhex("53b80f000000bb") + struct.pack("<I", at + 512) + bytes.fromhex("b9ff010000cd805bc3")
+low[:len(chmod)] = chmod
+assert at < 1 << 32
+print("calling", flush=True)
+ctypes.CFUNCTYPE(ctypes.c_int)(at)()
+"""
+    where = {"writable": (), "readable": (str(tmp_path),), "reads_only": True}
+    done = await run(choose(name), confined(python(x32 if way == "x32" else code, file), tmp_path, **where))
+    assert done.stdout == "calling\n", done.stderr
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("name", WORKING)
+def test_common_programs_still_read(name: Any, tmp_path: Path) -> None:
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com"]
+    (tmp_path / "file").write_text("hello\n")
+    for words in (["init", "-q"], ["add", "file"], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *words], cwd=tmp_path, check=True)
+    (tmp_path / "file").write_text("hello again\n")
+    script = """
+set -e
+git status --short; git log --oneline; git diff --stat; ls -la; cat file; grep hello file; find . -name file; wc -l file
+python3 -c "import asyncio, json, tempfile, subprocess; asyncio.run(asyncio.sleep(0)); tempfile.mkdtemp(); print('python')"
+awk '{print}' file; sed p file; sort file; head file; stat file; tar -cf - file | wc -c; echo over
+"""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(scratch), "TMPDIR": str(scratch)}
+    where = {"writable": (str(scratch),), "readable": (str(tmp_path),), "reads_only": True, "env": env}
+    done = asyncio.run(run(choose(name), confined(("/bin/sh", "-c", script), tmp_path, **where)))
+    assert done.stdout.endswith("over\n"), done.stderr
+
+
 # --- files that are hidden within what is open ---
 
 
@@ -351,6 +493,45 @@ attempt(lambda: open("link", "w").write("owned"))
     assert (folder / "below2").exists() == (name == "bubblewrap")
     assert not (folder / "moved").exists()
     assert not (folder / "linked").exists()
+
+
+@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("writes", [True, False])
+async def test_a_hidden_file_is_hidden_by_each_of_its_names(name: Any, writes: bool, tmp_path: Path) -> None:
+    folder, store = tmp_path / "open", tmp_path / "elsewhere" / "store.db"
+    (folder / "below").mkdir(parents=True)
+    store.parent.mkdir()
+    store.write_text("kept")
+    os.link(store, folder / "below" / "innocent")
+    (folder / "file").write_text("read")
+    script = (
+        "cat file; cat below/*; echo owned > below/innocent; mv below moved; ln below/innocent more; cat moved/* more"
+    )
+    where: dict[str, Any] = {
+        "writable": (str(folder),) if writes else (),
+        "readable": (str(folder),),
+        "hidden": (str(store),),
+    }
+    confinement = confined(("/bin/sh", "-c", script), folder, **where)
+    if name == "landlock" and writes:  # it cannot be hidden from whoever may write around it
+        with pytest.raises(NotStarted):
+            await run(choose(name), confinement)
+    else:
+        assert (await run(choose(name), confinement)).stdout == "read"
+    assert store.read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", [*WORKING, "none"])
+async def test_processes_that_have_ended_count_until_they_are_waited_for(name: Any, tmp_path: Path) -> None:
+    code = """
+import os, time
+for number in range(400):
+    if os.fork() == 0:
+        os._exit(0)
+time.sleep(30)
+"""
+    done = await run(choose(name), confined(python(code), tmp_path, limits=Limits(processes=100)))
+    assert (done.code, done.overrun) == (-9, "processes"), done
 
 
 @pytest.mark.parametrize("name", WORKING)

@@ -45,6 +45,8 @@ class Confinement(msgspec.Struct, frozen=True):
     """Absolute paths of files within these that it may neither read nor change."""
     fixed: tuple[str, ...] = ()
     """Absolute paths that it may read but not change, even within those it may change."""
+    reads_only: bool = False
+    """Whether it may change no file's mode, owner, times or attributes either. What it may write is scratch space."""
     network: bool = False
     python: bool = False
     """Whether it is Python by itself: of the system, it may read what its standard library needs and nothing else."""

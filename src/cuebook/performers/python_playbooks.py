@@ -44,6 +44,7 @@ class PythonPerformer:
             cwd="/",
             env={"PATH": "/usr/bin:/bin", "PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "TZ": os.environ.get("TZ", "")},
             readable=(_PYTHON, _CHILD, _LOOP),
+            reads_only=True,
             python=True,
             limits=call.limits,
         )
@@ -58,9 +59,14 @@ class PythonPerformer:
                 words = f"{effect.function} was still running after {call.given:g} s, and was ended."
                 return Failed("timeout", words, _CHECK)
             await running.drained()
-            if running.process.overrun:
-                words = f"{effect.function} took too much {running.process.overrun}, and was ended."
-                return Failed(f"{running.process.overrun}_limit", words, _CHECK)
+            if running.process.overrun == "memory":
+                most = f"{call.limits.memory / (1 << 20):,.0f} MiB"
+                return Failed(
+                    "memory_limit", f"{effect.function} took more than {most} of memory, and was ended.", _CHECK
+                )
+            if running.process.overrun == "processes":
+                words = f"{effect.function} became more than {call.limits.processes} processes, and was ended."
+                return Failed("processes_limit", words, _CHECK)
             return _told(effect, running, code, call)
         finally:
             running.close()

@@ -219,7 +219,7 @@ class _View:
         All of it in one order, from the outside in: a later mount covers whatever was mounted below it before.
         """
         fixed = system.fixed(confinement)
-        hidden = {os.path.realpath(path) for path in system.existing(confinement.hidden)}
+        hidden = system.hidden(confinement)
         on_the_way = {folder for path in (*fixed, *hidden) for folder in _between(path, writable)}
         mounts = {folder: ("--bind", folder) for folder in on_the_way if not system.within(folder, fixed)}
         mounts |= {path: ("--ro-bind", path) for path in fixed}

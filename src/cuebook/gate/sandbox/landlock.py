@@ -1,7 +1,8 @@
 """Processes that the kernel holds to a list of paths (Landlock) and of system calls (seccomp), by the library sandlock.
 
-They stay in the system's own namespaces. So what lies outside cannot be opened, but it can be seen to exist; and the
-permissions, owners and times of files outside can be changed as far as our own user could change them.
+They stay in the system's own namespaces. So what lies outside cannot be opened, but it can be seen to exist. Landlock does
+not look at calls that change mode, owner, times or attributes of a file: a process that only reads is refused all of them;
+one that may write can use them as far as our own user could, also on files outside.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from cuebook.gate.sandbox import strays, system, tree
 from cuebook.gate.sandbox.child import NotStarted, close
 from cuebook.gate.sandbox.rlimits import hard_memory, lower
+from cuebook.gate.sandbox.seccomp import CHANGES_OF_ATTRIBUTES, keep_attributes
 from cuebook.gate.sandbox.watch import WATCH, Overrun, Watched
 from cuebook.kernel.confinement import Confined, Confinement, Limits, SandboxName
 
@@ -95,7 +97,7 @@ def _policy(confinement: Confinement) -> Any:
     import sandlock
 
     limits = confinement.limits
-    hidden = [os.path.realpath(path) for path in system.existing(confinement.hidden)]
+    hidden = system.hidden(confinement)
     if any(system.within(path, system.writable(confinement)) for path in hidden):
         raise NotStarted(
             "Landlock cannot keep a command from the store of runs where that lies in the workspace.",
@@ -119,7 +121,7 @@ def _policy(confinement: Confinement) -> Any:
         cwd=confinement.cwd,
         max_memory=hard_memory(limits),
         max_processes=limits.processes,
-        extra_deny_syscalls=list(_REFUSED),
+        extra_deny_syscalls=[*_REFUSED, *(CHANGES_OF_ATTRIBUTES if confinement.reads_only else ())],
         **(_NETWORK if confinement.network else _NO_NETWORK),
     )
 
@@ -156,6 +158,7 @@ class _Started:
     def _begun(self) -> _Locked:
         from sandlock.sandbox import StdioMode
 
+        keep_attributes()
         piped = StdioMode.PIPED
         native = _policy(self._confinement).popen(_argv(self._confinement), piped, piped, piped)
         streams: list[int] = []

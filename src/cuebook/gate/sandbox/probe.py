@@ -116,7 +116,7 @@ async def _attempts(sandbox: Sandbox, folder: Path, port: int) -> list[str]:
         close(process.stdin, process.stdout, process.stderr)
     done: list[str] = json.loads(said)
     if outside.stat().st_mode & 0o777 == 0o640:
-        done.append("changing permissions of files outside")
+        done.append(_CHMOD)
     if outside.with_name("outside.new").exists():
         done.append("writing outside")
     return done
@@ -136,7 +136,8 @@ def _verdict(name: str, done: set[str]) -> Probe:
     return Probe(name, not broken, " ".join(parts))
 
 
-_LESSER = ("changing permissions of files outside", "seeing that files outside exist")
+_CHMOD = "changing permissions of files outside by commands that may write"
+_LESSER = (_CHMOD, "seeing that files outside exist")
 
 
 def _listed(names: list[str]) -> str:

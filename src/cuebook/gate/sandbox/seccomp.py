@@ -1,12 +1,15 @@
-"""The system calls that a process in bubblewrap is refused, as a filter that the kernel understands.
+"""The system calls that confined processes are refused, as filters that the kernel understands.
 
-Namespaces already keep it from files, processes and the network. What is left are doors that no namespace closes:
-the hypervisor's sockets, the keyrings of the session, and parts of the kernel that have often been broken into.
+Namespaces already keep a process in bubblewrap from files, processes and the network. What is left are doors that no
+namespace closes: the hypervisor's sockets, the keyrings of the session, and parts of the kernel that have often been
+broken into. Landlock has filters of its own; what they cannot say is added here.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import os
 import platform
 import socket
 import struct
@@ -20,6 +23,12 @@ _X32 = 0x40000000
 _NEW_NAMESPACES = 0x7E020000
 _TERMINAL_INPUT = (0x5412, 0x541C)
 """Requests that put characters into a terminal as if they had been typed."""
+_FILE_ATTRIBUTES = (
+    *(0x40086602, 0x40046602, 0x401C5820),  # FS_IOC_SETFLAGS, the same of 32 bits, FS_IOC_FSSETXATTR
+    *(0x40087602, 0x40086604, 0x40806685),  # FS_IOC_SETVERSION, EXT4_IOC_SETVERSION, FS_IOC_ENABLE_VERITY
+    *(0x800C6613, 0x40047211),  # FS_IOC_SET_ENCRYPTION_POLICY, FAT_IOCTL_SET_ATTRIBUTES
+)
+"""Requests that change the attributes of a file, for which it is enough to have opened it for reading."""
 _FAMILIES = (socket.AF_INET, socket.AF_INET6, 16)
 """16 is netlink, by which a process learns the addresses of the machine it is on."""
 
@@ -47,6 +56,13 @@ _REFUSED: dict[str, dict[str, int]] = {
         "finit_module": 273, "bpf": 280, "userfaultfd": 282, "kexec_file_load": 294, **_SAME,
     },
 }  # fmt: skip
+CHANGES_OF_ATTRIBUTES = (
+    *("fchmod", "fchmodat", "fchmodat2", "fchown", "fchownat", "utimensat", "file_setattr"),
+    *("setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
+    *("removexattr", "lremovexattr", "fremovexattr", "removexattrat"),
+    *(("chmod", "chown", "lchown", "utime", "utimes", "futimesat") if platform.machine() == "x86_64" else ()),
+)
+"""Calls that change mode, owner, times or attributes of a file. They take a path, which Landlock does not look at."""
 _CLONE3 = 435
 _CALLS = {"x86_64": {"clone": 56, "socket": 41, "ioctl": 16}, "aarch64": {"clone": 220, "socket": 198, "ioctl": 29}}
 
@@ -62,20 +78,48 @@ def filter_for(network: bool) -> bytes | None:
     if machine not in _MACHINES:
         return None
     calls, own = _CALLS[machine], () if network else (socket.AF_UNIX,)
-    code = [_step(_LOAD, _ARCHITECTURE), *_unless(_EQUAL, _MACHINES[machine], _KILL), _step(_LOAD, _NUMBER)]
-    if machine == "x86_64":
-        code += _if(_AT_LEAST, _X32, _error(errno.ENOSYS))
+    code = _beginning(machine)
     for number in sorted(_REFUSED[machine].values()):
         code += _if(_EQUAL, number, _error(errno.EPERM))
     # Its arguments lie in memory, where no filter can read them; C libraries fall back to `clone`.
     code += _if(_EQUAL, _CLONE3, _error(errno.ENOSYS))
     code += _for_call(calls["clone"], 0, _if(_ANY_OF, _NEW_NAMESPACES, _error(errno.EPERM)))
-    code += _for_call(
-        calls["ioctl"], 1, [step for it in _TERMINAL_INPUT for step in _if(_EQUAL, it, _error(errno.EPERM))]
-    )
+    code += _for_call(calls["ioctl"], 1, _refusals(_TERMINAL_INPUT))
     known = [step for family in (*_FAMILIES, *own) for step in _if(_EQUAL, family, _ALLOW)]
     code += _for_call(calls["socket"], 0, [*known, _step(_RETURN, _error(errno.EAFNOSUPPORT))])
     return b"".join([*code, _step(_RETURN, _ALLOW)])
+
+
+def keep_attributes() -> None:
+    """From now on, this thread and whatever it starts cannot change the attributes of a file by `ioctl`, nor make calls
+    in the way of another kind of machine, which other filters may read wrongly. Does nothing on a machine whose numbers
+    are not known here.
+    """
+    machine = platform.machine()
+    if machine not in _MACHINES:
+        return
+    refused = _for_call(_CALLS[machine]["ioctl"], 1, _refusals(_FILE_ATTRIBUTES))
+    code = b"".join([*_beginning(machine), *refused, _step(_RETURN, _ALLOW)])
+    held = ctypes.create_string_buffer(code, len(code))
+    program = struct.pack("@HP", len(code) // len(_step(0, 0)), ctypes.addressof(held))
+    libc = ctypes.CDLL(None, use_errno=True)
+    one, none = ctypes.c_ulong(1), ctypes.c_ulong(0)
+    if libc.prctl(_NO_NEW_PRIVILEGES, one, none, none, none) or libc.prctl(_SET_FILTER, _BY_PROGRAM, program):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+_NO_NEW_PRIVILEGES, _SET_FILTER, _BY_PROGRAM = 38, 22, ctypes.c_ulong(2)
+
+
+def _beginning(machine: str) -> list[bytes]:
+    """Ends a process that calls in the way of another machine; what follows is about the number of a call of this one."""
+    code = [_step(_LOAD, _ARCHITECTURE), *_unless(_EQUAL, _MACHINES[machine], _KILL), _step(_LOAD, _NUMBER)]
+    return [*code, *(_if(_AT_LEAST, _X32, _error(errno.ENOSYS)) if machine == "x86_64" else ())]
+
+
+def _refusals(values: tuple[int, ...]) -> list[bytes]:
+    return [step for value in values for step in _if(_EQUAL, value, _error(errno.EPERM))]
 
 
 def _error(number: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import os
+import stat
 import sys
 from collections.abc import Iterable
 from functools import cache
@@ -95,6 +96,59 @@ def fixed(confinement: Confinement) -> list[str]:
         if os.path.exists(real) and within(real, changeable):
             found.setdefault(real)
     return list(found)
+
+
+def hidden(confinement: Confinement) -> list[str]:
+    """The real paths of what a process may neither read nor change: also a second name of such a file (a hard link) in
+    what the process could otherwise reach.
+    """
+    found = [os.path.realpath(path) for path in existing(confinement.hidden)]
+    linked = [status for status in map(_status, found) if stat.S_ISREG(status.st_mode) and status.st_nlink > 1]
+    if linked:
+        others = {(status.st_dev, status.st_ino) for status in linked}
+        places = existing((*confinement.writable, *confinement.readable))
+        # Links cannot cross from one file system to another.
+        devices = {status.st_dev for status in linked}
+        found += _names_of(others, [place for place in places if _status(place).st_dev in devices])
+    return list(dict.fromkeys(found))
+
+
+_MOST_LOOKED_AT = 200_000
+_GONE = os.stat_result((0,) * 10)
+
+
+def _status(path: str) -> os.stat_result:
+    try:
+        return os.stat(path)
+    except OSError:
+        return _GONE
+
+
+def _names_of(wanted: set[tuple[int, int]], places: Iterable[str]) -> list[str]:
+    """The paths below some places that lead to one of the wanted files, each given by device and number."""
+    found, left, waiting = [], _MOST_LOOKED_AT, list(places)
+    while waiting:
+        try:
+            entries = list(os.scandir(waiting.pop()))
+        except OSError:  # a file by itself, or a folder that cannot be read here, nor by a command of ours
+            continue
+        left -= len(entries)
+        if left < 0:
+            raise NotStarted(
+                "The store of runs has another name (a hard link), and there are too many files to look for it in.",
+                fix="Remove the link: `find . -samefile` with the path of the store finds it.",
+            )
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(entry.path)
+            elif entry.inode() in {number for _, number in wanted} and _identity(entry.path) in wanted:
+                found.append(os.path.realpath(entry.path))
+    return found
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = _status(path)
+    return status.st_dev, status.st_ino
 
 
 def _link_within(path: str, places: list[str]) -> str:

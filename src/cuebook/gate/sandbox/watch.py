@@ -32,12 +32,14 @@ class Watched:
         self._since = time.monotonic()
         self.due = self._since + 0.02
         self._looking = threading.Lock()
+        self._tree = 0
+        """How many were below the root at the last look, ended ones included: each takes a number until it is waited for."""
         self._seen: dict[int, str] = {}
         """Every process that was ever found in the tree, with its birth: one that was orphaned is not below any more."""
 
     def look(self) -> None:
         pids = self._members()
-        if len(pids) > self._limits.processes + self._spare:
+        if max(len(pids), self._tree) > self._limits.processes + self._spare:
             self._overrun("processes")
         elif tree.memory(pids) > self._limits.memory and self._holds_too_much(pids):
             self._overrun("memory")
@@ -59,7 +61,9 @@ class Watched:
         with self._looking:
             # A root that has ended has nothing below it any more, and its number may be another's by now.
             living = tree.born(self.root) == self._born
-            for pid in tree.below(self.root, self._limits.processes + self._spare) if living else ():
+            below = tree.below(self.root, self._limits.processes + self._spare) if living else []
+            self._tree = len(below)
+            for pid in below:
                 if pid not in self._seen and (birth := tree.born(pid)):
                     self._seen[pid] = birth
             self._seen = {pid: birth for pid, birth in self._seen.items() if tree.born(pid) == birth}

@@ -161,6 +161,7 @@ class CommandPerformer:
             readable=(found.workspace, found.program, *self._finder.folders, *self._readable),
             hidden=self._hidden,
             fixed=self._fixed,
+            reads_only=effect.reads_only,
             network=effect.network or self._network(),
             limits=call.limits,
             hold=hold,
