@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from cuebook.dialects import registry
 from cuebook.dialects.options import COMMON, STRICT, chosen, heeding
-from cuebook.dialects.registry import Choosing, Dialect, InvalidPlaybook, Problem, Verifying
+from cuebook.dialects.registry import Choosing, Demand, Demanding, Dialect, InvalidPlaybook, Problem, Verifying
+from cuebook.gate.limits import Ceilings
 from cuebook.gate.people import Principal
 from cuebook.gate.policy import Policy
 from cuebook.kernel.effects import Program
@@ -58,6 +59,30 @@ def check_postconditions(dialect: Dialect, document: Any, name: str, policy: Pol
         if problems:
             told = [msgspec.structs.replace(one, message=f"{one.message} {required}") for one in problems]
             raise InvalidPlaybook(name, told)
+
+
+def check_limits(dialect: Dialect, document: Any, name: str, ceilings: Ceilings | None) -> None:
+    """No step asks for more time, or a longer output, than the configuration lets it have."""
+    if ceilings is None or not isinstance(dialect, Demanding):
+        return
+    problems = [problem for demand in dialect.demands(document) for problem in _above(demand, ceilings)]
+    if problems:
+        raise InvalidPlaybook(name, problems)
+
+
+def _above(demand: Demand, ceilings: Ceilings) -> Iterator[Problem]:
+    asked = (
+        (demand.seconds, ceilings.max_seconds, "max_seconds", 1000, "ms"),
+        (demand.output, ceilings.max_output, "max_output", 1, "bytes"),
+    )
+    for wished, most, key, per, unit in asked:
+        if wished is not None and wished > most:
+            message = (
+                f"Step {demand.step}: {demand.field} is {wished * per:,.0f} {unit}, and the configured limit is"
+                f" {most * per:,.0f}."
+            )
+            fix = f"Raise `{key}` under [limits] in your configuration (CUEBOOK_LIMITS_{key.upper()}), or lower it."
+            yield Problem(message, demand.line, fix, "ABOVE_LIMIT")
 
 
 def requirement(policy: Policy) -> str:

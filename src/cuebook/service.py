@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from cuebook.administration import Administration, Today, no_policy
-from cuebook.beginnings import check_postconditions, chosen_in, id_for, new_id, options_of, programs_of
+from cuebook.beginnings import check_limits, check_postconditions, chosen_in, id_for, new_id, options_of, programs_of
 from cuebook.decisions import (
     ABOUT,
     Decision,
@@ -31,6 +31,7 @@ from cuebook.decisions import (
 )
 from cuebook.dialects import registry
 from cuebook.exports import Audited, Export, audited_from, export_of
+from cuebook.gate.limits import Ceilings
 from cuebook.gate.people import Principal, check_may_cancel
 from cuebook.gate.policy import Policy
 from cuebook.gate.tokens import Tokens
@@ -76,6 +77,7 @@ class Service(Administration):
         on_close: Callable[[], Awaitable[None]] | None = None,
         watches: Mapping[str, Callable[..., WatchFunction]] | None = None,
         key_file: Path | None = None,
+        ceilings: Ceilings | None = None,
         rate: Rate | None = None,
         programs: Programs | None = None,
         **engine: Any,
@@ -88,6 +90,7 @@ class Service(Administration):
         super().__init__(store, today, self.engine.clock)
         self.tokens = Tokens(key_file)
         self._rate = rate
+        self.ceilings = ceilings
         self._learn_handles = learn
         self._on_close = on_close
         self._listening = Listening(self.engine)
@@ -121,6 +124,7 @@ class Service(Administration):
             document = registry.adapted(dialect, dialect.parse(text, name), settings.options)
             accepted = dialect.accept(document, inputs)
             settings = msgspec.structs.replace(settings, options=options_of(dialect, document, name, settings))
+            check_limits(dialect, document, name, self.ceilings)
             row = self._row(dialect.name, dialect.interpreter, digest_of(text), name, who)
         row.model = settings.model
         policy = await self._policy_of(document, name, who)
@@ -166,6 +170,7 @@ class Service(Administration):
         if _has_dialect(parent):
             dialect = registry.named(parent.dialect)
             document = dialect.parse(await self.store.playbook(parent.playbook), parent.name)
+            check_limits(dialect, document, parent.name, self.ceilings)
             check_postconditions(dialect, document, parent.name, await self.policy(who))
         row = self._row(parent.dialect, parent.interpreter, parent.playbook, parent.name, who)
         row.parent = parent.id

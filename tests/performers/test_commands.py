@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cuebook.gate.sandbox import choose
@@ -357,6 +358,30 @@ async def test_too_much_memory_is_an_outcome_of_its_own(performer: CommandPerfor
     outcome = await failed(performer, python(code), Limits(memory=80 << 20))
     assert outcome.code == "memory_limit"
     assert "80 MiB" in outcome.message
+
+
+@pytest.mark.parametrize("effect", [python("while True: pass"), shell("python3 -c 'while True: pass'; exit $?")])
+async def test_too_much_processor_time_is_an_outcome_of_its_own(
+    confining: CommandPerformer, effect: RunCommand
+) -> None:
+    outcome = await failed(confining, effect, Limits(cpu_seconds=1))
+    assert outcome.code == "cpu_limit"
+    assert "1 s of processor time" in outcome.message
+    assert "CUEBOOK_LIMITS_CPU_SECONDS" in outcome.fix
+
+
+async def test_a_program_may_end_with_the_code_that_shells_have_for_that_limit(performer: CommandPerformer) -> None:
+    assert (await result(performer, shell("exit 152"))).exit_code != 0
+
+
+@pytest.mark.parametrize(("seconds", "key"), [(None, "`seconds`"), (0.3, "CUEBOOK_LIMITS_MAX_SECONDS")])
+async def test_a_timeout_names_the_setting_that_gives_more_time(
+    performer: CommandPerformer, seconds: float | None, key: str
+) -> None:
+    effect = msgspec.structs.replace(shell("sleep 60"), timeout=seconds)
+    outcome = await failed(performer, effect, Limits(seconds=0.3, grace=0.2))
+    assert outcome.code == "timeout"
+    assert key in outcome.fix
 
 
 async def test_too_many_processes_are_an_outcome_of_their_own(workspace: Path) -> None:

@@ -533,3 +533,41 @@ def test_a_doubt_outlives_a_repeat_that_is_denied(desk: Desk) -> None:
     desk.call("retry", run)
     assert [wait["kind"] for wait in desk.call("inbox", "--json").object] == ["in_doubt"]
     assert (desk.work / "done.txt").read_text() == "done\n"
+
+
+# --- limits ---------------------------------------------------------------------------------------------------
+
+SLOW = """\
+name: Slow
+steps:
+  - id: build
+    command: cli true
+    effect: read
+    timeout_ms: 900000
+    output: {type: text, max_bytes: 600000}
+"""
+
+
+def test_a_step_that_asks_for_more_than_is_configured_starts_nothing(desk: Desk) -> None:
+    slow = desk.write("slow.yml", SLOW)
+    for command in ("run", "plan"):
+        said = desk.call(command, slow)
+        assert said.code == (2 if command == "run" else 1)
+        words = said.out + said.err
+        assert "timeout_ms is 900,000 ms, and the configured limit is 300,000" in words
+        assert "CUEBOOK_LIMITS_MAX_SECONDS" in words
+        assert "output.max_bytes is 600,000 bytes, and the configured limit is 512,000" in words
+        assert "CUEBOOK_LIMITS_MAX_OUTPUT" in words
+    assert desk.call("runs", "--json").object == []
+
+
+def test_it_gets_what_the_configuration_lets_it_have(desk: Desk) -> None:
+    slow = desk.write("slow.yml", SLOW)
+    desk.environ |= {"CUEBOOK_LIMITS_MAX_SECONDS": "3600", "CUEBOOK_LIMITS_MAX_OUTPUT": "1M"}
+    assert desk.call("run", slow).code == 0
+
+
+def test_validate_notes_that_a_step_needs_a_raised_limit(desk: Desk) -> None:
+    slow = desk.write("slow.yml", SLOW)
+    found = desk.call("validate", slow, "--json").object
+    assert [one["code"] for one in found["files"][0]["findings"]] == ["RAISED_LIMIT", "RAISED_LIMIT"]

@@ -252,6 +252,25 @@ class Verifying(Protocol):
         """The steps that may change something and do not say how to tell that it worked."""
 
 
+class Demand(msgspec.Struct, frozen=True):
+    """A limit that a step sets for itself: seconds, or bytes of its output."""
+
+    step: str
+    field: str
+    """As it is written, as in `timeout_ms`."""
+    seconds: float | None = None
+    output: int | None = None
+    line: int | None = None
+
+
+@runtime_checkable
+class Demanding(Protocol):
+    """A dialect whose steps can set limits of their own."""
+
+    def demands(self, document: Any) -> tuple[Demand, ...]:
+        """What its steps ask for. A run begins only where the configuration lets them have it."""
+
+
 @runtime_checkable
 class Contracting(Protocol):
     """A dialect whose steps say what must come of them."""

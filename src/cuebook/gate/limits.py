@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from cuebook.kernel.confinement import Limits
@@ -9,6 +11,8 @@ from cuebook.kernel.effects import Effect
 
 MAX_SECONDS = 300.0
 MAX_OUTPUT = 512_000
+_PROCESSORS = 16
+"""So many a process may use all the time, where nobody has set a limit of its processor time."""
 
 
 class Ceilings(msgspec.Struct, frozen=True):
@@ -17,17 +21,18 @@ class Ceilings(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     max_seconds: float = MAX_SECONDS
     max_output: int = MAX_OUTPUT
+    cpu_follows: bool = False
+    """Whether the processor time of a process follows the time that it may take, because nobody has set a limit."""
 
     def for_effect(self, effect: Effect) -> Limits:
-        seconds = getattr(effect, "timeout", None)
-        output = getattr(effect, "max_output", None)
-        if seconds is None and output is None:
+        seconds = _within(getattr(effect, "timeout", None), self.limits.seconds, self.max_seconds)
+        output = int(_within(getattr(effect, "max_output", None), self.limits.output, self.max_output))
+        cpu = self.limits.cpu_seconds
+        if self.cpu_follows:
+            cpu = max(cpu, math.ceil(seconds) * _PROCESSORS)
+        if (seconds, output, cpu) == (self.limits.seconds, self.limits.output, self.limits.cpu_seconds):
             return self.limits
-        return msgspec.structs.replace(
-            self.limits,
-            seconds=_within(seconds, self.limits.seconds, self.max_seconds),
-            output=int(_within(output, self.limits.output, self.max_output)),
-        )
+        return msgspec.structs.replace(self.limits, seconds=seconds, output=output, cpu_seconds=cpu)
 
 
 def _within(wished: float | None, otherwise: float, most: float) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cuebook.config import Config, config_folder
+from cuebook.config import DEFAULT, Config, config_folder
 from cuebook.config.reach import ToolServer
 from cuebook.gate.gate import Gate
 from cuebook.gate.limits import Ceilings
@@ -159,7 +159,7 @@ class Reaching:
             self.today,
             self.vault,
             redactor=self.redactor,
-            ceilings=self._ceilings(),
+            ceilings=self.ceilings(),
             workspace=self.workspace,
         )
 
@@ -190,7 +190,8 @@ class Reaching:
 
     # --- inside ---
 
-    def _ceilings(self) -> Ceilings:
+    def ceilings(self) -> Ceilings:
+        """What effects are given, and the most that they can ask for."""
         of = self.config.get
         limits = Limits(
             seconds=of("limits.seconds"),
@@ -199,7 +200,8 @@ class Reaching:
             memory=of("limits.memory"),
             processes=of("limits.processes"),
         )
-        return Ceilings(limits, of("limits.max_seconds"), of("limits.max_output"))
+        follows = self.config.origin("limits.cpu_seconds") == DEFAULT
+        return Ceilings(limits, of("limits.max_seconds"), of("limits.max_output"), follows)
 
     def _hidden(self) -> list[Path]:
         """The store and what belongs to it. Whoever could write them could approve what they like."""

@@ -145,6 +145,7 @@ class Wiring:
             watches=registry.WATCHES,
             on_close=self.reaching.tools.close,
             key_file=key_file,
+            ceilings=self.reaching.ceilings(),
             rate=self.config.get("rate_limit"),
             programs=programs,
             clear=clear,

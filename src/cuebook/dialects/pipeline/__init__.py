@@ -11,7 +11,7 @@ from cuebook.dialects.pipeline.detect import recognises
 from cuebook.dialects.pipeline.model import Pipeline
 from cuebook.dialects.pipeline.parse import parse
 from cuebook.dialects.pipeline.steps import folder_flaw
-from cuebook.dialects.registry import OutlinedStep, Problem
+from cuebook.dialects.registry import Demand, OutlinedStep, Problem
 from cuebook.kernel.effects import Program
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.outcomes import AnyOutcome
@@ -85,6 +85,9 @@ class Pipelines:
         if flaw:
             raise BadInput(f"The option 'cwd' {flaw}.", fix="Give a path below the workspace.")
         return beyond_format(document) if options.get(STRICT_SPEC.name) else ()
+
+    def demands(self, document: Pipeline) -> tuple[Demand, ...]:
+        return document.demands
 
     def unverified(self, document: Pipeline) -> tuple[Problem, ...]:
         from cuebook.dialects.pipeline.check import unverified

@@ -18,6 +18,9 @@ __all__ = ["CODES", "UNVERIFIED", "Finding", "beyond_format", "check", "sarif", 
 
 UNVERIFIED = "NO_POSTCONDITION"
 
+USUAL_SECONDS, USUAL_OUTPUT = 300, 512_000
+"""The most that a step can ask for where nothing is configured."""
+
 ERRORS = {
     # reading
     "PARSE": "The text is no YAML 1.2 or JSON.",
@@ -65,6 +68,7 @@ NOTES = {
     "UNUSED_ARG": "An argument that nothing refers to.",
     "SHARED_NAME": "An argument and a step have one name: whoever changes a value by it changes the argument.",
     "NO_EFFECT": "A field that changes nothing.",
+    "RAISED_LIMIT": "A step asks for more than it gets unless a limit is raised in the configuration.",
 }
 
 CODES: Codes = {
@@ -132,6 +136,12 @@ def _notes(parsed: Parsed, pipeline: Pipeline) -> Iterator[Problem]:
             fix = "Add a schema to its output."
             yield Problem(f"The step '{step.id}' takes any JSON.", step.output.line, fix, "NO_OUTPUT_SCHEMA")
     yield from _unused(parsed, pipeline)
+    for demand in pipeline.demands:
+        usual, key = (USUAL_SECONDS, "max_seconds") if demand.seconds is not None else (USUAL_OUTPUT, "max_output")
+        if (demand.seconds or demand.output or 0) > usual:
+            fix = f"Where it runs, raise `{key}` under [limits] in the configuration."
+            message = f"The {demand.field} of step '{demand.step}' is above the limit that holds by default."
+            yield Problem(message, demand.line, fix, "RAISED_LIMIT")
     for step in pipeline.steps:
         if step.id in pipeline.args:
             fix = "Rename one of them, so that both can be changed when a run goes on."

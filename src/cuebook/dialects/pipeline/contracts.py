@@ -19,8 +19,6 @@ from cuebook.dialects.schemas import flaws
 from cuebook.dialects.shape import Shape
 from cuebook.dialects.values import Value
 
-MOST_BYTES = 512_000
-"""Of an output that is kept in the journal."""
 MOST_ATTEMPTS = 20
 LONGEST_DELAY = 3_600_000
 """Milliseconds."""
@@ -47,12 +45,7 @@ def output(shape: Shape, value: Value, at: str) -> Output:
     schema = _schema(shape, fields["schema"], f"{at}.schema") if "schema" in fields else None
     if "schema" in fields and kind != "json":
         shape.wrong(value.lines["schema"], f"{at} has a schema and is no JSON.", "Write 'type: json', or take it out.")
-    most = None
-    if "max_bytes" in fields:
-        most = shape.whole(fields["max_bytes"], f"{at}.max_bytes", 1)
-        if most is not None and most > MOST_BYTES:
-            fix = "Let the command write a file, and give its path."
-            shape.wrong(value.lines["max_bytes"], f"{at}.max_bytes is above {MOST_BYTES:,}.", fix)
+    most = shape.whole(fields["max_bytes"], f"{at}.max_bytes", 1) if "max_bytes" in fields else None
     return Output(cast(Any, kind), schema, most, value.line)
 
 

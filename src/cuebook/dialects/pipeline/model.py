@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from cuebook.dialects.registry import Input, Problem
+from cuebook.dialects.registry import Demand, Input, Problem
 from cuebook.dialects.tool_names import READING
 from cuebook.kernel.events import PlannedStep
 
@@ -265,6 +265,17 @@ class Pipeline(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def plan(self) -> tuple[PlannedStep, ...]:
         return tuple(PlannedStep(step.id, step.name or step.id) for step in self.steps)
+
+    @cached_property
+    def demands(self) -> tuple[Demand, ...]:
+        """The limits that its steps set for themselves."""
+        times = [Demand(one.id, "timeout_ms", seconds=one.timeout, line=one.line) for one in self.steps if one.timeout]
+        sizes = [
+            Demand(one.id, "output.max_bytes", output=one.output.max_bytes, line=one.output.line)
+            for one in self.steps
+            if one.output is not None and one.output.max_bytes
+        ]
+        return (*times, *sizes)
 
     @property
     def needs_model(self) -> bool:

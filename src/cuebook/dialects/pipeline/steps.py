@@ -17,8 +17,6 @@ OF_THE_FORMAT = (
     "id", "name", "command", "stdin", "condition", "approval", "output", "llm", "postcondition", "rollback_hint",
 )  # fmt: skip
 ADDED = ("with", "timeout_ms", "retry", "on_error", "env", "cwd", "effect")
-LONGEST_TIMEOUT = 300_000
-"""Milliseconds."""
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _ONLY_FOR: dict[str, tuple[str, ...]] = {
@@ -176,9 +174,6 @@ def _approval(shape: Shape, value: Value, at: str) -> bool:
 
 def _timeout(shape: Shape, value: Value, at: str) -> float | None:
     most = shape.whole(value, at, 1)
-    if most is not None and most > LONGEST_TIMEOUT:
-        fix = "Lower it, or start what takes longer in the background and ask for it in another step."
-        shape.wrong(value.line, f"{at} is above {LONGEST_TIMEOUT:,}.", fix)
     return most / 1000 if most is not None else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 
@@ -11,11 +12,23 @@ from cuebook.kernel.outcomes import CommandResult, Failed
 from cuebook.kernel.ports import Call
 from cuebook.performers.processes import Running
 
-_LESS = "Give it less to do, or raise the limit in the configuration."
+
+def _raising(key: str) -> str:
+    """How a limit is raised that holds for every command."""
+    return f"Give it less to do, or raise `{key}` under [limits] in the configuration (CUEBOOK_LIMITS_{key.upper()})."
 
 
-async def outcome_of(running: Running, call: Call, started: float, sandbox: SandboxName) -> CommandResult | Failed:
-    """Waits for its end, and brings it about when its time is over."""
+def _more_time(own: bool) -> str:
+    most = "up to `max_seconds` under [limits] in the configuration (CUEBOOK_LIMITS_MAX_SECONDS)"
+    if own:
+        return f"Give it a longer time limit, {most}, or less to do."
+    return f"Give it a time limit of its own, {most}, or raise `seconds` there for all."
+
+
+async def outcome_of(
+    running: Running, call: Call, started: float, sandbox: SandboxName, *, own_time: bool
+) -> CommandResult | Failed:
+    """Waits for its end, and brings it about when its time is over. `own_time`: the limit was set for this one."""
     limits = call.limits
     code = await running.ended(limits.seconds)
     late = code is None
@@ -27,21 +40,21 @@ async def outcome_of(running: Running, call: Call, started: float, sandbox: Sand
         return _failed(
             "timeout",
             f"The command was still running after {call.given:g} s, and was ended.",
-            "Give it more time, or less to do.",
+            _more_time(own_time),
             running,
         )
     overrun = running.process.overrun
     if overrun == "memory":
         most = f"{limits.memory / (1 << 20):,.0f} MiB"
-        return _failed("memory_limit", f"The command took more than {most} of memory, and was ended.", _LESS, running)
+        message = f"The command took more than {most} of memory, and was ended."
+        return _failed("memory_limit", message, _raising("memory"), running)
     if overrun == "processes":
-        return _failed(
-            "process_limit",
-            f"The command became more than {limits.processes} processes, and was ended.",
-            _LESS,
-            running,
-        )
+        message = f"The command became more than {limits.processes} processes, and was ended."
+        return _failed("process_limit", message, _raising("processes"), running)
     assert code is not None
+    if _spent_processor(code, seconds, limits.cpu_seconds):
+        message = f"The command used more than {limits.cpu_seconds} s of processor time, and was ended."
+        return _failed("cpu_limit", message, _raising("cpu_seconds"), running)
     return CommandResult(
         exit_code=code,
         stdout=Text(running.stdout.text()),
@@ -53,6 +66,13 @@ async def outcome_of(running: Running, call: Call, started: float, sandbox: Sand
         seconds=seconds,
         sandbox=sandbox,
     )
+
+
+def _spent_processor(code: int, seconds: float, most: int) -> bool:
+    """Whether the limit of processor time ended it. A shell gives 128 and the signal for a command that it started, and
+    any program may give that number: one that cannot have used so much has.
+    """
+    return code in (-signal.SIGXCPU, 128 + signal.SIGXCPU) and seconds * (os.cpu_count() or 1) >= most
 
 
 def _failed(code: str, message: str, fix: str, running: Running) -> Failed:

@@ -173,7 +173,7 @@ class CommandPerformer:
             return Failed.of(error)
         running = Running(process, secrets.get("stdin", effect.stdin).encode(), call.limits.output)
         try:
-            return await outcome_of(running, call, started, self._sandbox.name)
+            return await outcome_of(running, call, started, self._sandbox.name, own_time=effect.timeout is not None)
         except asyncio.CancelledError:
             await running.stop(min(call.limits.grace, _CANCEL_GRACE))
             raise

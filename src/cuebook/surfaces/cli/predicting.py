@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from cuebook.beginnings import check_postconditions
+from cuebook.beginnings import check_limits, check_postconditions
 from cuebook.dialects.pipeline.foreseeing import Foreseen
 from cuebook.dialects.pipeline.model import Llm
 from cuebook.dialects.registry import InvalidPlaybook
@@ -87,6 +87,7 @@ class Predicting:
         settings = Settings(model=wiring.model, workspace=wiring.reaching.workspace, folder=playbook.folder)
         refused = ""
         try:
+            check_limits(dialect, playbook.document, playbook.path, service.ceilings)
             check_postconditions(dialect, playbook.document, playbook.path, policy)
         except InvalidPlaybook as error:
             refused = str(error)
