@@ -50,6 +50,10 @@ class Reply(Outcome, frozen=True):
         return str(self.content)
 
 
+REFUSED = "model_refused"
+"""The failure of a model call that the model, or a filter of its provider, refused to answer."""
+
+
 class ToolResult(Outcome, frozen=True):
     value: Any = None
     is_error: bool = False

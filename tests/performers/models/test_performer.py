@@ -206,3 +206,20 @@ async def test_a_playbook_that_chooses_a_provider_with_a_key_is_told_of_once() -
     assert code == "other_provider"
     assert "openai/gpt-5" in words
     assert "test/own" in words
+
+
+@pytest.mark.parametrize("said", ["", "I cannot help with that."])
+async def test_a_refused_reply_is_a_failure_that_says_so_and_counts_its_tokens(said: str) -> None:
+    _, providers = only(Says(said, finish="filter", tokens=Tokens(10, 3)))
+    failed = await failure_of(providers)
+    assert (failed.code, failed.retryable) == ("model_refused", False)
+    assert "refused to answer" in failed.message and said in failed.message
+    assert failed.details["usage"]["output"] == 3
+
+
+async def test_an_empty_reply_is_warned_of() -> None:
+    for line, warned in ((Says(" "), ["reply_empty"]), (Says("", (ToolCall("1", "look"),)), []), (Says("Yes."), [])):
+        _, providers = only(line)
+        observer = Observer()
+        await reply_of(providers, observer=observer)
+        assert [code for code, _ in observer.warnings] == warned

@@ -16,7 +16,7 @@ import msgspec
 from cuebook.kernel.context import INLINE_LIMIT, Text
 from cuebook.kernel.effects import AskModel
 from cuebook.kernel.errors import BadInput
-from cuebook.kernel.outcomes import Failed, Reply, Usage
+from cuebook.kernel.outcomes import REFUSED, Failed, Reply, Usage
 from cuebook.kernel.ports import Call, Estimate
 from cuebook.kernel.run import Settings
 from cuebook.performers.models.checking import mismatch
@@ -43,6 +43,9 @@ _ROOM = 1_024
 
 _MANY = 10**9
 """Tokens by which it is found out whether a model costs anything: beyond every step of a price."""
+
+_SAID = 300
+"""Characters of a refusal that are in its message."""
 
 _CODES: dict[ErrorKind, str] = {
     "auth": "model_auth",
@@ -183,6 +186,8 @@ class ModelPerformer:
             waited += wait
             retry += 1
         outcome = await self._outcome(request, resolved, facts, call, heard, self._clock() - began, retry)
+        if outcome.finish == "filter":
+            return _refused(resolved, outcome)
         wrong = _wrong(request, outcome) if checked else ""
         return _mismatched(resolved, wrong, heard.text, outcome.finish, outcome.usage) if wrong else outcome
 
@@ -228,6 +233,8 @@ class ModelPerformer:
                 f"The reply of {resolved.name} was cut at {request.max_tokens} tokens."
                 " Raise max_tokens, or ask for less.",
             )
+        elif finish == "stop" and not final.calls and not heard.text.strip():
+            call.warn("reply_empty", f"The reply of {resolved.name} was empty.")
         model = f"{resolved.provider}/{final.model}" if final.model else resolved.name
         return Reply(Text(heard.text), final.calls, model, finish, usage, seconds, retries)
 
@@ -345,6 +352,17 @@ def _wrong(request: Request, reply: Reply) -> str:
     if request.schema is None or reply.calls or reply.finish == "watch":
         return ""
     return mismatch(reply.text, request.schema)
+
+
+def _refused(resolved: Resolved, reply: Reply) -> Failed:
+    said = reply.text.strip()
+    return Failed(
+        REFUSED,
+        f"{resolved.name} refused to answer{f': {said[:_SAID]}' if said else ', and gave no reason'}",
+        "Change what it is asked, or choose another model.",
+        False,
+        {"model": resolved.name, "reply": reply.text[:INLINE_LIMIT], "usage": msgspec.to_builtins(reply.usage)},
+    )
 
 
 def _mismatched(resolved: Resolved, wrong: str, text: str, finish: str, usage: Usage) -> Failed:
