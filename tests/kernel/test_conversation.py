@@ -9,7 +9,8 @@ import pytest
 from cuebook.kernel.context import Text, ToolCall
 from cuebook.kernel.conversation import Talk, converse
 from cuebook.kernel.effects import All, AskModel, CallTool
-from cuebook.kernel.outcomes import EffectFailed, Failed, Reply, ToolResult
+from cuebook.kernel.events import Noted
+from cuebook.kernel.outcomes import EffectFailed, Failed, Reply, ToolResult, Usage
 
 TOOLS = {"search": CallTool("web.search", reads_only=True), "send": CallTool("mail.send")}
 
@@ -24,6 +25,7 @@ class Stage:
     def __init__(self, *replies: Reply, results: dict[str, Any] | None = None, **limits: Any) -> None:
         self.asked: list[AskModel] = []
         self.called: list[CallTool] = []
+        self.noted: list[Noted] = []
         self.replies, self.results = list(replies), results or {}
         self.program = converse(AskModel("What is new?"), TOOLS, **limits)
 
@@ -32,7 +34,10 @@ class Stage:
         try:
             while True:
                 asked = self.program.send(send)
-                if isinstance(asked, All):
+                if isinstance(asked, Noted):
+                    self.noted.append(asked)
+                    send = None
+                elif isinstance(asked, All):
                     send = tuple(map(self._outcome, asked.branches))
                 else:
                     self.asked.append(asked)
@@ -129,14 +134,84 @@ def test_what_a_person_stopped_ends_the_conversation(code: str, hearing: dict[st
         Stage(wants(ToolCall("1", "send")), Reply(Text("On.")), results={"mail.send": failed}, **hearing).play()
 
 
-def test_the_same_call_that_fails_the_same_way_is_stopped() -> None:
+def test_the_same_call_that_fails_the_same_way_is_stopped_after_a_warning() -> None:
     down = {"web.search": Failed("down", "It is down.")}
     replies = [wants(ToolCall(str(turn), "search", {"q": "a"})) for turn in range(9)]
     stage, talk = Stage(*replies, results=down), Talk()
     stage.program = converse(AskModel("What is new?"), TOOLS, talk=talk)
-    with pytest.raises(EffectFailed, match=r"called 'search' 3 times .*: It is down\.") as stopped:
+    with pytest.raises(EffectFailed, match=r"called 'search' 5 times in a row .*: It is down\.") as stopped:
         stage.play()
-    assert (stopped.value.failed.code, len(stage.called), len(talk.calls)) == ("same_call", 3, 3)
+    assert (stopped.value.failed.code, len(stage.called), len(talk.calls)) == ("same_call", 5, 5)
+    told = [said for role, said in stage.shown() if role == "tool"]
+    assert told[:2] == ["It is down."] * 2
+    assert all(said.startswith("It is down.\n[") and "in a row" in said for said in told[2:])
+    assert {result.value for _, result in talk.calls} == {"It is down."}, "the warning is not the tool's"
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        (ToolCall("s", "send"),),
+        (ToolCall("s", "search", {"q": "b"}),),
+        (ToolCall("s", "send"), ToolCall("t", "search", {"q": "a"})),
+    ],
+    ids=["one that succeeds", "another that fails", "one beside it"],
+)
+def test_a_failing_call_may_be_made_again_after_another(between: tuple[ToolCall, ...]) -> None:
+    down = {"web.search": Failed("down", "It is down.")}
+    replies: list[Reply] = []
+    for _ in range(6):
+        replies += [wants(ToolCall("1", "search", {"q": "a"}))] * 2 + [wants(*between)]
+    stage = Stage(*replies, Reply(Text("Done.")), results=down, max_turns=50)
+    assert stage.play().reply.text == "Done."
+    assert not any("in a row" in said for _, said in stage.shown())
+
+
+def cut(*calls: ToolCall) -> Reply:
+    return Reply(Text(""), calls=calls, finish="length", usage=Usage(output=16_384))
+
+
+@pytest.mark.parametrize("arguments", [{"malformed": '{"to": "b", "text": "Once'}, {}], ids=["", "not even begun"])
+def test_a_call_that_was_cut_is_told_as_cut_and_not_made(arguments: dict[str, str]) -> None:
+    stage = Stage(cut(ToolCall("1", "search", {"q": "a"}), ToolCall("2", "send", **arguments)), Reply(Text("Sorry.")))  # type: ignore[arg-type]
+    stage.play()
+    assert [call.tool for call in stage.called] == ["web.search"]
+    said = stage.shown()[-1][1]
+    assert "was not made" in said
+    assert "cut" in said
+    assert "16,384 tokens" in said
+    assert "JSON" not in said
+
+
+def test_different_cut_calls_are_not_the_same_call_and_end_in_time() -> None:
+    replies = [cut(ToolCall(str(turn), "send", malformed=f'{{"text": "{turn}')) for turn in range(9)]
+    stage = Stage(*replies[:4], Reply(Text("Done.")))
+    assert stage.play().reply.text == "Done."
+    assert not any("in a row" in said for _, said in stage.shown())
+    with pytest.raises(EffectFailed, match="were cut at the limit of its output 5 times in a row") as stopped:
+        Stage(*replies).play()
+    assert stopped.value.failed.code == "call_cut"
+
+
+def test_a_reply_with_a_flaw_is_asked_for_again_so_often_and_no_more() -> None:
+    replies = [Reply(Text(said)) for said in ("no", "", "nope", "yes")]
+    stage = Stage(*replies, flaw=lambda reply: "" if reply.text == "yes" else f"'{reply.text}' is not yes")
+    assert stage.play().reply.text == "nope", "the caller judges the last one"
+    assert [note.data["number"] for note in stage.noted] == [1, 2]
+    assert "'no' is not yes" in stage.asked[1].prompt
+    assert stage.shown(1)[-1] == ("assistant", "no")
+    assert [role for role, _ in stage.shown(2)] == ["user", "assistant", "user"], "an empty turn is left out"
+    assert Stage(*replies, max_turns=2, flaw=lambda reply: "no").play().reply.text == ""
+
+
+def test_a_reply_that_was_cut_is_told_to_be_shorter() -> None:
+    stage = Stage(
+        Reply(Text('{"a": '), finish="length"),
+        Reply(Text("{}")),
+        flaw=lambda reply: "" if reply.text == "{}" else "no JSON",
+    )
+    stage.play()
+    assert "cut at the limit" in stage.asked[1].prompt
 
 
 @pytest.mark.parametrize(

@@ -5,21 +5,27 @@ A sub-program: use it with `yield from`. It knows nothing of how tools or models
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from cuebook.kernel.context import EMPTY, Context, ToolCall
 from cuebook.kernel.effects import All, AskModel, Branch, CallTool, Program
+from cuebook.kernel.events import Noted
 from cuebook.kernel.outcomes import EffectFailed, Failed, Reply, ToolResult
 
 _ENDING = frozenset({"in_doubt", "expired"})
 """Failures of a call that end the conversation: a person has stopped the run there, or nobody came."""
 
-SAME_FAILURES = 3
-"""So often a model may make the very same call and see the very same failure. It would not stop by itself."""
+WARNED_FAILURES = 3
+"""Turns in a row with the very same calls and the very same failures after which the model is warned."""
+SAME_FAILURES = 5
+"""Turns in a row with the very same calls and the very same failures that end the conversation."""
+CUT_TURNS = 5
+"""Turns in a row with calls that were all cut at the token limit that end the conversation."""
+REPAIRS = 2
+"""How often a model is asked again for a reply that is not what was asked for."""
 
 
 _encoder = msgspec.json.Encoder(order="sorted")
@@ -32,6 +38,9 @@ CallOutcome = ToolResult | Failed | str
 
 Heard = Callable[[ToolCall, CallOutcome], Failed | None]
 """Looks at what came of a call: why the conversation ends with it, or None."""
+
+Flaw = Callable[[Reply], str]
+"""What is wrong with a last reply, in words for the model; empty where nothing is."""
 
 
 def _goes_on(call: ToolCall, outcome: CallOutcome) -> Failed | None:
@@ -61,26 +70,37 @@ def converse(
     max_calls: int | None = None,
     talk: Talk | None = None,
     heard: Heard = _goes_on,
+    flaw: Flaw | None = None,
 ) -> Program[Talk]:
     """Asks until the model calls no more tools.
 
     `tools` maps the name a model sees to the call it stands for; the model's arguments are put in. A tool's
-    failure goes back to the model as that call's result; it does not end the conversation, unless the same call fails
-    the same way again and again, or `heard` says that it does. `heard` is told of every call, whichever ends it.
+    failure goes back to the model as that call's result; it does not end the conversation, unless `heard` says that it
+    does, or the same calls fail the same way again and again with nothing in between. `heard` is told of every call,
+    whichever ends it.
 
     With `max_calls`, a call counts once, also when the model sends it again under the same id: it is not made again
     then, and the model is told what came of it.
+
+    With `flaw`, a last reply that has one is asked for again, `REPAIRS` times at most and within `max_turns`. Each time is
+    noted as `repair`. What the last one is like is for the caller to judge.
     """
     talk = talk if talk is not None else Talk()
     made: dict[str, tuple[ToolCall, CallOutcome]] = {}
-    count = 0
-    failures: Counter[tuple[str, bytes, str]] = Counter()
-    for _ in range(max_turns):
+    count = repairs = 0
+    repeats = _Repeats()
+    for turn in range(1, max_turns + 1):
         reply: Reply = yield ask
         talk.replies.append(reply)
         context = talk.context = ask.context.add("user", ask.prompt) if ask.prompt else ask.context
         if not reply.calls:
-            return talk
+            wrong = flaw(reply) if flaw is not None and repairs < REPAIRS and turn < max_turns else ""
+            if not wrong:
+                return talk
+            repairs += 1
+            yield Noted("repair", {"number": repairs, "most": REPAIRS, "problems": [wrong]})
+            ask = msgspec.structs.replace(ask, prompt=_again(reply, wrong), context=_with_reply(context, reply))
+            continue
         before = [_before(made, call) if max_calls is not None else None for call in reply.calls]
         count += before.count(None)
         if max_calls is not None and count > max_calls:
@@ -88,35 +108,112 @@ def converse(
         context = context.add("assistant", reply.content, calls=reply.calls)
         # One branch for each call, also for one that makes no sense: a reader of the journal finds them by number.
         calls = zip(reply.calls, before, strict=True)
-        given = yield All(tuple(_branch(tools, call) if known is None else _refusal(_MADE) for call, known in calls))
+        given = yield All(
+            tuple(_branch(tools, call, reply) if known is None else _refusal(_MADE) for call, known in calls)
+        )
         outcomes = [known or outcome for known, outcome in zip(before, given, strict=True)]
         endings = [heard(*one) or _goes_on(*one) for one in zip(reply.calls, outcomes, strict=True)]
+        answered: list[tuple[ToolCall, ToolResult]] = []
         for call, outcome, ended in zip(reply.calls, outcomes, endings, strict=True):
             if ended is not None:
                 raise EffectFailed(ended)
             made[call.id] = (call, outcome)
-            result = _result(outcome)
-            talk.calls.append((call, result))
-            context = context.add("tool", _shown(result), call_id=call.id)
-            if result.is_error:
-                failures[call.name, _encoder.encode(call.arguments), _shown(result)] += 1
-        if failures and max(failures.values()) >= SAME_FAILURES:
-            raise EffectFailed(_stuck(*failures.most_common(1)[0]))
+            answered.append((call, _result(outcome)))
+            talk.calls.append(answered[-1])
+        repeats.see(reply, answered)
+        note = repeats.note()
+        for call, result in answered:
+            context = context.add("tool", f"{_shown(result)}{note}", call_id=call.id)
         ask = msgspec.structs.replace(ask, prompt="", context=context)
     raise EffectFailed(Failed("too_many_turns", f"The model did not come to an end within {max_turns} turns."))
 
 
-def _stuck(call: tuple[str, bytes, str], times: int) -> Failed:
-    name, arguments, said = call
-    return Failed(
-        "same_call",
-        f"The model called '{name}' {times} times with the same arguments, and it failed each time: {said}",
-        "Say in the instruction what the tool is for, take the tool away, or use a larger model.",
-        details={"tool": name, "arguments": arguments.decode()},
+class _Repeats:
+    """Turns in a row that bring nothing new: the same calls that fail the same way, or calls that were all cut.
+
+    Whatever else happens in between begins the count again: another call, or one that succeeds, may have changed what the
+    next one does.
+    """
+
+    def __init__(self) -> None:
+        self._last: frozenset[tuple[str, bytes, str]] = frozenset()
+        self._call = ToolCall("", "")
+        self._said = ""
+        self._same = self._cut = 0
+
+    def see(self, reply: Reply, answered: Sequence[tuple[ToolCall, ToolResult]]) -> None:
+        """Counts a turn; raises where it is one too many."""
+        self._call, self._said = answered[0][0], _shown(answered[0][1])
+        if not all(result.is_error for _, result in answered):
+            self._last, self._same, self._cut = frozenset(), 0, 0
+            return
+        turn = frozenset((call.name, _arguments(call), _shown(result)) for call, result in answered)
+        self._same = self._same + 1 if turn == self._last else 1
+        self._last = turn
+        self._cut = self._cut + 1 if all(_is_cut(call, reply) for call in reply.calls) else 0
+        if self._cut >= CUT_TURNS:
+            raise EffectFailed(self._too_long())
+        if self._same >= SAME_FAILURES:
+            raise EffectFailed(self._stuck())
+
+    def note(self) -> str:
+        """What the model is told before the conversation ends."""
+        if self._same < WARNED_FAILURES:
+            return ""
+        return (
+            f"\n[The very same call failed the same way {self._same} times in a row, with nothing in between."
+            f" At {SAME_FAILURES} times this step ends. Change something first, or answer without it.]"
+        )
+
+    def _stuck(self) -> Failed:
+        return Failed(
+            "same_call",
+            f"The model called '{self._call.name}' {self._same} times in a row with the same arguments, and it failed each"
+            f" time: {self._said}",
+            "Say in the instruction what the tool is for, take the tool away, or use a larger model.",
+            details={"tool": self._call.name, "arguments": _arguments(self._call).decode()},
+        )
+
+    def _too_long(self) -> Failed:
+        return Failed(
+            "call_cut",
+            f"The model's calls of '{self._call.name}' were cut at the limit of its output {self._cut} times in a row.",
+            "Raise max_tokens, or ask for smaller pieces.",
+            details={"tool": self._call.name},
+        )
+
+
+def _again(reply: Reply, wrong: str) -> str:
+    cut = (
+        f" It was cut at the limit of the output{_tokens(reply)}: make it shorter." if reply.finish == "length" else ""
     )
+    return f"Your reply cannot be used: {wrong}.{cut} Send the whole reply again, with this corrected."
 
 
-def _branch(tools: dict[str, CallTool], call: ToolCall) -> CallTool | Branch:
+def _with_reply(context: Context, reply: Reply) -> Context:
+    """An empty reply is left out: providers refuse empty turns."""
+    return context.add("assistant", reply.content) if reply.text.strip() else context
+
+
+def _is_cut(call: ToolCall, reply: Reply) -> bool:
+    """Whether the reply ended within this call: its arguments are incomplete, or had not even begun."""
+    return reply.finish == "length" and (bool(call.malformed) or (call is reply.calls[-1] and not call.arguments))
+
+
+def _tokens(reply: Reply) -> str:
+    return f" ({reply.usage.output:,} tokens)" if reply.usage.output else ""
+
+
+def _arguments(call: ToolCall) -> bytes:
+    return call.malformed.encode("utf-8", "replace") if call.malformed else _encoder.encode(call.arguments)
+
+
+def _branch(tools: dict[str, CallTool], call: ToolCall, reply: Reply) -> CallTool | Branch:
+    if _is_cut(call, reply):
+        return _refusal(
+            f"This call was not made: your reply was cut at the limit of its output{_tokens(reply)} before the arguments of"
+            f" '{call.name}' were complete. Send less at once, for example in several smaller calls."
+        )
     if call.name not in tools:
         return _refusal(f"There is no tool named '{call.name}'. There are: {', '.join(sorted(tools))}.")
     if call.malformed:

@@ -13,7 +13,7 @@ import pytest
 from cuebook.dialects.graph import walk
 from cuebook.gate.people import NotAllowed, Principal
 from cuebook.gate.sandbox import choose
-from cuebook.kernel.context import Text
+from cuebook.kernel.context import Text, ToolCall
 from cuebook.kernel.effects import AskModel, CallTool, ReadSource
 from cuebook.kernel.events import Warned
 from cuebook.kernel.outcomes import Failed, Source
@@ -22,7 +22,7 @@ from cuebook.kernel.run import Settings
 from cuebook.performers.agent_tools import agent_tools
 from cuebook.performers.commands import CommandPerformer
 from cuebook.performers.tools import Toolbox
-from cuebook.testing import ModelError
+from cuebook.testing import ModelError, Says
 from tests.dialects.graph.workbench import Bench, flow, skill, tool, way
 
 SHARED = Path(__file__).resolve().parents[4] / "shared/data/graph"
@@ -130,7 +130,6 @@ async def test_triage_goes_its_whole_way(store: Store) -> None:
         run=TRIAGE,
         route={"investigate": "create_issue", "create_issue": "implement", "implement": "create_pr"},
         ask=[
-            "I must copy the identifier from the tool.",
             "VERDICT: yes\nREASONING: Not run, so this does not apply.",
             "I must run the tests.",
             "VERDICT: yes\nREASONING: There is a spec file.",
@@ -148,8 +147,7 @@ async def test_triage_goes_its_whole_way(store: Store) -> None:
     assert trace["steps"] == [
         {"node": "gather", "status": "success", "iteration": 1},
         {"node": "investigate", "status": "success", "iteration": 1},
-        {"node": "create_issue", "status": "failed", "iteration": 1, "retryAttempt": 0},
-        {"node": "create_issue", "status": "success", "iteration": 1, "retryAttempt": 1},
+        {"node": "create_issue", "status": "success", "iteration": 1, "repairs": 1},
         {"node": "implement", "status": "failed", "iteration": 1, "retryAttempt": 0},
         {"node": "implement", "status": "success", "iteration": 1, "retryAttempt": 1},
         {"node": "create_pr", "status": "success", "iteration": 1},
@@ -165,14 +163,16 @@ async def test_triage_goes_its_whole_way(store: Store) -> None:
     assert trace["edges"][1]["reason"].startswith("novel_count is greater than 0")
     assert bench.calls == [
         "run gather", "run investigate", "run investigate", "route investigate",
-        "run create_issue", "run create_issue", "ask create_issue", "run create_issue", "run create_issue",
+        "run create_issue", "run create_issue", "run create_issue", "run create_issue",
         "route create_issue", "run implement", "ask implement", "ask implement", "run implement", "ask implement",
         "route implement", "run create_pr", "run create_pr", "run notify",
     ]  # fmt: skip
     results = await bench.results(row.id)
     assert results["gather"]["data"]["fail_soft"] is True
     assert results["create_issue"]["data"] == ISSUE
-    assert [call["tool"] for call in results["create_issue"]["toolCalls"]] == ["linear_create_issue"]
+    assert [call["tool"] for call in results["create_issue"]["toolCalls"]] == [
+        "linear_search_issues", "linear_create_issue",
+    ]  # fmt: skip
     (gather,) = bench.asked("run", "gather")
     assert gather.tools == ["Read", "Bash", "WebFetch", "WebSearch", "github_search_issues", "linear_search_issues"]
     assert "## Skill: Linear" in gather.prompt
@@ -435,3 +435,68 @@ async def test_a_long_run_is_not_slower_to_take_up(store: Store, monkeypatch: py
     began = [record for record in claim.records if record.kind == "StepStarted"]
     assert len(began) == 75 - 64
     assert len(await bench.way(row.id)) == 75
+
+
+# --- replies that cannot be used -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize(
+    ("said", "times", "why"),
+    [
+        (Says("", finish="filter"), 1, "refused to answer"),
+        (Says("I cannot help with that.", finish="filter"), 1, "I cannot help with that."),
+        ("", 3, "reply was empty"),
+        (" \n", 3, "reply was empty"),
+    ],
+)
+async def test_a_refused_or_empty_reply_is_no_success(
+    store: Store, said: Any, times: int, why: str, soft: bool
+) -> None:
+    bench = Bench(store, run={"a": said})
+    row = await bench.run(flow("a", nodes={"a": {"fail_soft": True} if soft else {}}))
+    assert bench.calls == ["run a"] * times
+    data = (await bench.results(row.id))["a"]["data"]
+    assert why in data["error"]
+    assert (row.status, data.get("fail_soft", False)) == (("completed", True) if soft else ("failed", False))
+
+
+async def test_an_empty_reply_after_a_tool_call_is_asked_for_again(store: Store) -> None:
+    run = {"a": [Says("", (ToolCall("1", "look"),)), "", "All seen."]}
+    bench = Bench(store, run=run, tools={"look": "seen"}, texts={"skill:s": skill("s", "look")})
+    row = await bench.run(flow("a", nodes={"a": {"skills": ["s"]}}))
+    assert (row.status, bench.calls) == ("completed", ["run a"] * 3)
+    assert (await bench.results(row.id))["a"]["data"] == {"summary": "All seen."}
+
+
+async def test_a_reply_that_is_cut_is_warned_of(store: Store) -> None:
+    bench = Bench(store, run={"a": Says("Once upon", finish="length")})
+    row = await bench.run(flow("a"))
+    assert row.status == "completed"
+    assert [event["code"] for event in await bench.events(row.id) if event["type"] == "node:warning"] == ["reply_cut"]
+
+
+async def test_a_refused_routing_question_takes_the_default_edge(store: Store) -> None:
+    for edges, way_taken in ((way("a b when x", "a c"), ["a", "c"]), (way("a b when x", "a c when y"), ["a"])):
+        bench = Bench(store, route={"a": Says("No.", finish="filter")})
+        row = await bench.run(flow("a", "b", "c", edges=edges))
+        assert await bench.way(row.id) == way_taken
+        assert bench.calls[:3] == ["run a", "route a", "route a"]
+        assert row.status == ("completed" if "c" in way_taken else "failed")
+
+
+async def test_an_edit_and_test_loop_goes_on_until_the_tests_pass(store: Store) -> None:
+    """The same command fails the same way each time; what changes is the file."""
+    turns: list[Any] = []
+    for number in range(6):
+        turns.append(Says("", (ToolCall(f"t{number}", "Bash", {"command": "make test"}),)))
+        turns.append(Says("", (ToolCall(f"e{number}", "Edit", {"path": "a", "old": str(number), "new": "x"}),)))
+    bench = Bench(
+        store,
+        run={"a": [*turns, "Done."]},
+        tools={"Bash": {"fails": "[exit code 1]"}, "Edit": "Replaced 1 occurrence in a."},
+        texts={f"tools:{name}": tool(name) for name in ("Bash", "Edit")},
+    )
+    row = await bench.run(flow("a"))
+    assert row.status == "completed", row.error
+    assert len(bench.tools.called) == 12

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from cuebook.dialects.graph.observe import Projection
+from cuebook.kernel.context import ToolCall
 from cuebook.kernel.effects import AskModel, CallTool
 from cuebook.kernel.events import TextChunk
 from cuebook.kernel.outcomes import Failed, ToolResult
@@ -44,10 +45,10 @@ async def test_events_have_the_payloads_of_the_format(store: Store) -> None:
         {"type": "workflow:start", "workflow": "flow"},
         {"type": "sources:resolved"},
         {"type": "node:enter", "node": "a", "instruction": "Do a."},
-        {"type": "tool:call", "node": "a", "tool": "look", "input": {"at": "x"}},
-        {"type": "tool:call", "node": "a", "tool": "poke", "input": {}},
-        {"type": "tool:result", "node": "a", "tool": "look", "output": {"seen": 7}},
-        {"type": "tool:result", "node": "a", "tool": "poke", "output": {"error": "It bites."}},
+        {"type": "tool:call", "node": "a", "tool": "look", "input": {"at": "x"}, "callId": "0"},
+        {"type": "tool:call", "node": "a", "tool": "poke", "input": {}, "callId": "1"},
+        {"type": "tool:result", "node": "a", "tool": "look", "output": {"seen": 7}, "callId": "0"},
+        {"type": "tool:result", "node": "a", "tool": "poke", "output": {"error": "It bites."}, "callId": "1"},
         {"type": "node:exit", "node": "a", "result": a},
         {"type": "route", "from": "a", "to": "b", "reason": "only path", "edge": 0, "asked": False},
         {"type": "node:enter", "node": "b", "instruction": "Do b."},
@@ -200,3 +201,28 @@ async def test_what_signs_in_is_not_told_of_an_address(store: Store) -> None:
             assert secret not in told
         origins = [one["origin"] for one in (await bench.trace(row.id))["sources"].values()]
         assert origins == ["Do a.", "https://***@docs.example/a/b?***", "https://docs.example/open"]
+
+
+async def test_a_reply_that_is_asked_for_again_is_told_by_an_event_and_in_the_trace(store: Store) -> None:
+    node = {"output": {"type": "object", "required": ["x"]}}
+    bench = Bench(store, run={"a": [{"y": 1}, "", {"x": 1}]})
+    row = await bench.run(flow("a", nodes={"a": node}))
+    assert row.status == "completed"
+    said = [event["reason"] for event in await bench.events(row.id) if event.get("code") == "repair"]
+    assert [("1 of 2" in said[0], "'x' is a required property" in said[0])] == [(True, True)]
+    assert "2 of 2" in said[1]
+    assert "empty" in said[1]
+    assert (await bench.trace(row.id))["steps"] == [{"node": "a", "status": "success", "repairs": 2, "iteration": 1}]
+    again = bench.asked("run", "a")[1]
+    assert "'x' is a required property" in again.prompt
+    assert again.blocks[-1] == '{"y": 1}', "it is shown what it said"
+
+
+async def test_arguments_that_cannot_be_read_are_shown_as_they_came(store: Store) -> None:
+    broken = Says("", (ToolCall("7", "look", malformed='{"at": '),))
+    bench = Bench(store, run={"a": [broken, "Done."]}, texts={"skill:s": skill("s", "look")})
+    row = await bench.run(flow("a", nodes={"a": {"skills": ["s"]}}))
+    assert row.status == "completed"
+    (called,) = [event for event in await bench.events(row.id) if event["type"] == "tool:call"]
+    assert (called["input"], called["callId"]) == ('{"at": ', "7")
+    assert (await bench.results(row.id))["a"]["toolCalls"][0]["input"] == '{"at": '

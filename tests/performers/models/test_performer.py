@@ -213,7 +213,8 @@ async def test_a_refused_reply_is_a_failure_that_says_so_and_counts_its_tokens(s
     _, providers = only(Says(said, finish="filter", tokens=Tokens(10, 3)))
     failed = await failure_of(providers)
     assert (failed.code, failed.retryable) == ("model_refused", False)
-    assert "refused to answer" in failed.message and said in failed.message
+    assert "refused to answer" in failed.message
+    assert said in failed.message
     assert failed.details["usage"]["output"] == 3
 
 

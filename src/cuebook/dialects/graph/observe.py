@@ -95,6 +95,13 @@ class Projection:
             case "retry" if visit is not None:
                 visit.retried()
                 return [self._told(entry, {"type": "node:retry", **data})]
+            case "repair" if visit is not None:
+                visit.repairs += 1
+                why = "; ".join(data["problems"])
+                said = f"the reply cannot be used and is asked for again ({data['number']} of {data['most']}): {why}"
+                return [
+                    self._told(entry, {"type": "node:warning", "node": visit.node, "reason": said, "code": "repair"})
+                ]
             case "warning":
                 return [self._told(entry, {"type": "node:warning", **data})]
             case "route":

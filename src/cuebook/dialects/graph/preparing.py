@@ -17,6 +17,7 @@ from cuebook.dialects.graph.model import Edge, Node, Workflow
 from cuebook.dialects.graph.tools import toolset
 from cuebook.dialects.graph.trying import MAX_TURNS, asking
 from cuebook.dialects.graph.walk import MAX_STEPS, Walk
+from cuebook.kernel.conversation import REPAIRS
 from cuebook.kernel.effects import AskModel, CallTool, Program
 
 
@@ -84,7 +85,7 @@ def most(workflow: Workflow, options: Mapping[str, Any]) -> Most:
     limit: int = options.get("max_steps") or workflow.extras.max_steps or MAX_STEPS
     visits = min(limit, most_visits(workflow)) if not workflow.extras.fan_out else most_visits(workflow)
     turns = [_calls(workflow, node, node.max_turns or MAX_TURNS) for node in workflow.nodes.values()]
-    single = [_calls(workflow, node, 1) for node in workflow.nodes.values()]
+    single = [_calls(workflow, node, min(node.max_turns or MAX_TURNS, 1 + REPAIRS)) for node in workflow.nodes.values()]
     return Most(visits, _of_the_dearest(visits, turns), _of_the_dearest(visits, single))
 
 

@@ -20,7 +20,7 @@ from cuebook.dialects.graph.walk import Walk
 from cuebook.kernel.context import Context
 from cuebook.kernel.effects import AskModel, Program
 from cuebook.kernel.events import Noted
-from cuebook.kernel.outcomes import EffectFailed, Failed, Reply
+from cuebook.kernel.outcomes import REFUSED, EffectFailed, Failed, Reply
 
 ONLY = "only path"
 FAN_OUT = "fan out"
@@ -165,14 +165,26 @@ def _chosen(walk: Walk, context: Context, choices: Sequence[Choice]) -> Program[
         schema=_schema(ids),
         lenient=True,
     )
-    reply: Reply = yield ask
-    chosen = understood(reply.text, ids)
+    said = yield from _said(ask)
+    chosen = understood(said, ids)
     if chosen.choice:
         return chosen
-    again = context.add("user", ask.prompt).add("assistant", reply.content)
+    again = context.add("user", ask.prompt)
+    again = again.add("assistant", said) if said.strip() else again
     words = f"This names none of the choices. Answer with one of: {', '.join(ids)}."
-    reply = yield msgspec.structs.replace(ask, prompt=words, context=again)
-    return understood(reply.text, ids)
+    said = yield from _said(msgspec.structs.replace(ask, prompt=words, context=again))
+    return understood(said, ids)
+
+
+def _said(ask: AskModel) -> Program[str]:
+    """The answer; a refusal to answer chooses nothing."""
+    try:
+        reply: Reply = yield ask
+    except EffectFailed as error:
+        if error.failed.code != REFUSED:
+            raise
+        return ""
+    return reply.text
 
 
 def _question(choices: Sequence[Choice]) -> str:

@@ -20,13 +20,16 @@ from cuebook.kernel.context import Context
 from cuebook.kernel.conversation import Talk, converse
 from cuebook.kernel.effects import AskApproval, AskModel, Program
 from cuebook.kernel.events import Noted, Warned
-from cuebook.kernel.outcomes import EffectFailed, Failed
+from cuebook.kernel.outcomes import EffectFailed, Failed, Reply
 
 MAX_TURNS = 50
 """Model turns of a node that says nothing about it."""
 
 ENDING = frozenset({"cancelled", "denied", "expired", "in_doubt"})
 """Failures that a person decided on: they end the run, whatever the node says."""
+
+
+_EMPTY = Failed("empty_reply", "The model's reply was empty.", "Retry the run, or choose another model.")
 
 
 def visit(walk: Walk, node: Node, number: int) -> Program[Result]:
@@ -112,7 +115,8 @@ def _once(walk: Walk, node: Node, prompt: str, tools: Toolset) -> Program[Result
     model, specs = ask.model, ask.tools
     talk = Talk()
     try:
-        yield from converse(ask, tools.calls, max_turns=node.max_turns or MAX_TURNS, talk=talk)
+        turns = node.max_turns or MAX_TURNS
+        yield from converse(ask, tools.calls, max_turns=turns, talk=talk, flaw=lambda reply: _flaw(reply, node))
     except EffectFailed as error:
         if error.failed.code in ENDING:
             raise
@@ -121,9 +125,15 @@ def _once(walk: Walk, node: Node, prompt: str, tools: Toolset) -> Program[Result
             yield Warned("tools_unsupported", f"Node {node.id}: its model takes no tools, so it goes on without them.")
             return (yield from _once(walk, node, prompt, tools))
         return _broken_off(talk, error)
+    if not talk.reply.text.strip():
+        return _broken_off(talk, EffectFailed(_EMPTY))
     data, problem = data_of(talk.reply.text, node.output)
     verdicts = [Verdict("output_schema", "value", False, problem)] if problem else []
     return Result("success", data, talk.calls, verdicts)
+
+
+def _flaw(reply: Reply, node: Node) -> str:
+    return data_of(reply.text, node.output)[1] if reply.text.strip() else "it is empty"
 
 
 def asking(walk: Walk, node: Node, prompt: str, tools: Toolset) -> AskModel:

@@ -280,7 +280,7 @@ def noted(event: object) -> list[str]:
         case Noted(name="retry", data=data):
             return [f"tries again ({data.get('attempt')}): {wording.short(data.get('reason', ''))}"]
         case Performed(outcome=Reply(calls=calls)):
-            return [f"calls {call.name} {wording.short(json_text(call.arguments))}" for call in calls]
+            return [f"calls {call.name} {wording.short(call.malformed or json_text(call.arguments))}" for call in calls]
         case Performed(outcome=ToolResult(is_error=True, value=value)):
             return [f"the tool failed: {wording.short(value)}"]
     return []
