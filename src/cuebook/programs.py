@@ -45,6 +45,74 @@ FILTERS = frozenset(
 )
 """Programs that only look at their input and start no other: a word after them names a file or a text."""
 
+ALIKE_EVERYWHERE = FILTERS | frozenset(
+    (
+        *("ls", "pwd", "true", "false", "test", "[", "stat", "file", "du", "df", "basename", "dirname", "realpath"),
+        *("readlink", "date", "seq", "sleep", "which"),
+    )
+)
+"""Programs that only look, and read no settings in the folder they run in."""
+
+_FOLDER_OPTIONS: dict[str, tuple[str, ...]] = {
+    "git": ("-C", "--git-dir", "--work-tree"),
+    **dict.fromkeys(("make", "gmake"), ("-C", "--directory", "-f", "--file", "--makefile", "-I", "--include-dir")),
+    **dict.fromkeys(("npm", "npx"), ("-C", "--prefix", "--userconfig", "--globalconfig")),
+    **dict.fromkeys(("pnpm", "pnpx"), ("-C", "--dir")),
+    **dict.fromkeys(("yarn", "bun", "bunx"), ("--cwd", "-c", "--config")),
+    "deno": ("-c", "--config"),
+    "cargo": ("-C", "--manifest-path", "--config"),
+    "go": ("-C", "-modfile", "-overlay"),
+    **dict.fromkeys(("pytest", "py.test"), ("-c", "--config-file", "--rootdir", "--confcutdir")),
+    "tox": ("-c", "--conf", "--root", "--workdir"),
+    "nox": ("-f", "--noxfile"),
+    "mvn": ("-f", "--file"),
+    "gradle": ("-p", "--project-dir", "-b", "--build-file", "-c", "--settings-file", "-I", "--init-script"),
+    "ninja": ("-C", "-f"),
+    "meson": ("-C",),
+    "cmake": ("-S", "-P", "-C", "--build"),
+    "just": ("-f", "--justfile", "-d", "--working-directory"),
+    "task": ("-d", "--dir", "-t", "--taskfile"),
+    "rake": ("-f", "--rakefile"),
+    "bundle": ("--gemfile",),
+    "composer": ("-d", "--working-dir"),
+    **dict.fromkeys(("terraform", "tofu"), ("-chdir",)),
+    "uv": ("--directory", "--project", "--config-file"),
+    "poetry": ("-C", "--directory", "-P", "--project"),
+    "pre-commit": ("-c", "--config"),
+    "mypy": ("--config-file",),
+    "eslint": ("-c", "--config"),
+    "jest": ("-c", "--config", "--rootDir"),
+    "vitest": ("-c", "--config", "-r", "--root", "--dir"),
+    "tsc": ("-p", "--project", "-b", "--build"),
+}
+"""Options by which programs work in another folder, or by the settings of another: those decide what code they run."""
+_BEFORE_THE_VERB = frozenset({"git", "terraform", "tofu"})
+"""Programs that take them before their first word only; after it the same letters mean something else."""
+
+
+def choices_of_folder(argv: Sequence[str]) -> list[int]:
+    """How many words of a command lead up to each argument that chooses another folder, its value included."""
+    name = basename(argv[0]) if argv else ""
+    options = _FOLDER_OPTIONS.get(name, ())
+    ends: list[int] = []
+    for at, word in enumerate(argv[1:] if options else (), start=2):
+        value_of_last = bool(ends) and ends[-1] == at
+        if name in _BEFORE_THE_VERB and not word.startswith("-") and not value_of_last:
+            break
+        if any(_chooses(word, option) for option in options):
+            alone = "=" not in word and (word.startswith("--") or len(word) == 2)
+            ends.append(min(at + alone, len(argv)))
+    return ends
+
+
+def _chooses(word: str, option: str) -> bool:
+    """Long options may be cut short, and short ones joined, with their value too."""
+    if option.startswith("--") or len(option) > 2:
+        given = word.partition("=")[0]
+        return len(given) > 3 and option.startswith(given)
+    return word.startswith("-") and not word.startswith("--") and option[1] in word[1:]
+
+
 _BARE_WRAPPERS = (
     *("env", "nice", "nohup", "time", "stdbuf", "setsid", "sudo", "doas", "xargs", "busybox", "toybox", "command"),
     *("exec", "builtin", "ionice", "watch", "strace", "ltrace", "unbuffer", "chronic", "unshare", "nsenter"),

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cuebook.gate.policy import Decision, decide, simple_commands
+from cuebook.gate.policy import Decision, decide, problem_with, suggested
 from cuebook.kernel.ports import Action
+from cuebook.shell import placed_in, simple_commands
 from tests.gate.policies import override, policy, ruled
 
 
@@ -268,14 +269,141 @@ def test_a_script_is_permitted_by_one_layer_as_a_whole() -> None:
 
 
 def test_an_override_and_a_rule_may_share_a_script() -> None:
-    mine = policy({"commands": {"allow": ["cd *"], "deny": ["rm *"]}})
+    mine = policy({"commands": {"allow": ["echo *"], "deny": ["rm *"]}})
     standing = [override("npm test*", "command"), override("rm x", "command")]
-    assert decide(bash("cd src && npm test"), [mine], standing).decision == "allow"
-    assert decide(bash("cd src && npm test && ls"), [mine], standing).decision == "ask"
-    assert decide(bash("cd src && npm test > x"), [mine], standing).decision == "ask"
+    assert decide(bash("echo src && npm test"), [mine], standing).decision == "allow"
+    assert decide(bash("echo src && npm test && ls"), [mine], standing).decision == "ask"
+    assert decide(bash("echo src && npm test > x"), [mine], standing).decision == "ask"
     assert decide(bash("npm test; rm x"), [mine], standing).decision == "deny"
     assert decide(run("npm", "test", "-w"), [mine], standing).decision == "allow"
     assert decide(run("./npm", "test"), [mine], standing).decision == "ask"
+
+
+# --- folders ------------------------------------------------------------------------------------------
+
+
+def placed(folder: str, *argv: str) -> Action:
+    return Action("command", placed_in(folder, shlex.join(argv)))
+
+
+@pytest.mark.parametrize(
+    ("allow", "action", "expected"),
+    [
+        # What was meant for the workspace counts there alone.
+        (["git status"], placed("", "git", "status"), "allow"),
+        (["git status"], placed(".", "git", "status"), "allow"),
+        (["git status"], placed("assets/x.git", "git", "status"), "ask"),
+        (["git *"], placed("x", "git", "status"), "ask"),
+        (["git status", "cd *"], placed("x", "git", "status"), "ask"),
+        (["make"], placed("x", "make"), "ask"),
+        (["./build.sh"], placed("x", "./build.sh"), "ask"),
+        (["cat *"], placed("x", "cat", "file"), "ask"),
+        (["*"], placed("x", "git", "status"), "allow"),
+        # A rule may name the folder.
+        (["cd x && git status"], placed("x", "git", "status"), "allow"),
+        (["cd x && git *"], placed("x", "git", "log"), "allow"),
+        (["cd x && *"], placed("x", "make"), "allow"),
+        (["cd 'a b' && make"], placed("a b", "make"), "allow"),
+        (["cd packages/* && npm test"], placed("packages/one", "npm", "test"), "allow"),
+        (["cd packages/* && npm test"], placed("other/one", "npm", "test"), "ask"),
+        (["cd x && git status"], placed("y", "git", "status"), "ask"),
+        (["cd x && git status"], run("git", "status"), "ask"),
+        (["cd x && git *"], placed("x", "./git", "status"), "ask"),
+        (["cd * && git log *"], placed("x", "evil", "a && git log x"), "ask"),
+        (["cd * && git status"], placed("x && git status", "evil"), "ask"),
+        (["cd * && git status"], placed("../other", "git", "status"), "ask"),
+        (["cd * && git status"], placed("/other", "git", "status"), "ask"),
+        (["cd x && git status"], placed("x", "env", "GIT_DIR=y", "git", "status"), "ask"),
+        # Programs that only look are the same everywhere.
+        (["cd *", "cat *"], placed("x", "cat", "file"), "allow"),
+        (["cd x", "ls"], placed("x", "ls"), "allow"),
+        (["cd x", "ls"], placed("y", "ls"), "ask"),
+        # In a script, what follows `cd DIR &&` is in that folder.
+        (["cd *", "git status"], bash("cd x && git status"), "ask"),
+        (["cd x && git status"], bash("cd x && git status"), "allow"),
+        (["cd x && git status", "ls"], bash("ls; cd x && git status"), "allow"),
+        (["cd x/y && git status"], bash("cd x && cd y && git status"), "allow"),
+        (["cd x && git status", "cd x && git log"], bash("cd x && git status && git log"), "allow"),
+        (["cd x && git status", "cd x && wc"], bash("cd x && git status | wc"), "allow"),
+        (["cd *", "ls", "wc"], bash("cd x && ls | wc"), "allow"),
+        (["cd x"], bash("cd x"), "allow"),
+        (["cd x && git status", "git status"], bash("cd x; git status"), "ask"),
+        (["cd x && git status", "git status"], bash("cd x || git status"), "ask"),
+        (["cd x && git status", "git status"], bash("cd x | git status"), "ask"),
+        (["cd x && git status", "git status"], bash("cd x && git status; git status"), "ask"),
+        (["cd x && git status", "git status", "ls"], bash("ls || cd x && git status"), "ask"),
+        (["cd x && git status", "git status", "ls"], bash("ls | cd x && git status"), "ask"),
+        (["cd *", "cd * && git status", "git status"], bash("cd -P x && git status"), "ask"),
+        (["cd *", "cd * && git status", "git status"], bash("cd - && git status"), "ask"),
+        (["cd", "cd * && git status", "git status"], bash("cd && git status"), "ask"),
+        (["cd *", "cd * && git status", "git status"], bash("cd x* && git status"), "ask"),
+        (["cd *", "cd * && git status", "git status"], bash("cd ~/x && git status"), "ask"),
+        (["cd *", "cd * && git status", "git status"], bash("cd x/../y && git status"), "ask"),
+        (["pushd *", "git status"], bash("pushd x && git status"), "ask"),
+        (["builtin *", "git status"], bash("builtin cd x && git status"), "ask"),
+        (["export *", "git status"], bash("export GIT_DIR=x && git status"), "ask"),
+        (["export *", "git status"], bash("git status && export GIT_DIR=x"), "allow"),
+        ([". *", "git status"], bash(". ./x && git status"), "ask"),
+        (["cd x && git status"], placed("x", "bash", "-c", "git status"), "allow"),
+        (["git status"], placed("x", "bash", "-c", "git status"), "ask"),
+        (["cd x/y && git status"], placed("x", "bash", "-c", "cd y && git status"), "allow"),
+        # Options choose folders as well: a wildcard does not stand for them.
+        (["git *"], run("git", "-C", "x", "status"), "ask"),
+        (["git *"], run("git", "--no-pager", "-C", "x", "status"), "ask"),
+        (["git *"], run("git", "--git-dir=x", "status"), "ask"),
+        (["git *"], run("git", "--git-d", "x", "status"), "ask"),
+        (["git *"], run("git", "log", "-C"), "allow"),
+        (["git -C x *"], run("git", "-C", "x", "status"), "allow"),
+        (["git -C x *"], run("git", "-C", "x", "-C", "y", "status"), "ask"),
+        (["git -C *"], run("git", "-C", "x", "status"), "ask"),
+        (["make *"], run("make", "test"), "allow"),
+        (["make *"], run("make", "test", "-C", "x"), "ask"),
+        (["make *"], run("make", "-sCx"), "ask"),
+        (["make *"], run("make", "--dir=x"), "ask"),
+        (["make *"], run("make", "-f", "other.mk"), "ask"),
+        (["make -C x *"], run("make", "-C", "x", "test"), "allow"),
+        (["make -C x"], run("make", "-C", "x"), "allow"),
+        (["npm test*"], run("npm", "test", "--prefix", "x"), "ask"),
+        (["npm test --prefix x*"], run("npm", "test", "--prefix", "x"), "allow"),
+        (["npm test --prefix x*"], run("npm", "test", "--prefix", "xy"), "ask"),
+        (["cargo test *"], run("cargo", "test", "--manifest-path=x/Cargo.toml"), "ask"),
+        (["pytest *"], run("pytest", "--rootdir", "x"), "ask"),
+        (["pytest *"], run("pytest", "-q", "-x"), "allow"),
+        (["terraform *"], run("terraform", "-chdir=x", "plan"), "ask"),
+    ],
+)
+def test_an_allow_rule_counts_in_the_folder_it_was_written_for(
+    allow: list[str], action: Action, expected: Decision
+) -> None:
+    assert ruled(action, {"commands": {"allow": allow}}) == expected
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        placed("x", "rm", "y"),
+        placed("x", "/bin/rm", "y"),
+        placed("x", "env", "A=1", "rm", "y"),
+        placed("x", "bash", "-c", "rm y"),
+        bash("cd x && rm y"),
+    ],
+)
+@pytest.mark.parametrize("deny", ["rm *", "cd x*", "*rm y*"])
+def test_a_deny_rule_counts_in_every_folder(action: Action, deny: str) -> None:
+    assert ruled(action, {"commands": {"allow": ["*"], "deny": [deny]}}) == "deny"
+
+
+def test_an_override_names_its_folder() -> None:
+    action = placed("x", "npm", "test", "-w")
+    assert suggested(action) == ("cd x && npm test -w", "cd x && npm test*")
+    assert suggested(bash("cd x && npm test -w")) == suggested(action)
+    mine = policy({})
+    for pattern in suggested(action):
+        assert not problem_with("command", pattern)
+        assert decide(action, [mine], [override(pattern, "command")]).decision == "allow"
+        assert decide(run("npm", "test", "-w"), [mine], [override(pattern, "command")]).decision == "ask"
+    for pattern in ("cd x && *", "cd x && bash *", "cd x && npm -*", "cd x && npm*", "cd *"):
+        assert problem_with("command", pattern), pattern
 
 
 # --- what is caught -----------------------------------------------------------------------------------

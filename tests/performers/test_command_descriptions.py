@@ -45,7 +45,7 @@ async def test_a_description_shows_everything_that_matters(confining: CommandPer
     )
     description = await described(confining, effect)
     line = """sh -c 'echo $A '"'"'b c'"'"''"""
-    assert description.actions == (Action("command", f"env A=1 LD_PRELOAD=/x.so {line}", reads_only=False),)
+    assert description.actions == (Action("command", f"cd sub && env A=1 LD_PRELOAD=/x.so {line}"),)
     assert description.summary == f"Run {line}"
     assert description.preview == {
         "command": line,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,34 @@ def test_every_kind_of_action_can_be_tested(bare_desk: Desk, words: list[str], t
     assert ran.code == code
     assert ran.object["action"]["target"] == target
     assert ran.object["decided_by"][0]["where"] == "default"
+
+
+def test_a_command_is_tested_in_the_folder_it_would_run_in(bare_desk: Desk) -> None:
+    users(bare_desk, '[commands]\nallow = ["git status", "cd app && git log"]\n')
+    elsewhere = bare_desk.call("policy", "test", "--cwd", "assets/x.git", "command", "git", "status")
+    assert (elsewhere.code, elsewhere.out.splitlines()[0]) == (3, "ask: command cd assets/x.git && git status")
+    assert "cuebook policy allow command 'cd assets/x.git && git status'" in elsewhere.out
+    assert bare_desk.call("policy", "test", "--cwd", "./", "command", "git", "status").code == 0
+    assert bare_desk.call("policy", "test", "--cwd", "app/", "command", "git", "log").code == 0
+    assert bare_desk.call("policy", "test", "--cwd", "../app", "command", "git", "log").code == 2
+    assert bare_desk.call("policy", "test", "--cwd", "app", "tool", "Read").code == 2
+
+
+def test_a_repository_that_came_along_runs_nothing_by_a_rule_about_git(bare_desk: Desk) -> None:
+    """Settings of a bare repository name a program that `git status` starts; a rule allows `git status`."""
+    users(bare_desk, '[commands]\nallow = ["git status"]\n')
+    repository = bare_desk.work / "assets" / "x.git"
+    subprocess.run(["git", "init", "-q", "--bare", str(repository)], check=True)
+    with open(repository / "config", "a") as file:
+        file.write(f"[core]\n\tbare = false\n\tworktree = .\n\tfsmonitor = touch {bare_desk.work}/OWNED; true\n")
+    playbook = bare_desk.write(
+        "innocent.yml",
+        "id: innocent\nname: Innocent\nversion: 1.0.0\nsteps:\n"
+        "  - id: look\n    command: cli git status\n    cwd: assets/x.git\n",
+    )
+    ran = bare_desk.call("run", str(playbook))
+    assert "approval" in ran.out + ran.err, ran
+    assert not (bare_desk.work / "OWNED").exists()
 
 
 def test_what_only_reads_is_tested_as_such(bare_desk: Desk) -> None:

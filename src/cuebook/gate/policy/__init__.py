@@ -41,7 +41,6 @@ from cuebook.gate.policy.load import (
 )
 from cuebook.gate.policy.overriding import check_override, problem_with, safe_pattern, suggested
 from cuebook.gate.policy.patterns import Stand
-from cuebook.gate.policy.shell import simple_commands
 
 __all__ = [
     "BUILT_IN",
@@ -80,7 +79,6 @@ __all__ = [
     "playbook_layer",
     "problem_with",
     "safe_pattern",
-    "simple_commands",
     "stricter_rules",
     "strictest",
     "suggested",

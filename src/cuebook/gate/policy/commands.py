@@ -6,14 +6,15 @@ because a program can always start another one that nobody sees here. The sandbo
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from posixpath import basename
+from posixpath import basename, join, normpath
 
 from cuebook.gate.policy.patterns import Stand, fits, fits_any, is_literal, may_fit
-from cuebook.gate.policy.shell import commands_in, simple_commands
-from cuebook.programs import SHELLS, WRAPPERS
+from cuebook.programs import ALIKE_EVERYWHERE, SHELLS, WRAPPERS, choices_of_folder
+from cuebook.shell import commands_in, placed_commands, placed_in
 
 EVERYTHING = "*"
 """Alone, a wildcard leaves nothing open that its writer could not have meant."""
@@ -26,7 +27,7 @@ One that has more is at least asked about.
 """
 
 _PLAIN_SHELLS = frozenset(f"{folder}{name}" for folder in ("", "/bin/", "/usr/bin/") for name in ("sh", "bash", "dash"))
-"""Those whose scripts `simple_commands` reads as they do."""
+"""Those whose scripts `placed_commands` reads as they do."""
 _TAKING_SCRIPTS = SHELLS | {"su", "runuser", "script", "flock"}
 """Programs that run the text after `-c`."""
 
@@ -37,15 +38,22 @@ class Command:
     def __init__(self, target: str) -> None:
         self.target = target
         try:
-            self.argv: tuple[str, ...] = tuple(shlex.split(target))
+            words = tuple(shlex.split(target))
         except ValueError:
-            self.argv = ()
+            words = ()
+        placed = len(words) > 3 and target == placed_in(words[1], shlex.join(words[3:]))
+        self.folder = words[1] if placed else ""
+        """Where it runs, if that is not the workspace."""
+        self.argv: tuple[str, ...] = words[3:] if placed else words
         self.complete = True
         """Whether everything within was looked at."""
         self._scripts: list[str] = []
         self._forms = dict.fromkeys([target])
+        if self.folder:
+            self._forms |= dict.fromkeys(_spellings(("cd", self.folder)))
         if self.argv:
             self._look_within()
+            self._forms |= dict.fromkeys(self.parts)
 
     def caught_by(self, pattern: str) -> bool:
         """For rules that restrict."""
@@ -68,7 +76,8 @@ class Command:
             if pattern == EVERYTHING or (pattern == self.target and is_literal(pattern)):
                 return (number,)
         if not self._scripts:
-            return next(((number,) for number, one in enumerate(patterns) if self._typed_as(one)), ())
+            by_one = next(((number,) for number, one in enumerate(patterns) if self._typed_as(one)), ())
+            return by_one or self._allowed_by_two(patterns, otherwise)
         parts = self.parts
         if not parts or depth >= DEEPEST:
             return ()
@@ -82,20 +91,49 @@ class Command:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The commands of `bash -c SCRIPT`, where the script holds nothing but commands."""
+        """The commands of `bash -c SCRIPT`, where the script holds nothing but commands: each with its folder."""
         if len(self.argv) != 3 or self.argv[0] not in _PLAIN_SHELLS or self.argv[1] != "-c":
             return ()
-        return tuple(shlex.join(argv) for argv in simple_commands(self.argv[2]) or ())
+        found = placed_commands(self.argv[2]) or ()
+        return tuple(placed_in(_joined(self.folder, one.folder), shlex.join(one.argv)) for one in found)
 
     @property
     def program(self) -> str:
         return basename(self.argv[0]) if self.argv else ""
 
     def _typed_as(self, pattern: str) -> bool:
+        if self.folder:
+            if not pattern.startswith("cd "):
+                return False
+            where, joined, pattern = pattern.removeprefix("cd ").partition(" && ")
+            if not joined or not _fits_folder(where, self.folder):
+                return False
+            if pattern == EVERYTHING:
+                return True
         # `./git` is not the `git` that a rule means, however well the rest fits.
         if not self.argv or ("/" in self.argv[0] and "/" not in pattern.partition(" ")[0]):
             return False
-        return fits(pattern, self.target)
+        return fits(pattern, shlex.join(self.argv) if self.folder else self.target) and self._folders_in(pattern)
+
+    def _folders_in(self, pattern: str) -> bool:
+        """Whether each argument that makes the program work in another folder is in so many words in the pattern, and
+        not only covered by a wildcard of it.
+        """
+        certain = re.split(r"[*?]", pattern, maxsplit=1)[0]
+        chosen = () if is_literal(pattern) else choices_of_folder(self.argv)
+        return all(certain.startswith(shlex.join(self.argv[:end])) for end in chosen)
+
+    def _allowed_by_two(self, patterns: Sequence[str], otherwise: Callable[[str], bool] | None) -> tuple[int, ...]:
+        """For a program that does the same in each folder: the rule that allows to go there, and the one about itself."""
+        if not self.folder or not self.argv or self.argv[0] not in ALIKE_EVERYWHERE:
+            return ()
+        used: set[int] = set()
+        for part in (shlex.join(("cd", self.folder)), shlex.join(self.argv)):
+            numbers = command_of(part).allowed_by(patterns)
+            if not numbers and not (otherwise and otherwise(part)):
+                return ()
+            used.update(numbers)
+        return tuple(sorted(used))
 
     def _look_within(self) -> None:
         waiting, seen, letters = [(self.argv, 0)], {self.argv}, 0
@@ -119,6 +157,17 @@ class Command:
                 return
             seen.update(fresh)
             waiting += [(one, depth + 1) for one in fresh]
+
+
+def _joined(folder: str, below: str) -> str:
+    return normpath(join(folder, below)) if folder and below else folder or below
+
+
+def _fits_folder(pattern: str, folder: str) -> bool:
+    """A wildcard stands for folders below the workspace only."""
+    if is_literal(pattern):
+        return pattern in (folder, shlex.quote(folder))
+    return not folder.startswith("/") and ".." not in folder and fits(pattern, shlex.quote(folder))
 
 
 @lru_cache(maxsize=256)

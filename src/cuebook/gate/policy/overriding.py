@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from cuebook.gate.policy.addresses import PORTS, address_of, parsed
@@ -12,6 +13,7 @@ from cuebook.gate.secrets import SecretProblem, check_handle
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Action, Domain
 from cuebook.programs import SHELLS, WRAPPERS
+from cuebook.shell import placed_in
 
 SHOWN = 100
 """Characters of a pattern that an error repeats."""
@@ -58,11 +60,16 @@ def problem_with(domain: Domain, pattern: str) -> str:
     return ""
 
 
+_PLACED = re.compile(r"cd (?:[^\s'\"]+|'[^']*') && (?P<line>.*)", re.DOTALL)
 _HANDLE = "must be the handle of the secret in full, as in env:NAME, keyring:NAME or file:/PATH"
 _ADDRESS = "must name the scheme and the host in full, as in https://api.example.com/*"
 
 
 def _open_command(fixed: str) -> str:
+    placed = _PLACED.match(fixed)
+    if placed and not placed["line"]:
+        return "must name the program and the beginning of its arguments before the *"
+    fixed = placed["line"] if placed else fixed
     program, blank, _ = fixed.partition(" ")
     if not blank:
         return "must name the program and the beginning of its arguments before the *"
@@ -125,10 +132,11 @@ def _commands(target: str) -> list[str]:
     if len(parts) == 1:
         # The shell adds nothing to a single command: what is said about that command holds for it as well.
         return _commands(parts[0])
-    argv = command_of(target).argv
+    command = command_of(target)
+    argv = command.argv
     if len(argv) < 2 or argv[1].startswith("-"):
         return [target]
-    return [target, f"{shlex.join(argv[:2])}*"]
+    return [target, f"{placed_in(command.folder, shlex.join(argv[:2]))}*"]
 
 
 def _addresses(target: str) -> list[str]:

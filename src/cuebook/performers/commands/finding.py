@@ -61,6 +61,11 @@ class Finder:
         else:
             self._in_path(effect.argv[0])
 
+    def place(self, effect: RunCommand) -> str:
+        """The folder it runs in, as seen from the workspace and without links; empty for the workspace itself."""
+        folder = os.path.relpath(self._folder(effect.cwd), real(self._workspace)) if effect.cwd else ""
+        return "" if folder == "." else folder
+
     def find(self, effect: RunCommand) -> Found:
         """Reads the effect. Raises `BadInput` for what must not or cannot be run."""
         check(effect)

@@ -31,6 +31,7 @@ from cuebook.performers.commands.folders import Folders
 from cuebook.performers.commands.showing import environment_shown, preview
 from cuebook.performers.contents import digest_aside
 from cuebook.performers.processes import Running
+from cuebook.shell import placed_in
 
 DEFAULT_PATH = os.pathsep.join(
     (
@@ -137,6 +138,8 @@ class CommandPerformer:
         # A variable can make a harmless command run another: as if it were typed, so no rule about the bare one fits.
         telling = [f"{name}={value}" for name, value in effect.env.items() if not name.startswith(ARGUMENT)]
         typed = shlex.join(("env", *telling, *effect.argv)) if telling else line
+        # So can the settings that lie in a folder.
+        typed = placed_in(self._finder.place(effect), typed)
         # What can reach the network can change what is there, so it is not held to reading.
         held = effect.reads_only and self._sandbox.name != "none" and not (effect.network or self._network())
         command = Action("command", typed, reads_only=held)

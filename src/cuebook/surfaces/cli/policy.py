@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from posixpath import normpath
 from typing import Any, NamedTuple
 
 import click
@@ -22,6 +23,7 @@ from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Action, Domain
 from cuebook.performers import addresses
 from cuebook.service import Service
+from cuebook.shell import placed_in
 from cuebook.surfaces import wording
 from cuebook.surfaces.cli import live, options, session
 from cuebook.surfaces.cli.options import Given, command
@@ -57,6 +59,7 @@ def policy_command() -> None:
     [
         click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="KIND ACTION..."),
         click.Option(["--reads-only"], is_flag=True, help="As something that changes nothing."),
+        click.Option(["--cwd"], metavar="DIR", help="As a command that runs in this folder of the workspace."),
         options.STORE,
         options.AS_JSON,
     ],
@@ -76,7 +79,7 @@ def _test(given: Given) -> int:
 
     Options come before the action. The exit code is 0 for allow, 3 for ask and 5 for deny.
     """
-    action = _action(given["words"], given["reads_only"])
+    action = _placed(_action(given["words"], given["reads_only"]), given["cwd"])
     wiring = session.wiring_of(given)
 
     async def act(service: Service) -> int:
@@ -178,6 +181,18 @@ def _action(words: tuple[str, ...], reads_only: bool) -> Action:
         what = "It is not said what to test." if not target else f"Only one {kind} can be tested at a time."
         raise BadInput(what, fix=f"Write it as in `{EXAMPLES[kind]}`; options come before it.")
     return Action(domain, target[0], reads_only)
+
+
+def _placed(action: Action, folder: str | None) -> Action:
+    """The action as it is in a folder of the workspace."""
+    if folder is None:
+        return action
+    if action.domain != "command":
+        raise BadInput("--cwd is for commands.", fix="Leave it out: nothing else has a folder.")
+    place = normpath(folder)
+    if place.startswith(("/", "..")):
+        raise BadInput(f"The folder '{folder}' is not in the workspace.", fix="Give a path below the workspace.")
+    return msgspec.structs.replace(action, target=placed_in(place, action.target))
 
 
 def _domain(name: str) -> Domain:

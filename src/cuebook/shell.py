@@ -1,12 +1,14 @@
 """Reads a shell script as far as it takes to tell which commands it holds. It runs nothing and knows no policy.
 
-`simple_commands` is strict: it answers only where nothing but plain commands is there. `commands_in` is lenient: it
-finds what it can, in places that run only sometimes too.
+`simple_commands` is strict: it answers only where nothing but plain commands is there; `placed_commands` also says in which
+folder each of them runs. `commands_in` is lenient: it finds what it can, in places that run only sometimes too.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
+from posixpath import join, normpath
 from typing import NamedTuple
 
 _OPERATOR = re.compile(r"<<<|<<-|<<|<>|<&|>>|>&|>\||&>>|&>|&&|&|\|\||\|&|\||;;&|;;|;&|;|\n|[()<>]")
@@ -23,6 +25,13 @@ _LEADING = {"!", "{", "}", "if", "then", "elif", "else", "fi", "while", "until",
 """Reserved words that a command may follow."""
 _HEADS = {"for", "select", "case", "function", "[["}
 """Reserved words whose line holds no command."""
+_LASTING = frozenset(
+    (
+        *("pushd", "popd", "export", "declare", "typeset", "local", "readonly", "unset", "set", "shopt", "alias"),
+        *("unalias", "hash", "enable", "trap", "read", "mapfile", "readarray", "getopts", "let", "source", ".", "eval"),
+    )
+)
+"""What a shell does by itself and what lasts: a command after it is not the one that was typed."""
 _RESERVED = _LEADING | _HEADS | {"in", "]]", "time"}
 
 
@@ -64,10 +73,63 @@ def simple_commands(script: str) -> list[list[str]] | None:
     None where there is more to it (an expansion, a redirection, a subshell, a background job, an assignment, a
     reserved word) or where it is not complete.
     """
+    found = _plain_commands(script)
+    return None if found is None else [[word.text for word in words] for words, _ in found]
+
+
+def placed_commands(script: str) -> list[Placed] | None:
+    """The same, each with the folder that it runs in. `cd DIR && ...` counts for what follows it; it is not listed itself
+    where something does.
+
+    None also where that folder is not certain (`cd DIR; ...` runs in one of two), or where a command changes something
+    else for those after it, such as variables.
+    """
+    found = _plain_commands(script)
+    if found is None:
+        return None
+    placed: list[Placed] = []
+    folder, before = "", ""
+    for number, (words, after) in enumerate(found):
+        argv = tuple(word.text for word in words)
+        last = number == len(found) - 1
+        name = next((word for word in argv if word not in ("builtin", "command")), "")
+        if folder and before not in ("&&", "|"):
+            return None
+        if name in _LASTING and not last:
+            return None
+        if name != "cd" or last:
+            placed.append(Placed(folder, argv))
+        elif len(words) != 2 or not _is_folder(words[1]) or after != "&&" or before in ("|", "||"):
+            return None
+        else:
+            folder = normpath(join(folder, argv[1]))
+        before = after
+    return placed
+
+
+def placed_in(folder: str, line: str) -> str:
+    """A command as it would be typed to run it in a folder; none is the workspace."""
+    return f"cd {shlex.quote(folder)} && {line}" if folder not in ("", ".") else line
+
+
+class Placed(NamedTuple):
+    """A command, and the folder in which a script runs it; an empty one is where the script began."""
+
+    folder: str
+    argv: tuple[str, ...]
+
+
+def _is_folder(word: _Word) -> bool:
+    """Whether `cd` takes the word as it is: `-` and `~` stand for others, and so does a wildcard; `..` may follow a link."""
+    return bool(word.text) and not word.wild and not word.text.startswith(("-", "~", "+")) and ".." not in word.text
+
+
+def _plain_commands(script: str) -> list[tuple[list[_Word], str]] | None:
+    """The words of each command, and what joins it to the next."""
     reader = _Reader(script)
     if not reader.plain:
         return None
-    commands: list[list[str]] = []
+    commands: list[tuple[list[_Word], str]] = []
     words: list[_Word] = []
     unfinished = False
     for token in [*reader.tokens, "\n"]:
@@ -76,7 +138,7 @@ def simple_commands(script: str) -> list[list[str]] | None:
         elif words:
             if not _is_plain(words[0]):
                 return None
-            commands.append([word.text for word in words])
+            commands.append((words, str(token)))
             words, unfinished = [], token not in (";", "\n")
         elif token != "\n":
             return None
