@@ -79,7 +79,10 @@ async def test_a_raw_secret_as_an_argument_starts_nothing(office: Office, monkey
     assert await office.rows() == []
 
 
-async def test_a_secret_that_the_policy_denies_is_never_resolved(office: Office, tmp_path: Path) -> None:
+async def test_a_secret_that_the_policy_denies_is_never_resolved(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OFFICE_TOKEN", SECRET)
     place = tmp_path / "token"
     place.write_text(SECRET)
     office.rule(ALLOWED + f'[secrets]\ndeny = ["file:{place}"]\n')

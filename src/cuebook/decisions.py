@@ -26,6 +26,7 @@ ABOUT = {
     "breakpoint": "a pause",
     "in_doubt": "an effect in doubt",
     "budget": "a budget",
+    "secret": "a secret",
     "timer": "a time",
     "message": "a message",
 }
@@ -61,6 +62,7 @@ def how_to(row: WaitRow) -> str:
         "question": f"`cuebook answer {row.run} VALUE` answers it.",
         "breakpoint": f"`cuebook resume {row.run}` goes on.",
         "budget": f"`cuebook resume {row.run}` with a larger budget goes on.",
+        "secret": f"`cuebook resume {row.run}` continues where the secret can be resolved.",
         "in_doubt": f"`cuebook decide {row.run} repeat|stop` decides it; `cuebook inbox {row.run}` says more.",
     }.get(row.kind, "")
 

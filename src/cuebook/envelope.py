@@ -47,7 +47,7 @@ _CORE: dict[str, tuple[str, ...]] = {
 }
 """The fields of the strict form, and theirs."""
 
-_URGENT = ("approval", "in_doubt", "question", "budget", "breakpoint", "message", "timer")
+_URGENT = ("approval", "in_doubt", "question", "budget", "secret", "breakpoint", "message", "timer")
 """Kinds of waits, the most urgent first."""
 
 _KINDS = {"in_doubt": "retry", "breakpoint": "pause", "step": "workflow_step"}

@@ -207,7 +207,7 @@ class Runtime:
                 await service.decide(wait.id, word, who, reason=asked.reason, settings=settings)
             case "question" if yes or wait.type == "confirm":
                 await service.answer(wait.id, _answer(wait, asked), who)
-            case "breakpoint" | "budget" if yes:
+            case "breakpoint" | "budget" | "secret" if yes:
                 await service.resume(wait.run, who, settings=settings, wait=wait)
             case _ if yes:
                 raise BadInput(f"Nobody can approve this: {wait.prompt}", fix="Deny it to cancel the run.")

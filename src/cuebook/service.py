@@ -35,12 +35,14 @@ from cuebook.gate.limits import Ceilings
 from cuebook.gate.people import Principal, check_may_cancel
 from cuebook.gate.policy import Policy
 from cuebook.gate.tokens import Tokens
+from cuebook.handles import Handles, declared_by, named_in
 from cuebook.kernel.context import digest_of
-from cuebook.kernel.effects import Effect
+from cuebook.kernel.effects import Effect, SecretNeed
 from cuebook.kernel.engine import Engine, Observer, Programs, WatchFunction
 from cuebook.kernel.errors import AlreadyAnswered, BadInput, Busy, Conflict, NotFound, Refused, RunExists, WaitClosed
-from cuebook.kernel.events import ENDED, UNDER_WAY, WAITING, RunStarted, TextChunk, TextReset
+from cuebook.kernel.events import ENDED, PAUSES, UNDER_WAY, WAITING, RunStarted, TextChunk, TextReset
 from cuebook.kernel.journal import Entry, Verdict, without_void
+from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Gate, Performer, Redactor, Store
 from cuebook.kernel.questions import fitting
 from cuebook.kernel.rates import Rate
@@ -85,13 +87,21 @@ class Service(Administration):
         """With `programs`, what is started are programs of one's own; runs of playbooks go on as they are."""
         self._own_programs = programs is not None
         self.engine = Engine(
-            store, programs_of(programs), performers, gate=gate, redactor=redactor, watches=watches, **engine
+            store,
+            programs_of(programs),
+            performers,
+            gate=gate,
+            redactor=redactor,
+            watches=watches,
+            prepare=self._learn_run,
+            **engine,
         )
         super().__init__(store, today, self.engine.clock)
         self.tokens = Tokens(key_file)
         self._rate = rate
         self.ceilings = ceilings
         self._learn_handles = learn
+        self._handles = Handles(store, self.engine.codec)
         self._on_close = on_close
         self._listening = Listening(self.engine)
         self._starting = asyncio.Lock()
@@ -129,7 +139,12 @@ class Service(Administration):
         row.model = settings.model
         policy = await self._policy_of(document, name, who)
         if not self._own_programs:
-            check_postconditions(registry.named(row.dialect), document, name, policy)
+            dialect = registry.named(row.dialect)
+            check_postconditions(dialect, document, name, policy)
+            named = named_in(declared_by(dialect, document), accepted)
+            await self._learn_of(row, named, (), policy.snapshot())  # what cannot be had is waited for by its driver
+        chosen = {"settings": chosen_in(msgspec.to_builtins(settings))}
+        self._check_secrets({**accepted, **chosen}, "input", "started", text=text, name=name)
         if key:
             row.id = id_for(who, key)
         try:
@@ -163,7 +178,7 @@ class Service(Administration):
         """
         who.require("runner", "start runs")
         parent = await self.get(run, who)
-        await self._learn(who.tenant)
+        await self._learn_run(parent, values)
         self._check_secrets({**dict(values or {}), **dict(settings or {})}, "input", "started")
         begin = meant_visit(parent.id, await self.store.steps(parent.id), step, visit, path)
         changed = await self._changed(parent, values, begin.seq)
@@ -199,7 +214,6 @@ class Service(Administration):
         """Goes on with a run until it waits or ends. `Busy` where somebody has it."""
         row = await self.store.run(run)
         self.check_program(row)
-        await self._learn(row.tenant)
         return await self.engine.drive(run)
 
     def check_program(self, row: RunRow) -> None:
@@ -225,7 +239,7 @@ class Service(Administration):
             who.require("runner", "answer questions")
         if row.kind != "question":
             raise BadInput(f"{row.id} is no question: it is about {ABOUT[row.kind]}.", fix=how_to(row))
-        await self._learn(row.tenant)
+        await self._learn_run(await self.store.run(row.run))
         self._check_secrets({"answer": value}, "value", "answered")
         return await self._complete(row, {"value": fitting(row.type, row.options, value)}, who)
 
@@ -238,15 +252,15 @@ class Service(Administration):
         settings: Mapping[str, Any] | None = None,
         wait: WaitRow | None = None,
     ) -> RunRow:
-        """Ends a pause (a breakpoint or a spent budget), with values and settings to change: this one, or all."""
+        """Ends a pause (a breakpoint, a spent budget or a missing secret), with values and settings to change: this one, or all."""
         who.require("runner", "resume runs")
         row = await self.get(run, who)
         waits = await self.store.waits(run=row.id) if wait is None else [wait]
-        pauses = [wait for wait in waits if wait.kind in ("breakpoint", "budget")]
+        pauses = [wait for wait in waits if wait.kind in PAUSES]
         checked = checked_settings(settings)
         changes = [raised(wait, checked) if wait.kind == "budget" else checked for wait in pauses]
+        await self._learn_run(row, overrides)
         values = await self._changed(row, overrides)
-        await self._learn(row.tenant)
         self._check_secrets({**values, **checked}, "value", "changed")
         for wait, changed in zip(pauses, changes, strict=True):
             await self._complete(wait, {"overrides": values, "settings": changed}, who)
@@ -504,6 +518,19 @@ class Service(Administration):
         if self._learn_handles is not None:
             self._learn_handles([str(body["handle"]) for body in (await self.store.kept(tenant, "secret")).values()])
 
+    async def _learn_run(self, row: RunRow, given: Mapping[str, Any] | None = None) -> Failed | None:
+        """The same for the secrets of a run, also those that it is given now. What cannot be had here, or None."""
+        found = await self._handles.of(row, given or {})
+        return await self._learn_of(row, found.declared, found.used, found.policy)
+
+    async def _learn_of(
+        self, row: RunRow, declared: Iterable[SecretNeed], used: Iterable[SecretNeed], policy: str | None
+    ) -> Failed | None:
+        await self._learn(row.tenant)
+        declared, used = tuple(declared), tuple(used)
+        gate = self.engine.gate
+        return None if gate is None or not (declared or used) else await gate.learn(declared, used, row, policy)
+
     def _check_secrets(self, given: Mapping[str, Any], kind: str, done: str, *, text: str = "", name: str = "") -> None:
         """A secret belongs into no text. What a playbook needs of one is its handle."""
         masked = self.engine.redactor.value
@@ -525,7 +552,7 @@ class Service(Administration):
         return row
 
     async def _complete(self, row: WaitRow, answer: dict[str, Any], who: Principal) -> WaitRow:
-        await self._learn(row.tenant)
+        await self._learn_run(await self.store.run(row.run))
         kept = self.engine.redactor.value({**answer, "through": who.through} if who.through else answer)
         try:
             done = await self.store.complete_wait(row.id, kept, who.name, self.engine.clock())
@@ -537,7 +564,7 @@ class Service(Administration):
         return done
 
     async def _signal(self, signal: Signal) -> None:
-        await self._learn((await self.store.run(signal.run)).tenant)
+        await self._learn_run(await self.store.run(signal.run))
         await self.store.signal(self.engine.redactor.value(signal))
         await self.engine.hear(signal.run)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import msgspec
 
 from cuebook.dialects.options import Option
-from cuebook.kernel.effects import Program, QuestionType
+from cuebook.kernel.effects import Program, QuestionType, SecretNeed
 from cuebook.kernel.errors import BadInput, told
 from cuebook.kernel.events import PlannedStep, TextChunk, TextReset
 from cuebook.kernel.journal import Entry
@@ -224,6 +224,14 @@ class NamingModels(Protocol):
 
     def models(self, document: Any) -> Iterable[Named]:
         """Those that a run may ask."""
+
+
+@runtime_checkable
+class NamingSecrets(Protocol):
+    """A dialect whose playbooks may use secrets."""
+
+    def secrets(self, document: Any) -> Iterable[SecretNeed]:
+        """Those that a run may use, whether or not it comes to them."""
 
 
 @runtime_checkable

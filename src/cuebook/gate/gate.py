@@ -38,6 +38,7 @@ from cuebook.kernel.effects import (
     RunCommand,
     RunPlaybook,
     RunPython,
+    SecretNeed,
     SecretUse,
     Send,
     SendHttp,
@@ -167,6 +168,30 @@ class Gate:
             still=(lambda: self._still(effect, case, limits, digest)) if approved and description.bound else None,
         )
 
+    async def learn(
+        self, declared: Iterable[SecretNeed], used: Iterable[SecretNeed], run: RunRow, policy: str | None
+    ) -> Failed | None:
+        """What a rule denies is not read, unless the run has used it before."""
+        used = frozenset(used)
+        names = {name: str(body["handle"]) for name, body in (await self._kept.kept(run.tenant, "secret")).items()}
+        policies = await self._policies_of(run.tenant, policy)
+        lacking: dict[str, SecretProblem] = {}
+        for need in dict.fromkeys((*used, *declared)):
+            try:
+                handle = self._vault.canonical(names.get(need.handle, need.handle))
+                if need not in used and decide_all((Action("secret", handle),), policies).decision == "deny":
+                    continue
+                problem = self._vault.problem(handle)
+            except SecretProblem as unknown:
+                problem = unknown
+            if problem is not None and need.required:
+                lacking.setdefault(problem.message, problem)
+        if not lacking:
+            return None
+        first = next(iter(lacking.values()))
+        fixes = dict.fromkeys(problem.fix for problem in lacking.values())
+        return Failed(first.code, " ".join(lacking), fix=" ".join(fixes))
+
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
         await self._remember(run.tenant, trust, by)
 
@@ -238,23 +263,27 @@ class Gate:
         return msgspec.structs.replace(action, target=self._vault.canonical(action.target))
 
     async def _policies(self, effect: Effect, case: Case) -> tuple[Policy, ...] | Failed:
-        today = await self._today(case.run.tenant)
-        if case.policy is None:
-            if isinstance(effect, AskModel):
-                return (today,)
+        if case.policy is None and not isinstance(effect, AskModel):
             return Failed(
                 "no_policy",
                 "The run has no policy of its own, so nothing may be done in its name.",
                 fix="Start it again with `cuebook run`.",
             )
-        known = self._snapshots.get(case.policy)
+        return await self._policies_of(case.run.tenant, case.policy)
+
+    async def _policies_of(self, tenant: str, snapshot: str | None) -> tuple[Policy, ...]:
+        """What a run is held to: the policy that it began with, and today's."""
+        today = await self._today(tenant)
+        if snapshot is None:
+            return (today,)
+        known = self._snapshots.get(snapshot)
         if known is None:
             if len(self._snapshots) > 100:
                 self._snapshots.clear()
-            known = self._snapshots[case.policy] = Policy.from_snapshot(case.policy)
+            known = self._snapshots[snapshot] = Policy.from_snapshot(snapshot)
         if known != today:
             return (known, today)
-        self._snapshots[case.policy] = today  # told apart at a glance the next time
+        self._snapshots[snapshot] = today  # told apart at a glance the next time
         return (today,)
 
     async def _overrides(self, run: RunRow, policies: Sequence[Policy]) -> list[Override]:

@@ -33,7 +33,7 @@ from cuebook.kernel.effects import (
     Random,
     Wait,
 )
-from cuebook.kernel.errors import CuebookError, Fenced
+from cuebook.kernel.errors import CuebookError, Fenced, told
 from cuebook.kernel.events import (
     Checkpointed,
     ModelAsked,
@@ -208,6 +208,20 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
     if isinstance(outcome, Reply):
         outcome = stream.close(outcome)
     return await driver.record(key, effect.fingerprint, outcome, attempt)
+
+
+async def ready(driver: Driver, line: Line) -> bool:
+    """Waits, before anything of the run is done here, for secrets that cannot be resolved. False: it is cancelled meanwhile."""
+    while (lacking := await driver.engine.prepare(driver.row)) is not None:
+        prompt, details = told(lacking.message, lacking.fix), {"code": lacking.code}
+        driver.waits.close_met("secret", unless=prompt)
+        closed = await driver.waits.wait(
+            line, Place().key, "secret", prompt, purpose=driver.waits.next_purpose("secret"), details=details
+        )
+        if closed.how != "answered":
+            return False
+    driver.waits.close_met("secret")
+    return True
 
 
 async def may_begin(driver: Driver, line: Line, place: Place, *, told: bool) -> None:

@@ -176,6 +176,9 @@ class Driver:
         line = Line(self.recorded.cursor(ROOT))
         line.task = asyncio.current_task()
         self._cancel_thrown = line.cursor.cancelled
+        if not await acts.ready(self, line):
+            self._leave_in_doubt()
+            raise Cancelled
         start = self.engine.programs(self.row, self._claim.text, self.recorded.inputs, self.recorded.options)
         return await self._follow(line, start(self.recorded.state(ROOT)))
 

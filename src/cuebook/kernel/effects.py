@@ -65,6 +65,16 @@ class SecretUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """The text around it, as in `Bearer {}`."""
 
 
+class SecretNeed(msgspec.Struct, frozen=True):
+    """A secret that a run may use, known before it does."""
+
+    handle: str = ""
+    argument: str = ""
+    """The input that names the handle, where the playbook itself does not."""
+    required: bool = True
+    """Whether the run waits until it can be resolved; otherwise it is not used where it is not there."""
+
+
 OUTPUT_OF = "output of "
 """What the name of a preview's part begins with that shows what an earlier step gave."""
 
@@ -91,6 +101,11 @@ class Acting(Effect, frozen=True, kw_only=True):
     @property
     def repeatable(self) -> bool:
         return self.reads_only or self.idempotent
+
+    @property
+    def needs(self) -> tuple[SecretNeed, ...]:
+        """The secrets that it uses."""
+        return tuple(SecretNeed(use.handle) for use in self.secrets)
 
 
 # --- models ---------------------------------------------------------------------------------------
@@ -153,6 +168,12 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     secret_headers: tuple[SecretUse, ...] = ()
     """In a form that begins with `Basic `, the user and the password are encoded as HTTP wants it."""
 
+    @property
+    def needs(self) -> tuple[SecretNeed, ...]:
+        """The secrets that it is given. A variable that is not set is not passed on."""
+        variables = tuple(SecretNeed(f"env:{name}", required=False) for name in self.env_names)
+        return (*variables, *(SecretNeed(use.handle) for use in self.secret_headers))
+
 
 class CallTool(Acting, frozen=True):
     tool: str
@@ -164,6 +185,10 @@ class CallTool(Acting, frozen=True):
     timeout: float | None = None
     max_output: int | None = None
     """Bytes that are kept of the result."""
+
+    @property
+    def needs(self) -> tuple[SecretNeed, ...]:
+        return super().needs if self.server is None else (*super().needs, *self.server.needs)
 
     @property
     def subject(self) -> str:

@@ -34,6 +34,7 @@ from cuebook.kernel.journal import (
     verify,
     without_void,
 )
+from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Batch, Claim, Estimate, Estimator, Filter, Gate, Performer, Pricing, Redactor, Store
 from cuebook.kernel.rehearsal import Rehearsal, rehearse
 from cuebook.kernel.run import RunRow, Settings, StepRow
@@ -48,6 +49,13 @@ Programs = Callable[[RunRow, str, dict[str, Any], dict[str, Any]], Callable[[Any
 """From a run, its playbook's text, its inputs and options to the function that starts its program at a state."""
 
 Observer = Callable[[Entry | TextChunk | TextReset], None]
+
+Prepare = Callable[[RunRow], Awaitable[Failed | None]]
+"""Gets ready to drive a run: what it lacks here, or None."""
+
+
+async def nothing_lacks(row: RunRow) -> None:
+    """For an engine that needs nothing to get ready."""
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -95,6 +103,7 @@ class Engine:
         redactor: Redactor | None = None,
         watches: Mapping[str, Callable[..., WatchFunction]] | None = None,
         clear: Callable[[], Awaitable[None]] = at_once,
+        prepare: Prepare = nothing_lacks,
         clock: Callable[[], float] = time.time,
         heartbeat_every: float = 3.0,
         listen_every: float = 0.2,
@@ -105,6 +114,8 @@ class Engine:
         self.performers: dict[type[Effect], Performer] = dict(performers or {})
         self.gate = gate
         self.redactor: Redactor = redactor or Unmasked()
+        self.prepare = prepare
+        """Comes before the first effect of each drive: from then on the redactor knows the run's secrets."""
         self._clear = clear
         """Ends what processes that are gone left running, before anybody is asked what became of it."""
         self.clock = clock

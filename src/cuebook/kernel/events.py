@@ -43,7 +43,7 @@ StepStatus = Literal[
     "in_doubt",
 ]
 
-WaitKind = Literal["question", "approval", "breakpoint", "in_doubt", "budget", "timer", "message"]
+WaitKind = Literal["question", "approval", "breakpoint", "in_doubt", "budget", "secret", "timer", "message"]
 
 
 STATUS_OF_WAIT: dict[str, tuple[RunStatus, StepStatus]] = {
@@ -52,10 +52,15 @@ STATUS_OF_WAIT: dict[str, tuple[RunStatus, StepStatus]] = {
     "question": ("awaiting_input", "awaiting_input"),
     "breakpoint": ("paused", "paused"),
     "budget": ("paused", "paused"),
+    "secret": ("paused", "paused"),
     "timer": ("paused", "running"),
     "message": ("paused", "running"),
 }
 """What a run and its step are while they wait, most urgent first."""
+
+
+PAUSES: frozenset[str] = frozenset({"breakpoint", "budget", "secret"})
+"""Waits that end when somebody resumes the run."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, omit_defaults=True):

@@ -6,13 +6,13 @@ The kernel defines these shapes and imports none of their implementations.
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
 from cuebook.kernel.confinement import Limits, at_once
-from cuebook.kernel.effects import AskModel, Effect
+from cuebook.kernel.effects import AskModel, Effect, SecretNeed
 from cuebook.kernel.journal import Record
 from cuebook.kernel.outcomes import AnyOutcome, Failed
 from cuebook.kernel.run import RunRow, Settings, Signal, StepRow, WaitRow
@@ -207,6 +207,13 @@ class Gate(Protocol):
     async def examine(self, effect: Effect, case: Case) -> Admitted | Needed | Failed:
         """Whether the effect may be performed now. It performs nothing."""
 
+    async def learn(
+        self, declared: Iterable[SecretNeed], used: Iterable[SecretNeed], run: RunRow, policy: str | None
+    ) -> Failed | None:
+        """Makes the redactor know a run's secrets: those that it declares, and those that it has used. Why some of them
+        cannot be had, or None.
+        """
+
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
         """Remembers that a person has approved what an effect stands on."""
 
@@ -348,8 +355,8 @@ class Store(Protocol):
 
     async def wait(self, wait: str) -> WaitRow: ...
 
-    def records(self, run: str, after: int = 0) -> AsyncIterator[Record]:
-        """The run's whole journal in order, the parent's part first."""
+    def records(self, run: str, after: int = 0, kinds: Sequence[str] = ()) -> AsyncIterator[Record]:
+        """The run's whole journal in order, the parent's part first; or only the records of these kinds."""
 
     async def playbook(self, digest: str) -> str: ...
 

@@ -164,6 +164,8 @@ class Recorded:
                 self._begin(key, event.fingerprint)
             case WaitOpened() if own:
                 self.opened[key, event.purpose] = event
+                if event.kind == "secret":  # of the run, and of nothing that its program asks
+                    return
                 self._effects_left[path].add(key)
                 if place.index < 0:
                     self._before_steps.setdefault(key, []).append(event.wait)

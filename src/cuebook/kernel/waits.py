@@ -10,6 +10,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -156,6 +157,24 @@ class Waits:
                 self._closed.add(opened.wait)
                 closed = recorded.closed[opened.wait] = WaitClosed(opened.wait, "cancelled", opened.kind)
                 self._driver.scribe.note(closed, Place(*key), closed=[opened.wait])
+
+    def next_purpose(self, kind: WaitKind) -> str:
+        """Of the wait of this kind that is open for the run as a whole, or of the next one."""
+        recorded, key = self._driver.recorded, Place().key
+        for asked in count(1):
+            opened = recorded.opened.get((key, f"{kind}:{asked}"))
+            if opened is None or opened.wait not in recorded.closed:
+                return f"{kind}:{asked}"
+        raise AssertionError
+
+    def close_met(self, kind: WaitKind, unless: str = "") -> None:
+        """Records that waits of a kind are over, because what they waited for is there; not the one with these words."""
+        recorded = self._driver.recorded
+        for opened in list(recorded.opened.values()):
+            row = self._rows.get(opened.wait)
+            if opened.kind != kind or opened.wait in recorded.closed or row is None or row.prompt == unless:
+                continue
+            self._close(WaitClosed(row.id, "answered", kind, row.answer, row.by), row)
 
     def late_outcome(self, key: Key) -> Any:
         """What a fenced driver came back with for this effect, or None."""

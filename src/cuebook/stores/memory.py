@@ -232,9 +232,9 @@ class MemoryStore:
             raise no_wait(wait)
         return copy.deepcopy(self._waits[wait])
 
-    async def records(self, run: str, after: int = 0) -> AsyncIterator[Record]:
+    async def records(self, run: str, after: int = 0, kinds: Sequence[str] = ()) -> AsyncIterator[Record]:
         for record in self._lineage(self._run(run)):
-            if record.seq > after:
+            if record.seq > after and (not kinds or record.kind in kinds):
                 yield record
 
     async def playbook(self, digest: str) -> str:

@@ -210,10 +210,15 @@ class SqliteStore:
             raise no_wait(wait)
         return wait_row(rows[0])
 
-    async def records(self, run: str, after: int = 0) -> AsyncIterator[Record]:
+    async def records(self, run: str, after: int = 0, kinds: Sequence[str] = ()) -> AsyncIterator[Record]:
         row = await self.run(run)
+        only = f"AND kind IN ({', '.join('?' * len(kinds))})"
         for ancestor, first, last in self._lineage(row):
             seq = max(first, after + 1)
+            if kinds:
+                for record in self._records(ancestor, seq, last, only, tuple(kinds)):
+                    yield record
+                continue
             while seq < last:
                 rows = self._records(ancestor, seq, min(last, seq + 1000))
                 for record in rows:

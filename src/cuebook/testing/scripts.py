@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import msgspec
 from cuebook.gate.sandbox import choose
 from cuebook.kernel.admission import UNGUARDED
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import Acting, AskApproval, Effect, RunCommand, SendHttp
+from cuebook.kernel.effects import Acting, AskApproval, Effect, RunCommand, SecretNeed, SendHttp
 from cuebook.kernel.outcomes import CommandResult, Failed, HttpResponse
 from cuebook.kernel.ports import Admitted, Call, Case, Needed, Trust
 from cuebook.kernel.run import RunRow
@@ -199,6 +199,11 @@ class AskingGate:
             return msgspec.structs.replace(UNGUARDED, ruling={"decision": "ask", "rules": [], "approved": digest})
         purpose = effect.purpose if isinstance(effect, AskApproval) else "step"
         return Needed(effect.approval, digest, {"preview": effect.preview, "purpose": purpose})
+
+    async def learn(
+        self, declared: Iterable[SecretNeed], used: Iterable[SecretNeed], run: RunRow, policy: str | None
+    ) -> None:
+        return None  # no test reads a secret
 
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
         return None

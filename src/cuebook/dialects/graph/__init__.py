@@ -11,7 +11,7 @@ from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.parse import parse
 from cuebook.dialects.options import Option
 from cuebook.dialects.registry import Named, OutlinedStep, Publisher
-from cuebook.kernel.effects import Program
+from cuebook.kernel.effects import Program, SecretNeed
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.journal import Entry
 
@@ -57,6 +57,11 @@ class Graph:
         from cuebook.dialects.graph.check import named_models
 
         return named_models(document)
+
+    def secrets(self, document: Workflow) -> Iterable[SecretNeed]:
+        """The variables that the servers of its own skills are given."""
+        servers = [skill.mcp for skill in document.skills.values() if skill.mcp is not None]
+        return [SecretNeed(f"env:{name}", required=False) for server in servers for name in server.env]
 
     def takes(self, document: Workflow, name: str) -> bool:
         return taken(document, name)

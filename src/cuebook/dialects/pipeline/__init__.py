@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from cuebook.dialects.options import Option
@@ -12,7 +12,7 @@ from cuebook.dialects.pipeline.model import Pipeline
 from cuebook.dialects.pipeline.parse import parse
 from cuebook.dialects.pipeline.steps import folder_flaw
 from cuebook.dialects.registry import Demand, OutlinedStep, Problem
-from cuebook.kernel.effects import Program
+from cuebook.kernel.effects import Program, SecretNeed
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.outcomes import AnyOutcome
 
@@ -88,6 +88,13 @@ class Pipelines:
 
     def demands(self, document: Pipeline) -> tuple[Demand, ...]:
         return document.demands
+
+    def secrets(self, document: Pipeline) -> Iterator[SecretNeed]:
+        for secret in document.secrets:
+            yield SecretNeed(secret.handle, secret.arg)
+        for arg in document.args.values():
+            if arg.secret:
+                yield SecretNeed(argument=arg.name)
 
     def unverified(self, document: Pipeline) -> tuple[Problem, ...]:
         from cuebook.dialects.pipeline.check import unverified

@@ -277,6 +277,23 @@ class Pipeline(msgspec.Struct, frozen=True, dict=True):
         ]
         return (*times, *sizes)
 
+    @cached_property
+    def secrets(self) -> tuple[Secret, ...]:
+        """All that its steps have a place for, wherever that is."""
+        found: list[Secret] = []
+        waiting: list[Any] = [self.steps]
+        while waiting:
+            one = waiting.pop(0)
+            if isinstance(one, Secret):
+                found.append(one)
+            elif isinstance(one, dict):
+                waiting += one.values()
+            elif isinstance(one, list | tuple):
+                waiting += one
+            elif isinstance(one, msgspec.Struct):
+                waiting += [getattr(one, name) for name in one.__struct_fields__]
+        return tuple(found)
+
     @property
     def needs_model(self) -> bool:
         """Whether some step asks the model of the run."""

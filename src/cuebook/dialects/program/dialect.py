@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cuebook.dialects.options import Option
 from cuebook.dialects.program.detect import recognises
 from cuebook.dialects.registry import OutlinedStep, Problem, Question
 from cuebook.kernel.effects import Program as Generator
+from cuebook.kernel.effects import SecretNeed
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import Entry
@@ -101,6 +102,11 @@ class Program:
         from cuebook.dialects.program.inputs import check_changes
 
         check_changes(document, (*inputs, *results), changes)
+
+    def secrets(self, document: ProgramText) -> Iterator[SecretNeed]:
+        for agent in document.agents.values():
+            if agent.remote is not None and agent.remote.auth is not None:
+                yield SecretNeed(agent.remote.auth.handle)
 
     def told(self, entries: Iterable[Entry]) -> ProgramRun:
         from cuebook.dialects.program.told import told_of

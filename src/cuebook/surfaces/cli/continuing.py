@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cuebook.kernel.errors import BadInput
-from cuebook.kernel.events import ENDED, WAITING
+from cuebook.kernel.events import ENDED, PAUSES, WAITING
 from cuebook.kernel.run import RunRow
 from cuebook.service import Service
 from cuebook.surfaces.cli import completion, options, session
@@ -50,7 +50,7 @@ def resume_command(given: Given) -> int:
         waiting = await service.store.waits(run=row.id)
         if row.status in WAITING and not waiting:
             return row  # what it waited for has been decided or has expired: driving it says which
-        pausing = any(wait.kind in ("breakpoint", "budget") for wait in waiting)
+        pausing = any(wait.kind in PAUSES for wait in waiting)
         if (values or settings) and not pausing and row.status not in ENDED:
             onward = f"`{what_next(row, waiting)}` goes on" if waiting else "Resume it as it is"
             raise BadInput(

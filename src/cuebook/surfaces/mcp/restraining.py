@@ -46,7 +46,7 @@ async def has_changed(call: Call, run: str) -> bool:
     who = call.caller.principal.name
     async for entry in call.host.service.engine.entries(run):
         match entry.event:
-            case WaitClosed(kind="question" | "breakpoint" | "budget", by=by) if by == who:
+            case WaitClosed(kind="question" | "breakpoint" | "budget" | "secret", by=by) if by == who:
                 return True
             case Rewound(by=by) | Forked(owner=by) if by == who:
                 return True

@@ -228,7 +228,7 @@ _DECIDED = ("approval", "in_doubt")
 
 def waits_of(view: RunView) -> list[WaitRow]:
     """Those that a person ends, what is to be decided first."""
-    order = {"approval": 0, "in_doubt": 1, "question": 2, "budget": 3, "breakpoint": 4}
+    order = {"approval": 0, "in_doubt": 1, "question": 2, "budget": 3, "secret": 4, "breakpoint": 5}
     return sorted((wait for wait in view.waits if wait.kind in order), key=lambda wait: order[wait.kind])
 
 
@@ -294,6 +294,9 @@ def next_call(view: RunView, host: Host, caller: Caller, stand: Stand) -> dict[s
                 return _next("get_playbook_execution", {**run, "wait_seconds": 30}, words)
             words = "Its budget is spent. Ask the person whether it may use more, and how much."
             return _next("resume_playbook_execution", {**run, "budget": _larger(code)}, words)
+        case "paused" if row.reason == "secret":
+            words = "A secret cannot be resolved there. Tell the person which, and resume it once it can be."
+            return _next("resume_playbook_execution", run, words)
         case "paused":
             return _next("resume_playbook_execution", run, "It goes on with the next step.")
         case "failed" | "cancelled" | "expired" if row.step:

@@ -14,7 +14,7 @@ from cuebook.config import config_folder
 from cuebook.dialects.findings import Finding
 from cuebook.dialects.pipeline import PIPELINE, check
 from cuebook.dialects.pipeline.draw import doing
-from cuebook.dialects.pipeline.model import Llm, Mcp, Pipeline, Secret, Step
+from cuebook.dialects.pipeline.model import Llm, Mcp, Pipeline, Step
 from cuebook.gate.policy import load_policy
 from cuebook.surfaces.reading.workflows import input_words
 from cuebook.surfaces.wording import short
@@ -56,7 +56,7 @@ def summary_of(pipeline: Pipeline) -> dict[str, Any]:
         "changing": [step.id for step in pipeline.steps if not step.reads_only],
         "tools": list(dict.fromkeys(tools)),
         "models": list(dict.fromkeys(one.model for one in models)),
-        "secrets": list(dict.fromkeys(secret.handle or f"${{{secret.arg}}}" for secret in _secrets(pipeline.steps))),
+        "secrets": list(dict.fromkeys(secret.handle or f"${{{secret.arg}}}" for secret in pipeline.secrets)),
         "allowed_domains": list(pipeline.allowed_domains),
     }
 
@@ -70,21 +70,6 @@ def _step(step: Step) -> dict[str, Any]:
         "condition": step.condition_text or None,
         "output": step.output.type if step.output is not None else None,
     }
-
-
-def _secrets(value: Any) -> Iterator[Secret]:
-    """All that stand in a step, wherever they do."""
-    waiting = [value]
-    while waiting:
-        one = waiting.pop(0)
-        if isinstance(one, Secret):
-            yield one
-        elif isinstance(one, dict):
-            waiting += one.values()
-        elif isinstance(one, list | tuple):
-            waiting += one
-        elif hasattr(one, "__struct_fields__"):
-            waiting += [getattr(one, name) for name in one.__struct_fields__]
 
 
 def summary_lines(pipeline: Pipeline) -> Iterator[str]:

@@ -1,0 +1,116 @@
+"""The secrets of a run by their handles: those that its playbook declares, its inputs name and its journal mentions.
+
+It knows no values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects import registry
+from cuebook.dialects.registry import Dialect, NamingSecrets
+from cuebook.kernel.effects import SecretNeed
+from cuebook.kernel.events import AnyEvent, Forked, Performing, RunStarted, WaitClosed
+from cuebook.kernel.journal import PURGED, Codec
+from cuebook.kernel.ports import Store
+from cuebook.kernel.run import RunRow
+
+_PREFIX = "secret:"
+_KINDS = tuple(event.__name__ for event in (RunStarted, Forked, WaitClosed, Performing))
+"""Of the records that can mention a secret."""
+_MOST = 1000
+"""Runs and playbooks that are remembered."""
+
+
+def declared_by(dialect: Dialect, document: Any) -> tuple[SecretNeed, ...]:
+    """The secrets that a playbook declares."""
+    return tuple(dialect.secrets(document)) if isinstance(dialect, NamingSecrets) else ()
+
+
+def named_in(declared: Iterable[SecretNeed], given: Mapping[str, Any]) -> Iterator[SecretNeed]:
+    """Those with a handle, which the playbook has or these inputs name."""
+    for need in declared:
+        named = need.handle or given.get(need.argument)
+        if isinstance(named, str) and named:
+            yield SecretNeed(named.removeprefix(_PREFIX), required=need.required)
+
+
+class RunSecrets(msgspec.Struct, frozen=True):
+    """The secrets of one run."""
+
+    declared: frozenset[SecretNeed]
+    """By its playbook or its inputs."""
+    used: frozenset[SecretNeed]
+    """Mentioned by what was done."""
+    policy: str | None
+    """The policy that the run began with."""
+
+
+class _Seen:
+    """What of a run's journal was read."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.policy: str | None = None
+        self.given: list[Mapping[str, Any]] = []
+        """Its inputs, and what was given in their place later."""
+        self.used: set[SecretNeed] = set()
+
+    def see(self, event: AnyEvent) -> None:
+        match event:
+            case RunStarted(inputs=inputs, policy=policy):
+                self.given.append(inputs)
+                self.policy = None if policy is None else str(policy)
+            case Forked(values=values):
+                self.given.append(values)
+            case WaitClosed(answer=answer):
+                self.given.append(answer.get("overrides", {}))
+            case Performing(effect=effect):
+                self.used.update(effect.needs)
+            case _:
+                pass
+
+
+class Handles:
+    """Finds the secrets of runs. What it has read of a journal is not read again."""
+
+    def __init__(self, store: Store, codec: Codec) -> None:
+        self._store = store
+        self._codec = codec
+        self._declared: dict[tuple[str, str], tuple[SecretNeed, ...]] = {}
+        self._seen: dict[str, _Seen] = {}
+
+    async def of(self, row: RunRow, given: Mapping[str, Any]) -> RunSecrets:
+        """Those of a run, also those that the values name that it is given now."""
+        seen = self._seen.get(row.id)
+        if seen is None:
+            seen = _remember(self._seen, row.id, _Seen())
+        async for record in self._store.records(row.id, seen.seq, _KINDS):
+            seen.seq = record.seq
+            if not record.body.startswith(PURGED):
+                seen.see(self._codec.decode(record.body))
+        declared = await self._declared_by(row)
+        named = [need for values in (*seen.given, given) for need in named_in(declared, values)]
+        return RunSecrets(frozenset(named), frozenset(seen.used), seen.policy)
+
+    async def _declared_by(self, row: RunRow) -> tuple[SecretNeed, ...]:
+        key = row.dialect, row.playbook
+        if key not in self._declared:
+            _remember(self._declared, key, await self._parsed(row))
+        return self._declared[key]
+
+    async def _parsed(self, row: RunRow) -> tuple[SecretNeed, ...]:
+        dialect = next((one for one in registry.dialects() if one.name == row.dialect), None)
+        if not isinstance(dialect, NamingSecrets):
+            return ()
+        return declared_by(dialect, dialect.parse(await self._store.playbook(row.playbook), row.name))
+
+
+def _remember(kept: dict[Any, Any], key: Any, value: Any) -> Any:
+    if len(kept) >= _MOST:
+        kept.clear()
+    kept[key] = value
+    return value
