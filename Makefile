@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 heading = @printf '\n==> %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve pipeline program test tests check chaos fuzz bench lock build clean browser python environment dev
+.PHONY: help demo serve pipeline program test tests test-bare check chaos fuzz bench lock build clean browser python environment dev
 
 help: ## Show this list
 	@echo 'Cuebook: make COMMAND [PYTHON=python3.12] [ARGS="..."]'
@@ -37,6 +37,15 @@ test: check ## Everything CI runs: the checks below, then the tests (ARGS go to 
 	@$(BIN)/python -m pytest -n 3 $(ARGS)
 
 tests: test
+
+# The folders and files whose tests use a program that a machine may lack.
+OPTIONAL := tests/gate tests/performers tests/packaging tests/dialects/pipeline tests/surfaces/web/browser \
+  tests/dialects/program/test_python_playbooks.py tests/surfaces/test_release.py tests/surfaces/test_completion.py \
+  tests/surfaces/web/test_guide.py
+
+test-bare: dev ## The tests that use optional programs (bubblewrap, chromium, curl, git), with those hidden
+	$(heading) 'Tests (pytest), optional programs hidden'
+	@$(BIN)/python scripts/bare.py $(CURDIR)/$(BIN)/python -m pytest -n 3 $(OPTIONAL) $(ARGS)
 
 check: dev ## Format, lint, types and import rules
 	$(heading) 'Format (ruff format)'

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,9 +10,26 @@ import pytest
 from cuebook.kernel.ports import Store
 from cuebook.stores.memory import MemoryStore
 from cuebook.stores.sqlite import SqliteStore
+from tests.machine import require, skip_reason
 
 if TYPE_CHECKING:
     from tests.office import Office
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What needs a program that this machine lacks is skipped."""
+    for mark in item.iter_markers("needs"):
+        for name in mark.args:
+            require(name)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for each reason why tests were skipped, with what to do about it."""
+    skipped = Counter(skip_reason(report) for report in terminalreporter.stats.get("skipped", []))
+    if skipped:
+        terminalreporter.section("skipped tests, and why")
+    for reason, count in sorted(skipped.items()):
+        terminalreporter.line(f"{count:>5}  {reason}")
 
 
 @pytest.fixture(params=["sqlite", "memory"])

@@ -17,6 +17,10 @@ if [ "$decision" = ask ] && [ ! -t 0 ]; then
     echo "demo.sh: nobody is there to ask. Say make pipeline DECISION=approve, or DECISION=deny." >&2
     exit 2
 fi
+if ! command -v git >/dev/null; then
+    echo "demo.sh: git is missing. Install it, as in: apt-get install git" >&2
+    exit 2
+fi
 folder=$(mktemp -d)
 hook=
 finish() {

@@ -9,11 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from cuebook.gate.sandbox import bubblewrap, landlock
 from cuebook.kernel.confinement import Confinement, Limits, Sandbox
 from cuebook.performers.processes import Running
 
 WORKING = [name for name, way in (("bubblewrap", bubblewrap), ("landlock", landlock)) if not way.problem()]
+SANDBOXES = [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("bubblewrap", "landlock")]
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 

@@ -20,7 +20,7 @@ from cuebook.gate.sandbox.seccomp import filter_for
 from cuebook.kernel.confinement import Sandbox
 from cuebook.kernel.errors import StoreError
 from cuebook.processes import surely_gone
-from tests.gate.cell import WORKING, confined, none_left, run, token, until
+from tests.gate.cell import SANDBOXES, confined, none_left, run, token, until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -67,7 +67,7 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture(params=[*WORKING, "none"])
+@pytest.fixture(params=[*SANDBOXES, "none"])
 def any_sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return choose(request.param)
 
@@ -121,7 +121,7 @@ async def test_where_there_is_no_filter_it_is_held_all_the_same(
     assert (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", SANDBOXES)
 async def test_a_program_that_is_held_when_we_are_killed_never_runs(name: str, tmp_path: Path) -> None:
     word = token()
     ours = _started(HOLDING, name, word, str(tmp_path))
@@ -134,6 +134,7 @@ async def test_a_program_that_is_held_when_we_are_killed_never_runs(name: str, t
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.needs("bubblewrap")
 @pytest.mark.skipif(filter_for(False) is None, reason="nothing to hold it by")
 def test_a_filter_that_never_comes_starts_nothing(tmp_path: Path) -> None:
     """What the holding rests on: bubblewrap refuses an empty filter."""
@@ -152,7 +153,7 @@ def test_a_filter_that_never_comes_starts_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("after", [0.003, 0.006, 0.009, 0.2])
-@pytest.mark.parametrize("name", [*WORKING, "none"])
+@pytest.mark.parametrize("name", [*SANDBOXES, "none"])
 async def test_what_a_killed_one_left_running_is_ended_by_the_next(name: str, after: float, tmp_path: Path) -> None:
     word = token()
     ours = _started(STARTING, name, word, str(tmp_path), str(after))
@@ -181,6 +182,7 @@ def test_an_owner_that_cannot_be_looked_at_is_not_gone(monkeypatch: pytest.Monke
     assert surely_gone(2**22 + 1, "1")
 
 
+@pytest.mark.needs("bubblewrap")
 async def test_a_start_for_which_there_is_no_descriptor_leaves_none_open(tmp_path: Path) -> None:
     sandbox = choose("bubblewrap")
     await run(sandbox, confined(("/bin/true",), tmp_path))

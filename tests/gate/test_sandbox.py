@@ -17,7 +17,7 @@ from cuebook.gate.sandbox import NoSandbox, NotStarted, bubblewrap, choose, land
 from cuebook.gate.sandbox.seccomp import filter_for
 from cuebook.gate.sandbox.strays import MARK
 from cuebook.kernel.confinement import Limits, Sandbox
-from tests.gate.cell import LIMITS, PATH, WORKING, confined, none_left, python, run, token, until, with_word
+from tests.gate.cell import LIMITS, PATH, SANDBOXES, WORKING, confined, none_left, python, run, token, until, with_word
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -50,12 +50,12 @@ time.sleep(600)
 """
 
 
-@pytest.fixture(params=WORKING)
+@pytest.fixture(params=SANDBOXES)
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return choose(request.param)
 
 
-@pytest.fixture(params=[*WORKING, "none"])
+@pytest.fixture(params=[*SANDBOXES, "none"])
 def any_sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return choose(request.param)
 
@@ -119,7 +119,7 @@ async def test_a_probe_tells_what_holds_by_trying_it() -> None:
         assert "It stops reading outside, writing outside" in told[name].detail
 
 
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", SANDBOXES)
 async def test_a_probe_does_not_praise_landlock_for_what_it_lets_pass(name: str) -> None:
     (told,) = [it for it in await probe() if it.name == name]
     assert ("does not stop changing permissions of files outside" in told.detail) == (name == "landlock")
@@ -202,6 +202,7 @@ async def test_no_descriptor_is_left_open(any_sandbox: Sandbox, tmp_path: Path) 
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
+@pytest.mark.needs("git")
 async def test_the_usual_tools_work_inside(sandbox: Sandbox, tmp_path: Path) -> None:
     script = "git init -q r && cd r && echo x > f && git add f && mkdir -p a/b && cp -a f a/b && tar cf t.tar a && grep -r x ."
     env = {"PATH": PATH, "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
@@ -302,7 +303,7 @@ async def test_a_start_that_fails_halfway_is_told_and_leaves_nothing(
     assert await none_left(word) == []
 
 
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", SANDBOXES)
 async def test_in_bubblewrap_nothing_outlives_our_own_sudden_end(name: str, tmp_path: Path) -> None:
     word = token()
     code = """

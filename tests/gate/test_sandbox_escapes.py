@@ -18,7 +18,7 @@ import pytest
 
 from cuebook.gate.sandbox import NotStarted, choose
 from cuebook.kernel.confinement import Limits
-from tests.gate.cell import LIMITS, WORKING, confined, python, run
+from tests.gate.cell import LIMITS, SANDBOXES, WORKING, confined, python, run
 
 CANARY = "canary-3f9a1c77"
 ATTEMPTS = Path(__file__).with_name("attempts.py")
@@ -158,7 +158,7 @@ def _cpu_limit(pid: int) -> tuple[str, str]:
     return soft, hard
 
 
-@pytest.fixture(scope="module", params=WORKING)
+@pytest.fixture(scope="module", params=SANDBOXES)
 def escape(request: pytest.FixtureRequest) -> Iterator[Escape]:
     os.environ["CUEBOOK_TEST_CANARY"] = CANARY
     try:
@@ -243,7 +243,7 @@ def test_no_dangerous_part_of_the_kernel_is_reached(escape: Escape) -> None:
     assert {name for name in reaching if escape.results[name] is not None} == set()
 
 
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", SANDBOXES)
 def test_with_the_network_the_rest_still_holds(name: str, tmp_path: Path) -> None:
     escape = _attempted(name, tmp_path, network=True)
     assert "tcp" in escape.hits
@@ -257,7 +257,7 @@ def test_with_the_network_the_rest_still_holds(name: str, tmp_path: Path) -> Non
     assert escape.target_alive
 
 
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", SANDBOXES)
 def test_the_loader_obeys_nobody_before_the_sandbox_is_closed(name: str, tmp_path: Path) -> None:
     """A library named in the environment is loaded by the confined program at most, never by what confines it."""
     outside, workspace = tmp_path / "outside", tmp_path / "workspace"
@@ -277,7 +277,7 @@ def test_the_loader_obeys_nobody_before_the_sandbox_is_closed(name: str, tmp_pat
     assert list(outside.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", SANDBOXES)
 async def test_a_variable_cannot_be_read_as_an_option_of_the_sandbox(name: str, tmp_path: Path) -> None:
     env = {"PATH": "/usr/bin:/bin", "A": "x\0--ro-bind\0/\0/mnt", "B": "--bind / /mnt"}
     with pytest.raises(NotStarted):
@@ -287,7 +287,7 @@ async def test_a_variable_cannot_be_read_as_an_option_of_the_sandbox(name: str, 
     assert done.stdout == "--bind / /mnt\n", done.stderr
 
 
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", SANDBOXES)
 async def test_what_may_only_be_read_is_not_written(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("as it was")
     code = """
@@ -380,7 +380,7 @@ def _kept(*paths: Path) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", SANDBOXES)
 async def test_a_command_that_only_reads_changes_no_mode_owner_time_or_attribute(name: Any, tmp_path: Path) -> None:
     workspace, outside = tmp_path / "workspace", tmp_path / "outside"
     workspace.mkdir()
@@ -399,7 +399,7 @@ async def test_a_command_that_only_reads_changes_no_mode_owner_time_or_attribute
     assert _kept(*files, workspace, outside) == before
 
 
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", SANDBOXES)
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="other machines have no second way of calling")
 @pytest.mark.parametrize("way", ["32 bits", "x32"])
 async def test_calls_in_the_way_of_another_machine_change_nothing(name: Any, way: str, tmp_path: Path) -> None:
@@ -428,7 +428,7 @@ ctypes.CFUNCTYPE(ctypes.c_int)(at)()
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", SANDBOXES)
 def test_common_programs_still_read(name: Any, tmp_path: Path) -> None:
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com"]
     (tmp_path / "file").write_text("hello\n")
@@ -452,7 +452,7 @@ awk '{print}' file; sed p file; sort file; head file; stat file; tar -cf - file 
 # --- files that are hidden within what is open ---
 
 
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", SANDBOXES)
 async def test_a_hidden_file_can_neither_be_read_nor_changed(name: Any, tmp_path: Path) -> None:
     folder = tmp_path / "open"
     (folder / "below").mkdir(parents=True)
@@ -495,7 +495,7 @@ attempt(lambda: open("link", "w").write("owned"))
     assert not (folder / "linked").exists()
 
 
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", SANDBOXES)
 @pytest.mark.parametrize("writes", [True, False])
 async def test_a_hidden_file_is_hidden_by_each_of_its_names(name: Any, writes: bool, tmp_path: Path) -> None:
     folder, store = tmp_path / "open", tmp_path / "elsewhere" / "store.db"
@@ -534,7 +534,7 @@ time.sleep(30)
     assert (done.code, done.overrun) == (-9, "processes"), done
 
 
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", SANDBOXES)
 async def test_what_is_fixed_can_be_read_and_not_changed(name: Any, tmp_path: Path) -> None:
     folder = tmp_path / "open"
     (folder / "env" / "lib").mkdir(parents=True)
@@ -565,7 +565,7 @@ attempt(lambda: open("mine", "w").write("mine"))
     assert (folder / "mine").exists() == (name == "bubblewrap")
 
 
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", SANDBOXES)
 @pytest.mark.parametrize(
     ("hidden", "fixed"),
     [("a/store.db", "a/env"), ("env/store.db", "env"), ("store.db", "a/b/env"), ("a/b/store.db", "a/env")],
@@ -594,7 +594,7 @@ mv "$2" moved; for top in *; do mv "$top" "moved-$top"; done; true
     assert not (env / "evil.pth").exists()
 
 
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", SANDBOXES)
 async def test_what_is_fixed_is_not_led_to_by_a_link_that_could_be_replaced(name: Any, tmp_path: Path) -> None:
     folder, elsewhere = tmp_path / "open", tmp_path / "elsewhere"
     folder.mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,11 @@ def test_a_file_that_is_there_is_no_slip(clone: Path) -> None:
 def test_the_folder_of_the_tests_is_not_taken_for_tests_that_passed(clone: Path) -> None:
     (clone / "tests").mkdir()
     assert made(clone, "-n", "tests").stdout == made(clone, "-n", "test").stdout != ""
+
+
+def test_the_bare_run_hides_the_optional_programs_and_no_others() -> None:
+    look = "command -v git; command -v bwrap; command -v chromium; command -v sh >/dev/null && echo found sh"
+    ran = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "bare.py", "sh", "-c", look], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (0, "found sh\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,8 +69,8 @@ def committed_lines() -> Iterator[tuple[str, int, str]]:
 def committed() -> list[Path]:
     """Files git tracks or would track; in a source archive, without git, every file of the project."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if listed.returncode == 0:
+    with suppress(FileNotFoundError, subprocess.CalledProcessError):
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         return [ROOT / name for name in listed.stdout.split("\0") if name]
     folders = ("src", "tests", "docs", "examples", "bench", "scripts", "requirements")
     return [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]

@@ -23,7 +23,7 @@ from cuebook.kernel.ports import Action, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers import private
 from cuebook.performers.commands import CommandPerformer
-from tests.gate.cell import WORKING, none_left, token, until, with_word
+from tests.gate.cell import SANDBOXES, none_left, token, until, with_word
 from tests.performers.commanding import call, described, exists, failed, names, python, refused, result, shell
 
 SECRET = "correct-horse-battery"
@@ -36,7 +36,7 @@ def workspace(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(params=[*WORKING, "none"])
+@pytest.fixture(params=[*SANDBOXES, "none"])
 def performer(request: pytest.FixtureRequest, workspace: Path) -> CommandPerformer:
     return CommandPerformer(choose(request.param), workspace)
 

@@ -215,6 +215,7 @@ def test_the_script_is_printed(desk: Desk, shell: str) -> None:
     assert (other.code, other.err.count("\n")) == (2, 1)
 
 
+@pytest.mark.needs("bash")
 def test_bash_itself_completes_a_line(desk: Desk) -> None:
     bash = shutil.which("bash")
     assert bash is not None

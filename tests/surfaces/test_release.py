@@ -23,6 +23,7 @@ from tests.surfaces.releasing import EXAMPLE, STEPS, SUMMARY, Hook, Release
 from tests.thorough import many, some
 
 WEIGHTS = find_weights()
+pytestmark = pytest.mark.needs("git")
 
 
 @pytest.fixture

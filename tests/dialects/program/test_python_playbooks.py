@@ -13,7 +13,7 @@ from cuebook.kernel.effects import RunPython
 from cuebook.kernel.outcomes import Returned
 from cuebook.performers.python_playbooks import PythonPerformer
 from tests.dialects.program.machine_room import Played, Room
-from tests.gate.cell import WORKING
+from tests.gate.cell import SANDBOXES
 from tests.performers.commanding import call
 
 
@@ -161,7 +161,7 @@ async def F(paths: list):
 """
 
 
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", SANDBOXES)
 async def test_it_reads_nothing_but_the_standard_library(name: Any, tmp_path: Path) -> None:
     (tmp_path / "own").write_text("mine")
     paths = ["/etc/passwd", "/usr/bin", "/usr/share/doc", str(tmp_path / "own"), str(Path(msgspec.__file__).parent)]

@@ -125,6 +125,7 @@ def events_of(streamed: str) -> list[Sse]:
     return [Sse(one["id"], one["event"], json.loads(one["data"])) for one in fields]
 
 
+@pytest.mark.needs("curl")
 @pytest.mark.timeout(300)  # dozens of processes
 def test_every_command_of_the_guide_does_what_it_says(desk: Desk, server: ModelServer) -> None:
     server.script = lambda request: "question" if "one word" in str(request["messages"][-1]) else "It is on its way."

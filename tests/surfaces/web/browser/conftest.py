@@ -9,7 +9,8 @@ import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
 
 from cuebook.surfaces.web.serving import start_link
-from tests.surfaces.web.browser.chromium import FLAGS, NoBrowser, find_chromium
+from tests.machine import require
+from tests.surfaces.web.browser.chromium import FLAGS, find_chromium
 from tests.surfaces.web.browser.seat import Seat, Sit
 from tests.surfaces.web.house import House
 
@@ -17,12 +18,9 @@ from tests.surfaces.web.house import House
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     """One real browser for all tests of a process. Every test has profiles of its own in it."""
-    try:
-        path = find_chromium()
-    except NoBrowser as error:
-        pytest.fail(str(error), pytrace=False)
+    require("chromium")
     async with async_playwright() as playwright:
-        started = await playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        started = await playwright.chromium.launch(executable_path=find_chromium(), args=list(FLAGS))
         yield started
         await started.close()
 

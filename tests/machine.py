@@ -1,0 +1,54 @@
+"""What some tests use and a machine may lack. Such a test is marked `needs(...)`, and skipped with a line that says how to get it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from cuebook.gate.sandbox import bubblewrap, landlock
+from tests.surfaces.web.browser.chromium import NoBrowser, find_chromium
+
+
+class Part(NamedTuple):
+    """Something a machine may have."""
+
+    missing: Callable[[], bool]
+    remedy: str
+
+
+def _program(name: str) -> Part:
+    return Part(lambda: shutil.which(name) is None, f"install it, as in `apt-get install {name}`")
+
+
+def _no_browser() -> bool:
+    try:
+        find_chromium()
+    except NoBrowser:
+        return True
+    return False
+
+
+PARTS = {
+    "bash": _program("bash"),
+    "bubblewrap": Part(lambda: bool(bubblewrap.problem()), "install it, as in `apt-get install bubblewrap`"),
+    "chromium": Part(_no_browser, "install it, as in `apt-get install chromium`, or set CHROMIUM=/path/to/chromium"),
+    "curl": _program("curl"),
+    "git": _program("git"),
+    "landlock": Part(lambda: bool(landlock.problem()), "use Linux 6.12 or newer"),
+}
+
+
+def require(name: str) -> None:
+    """Skips the running test if the machine lacks a part."""
+    part = PARTS[name]
+    if part.missing():
+        pytest.skip(f"needs {name}: {part.remedy}")
+
+
+def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Why a test was skipped."""
+    where = report.longrepr
+    return where[2].removeprefix("Skipped: ") if isinstance(where, tuple) else str(where)
