@@ -56,16 +56,16 @@ def the_run(desk: Desk) -> dict[str, Any]:
 
 def test_every_kind_of_question_is_asked_where_the_run_stands(letter: Desk, server: ModelServer) -> None:
     with Sitting(letter, "run", "letter.md") as sitting:
-        asked = sitting.until("By number or name [warm] (or later):")
+        asked = sitting.until('By number or name [warm] (or type "later"):')
         assert "How should it sound?\n   1  warm\n   2  very plain\nBy number" in asked
         sitting.type("loud\n")
         sitting.until("'loud' is not one of the options. Choose one of: warm, very plain.\nBy number")
         sitting.type("2\n")
-        sitting.until("Anything else?\nYour answer (Ctrl-D: later):")
+        sitting.until("Anything else?\nYour answer (Ctrl-D to answer later):")
         sitting.type("\n")
         sitting.until("That would be an empty answer; Enter once more gives it.\nYour answer")
         sitting.type("later\n")
-        sitting.until("Send it?\nyes or no (or later):")
+        sitting.until('Send it?\nyes or no (or type "later"):')
         sitting.type("perhaps\n")
         sitting.until("'perhaps' is neither yes nor no. Answer yes or no.\nyes or no")
         sitting.type("Y\n")
@@ -105,6 +105,19 @@ def test_what_is_left_for_later_waits_and_is_asked_again(letter: Desk, word: str
         assert sitting.ended() == 3
 
 
+def test_what_is_typed_while_a_step_runs_is_not_shown_in_its_text(letter: Desk, server: ModelServer) -> None:
+    letter.write("typed.md", "# T\n\n## STEP 1: A\n\nWork.\n")
+    server.hold_at = 1
+    with Sitting(letter, "run", "typed.md", then="stty -a") as sitting:
+        assert server.holding.wait(30)
+        sitting.type("xyzzy\n")
+        server.release()
+        sitting.until(" echo ")
+        assert sitting.ended() == 0
+    assert "xyzzy" not in sitting.text
+    assert " -echo " not in sitting.text, "the terminal is left as it was"
+
+
 def test_what_was_typed_before_the_question_does_not_answer_it(letter: Desk, server: ModelServer) -> None:
     letter.write("typed.md", '# T\n\n## STEP 1: A\n\nWork.\n\n## STEP 2: B\n\n@elicit(confirm, "Go?", default:"yes")\n')
     server.hold_at = 1
@@ -112,7 +125,7 @@ def test_what_was_typed_before_the_question_does_not_answer_it(letter: Desk, ser
         assert server.holding.wait(30)
         sitting.type("\n")
         server.release()
-        sitting.until("yes or no [yes] (or later):")
+        sitting.until('yes or no [yes] (or type "later"):')
         sitting.type("no\n")
         assert sitting.ended() == 0
     assert the_run(letter)["outputs"]["2"] == "no"
@@ -133,7 +146,7 @@ def test_keys_that_edit_a_line_are_not_taken_for_text(letter: Desk) -> None:
 def test_a_choice_among_numbers_is_made_by_the_number_itself(desk: Desk) -> None:
     desk.write("n.md", '# N\n\n## STEP 1: A\n\n@elicit(select, "How many?", "3", "2", "1")\n')
     with Sitting(desk, "run", "n.md") as sitting:
-        assert "How many?\n  3\n  2\n  1\nOne of these" in sitting.until("One of these (or later):")
+        assert "How many?\n  3\n  2\n  1\nOne of these" in sitting.until('One of these (or type "later"):')
         sitting.type("1\n")
         assert sitting.ended() == 0
     assert the_run(desk)["output"] == "1"
@@ -147,7 +160,7 @@ def test_another_process_answers_first_and_the_run_goes_on(letter: Desk) -> None
         other = letter.call("answer", run, "very plain")
         assert (other.code, "awaiting input" in other.err) == (3, True)
         sitting.until("It was answered elsewhere by local: very plain")
-        sitting.until("Anything else?\nYour answer (Ctrl-D: later):")
+        sitting.until("Anything else?\nYour answer (Ctrl-D to answer later):")
         sitting.type("x\n")
         sitting.until("yes or no")
         finished = letter.call("answer", run, "yes", "--json")
@@ -199,12 +212,12 @@ def test_an_interrupt_while_asking_leaves_the_question(letter: Desk) -> None:
 
 def test_a_breakpoint_waits_for_enter(desk: Desk, server: ModelServer) -> None:
     with Sitting(desk, "run", "tea.md", "--break", "1,2") as sitting:
-        sitting.until("Paused after step 1.\nEnter goes on; later leaves it paused:")
+        sitting.until('Paused after step 1.\nPress Enter to continue, or type "later" to leave it paused:')
         assert len(server.requests) == 1
         sitting.type("kind=black\n")
         sitting.until("--set NAME=VALUE` changes a value and goes on.")
         sitting.type("\n")
-        sitting.until("Paused after step 2.\nEnter goes on; later leaves it paused:")
+        sitting.until('Paused after step 2.\nPress Enter to continue, or type "later" to leave it paused:')
         sitting.type("later\n")
         assert sitting.ended() == 3
         assert f"cuebook resume {the_run(desk)['run']}" in sitting.text
@@ -234,7 +247,7 @@ def test_results_may_go_to_a_file_while_a_person_answers(letter: Desk) -> None:
     with Sitting(
         letter, "run", "letter.md", "--answer", "1=warm", "--answer", "2=x", out=letter.work / "out"
     ) as sitting:
-        sitting.until("Send it?\nyes or no (or later):")
+        sitting.until('Send it?\nyes or no (or type "later"):')
         sitting.type("no\n")
         assert sitting.ended() == 0
     assert (letter.work / "out").read_text() == "no\n"
@@ -300,7 +313,9 @@ def test_the_usual_keys_erase(desk: Desk) -> None:
         sitting.until("Your answer")
         sitting.type("nonsense\x15two wrong words\x17\x17\x17one\x7f\x7f漢字\x7f\n")
         assert sitting.ended() == 0
-        assert "Your answer (Ctrl-D: later): o漢\n" in "\n".join(line.rstrip() for line in sitting.text.splitlines())
+        assert "Your answer (Ctrl-D to answer later): o漢\n" in "\n".join(
+            line.rstrip() for line in sitting.text.splitlines()
+        )
     assert the_run(desk)["output"] == "o漢"
 
 
@@ -354,11 +369,11 @@ def tooled(desk: Desk) -> Desk:
 
 def test_an_approval_is_shown_in_full_and_given(tooled: Desk) -> None:
     with Sitting(tooled, "run", "tool.md") as sitting:
-        seen = sitting.until("approve, deny or later, and why if you like:")
+        seen = sitting.until('approve, deny, or "later" (a reason may follow):')
         assert "everything" in seen
         assert "digest:" in seen
         sitting.type("\n")
-        sitting.until("Say approve, deny or later.")
+        sitting.until('Expected "approve", "deny" or "later".')
         assert not (tooled.home / "trace").exists()
         sitting.type("approve looks fine\n")
         assert sitting.ended() == 0
@@ -369,7 +384,7 @@ def test_an_approval_is_shown_in_full_and_given(tooled: Desk) -> None:
 @pytest.mark.parametrize(("word", "code"), [("deny\n", 5), ("later\n", 3), (CTRL_D, 3)])
 def test_what_is_not_approved_does_not_happen(tooled: Desk, word: str, code: int) -> None:
     with Sitting(tooled, "run", "tool.md") as sitting:
-        sitting.until("approve, deny or later")
+        sitting.until("approve, deny, or")
         sitting.type(word)
         assert sitting.ended() == code
     assert not (tooled.home / "trace").exists()
@@ -377,13 +392,13 @@ def test_what_is_not_approved_does_not_happen(tooled: Desk, word: str, code: int
 
 def test_what_is_in_doubt_is_asked_when_the_run_is_taken_up_again(tooled: Desk) -> None:
     with Sitting(tooled, "run", "tool.md", DIE="1") as sitting:
-        sitting.until("approve, deny or later")
+        sitting.until("approve, deny, or")
         sitting.type("a\n")
         assert sitting.ended() == 9
     assert (tooled.home / "trace").read_text() == "everything"
     run = the_run(tooled)["run"]
     with Sitting(tooled, "resume", run) as sitting:
-        seen = sitting.until("repeat, stop or later, and why if you like:")
+        seen = sitting.until('repeat, stop, or "later" (a reason may follow):')
         assert "done --outcome JSON" in seen
         sitting.type("repeat\n")
         assert sitting.ended() == 0

@@ -137,7 +137,7 @@ def test_a_finding_is_a_line_with_its_place_its_fix_and_its_code(bare_desk: Desk
     assert lines[0].startswith("broken.md:5:1: error: ")
     assert lines[0].endswith(" [branch_marker]")
     assert "Write ```if loud ==" in lines[0]
-    assert lines[-1].startswith("1 playbook: 1 error, 1 warning")
+    assert lines[-1].startswith("1 playbook, 1 error, 1 warning")
 
 
 def test_a_warning_decides_only_where_it_is_strict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,7 +152,7 @@ def test_a_warning_decides_only_where_it_is_strict(folder: Path, capsys: pytest.
 
 def test_a_sound_playbook_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = Said(capsys, "validate", "triage.playbook.md", "--strict")
-    assert (said.code, said.out) == (0, "1 playbook: nothing found\n")
+    assert (said.code, said.out) == (0, "1 playbook, no problems\n")
 
 
 def test_folders_are_searched(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

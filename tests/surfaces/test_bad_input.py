@@ -180,7 +180,7 @@ def test_an_empty_name_is_no_run(desk: Desk) -> None:
 def test_a_playbook_is_checked_as_it_is_run_whatever_its_file_is_called(desk: Desk, name: str) -> None:
     desk.write(name, TEA)
     assert desk.call("run", name).code == 0
-    assert desk.call("validate", name).out == "1 playbook: nothing found\n"
+    assert desk.call("validate", name).out == "1 playbook, no problems\n"
     assert desk.call("summary", name).out.startswith("Tea\n")
 
 

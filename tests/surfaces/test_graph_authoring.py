@@ -25,7 +25,7 @@ def test_a_sound_workflow_is_found_sound_also_in_a_folder(bare_desk: Desk) -> No
     bare_desk.write("settings.yaml", "name: not a workflow\n")
     bare_desk.write("sort.test.yaml", "- name: a case\n")
     ran = bare_desk.call("validate", ".")
-    assert (ran.code, ran.out) == (0, "2 playbooks: nothing found\n")
+    assert (ran.code, ran.out) == (0, "2 playbooks, no problems\n")
 
 
 def test_mistakes_have_lines_and_codes(bare_desk: Desk) -> None:
@@ -142,7 +142,7 @@ def test_a_model_that_nobody_knows_is_told_before_anything_is_paid_for(
 
 def test_a_key_that_is_missing_is_no_mistake_of_the_workflow_and_is_told_before_it_runs(desk: Desk) -> None:
     desk.write("sort.yml", SORT.replace("entry:", "judge_model: nobody/x\nmodel: openai/gpt-5\nentry:", 1))
-    assert desk.call("validate", "sort.yml").out == "1 playbook: nothing found\n", "nothing asks the judge"
+    assert desk.call("validate", "sort.yml").out == "1 playbook, no problems\n", "nothing asks the judge"
     refused = desk.call("run", "sort.yml", "--message", "Hi")
     assert refused.code == 2
     assert "OPENAI_API_KEY is not set" in refused.err

@@ -23,8 +23,8 @@ def test_a_sound_pipeline_is_found_sound_also_in_a_folder(bare_desk: Desk) -> No
     bare_desk.write("ci.yml", "name: CI\njobs: {a: {steps: []}}\n")
     ran = bare_desk.call("validate", ".")
     assert ran.code == 0
-    assert ran.out.endswith("2 playbooks: nothing found\n")
-    assert bare_desk.call("validate", "hello.yml").out == "1 playbook: nothing found\n"
+    assert ran.out.endswith("2 playbooks, no problems\n")
+    assert bare_desk.call("validate", "hello.yml").out == "1 playbook, no problems\n"
 
 
 @pytest.mark.usefixtures("hello")
@@ -47,7 +47,7 @@ def test_a_folder_is_searched_for_pipelines_in_json(bare_desk: Desk) -> None:
     ran = bare_desk.call("validate", "data")
     assert (ran.code, "There is no playbook in data" in ran.err) == (2, True)
     bare_desk.write("data/j2.json", '{"name": "J", "steps": [{"id": "a", "command": "cli ls", "effect": "read"}]}')
-    assert bare_desk.call("validate", "data").out == "1 playbook: nothing found\n"
+    assert bare_desk.call("validate", "data").out == "1 playbook, no problems\n"
 
 
 @pytest.mark.parametrize("written", ["step", "Steps"])

@@ -103,7 +103,7 @@ def test_the_live_view_sums_up_what_commands_give_and_shows_the_preview(desk: De
 
 def test_an_approver_at_the_terminal_sees_the_output_and_how_to_undo_it(desk: Desk, count: Path) -> None:
     with Sitting(desk, "run", "count.yml", "--most", "2") as sitting:
-        seen = sitting.until("approve, deny or later, and why if you like:")
+        seen = sitting.until('approve, deny, or "later" (a reason may follow):')
         assert "output of list:" in seen
         assert "Remove out.txt." in seen
         assert not (desk.work / "out.txt").exists()
@@ -139,7 +139,7 @@ def test_an_approver_can_see_the_whole_of_what_would_be_done(desk: Desk) -> None
 def test_who_is_asked_at_the_terminal_is_told_where_all_of_it_is(desk: Desk) -> None:
     desk.write("long.yml", LONG)
     with Sitting(desk, "run", "long.yml", "--words", "x" * 3_000) as sitting:
-        seen = sitting.until("approve, deny or later, and why if you like:")
+        seen = sitting.until('approve, deny, or "later" (a reason may follow):')
         assert re.search(r"in full: +cuebook inbox w[0-9a-f]+", seen)
         sitting.type("later\n")
         sitting.ended()

@@ -206,9 +206,9 @@ def test_a_run_that_fails_says_so_and_where(desk: Desk, server: ModelServer, pro
 def test_at_a_breakpoint_the_program_can_be_looked_at(desk: Desk, server: ModelServer, program: Path) -> None:
     server.replies += [ASK]
     with Sitting(desk, "run", "desk.pbasm", "--break", "Main:01") as sitting:
-        sitting.until("Enter goes on")
+        sitting.until("Press Enter to continue")
         sitting.type("/vars\n")
-        sitting.until("$count: int = 0\nEnter goes on")
+        sitting.until("$count: int = 0\nPress Enter to continue")
         sitting.type("\n")
         sitting.until("Desk: Which number?\nyou:")
         sitting.type(CTRL_D)

@@ -83,7 +83,7 @@ def test_there_is_no_such_line_where_the_cursor_cannot_move(desk: Desk) -> None:
 
 def test_colours_can_be_turned_off(desk: Desk) -> None:
     with Sitting(desk, "run", "tea.md", "--break", "1", NO_COLOR="1") as sitting:
-        sitting.until("Enter goes on")
+        sitting.until("Press Enter to continue")
         sitting.type("later\n")
         assert sitting.ended() == 3
         assert not re.search(r"\x1b\[[0-9;]*3[0-7]", sitting.raw)

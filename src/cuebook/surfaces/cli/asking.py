@@ -10,6 +10,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import IO, Literal, TypeVar
 
 import click
@@ -103,6 +104,10 @@ class Asker:
             return False
         return True
 
+    def silent(self) -> AbstractContextManager[None]:
+        """Keeps what is typed before anything is asked off the screen."""
+        return self._keyboard.silent()
+
     def close(self) -> None:
         """What was typed and not read is for nobody: the shell would take it for a command."""
         self._keyboard.forget()
@@ -160,14 +165,14 @@ class Asker:
     async def _decide(self, wait: WaitRow, decisions: tuple[Decision, Decision]) -> None:
         """One of two words, with the reason after it. An empty line decides nothing."""
         while True:
-            said = await self._line(wait, f"{decisions[0]}, {decisions[1]} or later, and why if you like: ")
+            said = await self._line(wait, f'{decisions[0]}, {decisions[1]}, or "later" (a reason may follow): ')
             word = said.strip().lower().partition(" ")[0]
             if word and LATER.startswith(word):
                 raise Later
             meant = _MEANT.get(word, word) if decisions[0] == "approve" else word
             decision = next((one for one in decisions if meant and one.startswith(meant)), None)
             if decision is None:
-                self._say(f"Say {decisions[0]}, {decisions[1]} or later.", "red")
+                self._say(f'Expected "{decisions[0]}", "{decisions[1]}" or "later".', "red")
                 continue
             await self._service.decide(wait.id, decision, self._who, reason=said.strip()[len(word) :].strip())
             return
@@ -175,7 +180,7 @@ class Asker:
     async def _pause(self, wait: WaitRow) -> None:
         self._say(wait.prompt, "yellow")
         while True:
-            said = await self._line(wait, "Enter goes on; later leaves it paused: ")
+            said = await self._line(wait, 'Press Enter to continue, or type "later" to leave it paused: ')
             if said.strip().lower() == LATER:
                 raise Later
             if not said.strip():
@@ -239,7 +244,7 @@ def asker_for(given: Given, service: Service, who: Principal, made: Callable[...
 def _how_to_answer(wait: WaitRow, numbered: bool) -> str:
     what = {"confirm": "yes or no", "select": "By number or name" if numbered else "One of these"}
     default = "" if wait.default is None else f" [{wording.short(wait.default)}]"
-    later = "Ctrl-D: later" if wait.type == "input" else "or later"
+    later = "Ctrl-D to answer later" if wait.type == "input" else 'or type "later"'
     return f"{what.get(wait.type, 'Your answer')}{default} ({later}): "
 
 

@@ -206,7 +206,7 @@ def _finding_line(path: str, finding: Finding) -> str:
 def _tally(found: dict[str, list[Finding]]) -> str:
     counts = _counts(found)
     parts = [counted(counts[kind], kind.removesuffix("s")) for kind in counts if counts[kind]]
-    return f"{counted(len(found), 'playbook')}: {', '.join(parts) or 'nothing found'}"
+    return f"{counted(len(found), 'playbook')}, {', '.join(parts) or 'no problems'}"
 
 
 def _counts(found: dict[str, list[Finding]]) -> dict[str, int]:

@@ -14,7 +14,7 @@ import signal
 import termios
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import IO
+from typing import IO, Any
 
 from cuebook.surfaces.cli.plain import harmless
 
@@ -40,6 +40,22 @@ class Keyboard:
         """What was typed before a question was seen does not answer it, and is nothing for the shell either."""
         with suppress(termios.error):
             termios.tcflush(self._file, termios.TCIFLUSH)
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Keys are not shown meanwhile: they would land in the middle of what is being written."""
+        try:
+            before = termios.tcgetattr(self._file)
+            if os.tcgetpgrp(self._file) == os.getpgrp():
+                self._set(before, termios.ECHO)
+        except (OSError, termios.error):
+            yield
+            return
+        try:
+            yield
+        finally:
+            with suppress(OSError, termios.error):
+                termios.tcsetattr(self._file, termios.TCSANOW, before)
 
     async def line(self, prompt: str) -> str | None:
         """What is typed; None for Ctrl-D at the beginning, and for a terminal that is gone."""
@@ -92,11 +108,15 @@ class Keyboard:
     def _begin(self) -> None:
         if os.tcgetpgrp(self._file) != os.getpgrp():
             return
-        modes = termios.tcgetattr(self._file)
-        modes[3] &= ~(termios.ICANON | termios.ECHO)
-        modes[6][termios.VMIN], modes[6][termios.VTIME] = 1, 0
-        termios.tcsetattr(self._file, termios.TCSANOW, modes)
+        self._set(termios.tcgetattr(self._file), termios.ICANON | termios.ECHO)
         self._mark_pastes("h")
+
+    def _set(self, modes: list[Any], off: int) -> None:
+        """The terminal as it is, with some of its local modes off."""
+        changed = [*modes[:3], modes[3] & ~off, *modes[4:6], [*modes[6]]]
+        if off & termios.ICANON:
+            changed[6][termios.VMIN], changed[6][termios.VTIME] = 1, 0
+        termios.tcsetattr(self._file, termios.TCSANOW, changed)
 
     def _mark_pastes(self, switch: str) -> None:
         """The terminal says where a pasted text begins and ends, if it can."""

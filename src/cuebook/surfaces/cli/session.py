@@ -7,7 +7,7 @@ import gc
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 
 from cuebook.dialects import registry
@@ -179,12 +179,13 @@ async def shown(service: Service, row: RunRow, view: View, asker: Asker | None =
     view.begin(title, row, await service.store.steps(row.id), plan)
     watcher = Watcher(service, row.id, view, before[-1].seq if isinstance(view, Remembering) and before else None)
     try:
-        row = await watcher.driven()
-        while asker is not None and row.status in WAITING:
-            view.rest()
-            if not await asker.ask_for(await service.store.waits(run=row.id)):
-                break
+        with asker.silent() if asker is not None else nullcontext():
             row = await watcher.driven()
+            while asker is not None and row.status in WAITING:
+                view.rest()
+                if not await asker.ask_for(await service.store.waits(run=row.id)):
+                    break
+                row = await watcher.driven()
     except asyncio.CancelledError:
         raise Interrupted(row.id) from None
     finally:
