@@ -93,8 +93,10 @@ class Telling:
     def _made(self, status: str, view: RunView, output: list[Any], **more: Any) -> Envelope:
         made: Envelope = {"ok": status != "error", "status": status, "output": output}
         core = {name: value for name, value in more.items() if name in _CORE}
-        steps = [_step(step) for step in view.steps]
+        steps = [_step(step, incomplete=step.label in view.incomplete) for step in view.steps]
         besides = {name: value for name, value in more.items() if name not in core and value}
+        if view.incomplete:
+            besides["incomplete"] = sorted(view.incomplete)
         return {**made, **core, "runId": view.run.id, **besides, "steps": steps}
 
     def _output(self, view: RunView) -> list[Any]:
@@ -222,8 +224,10 @@ def _first(waits: Sequence[WaitRow]) -> WaitRow | None:
     return min(waits, key=lambda wait: (_URGENT.index(wait.kind), wait.opened), default=None)
 
 
-def _step(step: StepRow) -> dict[str, Any]:
+def _step(step: StepRow, *, incomplete: bool) -> dict[str, Any]:
     made: dict[str, Any] = {"id": step.name, "status": step.status}
+    if incomplete:
+        made["incomplete"] = True
     if step.title:
         made["name"] = step.title
     if step.reason:

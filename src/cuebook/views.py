@@ -24,7 +24,7 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.journal import Entry, Place
-from cuebook.kernel.outcomes import Reply, Resumed
+from cuebook.kernel.outcomes import Reply, Resumed, is_incomplete
 from cuebook.kernel.run import RunRow, StepRow, WaitRow
 
 ARTIFACT_FILES: dict[str, tuple[str, str]] = {
@@ -64,7 +64,7 @@ class RunView(msgspec.Struct, frozen=True):
     changed_inputs: frozenset[str] = frozenset()
     """Those that were changed. The program tells them among its values too."""
     incomplete: frozenset[str] = frozenset()
-    """Steps of whose output not all was kept: it was longer than the limit."""
+    """Steps of whose output not all was kept as it was: it was longer than the limit, or had bytes that are no text."""
 
 
 def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: Iterable[Entry]) -> RunView:
@@ -90,7 +90,7 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
 
     for entry in entries:
         event = entry.event
-        if isinstance(event, Performed) and getattr(event.outcome, "truncated", False):
+        if isinstance(event, Performed) and is_incomplete(event.outcome):
             incomplete.add(entry.place.step)
         match event:
             case RunStarted():

@@ -59,6 +59,8 @@ class ToolResult(Outcome, frozen=True):
     is_error: bool = False
     kept: int | None = None
     """Where the value was cut, the characters that are its own: what follows them is a remark about that."""
+    size: int = 0
+    """Where the value was cut, the bytes that it had."""
 
 
 class CommandResult(Outcome, frozen=True):
@@ -75,6 +77,8 @@ class CommandResult(Outcome, frozen=True):
     seconds: float = 0.0
     sandbox: str = ""
     """What it ran in: `landlock`, `bubblewrap` or `none`."""
+    size: int = 0
+    """Where stdout was cut, the bytes that it had."""
 
 
 class HttpResponse(Outcome, frozen=True):
@@ -86,6 +90,8 @@ class HttpResponse(Outcome, frozen=True):
     truncated: bool = False
     replaced: bool = False
     """Whether bytes of the body that are no text were replaced."""
+    size: int = 0
+    """Where the body was cut, the bytes that it has; 0 where the server did not say."""
 
 
 class Source(Outcome, frozen=True):
@@ -185,6 +191,14 @@ AnyOutcome: TypeAlias = (
     | Returned
     | Failed
 )
+
+
+def is_incomplete(outcome: Any) -> bool:
+    """Whether an outcome does not hold all that was given, as it was: some of it was cut off, or bytes were replaced."""
+    given = outcome.details if isinstance(outcome, Failed) else {}
+    cut = getattr(outcome, "truncated", False) or given.get("truncated")
+    replaced = getattr(outcome, "replaced", False) or given.get("replaced")
+    return bool(cut or replaced or getattr(outcome, "kept", None) is not None)
 
 
 class EffectFailed(Exception):

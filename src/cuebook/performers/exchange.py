@@ -11,7 +11,7 @@ import asyncio
 import socket
 import ssl
 import zlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import lru_cache
 from typing import Any
@@ -64,6 +64,8 @@ class Incoming(msgspec.Struct, frozen=True):
     """What the response says it has moved to, for each time it does."""
     body: bytes = b""
     truncated: bool = False
+    size: int = 0
+    """Where the body was cut, the bytes that it has; 0 where the server did not say."""
 
     @property
     def moved(self) -> bool:
@@ -303,7 +305,15 @@ async def _read(response: Any, outgoing: Outgoing, limit: int, progress: Progres
             progress.received += len(piece)
             if body.take(piece):
                 break
-    return msgspec.structs.replace(incoming, body=body.finish(), truncated=body.truncated)
+    size = _announced(headers) if body.truncated else 0
+    return msgspec.structs.replace(incoming, body=body.finish(), truncated=body.truncated, size=size)
+
+
+def _announced(headers: Mapping[str, str]) -> int:
+    """The bytes of a body as its server gives them; 0 where it does not, or where they are those of the packed one."""
+    given = headers.get("content-length", "")
+    packed = headers.get("content-encoding", "") not in ("", "identity")
+    return int(given) if given.isdecimal() and len(given) < 16 and not packed else 0
 
 
 def _headers(raw: Sequence[tuple[bytes, bytes]], origin: str) -> dict[str, str]:

@@ -128,7 +128,13 @@ class HttpPerformer:
             return fetched
         incoming = fetched.incoming
         body, cut = Text(fetched.text()), incoming.truncated
-        return HttpResponse(incoming.status, incoming.headers, body, str(fetched.url), cut, fetched.replaced)
+        if cut:
+            has = f"{incoming.size:,} bytes" if incoming.size else "more bytes than are kept"
+            call.warn("output_cut", f"The response has {has}; the first {call.limits.output:,} are kept.")
+        if fetched.replaced:
+            call.warn("bytes_replaced", "The response is not text throughout: the bytes that are not were replaced.")
+        where = str(fetched.url)
+        return HttpResponse(incoming.status, incoming.headers, body, where, cut, fetched.replaced, incoming.size)
 
     async def fetch(self, effect: SendHttp, call: Call, limit: int) -> Fetched | Failed:
         """The response with at most `limit` bytes of its body, within the call's time."""

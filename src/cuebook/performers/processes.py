@@ -53,7 +53,8 @@ class Keeping:
         self._most = most
         self._kept = bytearray()
         self._open = True
-        self.truncated = False
+        self.size = 0
+        """The bytes that came."""
         self.ended: asyncio.Future[None] = self._loop.create_future()
         os.set_blocking(descriptor, False)
         self._loop.add_reader(descriptor, self._read)
@@ -61,6 +62,10 @@ class Keeping:
     def text(self) -> str:
         """What was kept. A character that the limit has cut in two is left out."""
         return decoded(bytes(self._kept), cut=self.truncated)
+
+    @property
+    def truncated(self) -> bool:
+        return self.size > self._most
 
     @property
     def replaced(self) -> bool:
@@ -88,9 +93,8 @@ class Keeping:
         self._keep(data)
 
     def _keep(self, data: bytes) -> None:
-        room = self._most - len(self._kept)
-        self._kept += data[:room]
-        self.truncated = self.truncated or len(data) > room
+        self._kept += data[: self._most - len(self._kept)]
+        self.size += len(data)
 
 
 class KeepingLast(Keeping):

@@ -309,7 +309,7 @@ def capped(result: ToolResult, name: str, call: Call) -> ToolResult:
     what = "" if text is not None else " of JSON"
     kept = data[:limit].decode("utf-8", "ignore")
     note = f"[cut: the first {limit} of {len(data)} bytes{what} are shown]"
-    return msgspec.structs.replace(result, value=f"{kept}\n{note}", kept=len(kept))
+    return msgspec.structs.replace(result, value=f"{kept}\n{note}", kept=len(kept), size=len(data))
 
 
 def _with_secrets(effect: CallTool, secret: Mapping[Place, Any], call: Call) -> dict[str, Any] | Failed:

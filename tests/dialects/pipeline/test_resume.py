@@ -201,7 +201,7 @@ async def test_what_is_resumed_begins_at_the_last_checkpoint(bench: Bench) -> No
     row = await bench.do(
         *steps,
         cli("gate", "touch", "gate", approval=True),
-        cli("end", "cat", stdin=words(ref("s0", "stdout"), ref("s8", "stdout"))),
+        cli("end", "cat", stdin=words(ref("s0", "stdout"), " ", ref("s8", "stdout"))),
     )
     assert row.status == "awaiting_approval"
     claim = await bench.store.claim(row.id, "looking", bench.now)
@@ -211,7 +211,7 @@ async def test_what_is_resumed_begins_at_the_last_checkpoint(bench: Bench) -> No
     row = await bench.decide(row.id, "approve")
     assert row.status == "completed", row.error
     assert bench.made("made") == [str(n) for n in range(9)]
-    assert (await bench.outputs(row.id))["end"] == "out 0\nout 8\n"
+    assert (await bench.outputs(row.id))["end"] == "out 0 out 8"
 
 
 async def test_a_fork_before_a_checkpoint_works(bench: Bench) -> None:

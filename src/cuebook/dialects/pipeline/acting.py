@@ -11,7 +11,7 @@ import msgspec
 from cuebook.dialects.pipeline.args import variable_of
 from cuebook.dialects.pipeline.model import Cli, Http, Mcp, Secret, Step, Words
 from cuebook.dialects.pipeline.resolve import Scope
-from cuebook.dialects.pipeline.results import encoded, written
+from cuebook.dialects.pipeline.results import Result, encoded, written
 from cuebook.dialects.pipeline.urls import BadPlace, address
 from cuebook.kernel.effects import OUTPUT_OF, CallTool, RunCommand, SecretUse, SendHttp
 from cuebook.kernel.outcomes import EffectFailed, Failed
@@ -218,9 +218,17 @@ def _use(at: str, secret: Secret, scope: Scope) -> SecretUse:
 def preview(step: Step, scope: Scope, referred: Sequence[str], last: str) -> dict[str, str]:
     """The outputs that the step refers to, otherwise the last one, and how it can be undone."""
     named = [name for name in referred if name in scope.results] or ([last] if last else [])
-    outputs = {f"{OUTPUT_OF}{name}": shortened(str(scope.results[name].text)) for name in named}
+    outputs = {f"{OUTPUT_OF}{name}": _shown(scope.results[name]) for name in named}
     made = {name: text for name, text in outputs.items() if text}
     return {**made, "to undo it": step.rollback_hint} if step.rollback_hint else made
+
+
+def _shown(result: Result) -> str:
+    """An output, with what is missing from it."""
+    text, facts = shortened(str(result.text)), result.facts
+    if facts.truncated:
+        text += f"\n[cut at the limit: {f'{facts.size:,} bytes' if facts.size else 'more'} in all]"
+    return f"{text}\n[bytes that are no text were replaced]" if facts.replaced else text
 
 
 def shortened(text: str) -> str:

@@ -32,16 +32,17 @@ def read(step: Step, outcome: AnyOutcome) -> Result:
     is_text = step.output is not None and step.output.type == "text"
     match outcome:
         case CommandResult():
-            facts = Facts(is_text, outcome.truncated, outcome.replaced, exit_code=outcome.exit_code)
+            facts = Facts(is_text, outcome.truncated, outcome.replaced, size=outcome.size, exit_code=outcome.exit_code)
             result = Result(outcome.stdout, facts)
             return result if outcome.exit_code == 0 else result.failing(_exit(step, outcome))
         case HttpResponse():
-            facts = Facts(is_text, outcome.truncated, outcome.replaced, status=outcome.status)
+            facts = Facts(is_text, outcome.truncated, outcome.replaced, size=outcome.size, status=outcome.status)
             result = Result(outcome.body, facts)
             result.html = "html" in _header(outcome, "content-type")
             return result.failing(_refused(outcome)) if outcome.status >= 400 and not _names_status(step) else result
         case ToolResult():
-            result = Result(Text(written(outcome.value)[: outcome.kept]), Facts(is_text, outcome.kept is not None))
+            facts = Facts(is_text, outcome.kept is not None, size=outcome.size)
+            result = Result(Text(written(outcome.value)[: outcome.kept]), facts)
             if outcome.is_error:
                 return result.failing(Failed("tool_error", f"The tool failed: {_short(str(result.text))}"))
             return result
@@ -54,7 +55,8 @@ def broken_off(step: Step, failed: Failed, seq: int | None) -> Result:
     printed = failed.details.get("stdout", "")
     is_text = step.output is not None and step.output.type == "text"
     truncated, replaced, approved = (bool(failed.details.get(name)) for name in ("truncated", "replaced", "approved"))
-    facts = Facts(is_text, truncated, replaced, approved=approved)
+    size = int(failed.details.get("size") or 0)
+    facts = Facts(is_text, truncated, replaced, size=size, approved=approved)
     return Result(Text(printed if isinstance(printed, str) else ""), facts).failing(failed, seq)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from cuebook.dialects.given import alike
 from cuebook.dialects.pipeline.model import ArgRef, Constant, Operation, Pipeline, Ref, Secret, Step, StepRef, Words
-from cuebook.dialects.pipeline.results import Facts, Result, written
+from cuebook.dialects.pipeline.results import Facts, Result, without_line_end, written
 from cuebook.kernel.context import Text
 from cuebook.kernel.outcomes import EffectFailed, Failed
 
@@ -69,10 +69,12 @@ class Scope:
         return written(value)
 
     def handed(self, words: Words) -> str:
-        """What a program or a server is handed to read. A null that a step gave as JSON is handed on as JSON."""
+        """What a program or a server is handed to read. An output by itself is handed on as it is, with its line end, and
+        a null that a step gave as JSON as JSON.
+        """
         ref = words.parts[0] if len(words.parts) == 1 else ""
-        if isinstance(ref, StepRef) and ref.path[0] == "json":
-            return written(self._found(ref, words.line))
+        if isinstance(ref, StepRef) and ref.path[0] in ("json", "stdout"):
+            return written(self._found(ref, words.line, whole=True))
         return self.text(words)
 
     def field(self, value: Any) -> Any:
@@ -122,8 +124,10 @@ class Scope:
 
     # --- references ---
 
-    def _found(self, ref: Ref, line: int, *, asked: bool = False) -> Any:
-        """What a reference leads to. A condition (`asked`) gets null where there is nothing; otherwise that fails."""
+    def _found(self, ref: Ref, line: int, *, asked: bool = False, whole: bool = False) -> Any:
+        """What a reference leads to. A condition (`asked`) gets null where there is nothing; otherwise that fails. An output
+        comes without the line end at its end, unless it is handed on as a `whole`.
+        """
         if isinstance(ref, ArgRef):
             value = self.args.get(ref.name)
             if value is None and not asked and ref.name not in self.args:
@@ -136,12 +140,32 @@ class Scope:
                 return None
             message = f"it refers to step {ref.step}, which was skipped"
             raise _unresolved("skipped_reference", message, line, "Give it a condition, as in `!$step.skipped`.")
+        if field in ("stdout", "json"):
+            _check_complete(ref.step, result, line, "no_json" if field == "json" else "incomplete_output")
         value = _within(_FIELDS[str(field)](ref.step, result, line), rest)
         if value is _MISSING:
             if asked:
                 return None
             raise _unresolved("missing_value", f"there is no {_shown(ref)}", line, "See what that step gave.")
-        return value
+        return without_line_end(value) if field == "stdout" and not whole else value
+
+
+def _check_complete(step: str, result: Result, line: int, code: str) -> None:
+    """What was cut, or had bytes replaced, is not what the step gave: whatever is made of it would be wrong unnoticed."""
+    facts = result.facts
+    if facts.truncated:
+        of = f" of {facts.size:,}" if facts.size else ""
+        kept = f"the first {len(str(result.text).encode()):,}{of} bytes were kept"
+        message = f"it refers to the output of step {step}, which was cut: {kept}"
+        fix = (
+            f"Give step {step} a larger output.max_bytes, up to `max_output` under [limits] in the configuration, or let it"
+            " write a file."
+        )
+        raise _unresolved(code, message, line, fix)
+    if facts.replaced:
+        message = f"it refers to the output of step {step}, in which bytes that are no UTF-8 were replaced"
+        fix = f"Let step {step} give text, as by base64, or write a file."
+        raise _unresolved(code, message, line, fix)
 
 
 def _json(step: str, result: Result, line: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -12,6 +13,8 @@ from cuebook.kernel.outcomes import Failed
 
 NOTHING = Text("")
 _TOO_DEEP = f"it is nested more than {DEEPEST} deep"
+
+_LINE_ENDS = re.compile(r"(?:\r?\n)+\Z")
 
 ENDING = frozenset({"cancelled", "denied", "expired", "in_doubt"})
 """Failures that a person decided on: they end the run, whatever the step says about errors."""
@@ -25,6 +28,8 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     truncated: bool = False
     replaced: bool = False
     """Whether bytes of its output that are no text were replaced."""
+    size: int = 0
+    """Where its output was cut, the bytes that it had; 0 where nobody knows."""
     acted: bool = False
     """Whether a model has called a tool in it that does not only read."""
     approved: bool = False
@@ -105,6 +110,13 @@ def parsed(text: str) -> Any:
 
 def encoded(value: Any) -> str:
     return msgspec.json.encode(value).decode()
+
+
+def without_line_end(text: str) -> str:
+    """An output as it is put into a text, an argument or a comparison: without the line ends at its end, as a shell's
+    `$(...)` does it.
+    """
+    return _LINE_ENDS.sub("", text)
 
 
 def written(value: Any) -> str:

@@ -14,7 +14,9 @@ from cuebook.kernel.effects import Program, Random, SendHttp, Wait
 from cuebook.kernel.events import Noted
 from cuebook.kernel.outcomes import Drawn, Failed
 
-_UNRESOLVED = frozenset({"missing_argument", "missing_value", "skipped_reference", "no_json", "bad_url"})
+_UNRESOLVED = frozenset(
+    {"missing_argument", "missing_value", "skipped_reference", "no_json", "incomplete_output", "bad_url"}
+)
 """Failures of a step that never came to its effect."""
 
 _SETTLED = ENDING | (UNBEGUN - {"secret_unreadable"}) | _UNRESOLVED | {UNSEEN, SPENT}

@@ -36,6 +36,7 @@ async def outcome_of(
         await running.stop(limits.grace)
     await running.drained()
     seconds = time.monotonic() - started
+    _warn(running, call)
     if late:
         return _failed(
             "timeout",
@@ -65,7 +66,20 @@ async def outcome_of(
         signal=_signal(code),
         seconds=seconds,
         sandbox=sandbox,
+        size=running.stdout.size if running.stdout.truncated else 0,
     )
+
+
+def _warn(running: Running, call: Call) -> None:
+    """Nothing is lost without a word: what was cut off and what was replaced is said on the step."""
+    for name, stream in (("output", running.stdout), ("error output", running.stderr)):
+        if stream.truncated:
+            part = "first" if stream is running.stdout else "last"
+            call.warn(
+                "output_cut", f"Its {name} has {stream.size:,} bytes; the {part} {call.limits.output:,} are kept."
+            )
+    if running.stdout.replaced:
+        call.warn("bytes_replaced", "Its output is not UTF-8 throughout: the bytes that are not were replaced.")
 
 
 def _spent_processor(code: int, seconds: float, most: int) -> bool:
@@ -82,6 +96,7 @@ def _failed(code: str, message: str, fix: str, running: Running) -> Failed:
         "truncated": running.stdout.truncated,
         "replaced": running.stdout.replaced,
         "stderr_truncated": running.stderr.truncated,
+        **({"size": running.stdout.size} if running.stdout.truncated else {}),
     }
     return Failed(code, message, fix, details=details)
 
