@@ -20,6 +20,7 @@ from tests.surfaces.test_graph_running import SORT
 BLOCKS = blocks(DOCS / "guides" / "graphs.md")
 WORKFLOWS = [block for block in BLOCKS if block.language == "yaml" and block.text.startswith("id:")]
 (CASES,) = [block for block in BLOCKS if block.language == "yaml" and block.text.startswith("- name:")]
+(POLICY,) = [block for block in BLOCKS if block.language == "toml"]
 (SHOP,) = [block for block in BLOCKS if block.language == "text"]
 each = pytest.mark.parametrize("text", [one.text for one in WORKFLOWS], ids=[f"line {one.line}" for one in WORKFLOWS])
 
@@ -97,3 +98,24 @@ def test_every_command_of_the_guide_does_what_it_says(desk: Desk, server: ModelS
     assert waiting == ["cuebook run mail.yml --break write"]
     assert (desk.work / "drafted.yml").read_text() == SORT
     assert (desk.work / "orders.yml").is_file()
+
+
+def test_a_node_works_alone_under_the_policy_of_the_guide(desk: Desk, server: ModelServer) -> None:
+    (desk.config.parent / "policy.toml").write_text(POLICY.text)
+    flow = {"id": "f", "name": "F", "entry": "a", "nodes": {"a": {"name": "A", "instruction": "Do it."}}, "edges": []}
+    script = 'for one in 1 2; do echo "$one" >> made.txt; done; cat < made.txt | wc -l'
+    server.replies = [
+        {"tool": "Bash", "arguments": {"command": script}},
+        {"tool": "Edit", "arguments": {"path": "made.txt", "old": "2", "new": "two"}},
+        {"tool": "Write", "arguments": {"path": "notes/done.txt", "content": "Done."}},
+        {"tool": "Bash", "arguments": {"command": "git push"}},
+        {"tool": "Write", "arguments": {"path": ".git/hooks/x", "content": "Done."}},
+        "Done.",
+    ]
+    ran = desk.call("run", desk.write("f.json", json.dumps(flow)))
+    assert ran.code == 0, ran.err
+    assert (desk.work / "made.txt").read_text() == "1\ntwo\n"
+    assert (desk.work / "notes" / "done.txt").read_text() == "Done."
+    told = [message["content"] for message in server.requests[-1]["messages"] if message["role"] == "tool"]
+    assert [("policy denies" in said) for said in told] == [False, False, False, True, True]
+    assert not (desk.work / ".git").exists()

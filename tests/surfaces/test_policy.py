@@ -344,7 +344,7 @@ def test_what_to_type_for_always_can_be_pasted_into_a_shell() -> None:
         kind="approval",
         prompt="Run it?",
         purpose="",
-        details={"suggestions": [["command", pattern]]},
+        details={"always": [["command", pattern]]},
     )
     line = next(line for line in approval_lines(wait) if line.startswith("always:"))
     assert shlex.split(line)[1:] == ["cuebook", "policy", "allow", "command", pattern]

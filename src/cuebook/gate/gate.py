@@ -150,15 +150,18 @@ class Gate:
         if needed is not None:
             return needed
         why = _why(wanted[0], effect, ruling, policies)
-        asks = ruling.decision == "ask" or bool(why)
+        asks = (ruling.decision == "ask" and not description.harmless) or bool(why)
         if asks and outliner is not None:
             description = await self._described(effect, case.settings)
             if isinstance(description, Failed):
                 return description
+        if asks and not description.preview:
+            description = msgspec.structs.replace(description, preview=_about(effect, description))
         digest = approvals.digest(effect, description, limits) if asks or case.granted else ""
         approved = digest in case.granted
         if asks and not approved:
-            return self._approval(description, ruling, digest, wanted, why, case, policies)
+            always = () if why else self._always((*actions, *secret), ruling, policies)
+            return self._approval(description, ruling, digest, wanted, why, case, policies, always)
         return Admitted(
             permits=_Permits(description, policies, overrides, self._clock, approved),
             secrets=lambda: self._vault.resolve_uses(uses),
@@ -331,6 +334,7 @@ class Gate:
         why: str,
         case: Case,
         policies: Sequence[Policy],
+        always: Sequence[tuple[str, str]],
     ) -> Needed:
         words, purpose = wanted
         summary = approvals.one_line(self._masked(description.summary))
@@ -345,6 +349,7 @@ class Gate:
             "purpose": purpose,
             "bound": _short(description.bound),
             "suggestions": [[reason.action.domain, pattern] for reason in asks for pattern in suggested(reason.action)],
+            "always": [list(one) for one in always],
             **terms.details,
         }
         prompt = summary  # without a question mark, which would pass for a part of a command or an address
@@ -352,6 +357,18 @@ class Gate:
             prompt = approvals.one_line(self._masked(words)) + (f" ({summary})" if summary else "")
         whole = approvals.whole(parts)
         return Needed(prompt, digest, details, terms.seconds, terms.on_expiry, whole=whole)
+
+    def _always(
+        self, actions: Sequence[Action], ruling: Ruling, policies: Sequence[Policy]
+    ) -> tuple[tuple[str, str], ...]:
+        """The overrides, by kind and pattern, that together stop the asking about exactly this; none where none do."""
+        asked = dict.fromkeys(reason.action for reason in ruling.reasons if reason.decision == "ask")
+        found = [(action.domain, pattern) for action in asked for pattern in suggested(action)[:1]]
+        made = [Override("", domain, pattern, "", self._clock()) for domain, pattern in found]
+        if approvals_of(policies).different_person:
+            return ()  # whoever owns the run would be asked all the same
+        settled = decide_all(actions, policies, made, self._clock()).decision == "allow"
+        return tuple(found) if settled else ()
 
 
 class _Terms(msgspec.Struct, frozen=True):
@@ -427,6 +444,18 @@ def _wanted(effect: Effect) -> tuple[str, str]:
     if not isinstance(effect, Acting) or not effect.approval:
         return "", "policy"
     return effect.approval, effect.purpose if isinstance(effect, AskApproval) else "step"
+
+
+def _about(effect: Effect, description: Description) -> dict[str, str]:
+    """What a person is shown of an effect that has no preview of its own."""
+    if isinstance(effect, AskModel):
+        last = effect.context.block
+        return {"prompt": effect.prompt or (str(last.text) if last is not None else "")}
+    return (
+        {"actions": "\n".join(f"{one.domain} {one.target}" for one in description.actions)}
+        if description.actions
+        else {}
+    )
 
 
 def _why(wanted: str, effect: Effect, ruling: Ruling, policies: Sequence[Policy]) -> str:

@@ -114,7 +114,7 @@ class SourcePerformer:
                 case "mcp" if self._served is not None:
                     return await self._served.describe(rest)
                 case "tools":
-                    return Description((Action("tool", rest, True),), f"List the tools {rest}")
+                    return Description((Action("tool", rest, True),), f"List the tools {rest}", harmless=True)
         except BadInput as refused:
             return Failed.of(refused)
         return _unknown_scheme(effect.source)

@@ -197,7 +197,18 @@ def wait_object(wait: WaitRow) -> dict[str, Any]:
 
 def approval_object(wait: WaitRow) -> dict[str, Any]:
     """What an approver decides about."""
-    names = ("summary", "preview", "rules", "requester", "about", "digest", "on_expiry", "held", "suggestions")
+    names = (
+        "summary",
+        "preview",
+        "rules",
+        "requester",
+        "about",
+        "digest",
+        "on_expiry",
+        "held",
+        "suggestions",
+        "always",
+    )
     return {name: wait.details[name] for name in names if name in wait.details}
 
 

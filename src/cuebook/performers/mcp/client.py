@@ -117,10 +117,12 @@ class McpTools:
 
     async def describe(self) -> Description:
         listing = Action("tool", f"{self.server.name}.*", reads_only=True)
+        trust = await self.trust()
         return Description(
             actions=(listing, *actions_of(self.server, reads_only=True)),
             summary=f"List the tools of {self.server.name}",
-            trusts=(await self.trust(),),
+            preview=trust.preview,
+            trusts=(trust,),
         )
 
     async def asked(self, seconds: float, ask: Callable[[Connection, float], Awaitable[T | Failed]]) -> T | Failed:

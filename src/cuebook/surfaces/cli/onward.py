@@ -128,9 +128,10 @@ def approval_lines(wait: WaitRow) -> list[str]:
     ):
         if words:
             lines.append(f"{name + ':':<15}{words}")
-    choices = [f"{domain} {shlex.quote(pattern)}" for domain, pattern in wait.details.get("suggestions", [])]
-    if choices and wait.details.get("purpose", "policy") == "policy":  # what a step asks for, no rule takes away
-        lines.append(f"{'always:':<15}cuebook policy allow {choices[0]}")
+    always = wait.details.get("always", [])
+    if always and wait.details.get("purpose", "policy") == "policy":  # what a step asks for, no rule takes away
+        commands = (typed(f"policy allow {domain} {shlex.quote(pattern)}") for domain, pattern in always)
+        lines.append(f"{'always:':<15}{' && '.join(commands)}")
     return lines
 
 
