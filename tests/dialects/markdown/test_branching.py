@@ -287,7 +287,7 @@ async def test_a_step_that_branches_on_its_own_output_has_that_first(
     assert bench.prompts == ["How bad is it?", prompt, f"It was {severity.lower()}."]
     assert f"Output of step 1, Assess ({len(reply)} characters" in bench.system(1)
     assert f"severity, taken from the output of step 1 ({len(severity)} characters" in bench.system(1)
-    assert await bench.outputs(row.id) == {label: "Did it", "1": "Did it", "2": "End"}
+    assert await bench.outputs(row.id) == {label: "Did it", "1": reply, "2": "End"}
     assert await bench.warnings(row.id) == []
 
 

@@ -69,11 +69,13 @@ def opening(book: Book, inputs: Inputs) -> Iterator[Planned | Warned]:
 def _visit(scope: Scope, step: Step, around: Around) -> Program[Text | None]:
     """A step or sub-step from its beginning to its breakpoint. Gives its output, or None if it was skipped."""
     yield from scope.override((yield StepStarted(step.label, step.title)), after="")
+    before = scope.last
     output = yield from _output(scope, step, around)
     if isinstance(output, Skipped):
         yield StepFinished(step.label, status="skipped", reason=output.reason)
         return None
-    scope.last = (step.label, output)
+    if scope.last is before or not scope.branches_on_itself(step):  # otherwise a step of its branch said more since
+        scope.last = (step.label, output)
     yield StepFinished(step.label, output=output)
     passed: Resumed = yield Breakpoint(step.label)
     yield from scope.override(passed.overrides, after=step.label)
@@ -170,10 +172,11 @@ def _branch(scope: Scope, step: Step, around: Around) -> Program[Text | Skipped]
 
 
 def _branch_after(scope: Scope, step: Step, own: Text | Skipped) -> Program[Text | Skipped]:
-    """The second half of a step that branches on its own output: its text has been used already."""
+    """The second half of a step that branches on its own output: that stays its output, whatever the branch adds."""
     branch = scope.chosen(step)
-    last = None if branch is None else (yield from _sub_steps(scope, branch.steps, ()))
-    return own if last is None else last[1]
+    if branch is not None:
+        yield from _sub_steps(scope, branch.steps, ())
+    return own
 
 
 def _sub_steps(scope: Scope, steps: tuple[Step, ...], around: Around) -> Program[tuple[str, Text] | None]:
