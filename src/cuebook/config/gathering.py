@@ -14,6 +14,7 @@ from cuebook.config.providers import Provider, check_choice, read_providers
 from cuebook.config.reach import Reach, Search, SkillSettings, ToolServer
 from cuebook.config.written import Written
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.tool_names import confused
 
 _GUARDED = ("store", "rate_limit", "prices", "sandbox", "workspace", "pass_env")
 """What a project's file may not set: it may come with a clone, and must not open what the user closed, nor bring
@@ -92,6 +93,9 @@ class Gathered:
                     f"mcp.{one}.cwd", f"The cwd '{made.cwd}' is a link that leads out of the project.", "Correct it."
                 )
             self.servers[one] = made
+            if (both := confused(self.servers)) is not None:
+                words = f"The tools of the servers '{both[0]}' and '{both[1]}' cannot be told apart."
+                raise refuse(dotted, words, "Give one of them another name.")
 
 
 def _placed(file: Written, name: str, path: Path, origin: Origin) -> Path:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.tool_names import HOW_NAMED, SERVER_NAME
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", re.ASCII)
@@ -77,8 +78,8 @@ Refuse = Callable[[str, str, str], BadInput]
 
 def server(name: str, table: Mapping[str, Any], where: str, refuse: Refuse, *, shared: bool) -> ToolServer:
     dotted = f"mcp.{name}"
-    if not _NAME.fullmatch(name):
-        raise refuse(dotted, f"'{name}' cannot be the name of a tool server.", "Use small letters, digits, - and _.")
+    if not SERVER_NAME.fullmatch(name):
+        raise refuse(dotted, f"'{name}' cannot be the name of a tool server.", HOW_NAMED)
     kinds: dict[str, Callable[[str, Any, Refuse], Any]] = {
         "command": _words,
         "cwd": _text,

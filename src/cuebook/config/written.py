@@ -17,6 +17,10 @@ from cuebook.kernel.errors import BadInput
 _KEYLIKE = re.compile(r"(.*[_-])?(api[_-]?key|key|token|secret|password|credentials?)", re.IGNORECASE)
 
 
+_PART = r"""(?:"[^"]*"|'[^']*'|[\w-]+)"""
+"""Of a dotted key."""
+
+
 class Written:
     """A file that was read. A shared one lies in a project, where others may have written it."""
 
@@ -60,13 +64,13 @@ class Written:
         for number, line in enumerate(self._text.split("\n"), start=1):
             header = re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line)
             if header:
-                table = re.sub(r"[\s\"']", "", header[1])
+                table = _dotted(header[1])
                 if table == name or table.startswith(f"{name}."):
                     return number
                 continue
-            key = re.match(r"\s*([\w\"'.-]+(?:\s*\.\s*[\w\"'.-]+)*)\s*=", line)
+            key = re.match(rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*=", line)
             if key:
-                dotted = re.sub(r"[\s\"']", "", key[1])
+                dotted = _dotted(key[1])
                 dotted = f"{table}.{dotted}" if table else dotted
                 if dotted == name or dotted.startswith(f"{name}."):
                     return number
@@ -75,6 +79,11 @@ class Written:
     def _where_of(self, error: Exception) -> Origin:
         found = re.search(r"line (\d+)", str(error))
         return Origin(str(self.path), int(found[1]) if found else self._text.count("\n") + 1)
+
+
+def _dotted(written: str) -> str:
+    """A key without its quotes and the blanks around its dots."""
+    return ".".join(part.strip("\"'") for part in re.findall(_PART, written))
 
 
 def _said(error: Exception) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from cuebook.kernel.effects import SecretUse
 from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.tool_names import likely_server
 
 Place = tuple[str, ...]
 
@@ -102,13 +103,13 @@ def check(
 
 
 def bad_schema(tool: str, why: str) -> Failed:
-    server, dot, _ = tool.partition(".")
-    owner = f"the author of the tool server '{server}'" if dot else "its author"
+    server = likely_server(tool)
+    owner = f"the author of the tool server '{server}'" if server else "its author"
     return Failed(
         "bad_schema",
         f"The tool '{tool}' cannot be used: the schema of its arguments is not valid ({_short(why)}).",
         fix=f"Tell {owner}, or use another tool.",
-        details={"server": server} if dot else {},
+        details={"server": server} if server else {},
     )
 
 

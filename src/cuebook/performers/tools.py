@@ -20,6 +20,7 @@ from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
+from cuebook.kernel.tool_names import HOW_NAMED, SERVER_NAME, likely_server, server_of, table_of
 from cuebook.performers.arguments import Place, check, places, with_handles, with_values
 
 T = TypeVar("T")
@@ -195,9 +196,9 @@ class Toolbox:
         tool = self._tools.get(name)
         if tool is not None:
             return tool
-        own, dot, rest = name.partition(".")
-        if dot and own in self._servers:
-            return await self._servers[own].find(rest, seconds)
+        own = server_of(name, self._servers)
+        if own:
+            return await self._servers[own].find(name.removeprefix(f"{own}."), seconds)
         return no_such_tool(name, [*self._tools, *(f"{one}.*" for one in self._servers)])
 
     async def close(self) -> None:
@@ -220,11 +221,10 @@ class Toolbox:
         return self._brought[key]
 
     async def _find_at(self, server: ServerSpec, name: str, seconds: float | None) -> Tool | Failed:
-        own, dot, rest = name.partition(".")
-        if own != server.name or not dot:
+        if not server_of(name, (server.name,)):
             return no_such_tool(name, [f"{server.name}.*"])
         found = self._found(server)
-        return found if isinstance(found, Failed) else await found.find(rest, seconds)
+        return found if isinstance(found, Failed) else await found.find(name.removeprefix(f"{server.name}."), seconds)
 
     async def _specs_of(self, server: ServerSpec, pattern: str) -> list[ToolSpec] | Failed:
         found = self._found(server)
@@ -261,15 +261,22 @@ def no_such_tool(name: str, known: Iterable[str]) -> Failed:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
     meant = f"Did you mean {' or '.join(near)}? " if near else ""
-    server = name.partition(".")[0]
-    if "." in name and not any(one.startswith(f"{server}.") for one in names):
-        meant += f"A tool server '{server[:60]}' is configured as [mcp.{server[:60]}]; `cuebook doctor` tells which ones are. "
+    server = likely_server(name)
+    if server and not any(one.startswith(f"{server}.") or server_of(name, (likely_server(one),)) for one in names):
+        meant += _how_to_add(server)
     return Failed(
         "no_such_tool",
         f"There is no tool named '{name[:200]}'.",
         fix=f"{meant}There {'are: ' + listed if names else 'are no tools'}.",
         details={"near": near},
     )
+
+
+def _how_to_add(server: str) -> str:
+    if not SERVER_NAME.fullmatch(server):
+        return f"No tool server can be named '{server[:60]}'. {HOW_NAMED} "
+    words = f"No tool server '{server}' is configured: add {table_of(server)} to your cuebook.toml"
+    return f"{words}; `cuebook doctor` lists those that are. "
 
 
 async def in_time(name: str, seconds: float, work: Awaitable[T], note: str = "") -> T | Failed:

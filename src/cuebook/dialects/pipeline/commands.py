@@ -19,6 +19,7 @@ from cuebook.dialects.pipeline.references import BRACES, STEP, Scope, plain_or
 from cuebook.dialects.shape import Shape
 from cuebook.dialects.values import Malformed, Value
 from cuebook.dialects.yaml12 import read_json
+from cuebook.kernel.tool_names import likely_server
 
 NAMESPACES = ("cli", "http", "mcp", "llm")
 WITHOUT_DRIVER = ("web", "node")
@@ -311,8 +312,7 @@ def _mcp(scope: Scope, command: Written) -> Mcp | None:
             if name in arguments:
                 shape.wrong(line, f"{at}: the argument '{name}' is there twice.", "Take one of them out.", CODE)
             arguments[name] = scope.field(one, where, secrets="." not in name)
-    server, _, name = tool.partition(".")
-    if not server or not name:
+    if not likely_server(tool) or tool.endswith("."):
         shape.wrong(command.line, f"{at} names no tool.", "Write SERVER.TOOL, as in `mcp github.create_issue`.", CODE)
         return None
     return Mcp(tool, arguments)

@@ -273,7 +273,7 @@ def _tool(scope: Scope, written: str, line: int, at: str) -> str:
     if "*" in written:
         fix = "Name the tools one by one."
         shape.wrong(line, f"{at}: '{written[:60]}' would allow more than it says.", fix, "UNKNOWN_TOOL")
-    elif not all(commands.tool_name(written).partition(".")[::2]):
+    elif not all(commands.tool_name(written).rpartition(".")[::2]):
         fix = f"{shape.meant(written, TOOLS.values())} A tool of a server is written SERVER.TOOL."
         shape.wrong(line, f"{at}: there is no tool '{written[:60]}'.", fix, "UNKNOWN_TOOL")
     return commands.tool_name(written)

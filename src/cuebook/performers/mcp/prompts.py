@@ -14,6 +14,7 @@ import msgspec
 
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Action, Call, Description
+from cuebook.kernel.tool_names import table_of
 from cuebook.performers.mcp.client import McpTools, actions_of
 from cuebook.performers.mcp.connection import Connection
 from cuebook.performers.mcp.results import prompt_text
@@ -68,7 +69,7 @@ class McpPrompts:
         name, _, prompt = given.partition("/")
         if name in self._servers:
             return self._servers[name], prompt
-        fix = _near(name, self._servers) or f"Add [mcp.{name[:64]}] to your cuebook.toml."
+        fix = _near(name, self._servers) or f"Add {table_of(name)} to your cuebook.toml."
         return Failed("not_found", f"There is no tool server {name[:200]!a} to read a prompt of.", fix=fix)
 
 

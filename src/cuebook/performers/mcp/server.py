@@ -19,10 +19,10 @@ import msgspec
 
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Trust
+from cuebook.kernel.tool_names import HOW_NAMED, SERVER_NAME
 from cuebook.performers.addresses import is_loopback
 from cuebook.performers.contents import digest_of
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _INTERPRETER = re.compile(r"(python|pypy|node|nodejs|bun|deno|ruby|perl|php|lua|bash|sh|dash|zsh|tsx|uv)[\d.]*")
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 
@@ -53,8 +53,8 @@ class McpServer(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a playbook brings it along, and no configuration does."""
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise BadInput(f"'{self.name}' cannot be a tool server's name.", fix="Use letters, digits, '_' and '-'.")
+        if not SERVER_NAME.fullmatch(self.name):
+            raise BadInput(f"'{self.name}' cannot be a tool server's name.", fix=HOW_NAMED)
         if bool(self.command) == bool(self.url):
             raise BadInput(
                 f"The tool server '{self.name}' needs a command or a url, and not both.", fix="Give one of them."

@@ -17,6 +17,7 @@ from cuebook.kernel.effects import AskModel, CallTool, Effect, ReadSource, RunCo
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Action, Describer, Description, Performer
 from cuebook.kernel.run import Settings
+from cuebook.kernel.tool_names import server_of
 from cuebook.performers.mcp import McpServer
 from cuebook.performers.sources import SourcePerformer
 from cuebook.performers.tools import Toolbox
@@ -113,7 +114,7 @@ class _Reaching:
         return (Action("model", model, reads_only=True),)
 
     async def _of_tool(self, shown: Shown, call: CallTool) -> Sequence[Action]:
-        server = self._servers.get(call.tool.partition(".")[0]) if "." in call.tool else None
+        server = self._servers.get(server_of(call.tool, self._servers))
         if server is not None:
             return (Action("tool", call.tool), *self._of_server(server))
         described = await self._tools.describe(call, Settings())

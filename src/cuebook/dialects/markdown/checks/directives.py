@@ -14,6 +14,7 @@ from cuebook.dialects.markdown.interpolate import placeholders
 from cuebook.dialects.markdown.model import Elicitation, Output, PromptUse, ToolUse
 from cuebook.dialects.markdown.tools import fill
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.tool_names import HOW_NAMED, SERVER_NAME
 
 FORMS = {
     "output": '@output(name), @output(name: type) or @output(name, extract:"field")',
@@ -26,6 +27,8 @@ _NEARLY = re.compile(r"@(output|elicit|prompt|tool)s?\s*[(:]", re.ASCII | re.IGN
 _INLINE = re.compile(r"(?<=\s)@(output|elicit|prompt|tool)\(", re.ASCII | re.IGNORECASE)
 _QUOTED = re.compile(r'"[^"]*"')
 _DEFAULT = re.compile(r"\bdefault\s*[:=]", re.ASCII)
+_DEFAULTED = re.compile(r'default:"(?:[^"\\]|\\.)*"\s*$', re.ASCII)
+_IN_QUOTES = "Put every text between double quotes; within one, write single quotes instead."
 _TYPED = re.compile(r"@output\(\w+\s*:\s*(\w+)", re.ASCII)
 _LIBRARY = re.compile(r"[a-zA-Z0-9\-]+")
 _DRIVE = re.compile(r"[a-zA-Z]:")
@@ -90,6 +93,11 @@ def _elicitation(asked: Elicitation, row: str, at: tuple[int, int]) -> Iterator[
     if asked.type == "select" and not asked.options:
         fix = 'Name them: @elicit(select, "Which?", "one", "two").'
         yield found("select_options", "The question offers a choice and no options.", *at, fix)
+    elif any(not option.strip() for option in asked.options):
+        yield found("elicit_empty", "One of the options is empty.", *at, _IN_QUOTES)
+    if asked.prompt.strip() and (dropped := _outside_quotes(row)):
+        message = f"Only what is between double quotes is read; this is left out: {shown(' '.join(dropped))}"
+        yield found("elicit_dropped", message, *at, _IN_QUOTES)
     unread = asked.default is None and _DEFAULT.search(_QUOTED.sub('""', row))
     if unread:
         fix = 'Write it last, in double quotes and without a blank: default:"value".'
@@ -97,6 +105,13 @@ def _elicitation(asked: Elicitation, row: str, at: tuple[int, int]) -> Iterator[
     elif asked.type != "select" and asked.options:
         message = f"'{asked.type}' offers no choice: {shown(', '.join(asked.options))} will not be shown."
         yield found("elicit_options", message, *at, 'Use @elicit(select, "Which?", "one", "two").')
+
+
+def _outside_quotes(row: str) -> list[str]:
+    """What an @elicit holds between its quoted texts, apart from commas and a default."""
+    inner = row.strip().removesuffix(")").partition(",")[2]
+    pieces = _QUOTED.sub("\0", _DEFAULTED.sub("", inner)).replace(",", "\0").split("\0")
+    return [piece.strip() for piece in pieces if piece.strip() and not _DEFAULT.match(piece.strip())]
 
 
 def _prompt(prompt: PromptUse, at: tuple[int, int]) -> Iterator[Finding]:
@@ -138,6 +153,9 @@ def _without_placeholders(text: str, instead: str) -> str:
 
 
 def _tool(tool: ToolUse, at: tuple[int, int]) -> Iterator[Finding]:
+    if not SERVER_NAME.fullmatch(tool.connection):
+        message = f"No connection can be named '{shown(tool.connection)}': the step fails."
+        yield found("tool_connection", message, *at, HOW_NAMED)
     any_value = {placeholder.name: "1" for placeholder in placeholders(tool.arguments)}
     try:
         fill(tool.arguments, any_value, {})
