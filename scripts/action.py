@@ -52,7 +52,7 @@ class Report:
 
     @property
     def completed(self) -> int:
-        return sum(step.status == "completed" for step in self.result.steps) if self.result is not None else 0
+        return self.result.steps_done if self.result is not None else 0
 
 
 class Stopped(Exception):

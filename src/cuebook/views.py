@@ -16,6 +16,8 @@ from cuebook.kernel.events import (
     Noted,
     Performed,
     RunStarted,
+    StepFinished,
+    StepStarted,
     TextChunk,
     TextReset,
     ValueSet,
@@ -24,7 +26,8 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.journal import Entry, Place
-from cuebook.kernel.outcomes import Reply, Resumed, is_incomplete
+from cuebook.kernel.outcomes import Answer, Reply, Resumed, is_incomplete
+from cuebook.kernel.questions import BEFOREHAND, UNATTENDED
 from cuebook.kernel.run import RunRow, StepRow, WaitRow
 
 ARTIFACT_FILES: dict[str, tuple[str, str]] = {
@@ -46,6 +49,44 @@ _BRIEF = 60
 """Characters of a changed value that a note shows."""
 
 
+class Answered(msgspec.Struct, frozen=True):
+    """A question that a step asked, what was answered and by whom."""
+
+    question: str
+    answer: str
+    by: str
+
+    @property
+    def giver(self) -> str:
+        """Who answered, for people to read."""
+        return _GIVERS.get(self.by, self.by) or "a person"
+
+
+_GIVERS = {BEFOREHAND: "an answer given beforehand", UNATTENDED: "its default, as nobody was asked"}
+
+
+class Answers:
+    """Collects what was answered, from the entries of a journal, one at a time."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, str] = {}
+
+    def see(self, event: object) -> Answered | None:
+        match event:
+            case WaitOpened(kind="question"):
+                self._asked[event.wait] = event.prompt
+            case WaitClosed(kind="question", how="answered"):
+                return Answered(self._asked.pop(event.wait, ""), str(event.answer.get("value", "")), event.by)
+            case Performed(outcome=Answer(question=question) as given) if question:
+                return Answered(question, given.value, given.by)
+        return None
+
+
+def changed_words(name: str, value: Any, by: str) -> str:
+    """That a value was changed, and by whom."""
+    return f"changed by {by or 'a person'}: {name} = {_brief(value)}"
+
+
 class RunView(msgspec.Struct, frozen=True):
     """A run with everything a person looks at."""
 
@@ -61,6 +102,10 @@ class RunView(msgspec.Struct, frozen=True):
     """What is to be known of each step besides its output, by label: warnings, and who decided what."""
     inputs: dict[str, Any] = {}
     """Those it has by now: a fork or a resumption may have changed some."""
+    answers: dict[str, list[Answered]] = {}
+    """What each step asked, and what was answered, by label."""
+    passed_on: dict[str, str] = {}
+    """Steps whose output is that of a step within them, by label, and the label of that one."""
     changed_inputs: frozenset[str] = frozenset()
     """Those that were changed. The program tells them among its values too."""
     incomplete: frozenset[str] = frozenset()
@@ -77,14 +122,17 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
     inputs: dict[str, Any] = {}
     changed: set[str] = set()
     incomplete: set[str] = set()
+    answers: dict[str, list[Answered]] = {}
+    asking = Answers()
+    nesting = Nesting()
 
     def change(given: Mapping[str, Any]) -> None:
         own = {name: value for name, value in given.items() if name in inputs}
         inputs.update(own)
         changed.update(own)
 
-    def told_of(step: str, given: Mapping[str, Any]) -> None:
-        said = [f"changed by a person: {name} = {_brief(value)}" for name, value in given.items()]
+    def told_of(step: str, given: Mapping[str, Any], by: str) -> None:
+        said = [changed_words(name, value, by) for name, value in given.items()]
         if said:
             notes.setdefault(step, []).extend(said)
 
@@ -92,15 +140,18 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
         event = entry.event
         if isinstance(event, Performed) and is_incomplete(event.outcome):
             incomplete.add(entry.place.step)
+        if (answered := asking.see(event)) is not None:
+            answers.setdefault(entry.place.step, []).append(answered)
+        nesting.see(entry)
         match event:
             case RunStarted():
                 inputs.update(event.inputs)
             case Forked():
                 change(event.values)
-                told_of(event.step, event.values)
-            case Performed(outcome=Resumed(overrides=overrides)):
+                told_of(event.step, event.values, event.owner)
+            case Performed(outcome=Resumed(overrides=overrides, by=by)):
                 change(overrides)
-                told_of(entry.place.step, overrides)
+                told_of(entry.place.step, overrides, by)
             case Warned():
                 notes.setdefault(entry.place.step, []).append(f"warning: {event.message}")
             case WaitOpened(kind="approval"):
@@ -119,8 +170,55 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
                     outputs[entry.place.step] = output
                 result = getattr(event, "result", result)
     shown = _at_breakpoints(steps, waits)
-    sets = (frozenset(changed), frozenset(incomplete))
-    return RunView(row, shown, waits, values, outputs, artifact, result, notes, inputs, *sets)
+    return RunView(
+        row,
+        shown,
+        waits,
+        values,
+        outputs,
+        artifact,
+        result,
+        notes,
+        inputs,
+        answers,
+        nesting.passed_on,
+        frozenset(changed),
+        frozenset(incomplete),
+    )
+
+
+class Nesting:
+    """Finds steps whose output is that of a step within them, from the entries of a journal, one at a time."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[Place, str, dict[str, str]]] = []
+        """The steps it stands in, each with the digests that steps within have given, and their labels."""
+        self.passed_on: dict[str, str] = {}
+
+    def see(self, entry: Entry) -> str | None:
+        """The label of the step within whose output a step that finishes now has as its own."""
+        event, path = entry.event, entry.place.path
+        if isinstance(event, StepStarted):
+            self._open.append((entry.place, event.label, {}))
+        if not isinstance(event, StepFinished):
+            return None
+        own = next((one for one in reversed(self._open) if one[0].path == path and one[1] == event.label), None)
+        if own is None:
+            return None
+        self._open.remove(own)
+        self.passed_on.pop(event.label, None)
+        if event.output is None:
+            return None
+        around = [within for place, _, within in self._open if place.path == path]
+        if not around and not own[2]:
+            return None
+        digest = event.output.digest
+        for within in around:
+            within[digest] = event.label
+        source = own[2].get(digest)
+        if source is not None:
+            self.passed_on[event.label] = source
+        return source
 
 
 def with_results(view: RunView, playbook: str, entries: Iterable[Entry]) -> RunView:

@@ -225,3 +225,28 @@ def test_an_entry_that_is_not_written_leaves_nothing_behind() -> None:
     fold.tell(StepFinished("1"), RunFinished("completed", seconds=4.0))
     assert fold.tally.row.totals.seconds == 4.0
     assert fold.steps["", "1", 1].totals.seconds == 2.0
+
+
+def test_steps_are_counted_once_whatever_happens_within_them() -> None:
+    plan = Planned((PlannedStep("1"), PlannedStep("2"), PlannedStep("3")))
+    fold = Fold().tell(plan, StepStarted("1"))
+    row = fold.tally.row
+    for sub in ("1a", "1b"):
+        fold.tell(StepStarted(sub)).tell(StepFinished(sub))
+    assert row.count.words() == "0 of 3"
+    fold.tell(StepFinished("1"), StepStarted("2"), StepFinished("2", status="skipped", reason="No branch fits."))
+    assert row.count.words("steps") == "1 of 3 steps, 1 skipped"
+    fold.tell(StepStarted("3"), StepFinished("3"))
+    fold.tell(StepStarted("3"), StepFinished("3"), place=Place("", "3", 2)).tell(RunFinished("completed"))
+    assert (row.count.done, row.count.total, row.count.skipped, row.totals.steps_done) == (2, 3, 1, 5)
+
+
+def test_a_retry_counts_what_it_takes_up_again() -> None:
+    fold = Fold().tell(PLAN, StepStarted("1"), StepFinished("1"))
+    begun = fold.seq + 1
+    fold.tell(StepStarted("2"), RunFinished("failed", error=Failed("x", "It broke.")))
+    assert fold.tally.row.count.words() == "1 of 2, 1 failed"
+    fold.tell(Rewound(begun, "", "owner"), Driven("d"))
+    assert fold.tally.row.count.words() == "1 of 2"
+    fold.tell(StepStarted("2"), StepFinished("2"), RunFinished("completed"))
+    assert fold.tally.row.count.words() == "2 of 2"

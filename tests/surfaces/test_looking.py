@@ -19,7 +19,7 @@ def test_runs_are_listed(desk: Desk, run: str) -> None:
     assert ran.code == 0
     assert ran.out.splitlines()[1].split()[0] == run
     assert "completed" in ran.out
-    assert "3/3" in ran.out
+    assert "3 of 3" in ran.out
     assert [one["run"] for one in desk.call("runs", "--json", "--limit", "5").object] == [run]
     assert "There are no such runs." in desk.call("runs", "--status", "failed").out
     assert desk.call("runs", "--limit", "1").err == ""

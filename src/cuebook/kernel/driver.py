@@ -152,8 +152,7 @@ class Driver:
         watch = self.scribe.tally.watch
         self._take_up(await self.engine.store.claim(self.run_id, self.engine.driver, self.clock()))
         self.scribe.tally.watch = watch  # it has seen when this drive began
-        steps = await self.engine.store.steps(self.run_id)
-        self.row.totals.steps_done = sum(step.status == "completed" for step in steps)
+        self.row.totals.recount(await self.engine.store.steps(self.run_id))
         return self._entries()
 
     async def _until_rest(self) -> RunRow:

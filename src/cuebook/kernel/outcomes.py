@@ -110,6 +110,8 @@ class Answer(Outcome, frozen=True):
     by: str = ""
     given_for: str = ""
     """The label that it was given for beforehand."""
+    question: str = ""
+    """What it answers, where no wait in the journal says so."""
 
 
 class Resumed(Outcome, frozen=True):

@@ -50,9 +50,8 @@ def beforehand(
         return None
     if effect.default is not None:
         return _checked(effect, effect.default, by, f"The default of the question '{effect.question[:200]}'")
-    if effect.type == "confirm":
-        return Answer("yes", by)
-    return Answer(effect.options[0] if effect.type == "select" and effect.options else "", by)
+    first = effect.options[0] if effect.type == "select" and effect.options else ""
+    return Answer("yes" if effect.type == "confirm" else first, by, question=effect.question)
 
 
 def nobody_gave(answer: Answer) -> bool:
@@ -62,6 +61,6 @@ def nobody_gave(answer: Answer) -> bool:
 
 def _checked(effect: AskHuman, value: str, by: str, what: str, label: str = "") -> Answer | Failed:
     try:
-        return Answer(fitting(effect.type, effect.options, value), by, label)
+        return Answer(fitting(effect.type, effect.options, value), by, label, effect.question)
     except BadInput as error:
         return Failed("bad_answer", f"{what} does not fit: {error.message}", error.fix)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from cuebook.kernel.events import RunStatus, StepStatus, WaitKind
+from cuebook.kernel.events import ENDED, RunStatus, StepStatus, WaitKind
 from cuebook.kernel.journal import Place
 from cuebook.kernel.outcomes import CostOrigin, Failed, Usage
 
@@ -54,7 +56,15 @@ class Totals(msgspec.Struct, gc=False):
     """What a run has used so far, whatever became of it: a voided call is paid all the same."""
 
     steps: int = 0
+    """Of the playbook, as planned; 0 where nothing was planned."""
+    branched: int = 0
+    """Those among them that stand on branches."""
+    completed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    """Steps of the playbook, each once: without sub-steps and further visits."""
     steps_done: int = 0
+    """Completed visits, of sub-steps as well: what a budget of steps limits."""
     calls: int = 0
     input: int = 0
     output: int = 0
@@ -65,6 +75,19 @@ class Totals(msgspec.Struct, gc=False):
     """Model calls whose cost nobody knows."""
     seconds: float = 0.0
     """Time in which the run was driven; waiting is free."""
+
+    def kept(self) -> Totals:
+        """What a fork keeps of its parent's: how far it was, and nothing of what that cost."""
+        names = ("steps", "branched", "completed", "failed", "skipped", "steps_done")
+        return Totals(**{name: getattr(self, name) for name in names})
+
+    def recount(self, steps: Iterable[StepRow]) -> None:
+        """Counts the steps that are over, from all that there are."""
+        over = [step for step in steps if step.seq and step.finished is not None]
+        counted = Counter(step.status for step in over if step.counted)
+        self.steps_done = sum(step.status == "completed" for step in over)
+        self.completed, self.skipped = counted.pop("completed", 0), counted.pop("skipped", 0)
+        self.failed = counted.total()
 
     def add(self, usage: Usage) -> None:
         self.calls += 1
@@ -80,6 +103,23 @@ class Totals(msgspec.Struct, gc=False):
     @property
     def tokens(self) -> int:
         return self.input + self.output
+
+
+class StepCount(msgspec.Struct, frozen=True):
+    """How far a run is, in steps of its playbook."""
+
+    done: int
+    total: int
+    skipped: int
+    failed: int
+
+    def words(self, unit: str = "") -> str:
+        """As people read it: `5 of 7 steps, 2 skipped`."""
+        counts = [f"{self.done:,} of {self.total:,}{f' {unit}' if unit else ''}"]
+        counts += [
+            f"{number:,} {word}" for number, word in ((self.failed, "failed"), (self.skipped, "skipped")) if number
+        ]
+        return ", ".join(counts)
 
 
 class RunRow(msgspec.Struct, kw_only=True, gc=False):
@@ -108,6 +148,15 @@ class RunRow(msgspec.Struct, kw_only=True, gc=False):
     epoch: int = 0
     driver: str = ""
 
+    @property
+    def count(self) -> StepCount:
+        """The one way in which steps are counted. What an ended run has not come to, it has skipped."""
+        totals = self.totals
+        reached = totals.completed + totals.failed
+        total = max(totals.steps, reached + totals.skipped)
+        ended = self.status in ENDED
+        return StepCount(totals.completed, total, total - reached if ended else totals.skipped, totals.failed)
+
 
 class StepRow(msgspec.Struct, gc=False):
     """One visit of a step."""
@@ -122,6 +171,8 @@ class StepRow(msgspec.Struct, gc=False):
     """Where the visit begins in the journal: what restart and fork refer to."""
     position: int = 0
     """Among the steps that were planned."""
+    counted: bool = False
+    """Whether it is a step of the playbook, visited for the first time; no sub-step and no repetition."""
     cut: bool = False
     """It ended with its run or branch, not by itself: a retry may take it up again."""
     failed_at: int = 0

@@ -33,7 +33,7 @@ from cuebook.kernel.events import (
 )
 from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, same_line
 from cuebook.kernel.outcomes import CostOrigin, Failed, Reply, Usage
-from cuebook.kernel.run import RunRow, StepRow, Totals, copy_row
+from cuebook.kernel.run import RunRow, StepRow, copy_row
 
 _ORIGINS: tuple[CostOrigin, ...] = ("reported", "estimated", "unknown")
 
@@ -80,8 +80,8 @@ class Tally:
         """
         self.cut: list[StepRow] = []
         self._dropped: list[tuple[int, str]] = []
-        self._done: list[tuple[int, str]] = []
-        """Where the steps completed so far began; a rewind takes some of them back."""
+        self._done: list[tuple[int, str, StepStatus, bool]] = []
+        """Where the steps that are over began, how they ended and whether they are counted; a rewind takes some of them back."""
         self._row_changed = False
         self._steps_changed: dict[tuple[str, str, int], StepRow] = {}
         for step in open_steps or []:
@@ -135,11 +135,12 @@ class Tally:
                 continue
             visits[planned.label] += 1
             visit = visits[planned.label]
-            step = StepRow(entry.place.path, planned.label, visit, planned.title, position=position)
+            step = StepRow(entry.place.path, planned.label, visit, planned.title, position=position, counted=True)
             self._remember(step)
             self._steps_changed[step.key] = step
         branched = sum(step.branched for step in event.steps)
         self.row.totals.steps = max(self.row.totals.steps, len(self.planned) + branched)
+        self.row.totals.branched = branched
 
     def _step_started(self, entry: Entry, event: StepStarted) -> None:
         self._touch(entry)
@@ -158,23 +159,56 @@ class Tally:
             return
         step.status, step.reason, step.finished = event.status, event.reason, entry.at
         _rest(step, entry.at)
-        if event.status == "completed":
-            self.row.totals.steps_done += 1
-            self._done.append((step.seq, step.path))
-        elif event.status == "failed":
+        if event.status == "failed":
             step.failed_at = entry.seq
             self.cut.append(step)
+        self._end(step)
         self._steps_changed[step.key] = step
 
     def _step_skipped(self, entry: Entry, event: StepSkipped) -> None:
         step = self._planned_or_new(entry.place, event.label)
         step.title, step.status, step.reason = event.title or step.title, "skipped", event.reason
         step.seq, step.finished = entry.seq, entry.at
+        self._end(step)
+        self._touch(entry)
         self._steps_changed[step.key] = step
 
     def _planned_or_new(self, place: Place, label: str) -> StepRow:
         key = (place.path, label, place.visit)
-        return self.planned.pop(key, None) or StepRow(*key)
+        planned = self.planned.pop(key, None)
+        return planned if planned is not None else StepRow(*key, counted=self._counts(*key))
+
+    def _counts(self, path: str, label: str, visit: int) -> bool:
+        """Whether a step that begins here is one of the playbook's: not within another one, nor once more."""
+        if any(step.path == path for step in self.open.values()) or (path != ROOT and not self.row.totals.branched):
+            return False
+        if visit <= 1:
+            return True
+        before = next((one for one in self.cut if one.counted and (one.path, one.label) == (path, label)), None)
+        if before is None:
+            return False
+        before.counted = False  # it failed then; what becomes of it now is what counts
+        self._count_end(before.status, -1)
+        self._steps_changed[before.key] = before
+        return True
+
+    def _end(self, step: StepRow) -> None:
+        """Counts a step that is over."""
+        if step.status == "completed":
+            self.row.totals.steps_done += 1
+        if step.counted:
+            self._count_end(step.status)
+        if step.status != "failed":  # what failed is among those that a retry takes up again
+            self._done.append((step.seq, step.path, step.status, step.counted))
+
+    def _count_end(self, status: StepStatus, by: int = 1) -> None:
+        totals = self.row.totals
+        if status == "completed":
+            totals.completed += by
+        elif status == "skipped":
+            totals.skipped += by
+        else:
+            totals.failed += by
 
     def _started(self, entry: Entry, event: RunStarted) -> None:
         self._touch(entry)
@@ -183,7 +217,7 @@ class Tally:
     def _forked(self, entry: Entry, event: Forked) -> None:
         self._touch(entry)
         self.row.status = "pending"
-        self.row.totals = Totals(steps=self.row.totals.steps, steps_done=self.row.totals.steps_done)
+        self.row.totals = self.row.totals.kept()
         self.row.model = str(event.settings.get("model", self.row.model))
 
     def _driven(self, entry: Entry, event: Driven) -> None:
@@ -265,17 +299,27 @@ class Tally:
         self._touch(entry)
         self._dropped.append((event.seq, event.path))
         self.row.error = None
-        kept = [(seq, path) for seq, path in self._done if seq < event.seq or not same_line(path, event.path)]
-        self.row.totals.steps_done -= len(self._done) - len(kept)
-        self._done = kept
+        over, self._done = self._done, []
+        for seq, path, status, counted in over:
+            if seq < event.seq or not same_line(path, event.path):
+                self._done.append((seq, path, status, counted))
+                continue
+            self.row.totals.steps_done -= status == "completed"
+            if counted:
+                self._count_end(status, -1)
         taken_up, self.cut = self.cut, []
         for step in [*self.open.values(), *taken_up]:
             beside = not same_line(step.path, event.path)
+            over_then = step.seq and step.finished is not None
             if step.seq >= event.seq and not beside:
                 self.open.pop(step.key, None)
+                if step.counted and over_then:
+                    self._count_end(step.status, -1)
             elif step.failed_at and (beside or step.failed_at < event.seq):
                 self.cut.append(step)  # it failed before that, and stays so
             elif step.cut or step.failed_at:
+                if step.counted and over_then:
+                    self._count_end(step.status, -1)
                 step.status = "running" if step.seq else "pending"
                 step.cut, step.failed_at, step.reason, step.finished = False, 0, "", None
                 self._remember(step)
@@ -310,6 +354,8 @@ class Tally:
                 step.status = status
             step.reason, step.finished = reason, entry.at
             _rest(step, entry.at)
+            if step.counted:
+                self._count_end(step.status)
             self._cut(step)
 
     def _cut(self, step: StepRow) -> None:

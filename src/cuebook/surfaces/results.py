@@ -23,6 +23,7 @@ from cuebook.performers.models.port import Model
 from cuebook.performers.python import python_tool as tool
 from cuebook.performers.tools import Tool
 from cuebook.service import RunView, Service
+from cuebook.surfaces import wording
 from cuebook.surfaces.publishing import Left, Published, Watch, left_by
 from cuebook.surfaces.wiring import Wiring
 
@@ -131,6 +132,9 @@ class Result:
     waits: tuple[Wait, ...]
     warnings: tuple[str, ...]
     error: str | None
+    steps_done: int
+    """How many steps of the playbook were completed, each counted once, without sub-steps."""
+    steps_total: int
     cost: float | None
     """US dollars; None where nobody knows."""
     tokens: int
@@ -377,7 +381,7 @@ def _as_tool(given: Callable[..., Any] | Tool) -> Tool:
 
 
 def _result(view: RunView, waits: tuple[Wait, ...], warnings: tuple[str, ...], left: Left, session: Session) -> Result:
-    row, totals = view.run, view.run.totals
+    row, totals, counts = view.run, view.run.totals, wording.steps_object(view.run)
     outputs = {label: str(text) for label, text in view.outputs.items()}
     artifact = None if view.artifact is None else Artifact(str(view.artifact.content), view.artifact.type)
     last = next(reversed(outputs.values())) if outputs else None
@@ -399,6 +403,8 @@ def _result(view: RunView, waits: tuple[Wait, ...], warnings: tuple[str, ...], l
         waits=waits,
         warnings=warnings,
         error=None if row.error is None else str(row.error),
+        steps_done=counts["steps_done"],
+        steps_total=counts["steps_total"],
         cost=None if totals.unknown_costs else totals.cost,
         tokens=totals.tokens,
         result=view.result,

@@ -11,7 +11,7 @@ from cuebook.kernel.events import UNDER_WAY, ArtifactMade
 from cuebook.kernel.journal import Verdict, step_at
 from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
 from cuebook.service import RunView
-from cuebook.views import ARTIFACT_FILES
+from cuebook.views import ARTIFACT_FILES, Answered
 
 SHORT = 60
 """Characters that are shown where there is room for a line."""
@@ -47,6 +47,26 @@ def known_cost(totals: Totals) -> float | None:
 
 def counted(number: int, word: str) -> str:
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+def steps_of(row: RunRow, unit: str = "") -> str:
+    """How far a run is. A program goes in loops and comes to no number of lines: there it is how many were run."""
+    return f"{row.totals.steps_done:,}" if row.dialect == "program" else row.count.words(unit)
+
+
+def steps_words(row: RunRow) -> str:
+    """The same in a sentence."""
+    return f"{steps_of(row)} lines run" if row.dialect == "program" else steps_of(row, "steps done")
+
+
+def steps_object(row: RunRow) -> dict[str, int]:
+    """The same in figures."""
+    count = row.count
+    if row.dialect == "program":
+        lines = row.totals.steps_done
+        return {"steps_done": lines, "steps_total": max(row.totals.steps, lines), "steps_skipped": 0, "steps_failed": 0}
+    names = ("steps_done", "steps_total", "steps_skipped", "steps_failed")
+    return dict(zip(names, (count.done, count.total, count.skipped, count.failed), strict=True))
 
 
 def joined(parts: Sequence[str]) -> str:
@@ -160,6 +180,7 @@ def run_object(view: RunView) -> dict[str, Any]:
         "output": str(output) if output is not None else None,
         "artifact": None if view.artifact is None else _artifact_object(view.artifact),
         "values": view.values,
+        "answers": {label: [answered_object(one) for one in given] for label, given in view.answers.items()},
         "totals": totals_object(totals),
         "error": None if row.error is None else {"code": row.error.code, "message": str(row.error)},
         "waits": [wait_object(wait) for wait in view.waits],
@@ -175,6 +196,10 @@ def _artifact_object(artifact: ArtifactMade) -> dict[str, Any]:
     """What kind of thing the output is, and how it would be kept in a file."""
     suffix, content_type = artifact_file(artifact.type)
     return {"type": artifact.type or None, "suffix": suffix, "content_type": content_type}
+
+
+def answered_object(one: Answered) -> dict[str, str]:
+    return {"question": one.question, "answer": one.answer, "by": one.by}
 
 
 def wait_object(wait: WaitRow) -> dict[str, Any]:

@@ -247,21 +247,23 @@ async def test_a_pause_is_a_banner_with_what_can_be_changed(house: House) -> Non
     await house.until(run, "completed")
 
 
-async def test_the_names_that_answers_are_kept_under_are_no_variables(house: House) -> None:
+async def test_a_question_shows_its_answer_who_gave_it_and_the_name_it_is_kept_under(house: House) -> None:
     await house.model(ScriptedModel(["Said."])).serve()
     text = '# T\n\n## STEP 1: Ask\n\n@elicit(input, "Who?")\n@output(who)\n\n## STEP 2: Say\n\nSay {{who}}.\n\n@output(__proto__)\n'
     run = await house.begin(playbook=house.book("t.md", text), breakpoints="1")
     await house.post(f"/api/waits/{(await house.waiting(run))['wait']}/answer", 200, value="Ada")
     await house.until(run, "paused")
     made = await page(house, f"/runs/{run}")
-    assert "who" in fields(made)
-    assert "__elicit" not in str(made.elements)
-    assert "__elicit" not in made.words
+    assert {"who", "__elicit_step_1"} <= set(fields(made))
+    assert "Question Who? Answer Ada by " in " ".join(made.words.split())
     told = await house.get(f"/api/runs/{run}")
     assert told["values"] == {"__elicit_step_1": "Ada", "who": "Ada"}
     await house.post(f"/api/runs/{run}/resume", 202)
     shown = [one.data["name"] for one in await house.all_events(run) if one.event == "variable-update"]
-    assert shown == ["who", "__proto__"]
+    assert shown == ["__elicit_step_1", "who", "__proto__"]
+    assert (await house.get(f"/api/runs/{run}"))["answers"] == {
+        "1": [{"question": "Who?", "answer": "Ada", "by": told["owner"]}]
+    }
 
 
 @pytest.mark.parametrize(("section", "suffix"), [("", ".md"), ("\n## ARTIFACTS\n\ntype: mermaid\n", ".mmd")])

@@ -78,7 +78,7 @@ def _visit(scope: Scope, step: Step, around: Around) -> Program[Text | None]:
         scope.last = (step.label, output)
     yield StepFinished(step.label, output=output)
     passed: Resumed = yield Breakpoint(step.label)
-    yield from scope.override(passed.overrides, after=step.label)
+    yield from scope.override(passed.overrides, after=step.label, by=passed.by)
     return output
 
 
@@ -148,7 +148,7 @@ def _ask_person(scope: Scope, step: Step, elicitation: Elicitation) -> Program[T
     yield from dict.fromkeys(warnings)
     answer: Answer = yield AskHuman(question, kind, options, default, label=step.label)
     text = Text(answer.value)
-    yield from scope.keep_answer(step, text)
+    yield from scope.keep_answer(step, question, text, answer.by)
     return text
 
 

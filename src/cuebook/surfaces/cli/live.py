@@ -328,7 +328,7 @@ def summary(view: RunView) -> list[tuple[str, str]]:
         if wait.expires is not None and wait.kind in (*ASKED, "timer"):
             lines.append(("until", wording.moment(wait.expires)))
     lines += [
-        ("steps", f"{row.totals.steps_done} of {max(row.totals.steps, len(view.steps))}"),
+        ("steps", wording.steps_of(row)),
         *([("artifact", view.artifact.type)] if view.artifact is not None and view.artifact.type else []),
         *(_of_models(row) if row.model or row.totals.calls else []),
         ("time", wording.duration(row.totals.seconds)),

@@ -85,7 +85,7 @@ def runs_command(given: Given) -> int:
         for row in rows:
             totals = row.totals
             status = wording.status_of(row, await _alive(service, row))
-            steps = f"{totals.steps_done}/{max(totals.steps, totals.steps_done)}"
+            steps = wording.steps_of(row)
             cost = wording.cost_of(totals)
             lines.append((row.id, wording.moment(row.created), status, steps, f"{totals.tokens:,}", cost, row.name))
         _print_table(lines)
@@ -208,9 +208,19 @@ def _steps_in_words(view: RunView) -> Iterator[str]:
             f"  {_step_line(step)}"
         )
         told = step.seq and last[step.label] == number  # what is known of a step is known of its last visit
-        head += "".join(f"\n  {note}" for note in (view.notes.get(step.label, []) if told else []))
+        notes = [*_answers_in_words(view, step.label), *view.notes.get(step.label, [])] if told else []
+        head += "".join(f"\n  {note}" for note in notes)
+        if told and (source := view.passed_on.get(step.label)):
+            yield f"{head}\n  its output is that of step {source}"
+            continue
         output = view.outputs.get(step.label)
         yield f"{head}\n\n{str(output).rstrip()}" if output is not None and told else head
+
+
+def _answers_in_words(view: RunView, label: str) -> Iterator[str]:
+    for one in view.answers.get(label, ()):
+        yield f"asked: {' '.join(one.question.split())}"
+        yield f"answered by {one.giver}: {one.answer}"
 
 
 def _step_line(step: StepRow) -> str:
@@ -382,8 +392,8 @@ async def _alive(service: Service, row: RunRow) -> bool:
 def _row_object(row: RunRow) -> dict[str, Any]:
     return {
         **wording.row_object(row),
-        "steps": row.totals.steps,
-        "steps_done": row.totals.steps_done,
+        "steps": wording.steps_object(row)["steps_total"],
+        **wording.steps_object(row),
         "tokens": row.totals.tokens,
         "cost": wording.known_cost(row.totals),
     }

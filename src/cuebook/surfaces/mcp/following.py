@@ -9,6 +9,7 @@ from contextlib import suppress
 from cuebook.kernel.events import ENDED, WAITING, TextChunk, TextReset
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow
+from cuebook.surfaces import wording
 from cuebook.surfaces.mcp.host import LEFT, Host, Stand, told_state
 
 _EVERY = 0.25
@@ -35,10 +36,11 @@ class Progress:
         seen = (row.status, row.totals.steps_done, row.step)
         if seen == self._seen and now - self._at < _LIVELY:
             return
-        done, total = row.totals.steps_done, max(row.totals.steps, row.totals.steps_done)
+        count = wording.steps_object(row)
+        done, total = count["steps_done"], count["steps_total"]
         self._last = max(self._last + 0.001, float(done))
         self._seen, self._at = seen, now
-        words = f"{row.status.replace('_', ' ')}, {done} of {total} steps done"
+        words = f"{row.status.replace('_', ' ')}, {wording.steps_words(row)}"
         await self._report(self._last, float(total) or None, f"{words}; at step {row.step}" if row.step else words)
 
 

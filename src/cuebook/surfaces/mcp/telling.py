@@ -130,8 +130,7 @@ def _row_object(row: RunRow, playbook: str | None, caller: Caller) -> dict[str, 
         "reason": row.reason,
         "model": row.model,
         "step": row.step,
-        "steps_done": row.totals.steps_done,
-        "steps_total": max(row.totals.steps, row.totals.steps_done),
+        **wording.steps_object(row),
         "tokens": row.totals.tokens,
         "cost": wording.known_cost(row.totals),
         "started": row.created,
@@ -319,8 +318,8 @@ def _larger(code: str) -> dict[str, str]:
 
 def _lines(view: RunView, value: Mapping[str, Any], marking: Marking, stand: Stand) -> Iterator[str]:
     row = view.run
-    done = f"{value['steps_done']} of {value['steps_total']} steps done"
-    yield f"Execution {row.id}: {wording.status_of(row, stand not in LEFT, view.waits)}, {done}."
+    status = wording.status_of(row, stand not in LEFT, view.waits)
+    yield f"Execution {row.id}: {status}, {wording.steps_words(row)}."
     if value.get("note"):
         yield str(value["note"])
     if row.error is not None:

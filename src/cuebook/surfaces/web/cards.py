@@ -10,6 +10,7 @@ from zlib import crc32
 from cuebook.kernel.context import Text
 from cuebook.kernel.journal import ROOT, parent_key
 from cuebook.kernel.run import StepRow, WaitRow
+from cuebook.views import Answered
 
 Key = tuple[str, str, int]
 BUSY = ("running", "tool_call")
@@ -31,6 +32,10 @@ class Card:
     """What they were asked."""
     notes: list[tuple[int, str]] = field(default_factory=list)
     """Warnings and what a person should know, each with its record."""
+    answers: list[tuple[int, Answered]] = field(default_factory=list)
+    """What it asked and what was answered, each with its record."""
+    passed_on: str = ""
+    """The label of the step within it whose output is its own, and is shown there."""
     held: dict[str, tuple[int, Any]] = field(default_factory=dict)
     """Values that are told when the step is over, each with its record."""
     waits: dict[str, WaitRow] = field(default_factory=dict)
@@ -77,10 +82,11 @@ class Card:
         self.texts = {one: text for one, text in self.texts.items() if one < seq}
         self.prompts = {one: text for one, text in self.prompts.items() if one < seq}
         self.notes = [(one, words) for one, words in self.notes if one < seq]
+        self.answers = [(one, answered) for one, answered in self.answers if one < seq]
         self.held = {name: (one, value) for name, (one, value) in self.held.items() if one < seq}
         self.waits.clear()
         if void and (self.row.finished is None or self.row.seq == 0):
-            self.output = None
+            self.output, self.passed_on = None, ""
         if self.errors is not None and (self.row.seq == 0 or self.row.failed_at >= seq):
             self.errors, void = None, True
         return void

@@ -18,8 +18,7 @@ def row_object(row: RunRow, *, interrupted: bool = False) -> dict[str, Any]:
         "owner": row.owner,
         "dialect": row.dialect,
         "step": row.step,
-        "steps_done": row.totals.steps_done,
-        "steps_total": max(row.totals.steps, row.totals.steps_done),
+        **wording.steps_object(row),
         "totals": wording.totals_object(row.totals),
         "error": None if row.error is None else {"code": row.error.code, "message": str(row.error)},
     }

@@ -6,7 +6,6 @@ the same. It knows no HTML.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -40,11 +39,11 @@ from cuebook.surfaces.web.cards import BUSY, Card, Key, inside, slug, within
 from cuebook.surfaces.web.changes import Changes
 from cuebook.surfaces.web.work import Work
 from cuebook.surfaces.wording import INTERRUPTED
-from cuebook.views import route_words
+from cuebook.views import Answers, Nesting, changed_words, route_words
 
 _FOR_NOBODY = ("timer", "message")
-_UNSEEN = re.compile("__(elicit_step_.*)?")
-"""Names that nobody gave, as those that answers are kept under: they are no variables to a reader."""
+_UNSEEN = "__"
+"""A name that is no variable to a reader."""
 
 
 class Picture:
@@ -87,6 +86,8 @@ class Picture:
         """The card that was begun last."""
         self._before: dict[int, tuple[Card, str | None]] = {}
         self._calls = Calls()
+        self._answers = Answers()
+        self._nesting = Nesting()
         self._by_person: dict[str, Any] = {}
         """Values that a person changed, until the program says so too."""
 
@@ -222,8 +223,8 @@ class Picture:
     def _visit_again(self, card: Card, changes: Changes) -> None:
         """Makes room for the next visit: what belongs to the one before is shown no more, nor what it began beside."""
         card.cost_before += card.row.totals.cost
-        card.output, card.errors = None, None
-        for held in (card.texts, card.prompts, card.notes):
+        card.output, card.errors, card.passed_on = None, None, ""
+        for held in (card.texts, card.prompts, card.notes, card.answers):
             held.clear()
         changes.again.append(card)
         for other in [one for one in self.order if within(one.row.path, card.row.key)]:
@@ -259,6 +260,11 @@ class Picture:
 
     def _fold(self, entry: Entry, changes: Changes) -> None:
         event, card = entry.event, self.card_at(entry.place)
+        self._nesting.see(entry)
+        answered = self._answers.see(event)
+        if answered is not None and card is not None:
+            card.answers.append((entry.seq, answered))
+            changes.noted.append(card)
         under_way = dict(self._calls.open)
         call = self._calls.see(entry)
         replied = call if isinstance(event, Performed) and isinstance(event.outcome, Reply) else None
@@ -271,11 +277,11 @@ class Picture:
                 self.waits.clear()
                 for kept in self.order:
                     kept.cost_kept += kept.cost
-                self._change(event.values, card, changes)
+                self._change(entry, event.values, event.owner, changes)
             case ModelAsked() if card is not None:
                 self._ask(entry, event, card, changes)
-            case Performed(outcome=Resumed(overrides=overrides)):
-                self._change(overrides, card, changes)
+            case Performed(outcome=Resumed(overrides=overrides, by=by)):
+                self._change(entry, overrides, by, changes)
             case Performed(outcome=CommandResult() as ran) if card is not None:
                 card.errors = ran.stderr if ran.exit_code and len(ran.stderr) else None
             case Performed(outcome=Reply() as reply) if card is not None and call is not None:
@@ -327,7 +333,7 @@ class Picture:
         if card is None:
             return
         if event.output is not None:
-            card.output = event.output
+            card.output, card.passed_on = event.output, self._nesting.passed_on.get(event.label, "")
         if event.output is not None or card.errors is not None:
             changes.rendered = card
         self._release(card, changes)
@@ -348,16 +354,20 @@ class Picture:
         card.held.clear()
 
     def _set(self, name: str, value: Any, card: Card | None, changes: Changes) -> None:
-        if _UNSEEN.fullmatch(name):
+        if name == _UNSEEN:
             return
         kept = self.inputs if name in self.inputs and name not in self.values else self.values
         kept[name] = value
         changes.values.append((name, value, card.key if card is not None else ""))
 
-    def _change(self, given: dict[str, Any], card: Card | None, changes: Changes) -> None:
+    def _change(self, entry: Entry, given: dict[str, Any], by: str, changes: Changes) -> None:
+        card = self.card_at(entry.place)
         for name, value in given.items():
             self._by_person[name] = value
             self._set(name, value, card, changes)
+            if card is not None:
+                card.notes.append((entry.seq, changed_words(name, value, by)))
+                changes.noted.append(card)
 
     def _open(self, entry: Entry, event: WaitOpened, card: Card | None) -> WaitRow:
         row = self.row

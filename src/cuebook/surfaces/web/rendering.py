@@ -44,6 +44,7 @@ def environment() -> Environment:
         diff=formatted.diff,
         money=money,
         cost=wording.cost_of,
+        steps=wording.steps_of,
         duration=duration,
         moment=moment,
         shown=shown,
@@ -73,7 +74,14 @@ def part(name: str, *about: Any) -> str:
 
 def _output(step: Card, run: Picture) -> Html:
     assert step.output is not None
-    key = (step.key, step.output.digest, step.errors and step.errors.digest, run.row.dialect, bool(step.prompts))
+    key = (
+        step.key,
+        step.passed_on,
+        step.output.digest,
+        step.errors and step.errors.digest,
+        run.row.dialect,
+        bool(step.prompts),
+    )
     made = _outputs.get(key)
     if made is None:
         made = _outputs[key] = Html(_drawn("text", step, run))
