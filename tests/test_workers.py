@@ -42,10 +42,17 @@ class Workers:
         self._office = office
         self.processes: list[subprocess.Popen[str]] = []
 
-    def hire(self) -> subprocess.Popen[str]:
+    def hire(self, host: str = "") -> subprocess.Popen[str]:
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.worker_child", str(self._office.store), str(LEASE)],
+            [
+                sys.executable,
+                "-m",
+                "tests.worker_child",
+                str(self._office.store),
+                str(LEASE),
+                *([host] if host else []),
+            ],
             cwd=self._office.work,
             env={**os.environ, "PYTHONPATH": path},
             stdout=subprocess.PIPE,
@@ -106,10 +113,10 @@ def driver_of(run: str, workers: Workers, office: Office) -> subprocess.Popen[st
     return next(process for process in workers.processes if process.pid == pid)
 
 
-async def under_way(office: Office, workers: Workers) -> str:
+async def under_way(office: Office, workers: Workers, *hosts: str) -> str:
     """A run whose first step one of two workers does."""
-    workers.hire()
-    workers.hire()
+    for host in hosts or ("", ""):
+        workers.hire(host)
     run = await start(office, LONG)
 
     async def begun() -> bool:
@@ -170,14 +177,17 @@ async def test_a_killed_workers_step_that_only_reads_is_repeated(office: Office,
 
 
 async def test_a_worker_that_stood_still_too_long_has_no_say_any_more(office: Office, workers: Workers) -> None:
-    """It is stopped, not dead: its lease runs out, another one takes over, and what it comes back with is attached."""
-    run = await under_way(office, workers)
+    """It is stopped, and on another machine: its lease runs out, another one takes over, and what it comes back with is
+    attached.
+    """
+    run = await under_way(office, workers, "one|1|1|1|1", "two|2|2|2|2")
     stopped = driver_of(run, workers, office)
     stopped.send_signal(signal.SIGSTOP)
     try:
         await until(office, run, lambda row: row.status == "awaiting_approval")
         (wait,) = await office.service.store.waits(run=run)
         assert wait.kind == "in_doubt"
+        assert "may still be running" in wait.prompt
         (office.work / "go").touch()
     finally:
         stopped.send_signal(signal.SIGCONT)

@@ -1,7 +1,7 @@
 """Which process is which, and whether it still lives: its number, its birth, and what both of them count in.
 
-What outlives a process is known by these: a claim, a folder, a process that it started. Where there is no /proc, less can be
-told, and it says so.
+What outlives a process is known by these: a claim, a folder, a process that it started. Where there is no /proc, less is
+known, and that is the answer.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ def this_host() -> str:
     import platform
 
     parts = [platform.node()]
-    try:
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
-    except OSError:
-        parts.append("")
+    for told in ("/etc/machine-id", "/proc/sys/kernel/random/boot_id"):
+        try:
+            parts.append(Path(told).read_text().strip())
+        except (OSError, UnicodeError):
+            parts.append("")
     for kind in ("pid", "time"):
         try:
             parts.append(os.readlink(f"/proc/self/ns/{kind}"))
@@ -56,13 +57,26 @@ def birth_of(pid: int) -> str:
     return state[19] if state else ""
 
 
-def surely_dead(host: str, pid: int, born: str) -> bool:
-    """True only where it is certain; a lease decides everywhere else."""
-    return host == this_host() and sys.platform != "win32" and surely_gone(pid, born)
+def lives(host: str, pid: int, born: str) -> bool | None:
+    """Whether a process lives; None where that cannot be told from here, as of one on another machine."""
+    if host != this_host():
+        return False if _was_before_boot(host) else None
+    if sys.platform == "win32":
+        return None
+    if surely_gone(pid, born):
+        return False
+    return True if born and birth_of(pid) == born else None
+
+
+def _was_before_boot(host: str) -> bool:
+    """Whether it is this machine as it was before it was started last."""
+    here, there = this_host().split("|"), host.split("|")
+    same_machine = len(here) == len(there) and here[:2] == there[:2] and bool(here[1])
+    return same_machine and bool(here[2] and there[2]) and here[2] != there[2]
 
 
 def surely_gone(pid: int, born: str) -> bool:
-    """The same of a process that counted in what we count in."""
+    """Whether a process that counted in what we count in has certainly ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

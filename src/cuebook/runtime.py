@@ -297,25 +297,25 @@ class Runtime:
 
     async def _at_work(self, run: str) -> bool:
         """Whether somebody drives it, here or elsewhere."""
-        return run in self._driving or await self._service.store.alive(run, self._service.engine.clock())
+        return run in self._driving or await self._service.store.alive(run)
 
     async def _moves(self, run: str) -> bool:
         """Whether a run goes on without anybody's doing."""
         service, now = self._service, self._service.engine.clock()
         row = await service.store.run(run)
         if row.status in ENDED:
-            return False
+            return await service.is_due(run)
         if row.status not in WAITING or row.reason == "timer":
             return True
         await service.store.expire(now, run)
         if row.reason == "non_determinism":
             return False
-        return not await service.store.waits(run=run) or run in await service.store.ready(now, service.engine.driver)
+        return not await service.store.waits(run=run) or await service.is_due(run)
 
     async def _elsewhere(self, run: str) -> bool:
         """Whether another process drives it."""
         engine, store = self._service.engine, self._service.store
-        return (await store.run(run)).driver != engine.driver and await store.alive(run, engine.clock())
+        return (await store.run(run)).driver != engine.driver and await store.alive(run)
 
     def _let_go(self, run: str, task: asyncio.Task[RunRow]) -> None:
         self._driving.pop(run, None)

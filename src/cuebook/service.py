@@ -40,7 +40,7 @@ from cuebook.kernel.context import digest_of
 from cuebook.kernel.effects import Effect, SecretNeed
 from cuebook.kernel.engine import Engine, Observer, Programs, WatchFunction
 from cuebook.kernel.errors import AlreadyAnswered, BadInput, Busy, Conflict, NotFound, Refused, RunExists, WaitClosed
-from cuebook.kernel.events import ENDED, PAUSES, UNDER_WAY, WAITING, RunStarted, TextChunk, TextReset
+from cuebook.kernel.events import ENDED, PAUSES, WAITING, RunStarted, TextChunk, TextReset
 from cuebook.kernel.journal import Entry, Verdict, without_void
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Gate, Performer, Redactor, Store
@@ -56,6 +56,9 @@ from cuebook.views import RunView, view_of, with_results
 
 PYTHON = "python"
 """The dialect of runs whose program was handed in as Python: only whoever has it can drive them."""
+
+_LONGEST_SLEEP = 1.0
+"""Seconds between two looks at the clock while a timer runs: it may jump, as over a sleep of the machine."""
 
 SHORTEST_NAME = 5
 """Characters of a wait's id that may stand for it."""
@@ -202,13 +205,13 @@ class Service(Administration):
                 row = await self.take_up(run)
             except Busy:
                 row = await self.follow(run)
-            if row.status in UNDER_WAY:
-                continue  # whoever drove it is gone
+                if await self.is_due(run):
+                    continue  # whoever drove it is gone
             if row.status != "paused" or row.reason != "timer":
                 return row
             expiry = min((w.expires for w in await self.store.waits(run=run) if w.expires is not None), default=0.0)
-            await asyncio.sleep(max(0.0, expiry - self.engine.clock()))
-            await self.store.expire(self.engine.clock())
+            while (left := expiry - self.engine.clock()) > 0:  # noqa: ASYNC110 - the clock may jump
+                await asyncio.sleep(min(left, _LONGEST_SLEEP))
 
     async def take_up(self, run: str) -> RunRow:
         """Goes on with a run until it waits or ends. `Busy` where somebody has it."""
@@ -224,9 +227,13 @@ class Service(Administration):
                 fix="What was decided is kept until then.",
             )
 
+    async def is_due(self, run: str) -> bool:
+        """Whether something is to be done for a run, and no live driver has it."""
+        return run in await self.store.ready(self.engine.clock(), self.engine.driver)
+
     async def follow(self, run: str) -> RunRow:
         """Waits until a run that another process drives is let go."""
-        while await self.store.alive(run, self.engine.clock()):  # noqa: ASYNC110 - the driver is another process
+        while await self.store.alive(run):  # noqa: ASYNC110 - the driver is another process
             await asyncio.sleep(0.1)
         return await self.store.run(run)
 
@@ -264,8 +271,9 @@ class Service(Administration):
         self._check_secrets({**values, **checked}, "value", "changed")
         for wait, changed in zip(pauses, changes, strict=True):
             await self._complete(wait, {"overrides": values, "settings": changed}, who)
-        stands = row.status in WAITING or row.status in ENDED
-        if not pauses and (values or checked or (stands and row.reason != "non_determinism")):
+        stands = bool(waits) if row.status in WAITING else row.status in ENDED
+        stands = stands and row.reason != "non_determinism" and not await self.is_due(row.id)
+        if not pauses and (values or checked or stands):
             doubted = next((wait for wait in waits if wait.kind == "in_doubt"), None)
             status = "in doubt" if doubted is not None else row.status.replace("_", " ")
             fix = how_to(doubted) if doubted is not None else self._next(row)

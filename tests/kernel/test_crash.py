@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from cuebook.kernel.engine import Engine
-from cuebook.kernel.events import RunFinished
+from cuebook.kernel.events import ENDED, WAITING, RunFinished
 from cuebook.kernel.ports import Store
+from cuebook.kernel.run import RunRow, Settings, Signal
 from cuebook.stores.sqlite import SqliteStore
 from tests.forking import run_child
 from tests.support import begin, engine_on, lines, new_row
@@ -30,7 +31,7 @@ async def settle(engine: Engine, folder: Path, run: str) -> tuple[str, int]:
     """Drives a run to its end as a careful person would; gives its status and how often something was in doubt."""
     doubts = 0
     for _ in range(20):
-        row = await engine.drive(run)
+        row = await served(engine, run)
         if row.status not in ("awaiting_input", "awaiting_approval", "paused"):
             return row.status, doubts
         for wait in await engine.store.waits(run=run):
@@ -44,6 +45,19 @@ async def settle(engine: Engine, folder: Path, run: str) -> tuple[str, int]:
                 }  # fmt: skip
             await engine.store.complete_wait(wait.id, answer, "me", engine.clock())
     raise AssertionError("it does not come to an end")
+
+
+async def served(engine: Engine, run: str) -> RunRow:
+    """The run when it waits or has ended, taken forward only where a server would do so by itself."""
+    row = await engine.store.run(run)
+    waits = row.status in WAITING and not row.driver and await engine.store.waits(run=run)
+    if row.status not in ENDED and not waits:
+        assert run in await engine.store.ready(engine.clock(), engine.driver), (
+            f"{row.status}, and no server takes it up"
+        )
+    while run in await engine.store.ready(engine.clock(), engine.driver):
+        row = await engine.drive(run)
+    return row
 
 
 async def planned_before(engine: Engine, run: str, line: str) -> int:
@@ -152,3 +166,51 @@ async def test_killed_at_every_write(shape: str, when: str, disk: str, tmp_path:
         await store.close()
     assert died >= 3
     assert doubted > 0 or not THOROUGH, "some effect must have been caught half done"
+
+
+ENDS = {"answer": "completed", "expiry": "expired", "cancel": "cancelled", "retry": "completed"}
+"""What a run is taken up for, and what it comes to."""
+
+
+async def waiting_for(folder: Path, why: str) -> str:
+    """A run that something has come for while nobody drove it."""
+    store = SqliteStore(folder / "store.db")
+    engine = engine_on(store, folder)
+    settings = Settings(pause_expiry=0.001 if why == "expiry" else None)
+    run = await begin(engine, "failing" if why == "retry" else "everything", settings=settings)
+    row = await engine.drive(run)
+    assert row.status == ("failed" if why == "retry" else "awaiting_input")
+    match why:
+        case "answer":
+            (wait,) = await store.waits(run=run)
+            await store.complete_wait(wait.id, {"value": "yes"}, "me", engine.clock())
+        case "expiry":
+            await asyncio.sleep(0.01)
+        case "cancel" | "retry":
+            await store.signal(Signal(run, why, {}, "me"))
+    await engine.close()
+    await store.close()
+    return run
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("why", ENDS)
+async def test_killed_around_its_claim_a_run_is_taken_up_by_any_server(why: str, when: str, tmp_path: Path) -> None:
+    """The first writes are a heartbeat, the claim, and what the run was claimed for."""
+    died = 0
+    for number in range(1, 5):
+        folder = tmp_path / f"at{number}"
+        folder.mkdir()
+        run = await waiting_for(folder, why)
+        died += await asyncio.to_thread(die, CHILD, folder, run, when, number)
+        store = SqliteStore(folder / "store.db")
+        engine = engine_on(store, folder)
+        status, _ = await settle(engine, folder, run)
+        assert status == ENDS[why], f"killed {when} write {number}"
+        assert Counter(lines(folder)).most_common(1)[0][1] == (2 if why == "retry" else 1), (
+            "a retry does one thing again"
+        )
+        assert (await engine.verify(run)).broken_at is None
+        await engine.close()
+        await store.close()
+    assert died >= 3

@@ -21,6 +21,7 @@ from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Budget, Settings, Signal
 from cuebook.kernel.tally import Tally
 from cuebook.stores.sqlite import SqliteStore
+from tests.stores.pen import killed
 from tests.support import PROGRAMS, Held, append, begin, engine_on, eventually, lines, new_row, performers
 
 
@@ -209,9 +210,14 @@ async def test_retry_is_for_what_has_failed_and_once(store: Store, tmp_path: Pat
         await store.signal(Signal("run", "retry", {}, "me"))
     await engine.drive("run")
     await store.signal(Signal("run", "retry", {}, "me"))
+    await store.claim("run", engine.driver, 0.0)
     with pytest.raises(Refused, match="already"):
         await store.signal(Signal("run", "retry", {}, "me"))
     await engine.close()
+    await store.signal(Signal("run", "retry", {}, "me"))
+    other = engine_on(store, tmp_path)
+    assert (await other.drive("run")).status == "completed"
+    await other.close()
 
 
 async def test_a_fork_keeps_what_came_before_its_step(store: Store, tmp_path: Path) -> None:
@@ -453,10 +459,10 @@ async def test_a_driver_that_wakes_up_late_is_fenced_and_its_outcome_is_shown(
     )  # fmt: skip
     driving = asyncio.create_task(late.drive(await begin(late, "undoing", hold=True)))
     await held.entered.wait()
-    now[0] += 60
+    await killed(store, late.driver)
     if asked == "before":
         row = await other.drive("run")
-        assert row.status == "awaiting_approval", "the lease is over, and nobody knows what became of the effect"
+        assert row.status == "awaiting_approval", "it is not known what became of the effect"
     else:
         await store.claim("run", "one that is gone", now[0])
     held.go.set()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import patch
 
 from cuebook.kernel.context import Text
 from cuebook.kernel.events import AnyEvent, Driven, Forked, RunStarted
 from cuebook.kernel.journal import GENESIS, ROOT, Codec, Place, Record, seal
 from cuebook.kernel.ports import Batch, Claim, Store
 from cuebook.kernel.run import RunRow, WaitRow
+from cuebook.processes import birth_of, this_host
+from cuebook.stores import leases
+from cuebook.stores.leases import Holder
 from tests.support import new_row
 
 
@@ -62,6 +68,30 @@ async def claim(store: Store, run: str = "run", driver: str = "d1", now: float =
     """The pen of a driver that has just claimed the run, with a lease of its own."""
     await store.heartbeat(driver, now)
     return Pen.after(await store.claim(run, driver, now))
+
+
+ELSEWHERE = ("another machine", 1, "1")
+"""A process that cannot be looked at from here: host, number, birth."""
+
+
+async def beat(store: Store, driver: str, process: tuple[str, int, str], now: float = 0.0) -> None:
+    """A heartbeat of a driver in another process."""
+    with patch.object(Holder, "here", lambda driver, now: Holder(driver, now + leases.LEASE, *process)):
+        await store.heartbeat(driver, now)
+
+
+def a_dead_process() -> tuple[str, int, str]:
+    """One of this machine that was killed."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    born = birth_of(process.pid)
+    process.kill()
+    process.communicate()
+    return this_host(), process.pid, born
+
+
+async def killed(store: Store, driver: str = "d1") -> None:
+    """From here on the driver is one whose process was killed."""
+    await beat(store, driver, a_dead_process())
 
 
 def driven(number: int = 1) -> list[Driven]:

@@ -1,4 +1,5 @@
-"""A second process on one store: `race_child.py FOLDER`. It does what it is told, line by line, and says what came.
+"""A second process on one store: `race_child.py FOLDER [HOST]`. It does what each line says, and prints what came of it.
+With a HOST, it counts as a process of another machine.
 
 - `answer WAIT VALUE NAME AT`, `expire AT`, `cancel RUN AT`: at that moment, so that two processes do it at once.
 - `drive RUN`: with a tool `hold` that says `holding` and stands still until the file `go` is there.
@@ -12,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from cuebook.kernel.effects import CallTool
 from cuebook.kernel.engine import Engine
@@ -19,7 +21,7 @@ from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.outcomes import AnyOutcome, ToolResult
 from cuebook.kernel.ports import Call
 from cuebook.kernel.run import Signal
-from cuebook.stores import transaction
+from cuebook.stores import leases
 from cuebook.stores.sqlite import SqliteStore
 from tests.support import performers, program_of
 
@@ -73,8 +75,10 @@ async def obey(store: SqliteStore, engine: Engine, said: list[str]) -> str:
             return f"what is {said}?"
 
 
-async def main(folder: Path) -> None:
-    transaction.LEASE = LEASE
+async def main(folder: Path, host: str = "") -> None:
+    leases.LEASE = LEASE
+    if host:
+        patch.object(leases, "this_host", lambda: host).start()
     store = SqliteStore(folder / "store.db")
     holding: dict[str, Any] = {"hold": Holding(folder)}
     engine = Engine(store, program_of, performers(folder, **holding), heartbeat_every=0.1, listen_every=0.02)
@@ -90,4 +94,4 @@ async def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(Path(sys.argv[1]), *sys.argv[2:]))

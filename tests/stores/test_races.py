@@ -21,6 +21,7 @@ from cuebook.kernel.errors import Busy
 from cuebook.kernel.events import Performed, Performing
 from cuebook.kernel.outcomes import Answer
 from cuebook.kernel.run import Signal
+from cuebook.stores import leases
 from cuebook.stores.sqlite import SqliteStore
 from tests.stores.children import child, hear, tell
 from tests.stores.pen import claim, create, driven, wait_row
@@ -34,6 +35,14 @@ ROUNDS = 40
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     with child("race_child", tmp_path) as process:
+        assert hear(process) == "ready"
+        yield process
+
+
+@pytest.fixture
+def distant(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """As a process of another machine."""
+    with child("race_child", tmp_path, "distant|id|boot|pid|time") as process:
         assert hear(process) == "ready"
         yield process
 
@@ -142,17 +151,50 @@ async def test_of_two_processes_that_begin_to_drive_at_once_one_does(
     assert Counter(lines(tmp_path)) == {"step 1": 10, "step 2": 10, "fragile": 10, "step 3": 10}
 
 
-async def test_a_driver_that_was_stopped_too_long_is_fenced_and_its_outcome_is_shown(
-    file_store: SqliteStore, tmp_path: Path, other: Process
+async def test_a_driver_that_was_stopped_keeps_its_run_on_the_same_machine(
+    file_store: SqliteStore, tmp_path: Path, other: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(leases, "LEASE", LEASE)
     engine = engine_on(file_store, tmp_path)
     await begin(engine, "undoing", hold=True)
     tell(other, "drive run")
     assert hear(other) == "holding"
     os.kill(other.pid, signal.SIGSTOP)
+    serving = asyncio.create_task(engine.serve(every=0.02))
+    await asyncio.sleep(LEASE * 3)
+    assert not engine.drives("run")
+    with pytest.raises(Busy):
+        await engine.drive("run")
+    os.kill(other.pid, signal.SIGCONT)
+    (tmp_path / "go").touch()
+    assert await asyncio.to_thread(hear, other) == "completed"
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    assert lines(tmp_path) == ["do", "held"]
+    assert await file_store.waits(run="run") == []
+    await engine.close()
+
+
+async def test_a_driver_elsewhere_that_was_stopped_too_long_is_fenced_and_its_outcome_is_shown(
+    file_store: SqliteStore, tmp_path: Path, distant: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "LEASE", LEASE)
+    other = distant
+    engine = engine_on(file_store, tmp_path)
+    await begin(engine, "undoing", hold=True)
+    tell(other, "drive run")
+    assert hear(other) == "holding"
+    for _ in range(int(LEASE * 20)):
+        await asyncio.sleep(0.1)
+        assert await file_store.alive("run"), "its heartbeats are seen"
+    os.kill(other.pid, signal.SIGSTOP)
     await eventually(lambda: _gone(file_store, "run"), LEASE * 20)
     row = await engine.drive("run")
-    assert row.status == "awaiting_approval", "nobody knows what became of the effect"
+    assert row.status == "awaiting_approval", "it is not known what became of the effect"
+    (asked,) = await file_store.waits(run="run")
+    assert "process ended" not in asked.prompt
+    assert f"process {other.pid} on distant" in asked.prompt
+    assert "may still be running" in asked.prompt
     before = [record.seq async for record in file_store.records("run")]
     (tmp_path / "go").touch()
     os.kill(other.pid, signal.SIGCONT)
@@ -172,7 +214,7 @@ async def test_a_driver_that_was_stopped_too_long_is_fenced_and_its_outcome_is_s
 
 
 async def _gone(store: SqliteStore, run: str) -> bool:
-    return not await store.alive(run, time.time())
+    return not await store.alive(run)
 
 
 async def test_a_driver_that_was_killed_is_succeeded_at_once(
@@ -182,12 +224,14 @@ async def test_a_driver_that_was_killed_is_succeeded_at_once(
     await begin(engine, "undoing", hold=True)
     tell(other, "drive run")
     assert hear(other) == "holding"
-    assert await file_store.alive("run", 0.0)
+    assert await file_store.alive("run")
     other.kill()
     other.wait()
-    assert not await file_store.alive("run", 0.0), "its lease is not waited for"
+    assert not await file_store.alive("run"), "its lease is not waited for"
     assert await file_store.ready(0.0, engine.driver) == ["run"]
     assert (await engine.drive("run")).status == "awaiting_approval"
+    (asked,) = await file_store.waits(run="run")
+    assert "the process ended while" in asked.prompt
     await engine.close()
 
 

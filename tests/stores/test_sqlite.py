@@ -15,7 +15,7 @@ from cuebook.kernel.events import ArtifactMade
 from cuebook.stores import sqlite
 from cuebook.stores.schema import MIGRATIONS
 from cuebook.stores.sqlite import SqliteStore
-from tests.stores.pen import claim, create, driven, long, numbers
+from tests.stores.pen import claim, create, driven, killed, long, numbers
 
 
 def raw(path: Path) -> sqlite3.Connection:
@@ -172,6 +172,7 @@ async def test_two_stores_in_one_process_see_each_others_claims(file_store: Sqli
     await create(file_store)
     mine = await claim(file_store, driver="d1", now=0.0)
     await file_store.append(mine.batch(*driven()))
+    await killed(file_store, "d1")
     theirs = await claim(other, driver="d2", now=20.0)
     with pytest.raises(Fenced):
         await file_store.append(mine.batch(*driven()))

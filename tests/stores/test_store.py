@@ -24,7 +24,21 @@ from cuebook.kernel.events import ArtifactMade, Checkpointed, Driven, RunFinishe
 from cuebook.kernel.journal import verify
 from cuebook.kernel.ports import Batch, Store
 from cuebook.kernel.run import RunRow, Signal, StepRow
-from tests.stores.pen import Pen, claim, create, driven, fork, ids, kinds, long, numbers, wait_row
+from tests.stores.pen import (
+    ELSEWHERE,
+    Pen,
+    beat,
+    claim,
+    create,
+    driven,
+    fork,
+    ids,
+    killed,
+    kinds,
+    long,
+    numbers,
+    wait_row,
+)
 from tests.support import new_row
 
 
@@ -77,24 +91,96 @@ async def test_a_claim_gives_everything_needed_to_go_on(store: Store) -> None:
     assert [(s.kind, s.payload, s.by) for s in taken.signals] == [("message", {"channel": "c", "value": 1}, "you")]
 
 
-async def test_a_run_is_busy_while_its_drivers_lease_lives(store: Store) -> None:
+async def test_a_run_is_busy_while_its_drivers_process_lives(store: Store) -> None:
     await create(store)
     await claim(store, driver="d1", now=100.0)
-    with pytest.raises(Busy):
-        await store.claim("run", "d2", 109.0)
+    for now in (109.0, 116.0, 1e9):
+        with pytest.raises(Busy):
+            await store.claim("run", "d2", now)
+        assert await store.ready(now, "d2") == []
+        assert await store.undriven(now) == []
     assert (await store.run("run")).driver == "d1"
-    assert await store.alive("run", 109.0)
-    await store.heartbeat("d1", 105.0)
+    assert await store.alive("run")
+    await killed(store, "d1")
+    assert not await store.alive("run")
+    assert (await store.claim("run", "d2", 101.0)).row.epoch == 2
+
+
+class Watch:
+    """A monotonic clock that is set by hand."""
+
+    def __init__(self, store: Any) -> None:
+        self.now = 50.0
+        self._store = store
+        store.leases.clock = lambda: self.now
+
+    async def look_for(self, seconds: float) -> None:
+        """Looks at the run again and again for so long, as a server does."""
+        for _ in range(int(seconds * 2)):
+            self.now += 0.5
+            await self._store.alive("run")
+
+
+async def test_a_driver_that_cannot_be_looked_at_is_judged_by_the_heartbeats_seen_from_here(store: Store) -> None:
+    watch = Watch(store)
+    await create(store)
+    await claim(store, driver="d1", now=100.0)
+    await beat(store, "d1", ELSEWHERE, 100.0)
+    for number in range(4):
+        await watch.look_for(8.0)
+        with pytest.raises(Busy):
+            await store.claim("run", "d2", 100.0)
+        await beat(store, "d1", ELSEWHERE, 101.0 + number)
+    await watch.look_for(8.0)
+    assert await store.alive("run")
+    await watch.look_for(3.0)
+    assert not await store.alive("run")
+    assert await store.ready(100.0, "d2") == ["run"]
+    await beat(store, "d1", ELSEWHERE, 200.0)
+    assert await store.alive("run"), "it is back, and nobody has taken the run meanwhile"
+    await watch.look_for(11.0)
+    assert (await store.claim("run", "d2", 100.0)).row.epoch == 2
+
+
+@pytest.mark.parametrize("ahead", [-7200.0, 7200.0, 1e8])
+async def test_a_wall_clock_that_is_far_off_takes_nothing_over(ahead: float, store: Store) -> None:
+    watch = Watch(store)
+    await create(store)
+    await claim(store, driver="d1", now=1000.0)
+    await beat(store, "d1", ELSEWHERE, 1000.0)
+    assert await store.ready(1000.0 + ahead, "d2") == []
+    await watch.look_for(5.0)
     with pytest.raises(Busy):
-        await store.claim("run", "d2", 114.0)
-    assert (await store.claim("run", "d2", 116.0)).row.epoch == 2
+        await store.claim("run", "d2", 1000.0 + ahead)
+    assert await store.alive("run")
+
+
+async def test_who_slept_as_long_as_a_lease_has_not_watched_for_that_long(store: Store) -> None:
+    watch = Watch(store)
+    await create(store)
+    await claim(store, driver="d1")
+    await beat(store, "d1", ELSEWHERE)
+    assert await store.alive("run")
+    watch.now += 3600.0
+    assert await store.alive("run"), "the driver may have been stopped just as long"
+    with pytest.raises(Busy):
+        await store.claim("run", "d2", 0.0)
+
+
+async def test_at_first_sight_a_driver_elsewhere_is_shown_by_its_last_word(store: Store) -> None:
+    await create(store)
+    await claim(store, driver="d1", now=100.0)
+    await beat(store, "d1", ELSEWHERE, 100.0)
+    assert await store.undriven(1000.0) == ["run"], "nothing is done to it by that"
+    with pytest.raises(Busy):
+        await store.claim("run", "d2", 1000.0)
 
 
 async def test_a_retired_driver_holds_nothing(store: Store) -> None:
     await create(store)
     await claim(store, driver="d1", now=100.0)
     await store.retire("d1")
-    assert not await store.alive("run", 100.0)
+    assert not await store.alive("run")
     assert (await store.claim("run", "d2", 100.0)).row.driver == "d2"
 
 
@@ -124,7 +210,7 @@ async def test_an_unknown_run_is_not_found(ask: str, store: Store) -> None:
     }
     with pytest.raises(NotFound, match="nobody"):
         await asked[ask]()
-    assert not await store.alive("nobody", 0.0)
+    assert not await store.alive("nobody")
     assert await store.waits(run="nobody") == []
 
 
@@ -147,6 +233,7 @@ async def test_a_stale_epoch_is_refused_and_changes_nothing(store: Store) -> Non
     await create(store)
     await store.signal(Signal("run", "message", {"channel": "c"}))
     late = await claim(store, driver="d1", now=0.0)
+    await killed(store, "d1")
     await claim(store, driver="d2", now=20.0)
     before = (await kinds(store), await store.run("run"), await store.steps("run"))
     batch = late.batch(
@@ -476,9 +563,15 @@ async def test_an_ended_run_takes_no_signal_but_a_retry(status: RunStatus, store
         with pytest.raises(Refused):
             await store.signal(Signal("run", "retry"))
         return
-    await store.signal(Signal("run", "retry"))
-    with pytest.raises(Refused):
+    await store.signal(Signal("run", "retry", {"whole_step": False}))
+    await store.signal(Signal("run", "retry", {"whole_step": True}))
+    assert await store.ready(0.0, "d2") == ["run"]
+    taken = await store.claim("run", "d1", 0.0)
+    assert [signal.payload for signal in taken.signals] == [{"whole_step": True}], "the last word counts"
+    with pytest.raises(Refused, match="already"):
         await store.signal(Signal("run", "retry"))
+    await killed(store, "d1")
+    await store.signal(Signal("run", "retry"))
     assert await store.ready(0.0, "d2") == ["run"]
 
 
@@ -505,10 +598,79 @@ async def test_ready_are_new_runs_and_those_whose_driver_is_gone(store: Store) -
     paused = await claim(store, "paused", "d1", 0.0)
     await store.release(paused.batch(*driven(), row=as_row("paused", "paused")), unless_news=True)
     assert await store.ready(1.0, "d2") == ["new"]
-    assert await store.ready(11.0, "d2") == ["new", "held"]
     assert await store.ready(1.0, "d1") == ["new", "held"], "who holds it knows whether it is being driven"
     await store.retire("d1")
     assert await store.ready(1.0, "d2") == ["new", "held"]
+
+
+WAITS: dict[str, RunStatus] = {
+    "answer": "awaiting_input",
+    "expiry": "awaiting_approval",
+    "overdue": "paused",
+    "cancel": "awaiting_input",
+    "message": "paused",
+    "retry": "failed",
+}
+"""What a driver takes a run up for, and what the run is called until it has written something."""
+
+
+async def taken_up(store: Store, why: str) -> Pen:
+    """A run that waited or had failed, and that a driver has just claimed for what came."""
+    await create(store)
+    pen = await claim(store, driver="d0")
+    ended = WAITS[why] == "failed"
+    opened = [] if ended else [wait_row(expires=10.0)]
+    events = [RunFinished("failed")] if ended else driven()
+    await store.release(pen.batch(*events, opened=opened, row=as_row(WAITS[why])), unless_news=not ended)
+    match why:
+        case "answer":
+            await store.complete_wait("w", {"value": "yes"}, "you", 1.0)
+        case "expiry":
+            await store.expire(11.0)
+        case "cancel" | "message" | "retry":
+            await store.signal(Signal("run", why, {}, "you"))
+    assert await store.ready(11.0, "d2") == ["run"]
+    assert await store.undriven(11.0) == ["run"]
+    taken = await claim(store, driver="d1", now=11.0)
+    assert await store.ready(11.0, "d2") == []
+    return taken
+
+
+@pytest.mark.parametrize("why", WAITS)
+async def test_what_a_killed_driver_had_claimed_is_ready_whatever_it_was_claimed_for(why: str, store: Store) -> None:
+    await taken_up(store, why)
+    assert (await store.run("run")).status == WAITS[why], "the driver has written nothing"
+    await killed(store, "d1")
+    assert await store.ready(11.0, "d2") == ["run"]
+    assert await store.undriven(11.0) == ["run"]
+    again = await store.claim("run", "d2", 11.0)
+    assert [wait.state for wait in again.waits] == {
+        "answer": ["answered"], "expiry": ["expired"], "overdue": ["expired"], "cancel": ["cancelled"],
+        "message": ["expired"], "retry": [],
+    }[why]  # fmt: skip
+    assert [signal.kind for signal in again.signals] == ([why] if why in ("cancel", "message", "retry") else [])
+
+
+@pytest.mark.parametrize("why", WAITS)
+async def test_what_a_driver_gives_up_without_a_word_is_still_to_be_done(why: str, store: Store) -> None:
+    """As when it was interrupted, or could not read a secret, before it had written anything."""
+    pen = await taken_up(store, why)
+    assert await store.release(Batch("run", pen.epoch, []), unless_news=False)
+    assert (await store.run("run")).driver == ""
+    assert await store.ready(11.0, "d2") == ["run"]
+
+
+async def test_an_ended_run_that_somebody_looked_into_is_not_ready(store: Store) -> None:
+    await create(store)
+    pen = await claim(store)
+    await store.release(pen.batch(RunFinished("completed"), row=as_row("completed")), unless_news=False)
+    await claim(store, driver="d1")
+    await store.signal(Signal("run", "late", {"key": ["", "1", 1, 0], "outcome": {}}))
+    await killed(store, "d1")
+    assert await store.ready(0.0, "d2") == []
+    again = await claim(store, driver="d2")
+    await store.release(Batch("run", again.epoch, []), unless_news=False)
+    assert await store.ready(0.0, "d3") == []
 
 
 async def test_what_a_store_gives_out_is_nobodys_to_change(store: Store) -> None:

@@ -87,7 +87,7 @@ class Script:
                 (row.status, row.epoch, row.driver, row.parent, row.parent_seq),
                 [(record.run, record.seq, record.kind) for record in records],
                 await store.steps(name),
-                await store.alive(name, self.now),
+                await store.alive(name),
             ]
         return msgspec.to_builtins(seen)
 

@@ -1,4 +1,4 @@
-"""Effects in doubt: begun, and nobody knows whether they happened. A person is shown what it is, and says what becomes of it."""
+"""Effects in doubt: begun, and it is not known whether they happened. A person is shown what it is, and decides what follows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from cuebook.kernel.effects import OUTPUT_OF, Acting, CallTool, Effect, RunComma
 from cuebook.kernel.events import WaitClosed
 from cuebook.kernel.journal import Key, outcome_from
 from cuebook.kernel.outcomes import AnyOutcome, Failed
+from cuebook.kernel.ports import Fate
 from cuebook.kernel.run import Signal
 
 if TYPE_CHECKING:
@@ -27,17 +28,32 @@ async def settle(driver: Driver, line: Line, key: Key, effect: Effect, attempt: 
     late = driver.waits.late_outcome(key)
     if late is not None:
         details["late"] = late
+    why = reason(await driver.engine.store.fate(driver.recorded.begun_by.get(key, "")))
     closed = await driver.waits.wait(
         line,
         key,
         "in_doubt",
-        f"Nobody knows whether this happened, because the process ended while it was under way: {name}",
+        f"It is not known whether this happened, because {why}: {name}",
         purpose=f"in_doubt:{attempt}",
         options=("repeat", "stop", "done"),
         details=details,
         whole=whole,
     )
     return _decided(closed, effect)
+
+
+def reason(fate: Fate) -> str:
+    """Why an effect is in doubt, by what became of the driver that began it."""
+    match fate.state:
+        case "ended":
+            return "the process ended while it was under way"
+        case "silent":
+            return (
+                f"process {fate.pid} on {fate.machine or 'another machine'} was not heard from again while it was under way"
+                " (it may still be running there)"
+            )
+        case _:
+            return "the run was interrupted while it was under way"
 
 
 def _decided(closed: WaitClosed, effect: Effect) -> AnyOutcome | None:
@@ -50,7 +66,9 @@ def _decided(closed: WaitClosed, effect: Effect) -> AnyOutcome | None:
         case "done":
             return outcome_from(closed.answer["outcome"])
         case _:
-            return Failed("in_doubt", f"Stopped: nobody knows whether '{effect.fingerprint}' happened.", details=doubt)
+            return Failed(
+                "in_doubt", f"Stopped: it is not known whether '{effect.fingerprint}' happened.", details=doubt
+            )
 
 
 async def cancelled(driver: Driver, key: Key, effect: Effect, attempt: int) -> AnyOutcome:

@@ -225,8 +225,8 @@ class Engine:
         failed: dict[str, float] = {}
         try:
             while True:
-                now = self.clock()
-                for run in await self._ready(now):
+                now = time.monotonic()
+                for run in await self._ready():
                     if run in tasks or run in self._driving or failed.get(run, 0) > now or len(tasks) >= at_once:
                         continue
                     tasks[run] = asyncio.create_task(self.drive(run))
@@ -243,10 +243,10 @@ class Engine:
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
 
-    async def _ready(self, now: float) -> list[str]:
+    async def _ready(self) -> list[str]:
         try:
-            await self.store.expire(now)
-            return await self.store.ready(now, self.driver)
+            await self.store.expire(self.clock())
+            return await self.store.ready(self.clock(), self.driver)
         except StoreError as error:  # a lock or a full disk may pass
             log.warning("%s", error)
             return []
@@ -280,7 +280,8 @@ class Engine:
             await asyncio.sleep(self._listen_every)
             try:
                 await self._beat()
-                await self.store.expire(self.clock())
+                for run in tuple(self._driving):
+                    await self.store.expire(self.clock(), run)
                 for run in await self.store.called(self.driver):
                     await self.hear(run)
             except CuebookError as error:  # the next append says it to whom it concerns

@@ -41,7 +41,7 @@ async def _candidates(engine: Engine) -> list[str]:
 
 async def _ends(engine: Engine, run: str) -> bool:
     row = await engine.store.run(run)
-    if row.status not in WAITING or await engine.store.alive(run, engine.clock()):
+    if row.status not in WAITING or await engine.store.alive(run):
         return False
     entries = [entry async for entry in engine.entries(run)]
     unclosed = _unclosed(Recorded(entries, 0))

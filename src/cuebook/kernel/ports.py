@@ -283,6 +283,14 @@ class Claim(msgspec.Struct, kw_only=True):
     """The last sequence number and its chain value."""
 
 
+class Fate(msgspec.Struct, frozen=True):
+    """What is known of a driver: it let go in good order, its process ended or lives, or it cannot be looked at from here."""
+
+    state: Literal["left", "ended", "lives", "silent"]
+    machine: str = ""
+    pid: int = 0
+
+
 class News(msgspec.Struct):
     """What reached a run while it was driven."""
 
@@ -297,13 +305,16 @@ class Store(Protocol):
         """Adds a run with its first records; a fork's `parent` and `parent_seq` are set in the row."""
 
     async def claim(self, run: str, driver: str, now: float) -> Claim:
-        """Raises the run's epoch for this driver. `Busy` while another one's lease lives, `NotFound` otherwise."""
+        """Raises the run's epoch for this driver, and marks its waits whose time is over. `Busy` while another driver lives."""
 
     def append(self, batch: Batch) -> Future[None]:
         """Done when it is durable. `Fenced` on a stale epoch."""
 
     async def release(self, batch: Batch, *, unless_news: bool) -> bool:
-        """Appends and gives the claim up; with `unless_news`, keeps both undone and says False if something came."""
+        """Appends and gives the claim up; with `unless_news`, keeps both undone and says False if something came.
+
+        Where nothing is appended, the run was claimed in vain: what it was claimed for is news for the next driver.
+        """
 
     async def news(self, run: str) -> News:
         """Waits of the run that are decided but not yet taken, and its signals."""
@@ -318,7 +329,12 @@ class Store(Protocol):
         """Marks the waits whose time is over, of one run or of all; gives their runs."""
 
     async def ready(self, now: float, driver: str) -> list[str]:
-        """Runs that something is to be done for: new ones, those with news, those whose driver is gone."""
+        """Runs that something is to be done for and that this driver may take up: new ones, those with news, those whose
+        wait is over, those that a driver left when it was killed.
+        """
+
+    async def undriven(self, now: float) -> list[str]:
+        """The same for who only shows them: of a driver that was never seen before, its last word is believed."""
 
     async def next_expiry(self) -> float | None: ...
 
@@ -328,8 +344,11 @@ class Store(Protocol):
     async def retire(self, driver: str) -> None:
         """Ends the driver's lease at once."""
 
-    async def alive(self, run: str, now: float) -> bool:
+    async def alive(self, run: str) -> bool:
         """Whether a live driver holds the run."""
+
+    async def fate(self, driver: str) -> Fate:
+        """What became of a driver."""
 
     async def called(self, driver: str) -> list[str]:
         """Runs held by this driver for which there is news."""

@@ -19,6 +19,7 @@ from cuebook.kernel.events import (
     BranchFinished,
     CancelRequested,
     Checkpointed,
+    Driven,
     Forked,
     ModelAsked,
     Performed,
@@ -98,6 +99,9 @@ class Recorded:
         """The last attempt of each effect that can change the world."""
         self.doubtful: dict[Key, tuple[Effect, int]] = {}
         """Those that were begun and have no outcome."""
+        self.begun_by: dict[Key, str] = {}
+        """The driver that wrote the last intent of each effect, as far as the journal is read back to it."""
+        self._driver = ""
         self.asked: dict[Key, int] = {}
         """The last attempt of each model call."""
         self.opened: dict[tuple[Key, str], WaitOpened] = {}
@@ -155,8 +159,10 @@ class Recorded:
                 self.outcomes[key] = entry
                 self.doubtful.pop(key, None)
                 self._begin(key, event.fingerprint)
+            case Driven():
+                self._driver = event.driver
             case Performing() if own:
-                self.intents[key] = place.attempt
+                self.intents[key], self.begun_by[key] = place.attempt, self._driver
                 self.doubtful[key] = (event.effect, place.attempt)
                 self._begin(key, event.fingerprint)
             case ModelAsked() if own:

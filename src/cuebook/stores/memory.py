@@ -10,8 +10,9 @@ from typing import Any
 from cuebook.kernel.errors import Busy, NotFound, StoreError
 from cuebook.kernel.events import ENDED, UNDER_WAY
 from cuebook.kernel.journal import GENESIS, ROOT, Record, plain, same_line
-from cuebook.kernel.ports import Batch, Claim, News
+from cuebook.kernel.ports import Batch, Claim, Fate, News
 from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow, copy_row
+from cuebook.stores.leases import Holder, Leases
 from cuebook.stores.rules import (
     ALIKE,
     attach_late,
@@ -27,7 +28,7 @@ from cuebook.stores.rules import (
     unfinished,
 )
 
-LEASE = 10.0
+_DECIDED = ("answered", "expired", "cancelled")
 _HEADS = ("RunStarted", "Forked", "WaitClosed", "CancelRequested", "Rewound")
 
 
@@ -49,7 +50,8 @@ class MemoryStore:
         self._waits: dict[str, WaitRow] = {}
         self._texts: dict[str, str] = {}
         self._playbooks: dict[str, str] = {}
-        self._drivers: dict[str, float] = {}
+        self._drivers: dict[str, Holder] = {}
+        self.leases = Leases()
         self._signals = 0
         self._kept: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._closed = False
@@ -67,8 +69,9 @@ class MemoryStore:
 
     async def claim(self, run: str, driver: str, now: float) -> Claim:
         held = self._run(run)
-        if held.row.driver not in ("", driver) and self._drivers.get(held.row.driver, 0.0) > now:
+        if held.row.driver != driver and self.leases.holds(self._holder(held)):
             raise Busy(f"Run {run} is being driven by another process.", fix="Follow it, or signal it.")
+        self._expire(now, run)
         held.row.epoch += 1
         held.row.driver, held.news = driver, False
         if held.row.status == "pending":
@@ -105,6 +108,11 @@ class MemoryStore:
         self._append(batch)
         held.row.driver = ""
         held.row.epoch += 1  # nothing more is taken from this driver
+        if not batch.records:  # nothing came of the drive, so what it was begun for is still to be done
+            decided = any(wait.run == batch.run and wait.state in _DECIDED for wait in self._waits.values())
+            sent = any(signal.kind == "retry" or held.row.status not in ENDED for signal in held.signals)
+            held.news = held.news or decided or sent
+            return True
         if held.row.status in ENDED:
             held.news = False
             held.signals = [signal for signal in held.signals if signal.kind != "cancel"]
@@ -131,7 +139,9 @@ class MemoryStore:
 
     async def signal(self, signal: Signal) -> None:
         held = self._run(signal.run)
-        check_signal(signal, held.row.status, [waiting.kind for waiting in held.signals])
+        before = [waiting for waiting in held.signals if signal.kind == waiting.kind == "retry"]
+        check_signal(signal, held.row.status, under_way=bool(before) and self.leases.holds(self._holder(held)))
+        held.signals = [waiting for waiting in held.signals if waiting not in before]
         mine = [wait for wait in self._waits.values() if wait.run == signal.run and wait.state == "open"]
         if signal.kind == "late" and any(attach_late(wait, signal.payload) for wait in mine):
             return
@@ -143,11 +153,16 @@ class MemoryStore:
         held.news = True
 
     async def expire(self, now: float, run: str | None = None) -> list[str]:
+        over = self._expire(now, run)
+        for name in over:
+            self._run(name).news = True
+        return over
+
+    def _expire(self, now: float, run: str | None) -> list[str]:
         mine = [wait for wait in self._waits.values() if run in (None, wait.run)]
         over = [w for w in mine if w.state == "open" and w.expires is not None and w.expires <= now]
         for wait in over:
             wait.state = "expired"
-            self._run(wait.run).news = True
         return sorted({wait.run for wait in over})
 
     async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
@@ -164,7 +179,7 @@ class MemoryStore:
         return self._kept.pop((tenant, kind, name), None) is not None
 
     async def heartbeat(self, driver: str, now: float) -> None:
-        self._drivers[driver] = now + LEASE
+        self._drivers[driver] = Holder.here(driver, now)
 
     async def retire(self, driver: str) -> None:
         self._drivers.pop(driver, None)
@@ -172,12 +187,30 @@ class MemoryStore:
     # --- reading ---
 
     async def ready(self, now: float, driver: str) -> list[str]:
+        holds = self.leases.holds
+        return [run.row.id for run in self._to_do(now) if run.row.driver == driver or not holds(self._holder(run))]
+
+    async def undriven(self, now: float) -> list[str]:
+        seems_held = self.leases.seems_to_hold
+        return [run.row.id for run in self._to_do(now) if not seems_held(self._holder(run), now)]
+
+    def _to_do(self, now: float) -> list[_Run]:
+        """Runs that something is to be done for, or is being done."""
+        overdue = {
+            w.run for w in self._waits.values() if w.state == "open" and w.expires is not None and w.expires <= now
+        }
         return [
-            run.row.id
+            run
             for run in self._runs.values()
-            if (run.news or run.row.status in UNDER_WAY)
-            and (run.row.driver == driver or self._drivers.get(run.row.driver, 0.0) <= now)
+            if (run.news or run.row.driver or run.row.status in UNDER_WAY or run.row.id in overdue)
+            and (run.row.status not in ENDED or any(signal.kind == "retry" for signal in run.signals))
         ]
+
+    def _holder(self, run: _Run) -> Holder:
+        return self._drivers.get(run.row.driver) or Holder(run.row.driver, None)
+
+    async def fate(self, driver: str) -> Fate:
+        return (self._drivers.get(driver) or Holder(driver, None)).fate
 
     async def called(self, driver: str) -> list[str]:
         return [run.row.id for run in self._runs.values() if run.news and run.row.driver == driver]
@@ -187,8 +220,8 @@ class MemoryStore:
             (w.expires for w in self._waits.values() if w.state == "open" and w.expires is not None), default=None
         )
 
-    async def alive(self, run: str, now: float) -> bool:
-        return run in self._runs and self._drivers.get(self._runs[run].row.driver, 0.0) > now
+    async def alive(self, run: str) -> bool:
+        return run in self._runs and self.leases.holds(self._holder(self._runs[run]))
 
     async def run(self, run: str) -> RunRow:
         return copy.deepcopy(self._run(run).row)

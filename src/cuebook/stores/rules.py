@@ -52,8 +52,8 @@ def gap(batch: Batch, head: int) -> StoreError:
     )
 
 
-def check_signal(signal: Signal, status: str, waiting: list[str]) -> None:
-    """Refuses a signal that comes too late, or a second time."""
+def check_signal(signal: Signal, status: str, *, under_way: bool) -> None:
+    """Refuses a signal that comes too late, and a retry of a run that a live driver is about to retry."""
     if signal.kind == "late":
         return
     if signal.kind == "retry":
@@ -63,7 +63,7 @@ def check_signal(signal: Signal, status: str, waiting: list[str]) -> None:
                 f"Run {signal.run} is {status.replace('_', ' ')}: only a failed, cancelled or expired run can be retried.",
                 fix=fix if status == "completed" else f"`cuebook show {signal.run}` says what comes next.",
             )
-        if "retry" in waiting:
+        if under_way:
             raise Refused(f"Run {signal.run} is being retried already.")
     elif status in ENDED:
         raise Refused(f"Run {signal.run} is {status} already: there is nothing to {signal.kind}.")

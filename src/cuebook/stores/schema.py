@@ -131,4 +131,14 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (tenant, kind, name)
     ) WITHOUT ROWID;
     """,
+    # 3: runs that a driver left when it was killed are to be done, whatever they are said to be; kinds of waits are counted.
+    """
+    DROP INDEX runs_to_do;
+    CREATE INDEX runs_to_do ON runs (key) WHERE news = 1 OR driver <> '' OR status IN ('pending', 'running');
+
+    ALTER TABLE waits ADD COLUMN kind TEXT NOT NULL DEFAULT '';
+    UPDATE waits SET kind = json_extract(body, '$.kind');
+    DROP INDEX waits_open;
+    CREATE INDEX waits_open ON waits (tenant, opened, kind) WHERE state = 'open';
+    """,
 )

@@ -25,11 +25,12 @@ from cuebook.kernel.errors import (
     StoreTooNew,
 )
 from cuebook.kernel.journal import GENESIS, ROOT, Record
-from cuebook.kernel.ports import Batch, Claim, News
+from cuebook.kernel.ports import Batch, Claim, Fate, News
 from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
+from cuebook.stores.leases import Holder, Leases
 from cuebook.stores.rules import ALIKE, damaged, in_order, no_run, no_wait, unfinished
 from cuebook.stores.schema import MIGRATIONS
-from cuebook.stores.transaction import RECORD, RUN, Transaction, lives, run_row, wait_row
+from cuebook.stores.transaction import NAMES_OF_ENDED, RECORD, RUN, Transaction, run_row, wait_row
 from cuebook.stores.writer import Writer
 
 _GLANCES = 50
@@ -38,6 +39,17 @@ _PATIENCE = 10.0
 """Seconds for which a lock that somebody else holds is waited for."""
 _EMPTY = 4096
 """Bytes of a store that was being made when the power went: a header and no tables. Its journal is its own."""
+
+_TO_DO = (
+    "SELECT r.key, r.id, r.driver, d.lease, d.host, d.pid, d.born FROM runs r LEFT JOIN drivers d ON d.id = r.driver"
+)
+_BEGUN = "r.news = 1 OR r.driver <> '' OR r.status IN ('pending', 'running')"
+"""As the index says it, or SQLite does not use that."""
+_OVERDUE = "SELECT w.run FROM waits w WHERE w.state = 'open' AND w.expires <= ?"
+_NOT_OVER = (
+    f"(r.status NOT IN ({NAMES_OF_ENDED})"
+    " OR EXISTS (SELECT 1 FROM signals s WHERE s.run = r.key AND s.taken = 0 AND s.kind = 'retry'))"
+)
 
 
 class SqliteStore:
@@ -65,7 +77,8 @@ class SqliteStore:
         self._connection = connection
         self._keys: dict[str, int] = {}
         self._playbooks: dict[str, str] = {}
-        self._writer: Writer[Transaction] = Writer(connection, Transaction(connection), self.translate)
+        self.leases = Leases()
+        self._writer: Writer[Transaction] = Writer(connection, Transaction(connection, self.leases), self.translate)
 
     # --- writing ---
 
@@ -108,7 +121,9 @@ class SqliteStore:
         await self._writer.submit(Transaction.signal, signal)
 
     async def expire(self, now: float, run: str | None = None) -> list[str]:
-        if not self._all("SELECT 1 FROM waits WHERE state = 'open' AND expires <= ? LIMIT 1", (now,)):
+        mine = "" if run is None else " AND run = ?"
+        given = (now,) if run is None else (now, self._key(run))
+        if not self._all(f"SELECT 1 FROM waits WHERE state = 'open' AND expires <= ?{mine} LIMIT 1", given):
             return []
         return await self._writer.submit(Transaction.expire, now, run)
 
@@ -134,12 +149,21 @@ class SqliteStore:
         return [row[0] for row in self._all("SELECT DISTINCT tenant FROM kept WHERE kind = ? ORDER BY tenant", (kind,))]
 
     async def ready(self, now: float, driver: str) -> list[str]:
-        rows = self._all(
-            "SELECT r.id, r.driver, d.lease, d.host, d.pid, d.born FROM runs r LEFT JOIN drivers d ON d.id = r.driver"
-            " WHERE r.news = 1 OR r.status IN ('pending', 'running') ORDER BY r.key",
-            (),
-        )
-        return [row[0] for row in rows if row[1] == driver or not lives(row[1:], now)]
+        holds = self.leases.holds
+        return [run for run, holder in self._to_do(now) if holder.driver == driver or not holds(holder)]
+
+    async def undriven(self, now: float) -> list[str]:
+        return [run for run, holder in self._to_do(now) if not self.leases.seems_to_hold(holder, now)]
+
+    def _to_do(self, now: float) -> list[tuple[str, Holder]]:
+        """Runs that something is to be done for, or is being done, with who holds them."""
+        rows = self._all(f"{_TO_DO} WHERE ({_BEGUN}) AND {_NOT_OVER} ORDER BY r.key", ())
+        due = self._all(f"{_TO_DO} WHERE r.key IN ({_OVERDUE}) AND {_NOT_OVER} ORDER BY r.key", (now,))
+        return [(run, Holder(*holder)) for _, run, *holder in (sorted({*rows, *due}) if due else rows)]
+
+    async def fate(self, driver: str) -> Fate:
+        rows = self._all("SELECT lease, host, pid, born FROM drivers WHERE id = ?", (driver,))
+        return Holder(driver, *rows[0]).fate if rows else Holder(driver, None).fate
 
     async def called(self, driver: str) -> list[str]:
         return [row[0] for row in self._all("SELECT id FROM runs WHERE news = 1 AND driver = ?", (driver,))]
@@ -148,13 +172,9 @@ class SqliteStore:
         (row,) = self._all("SELECT min(expires) FROM waits WHERE state = 'open' AND expires IS NOT NULL", ())
         return row[0]  # type: ignore[no-any-return]
 
-    async def alive(self, run: str, now: float) -> bool:
-        rows = self._all(
-            "SELECT r.driver, d.lease, d.host, d.pid, d.born FROM runs r LEFT JOIN drivers d ON d.id = r.driver"
-            " WHERE r.id = ?",
-            (run,),
-        )
-        return bool(rows) and lives(rows[0], now)
+    async def alive(self, run: str) -> bool:
+        rows = self._all(f"{_TO_DO} WHERE r.id = ?", (run,))
+        return bool(rows) and self.leases.holds(Holder(*rows[0][2:]))
 
     async def run(self, run: str) -> RunRow:
         rows = self._all(f"SELECT {RUN} FROM runs WHERE id = ?", (run,))

@@ -5,7 +5,6 @@ A refusal comes before anything of its operation is written, so that the other o
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Sequence
 from typing import Any
@@ -18,11 +17,8 @@ from cuebook.kernel.journal import Record
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Batch
 from cuebook.kernel.run import RunRow, Signal, Totals, WaitRow
-from cuebook.processes import birth_of, surely_dead, this_host
+from cuebook.stores.leases import Holder, Leases
 from cuebook.stores.rules import attach_late, check_signal, damaged, fenced, gap, no_run, no_wait, refusal, run_exists
-
-LEASE = 10.0
-"""Seconds after its last heartbeat for which a driver keeps its runs."""
 
 RUN = (
     "id, tenant, owner, dialect, interpreter, playbook, name, created, updated, status, reason, step, model,"
@@ -34,15 +30,23 @@ _SHOW = "updated = ?, reason = ?, step = ?, model = ?, totals = ?, error = ?, st
 _UPDATE = f"UPDATE runs SET {_SHOW} WHERE key = ?"
 _UPDATE_SAME = f"UPDATE runs SET {_SHOW.removesuffix(', status = ?')} WHERE status = ? AND key = ?"
 """The same for a run whose status stays: to set it would have SQLite write the index about it anew."""
+NAMES_OF_ENDED = ", ".join(f"'{status}'" for status in sorted(ENDED))
 _LET_GO = "driver = '', epoch = epoch + 1, news = news AND NOT ?"
+_GIVE_UP = f"""UPDATE runs SET driver = '', epoch = epoch + 1, news = news
+    OR EXISTS (SELECT 1 FROM waits w WHERE w.run = runs.key AND w.state IN ('answered', 'expired', 'cancelled'))
+    OR EXISTS (SELECT 1 FROM signals s WHERE s.run = runs.key AND s.taken = 0
+        AND (s.kind = 'retry' OR runs.status NOT IN ({NAMES_OF_ENDED})))
+    WHERE key = ?"""
+"""Nothing came of the drive, so what it was begun for is still to be done."""
 _json = msgspec.json.encode
 
 
 class Transaction:
     """The operations of one commit, all on the writer's thread."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, leases: Leases) -> None:
         self._db = connection
+        self._leases = leases
         self._version = -1
         self._runs: dict[str, tuple[int, int]] = {}
         """Key and epoch by run id: right as long as no other process has written."""
@@ -101,7 +105,9 @@ class Transaction:
         self._put(key, batch)
         ended = batch.row is not None and batch.row.status in ENDED
         shown = self._rows.pop(key, None)
-        if shown is None:
+        if not batch.records:
+            self._db.execute(_GIVE_UP, (key,))
+        elif shown is None:
             self._db.execute(f"UPDATE runs SET {_LET_GO} WHERE key = ?", (ended, key))
         else:
             self._db.execute(f"UPDATE runs SET {_SHOW}, {_LET_GO} WHERE key = ?", (*shown, ended, key))
@@ -145,11 +151,10 @@ class Transaction:
             raise no_run(run)
         row, key, news = run_row(found[:-2]), found[-2], found[-1]
         if row.driver and row.driver != driver:
-            holder = self._db.execute(
-                "SELECT id, lease, host, pid, born FROM drivers WHERE id = ?", (row.driver,)
-            ).fetchone()
-            if holder is not None and lives(holder, now):
-                raise Busy(f"Run {run} is being driven by process {holder[3]}.", fix="Follow it, or signal it.")
+            holder = self._holder(row.driver)
+            if self._leases.holds(holder):
+                raise Busy(f"Run {run} is being driven by process {holder.pid}.", fix="Follow it, or signal it.")
+        self._expire(key, now)
         if row.status == "pending":
             row.status = "running"
         self._db.execute(
@@ -166,6 +171,10 @@ class Transaction:
         records = [Record(run, *values) for values in rows]
         self._heads[key] = records[-1].seq
         return key, row, bool(news), records
+
+    def _holder(self, driver: str) -> Holder:
+        found = self._db.execute("SELECT lease, host, pid, born FROM drivers WHERE id = ?", (driver,)).fetchone()
+        return Holder(driver, *found) if found else Holder(driver, None)
 
     def news_seen(self, run: str) -> None:
         if self._db.execute("UPDATE runs SET news = 0 WHERE id = ?", (run,)).rowcount == 0:
@@ -188,12 +197,15 @@ class Transaction:
 
     def signal(self, signal: Signal) -> None:
         self.flush()
-        found = self._db.execute("SELECT key, status FROM runs WHERE id = ?", (signal.run,)).fetchone()
+        found = self._db.execute("SELECT key, status, driver FROM runs WHERE id = ?", (signal.run,)).fetchone()
         if found is None:
             raise no_run(signal.run)
-        key, status = found
-        waiting = [r[0] for r in self._db.execute("SELECT kind FROM signals WHERE run = ? AND taken = 0", (key,))]
-        check_signal(signal, status, waiting)
+        key, status, driver = found
+        again = "SELECT 1 FROM signals WHERE run = ? AND taken = 0 AND kind = 'retry'"
+        retried = signal.kind == "retry" and self._db.execute(again, (key,)).fetchone() is not None
+        check_signal(signal, status, under_way=retried and self._leases.holds(self._holder(driver)))
+        if retried:  # whoever sent the first one did not live to see it taken
+            self._db.execute("UPDATE signals SET taken = 1 WHERE run = ? AND taken = 0 AND kind = 'retry'", (key,))
         self._quiet.discard(key)
         if signal.kind == "late" and self._attach_late(key, signal.payload):
             return
@@ -223,10 +235,13 @@ class Transaction:
         ).fetchall()
         for key, _ in over:
             self._db.execute("UPDATE runs SET news = 1 WHERE key = ?", (key,))
-            self._db.execute(
-                "UPDATE waits SET state = 'expired' WHERE run = ? AND state = 'open' AND expires <= ?", (key, now)
-            )
+            self._expire(key, now)
         return [name for _, name in over]
+
+    def _expire(self, key: int, now: float) -> None:
+        self._db.execute(
+            "UPDATE waits SET state = 'expired' WHERE run = ? AND state = 'open' AND expires <= ?", (key, now)
+        )
 
     def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
         self.flush()
@@ -238,9 +253,10 @@ class Transaction:
         return gone.rowcount > 0
 
     def heartbeat(self, driver: str, now: float) -> None:
+        here = Holder.here(driver, now)
         self._db.execute(
-            "INSERT OR REPLACE INTO drivers VALUES (?,?,?,?,?)",
-            (driver, this_host(), os.getpid(), birth_of(os.getpid()), now + LEASE),
+            "INSERT OR REPLACE INTO drivers (id, lease, host, pid, born) VALUES (?,?,?,?,?)",
+            (here.driver, here.lease, here.host, here.pid, here.born),
         )
 
     def retire(self, driver: str) -> None:
@@ -286,9 +302,12 @@ class Transaction:
         for wait in batch.opened:
             self._quiet.discard(key)
             self._db.execute(
-                "INSERT INTO waits (id, run, tenant, owner, state, expires, opened, body) VALUES (?,?,?,?,?,?,?,?)",
-                (wait.id, key, wait.tenant, wait.owner, "open", wait.expires, wait.opened, _json(wait).decode()),
-            )
+                "INSERT INTO waits (id, run, tenant, owner, state, expires, opened, kind, body) VALUES (?,?,?,?,?,?,?,?,?)",
+                (
+                    wait.id, key, wait.tenant, wait.owner, "open", wait.expires, wait.opened, wait.kind,
+                    _json(wait).decode(),
+                ),
+            )  # fmt: skip
         for closed in batch.closed:
             self._db.execute("UPDATE waits SET state = 'closed' WHERE id = ?", (closed,))
         for taken in batch.taken:
@@ -304,12 +323,6 @@ class Transaction:
                 " AND (substr(path, 1, length(?)) = ? OR substr(?, 1, length(path)) = path)",
                 (key, seq, path, path, path),
             )
-
-
-def lives(driver: Sequence[Any], now: float) -> bool:
-    """Whether the driver (id, lease, host, pid, born) still holds its runs."""
-    name, lease, host, pid, born = driver
-    return bool(name) and lease is not None and lease > now and not surely_dead(host, pid, born)
 
 
 def run_row(row: Sequence[Any]) -> RunRow:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from contextlib import suppress
 
 from cuebook.kernel.errors import Busy, CuebookError, NotFound, Refused, StoreError
@@ -104,10 +105,7 @@ class Drivers:
 
     async def moves(self, run: str) -> bool:
         """Whether something is done with a run just now, or is about to be."""
-        store, engine = self._service.store, self._service.engine
-        return (
-            self.drives(run) or await self._has_driver(run) or run in await store.ready(engine.clock(), engine.driver)
-        )
+        return self.drives(run) or await self._has_driver(run) or await self._service.is_due(run)
 
     async def rest(self) -> None:
         """Comes back when nothing that this process has in hand wants to go on."""
@@ -138,9 +136,9 @@ class Drivers:
                     await self._news.wait()
 
     async def _look(self) -> None:
-        service, now = self._service, self._service.engine.clock()
-        await service.store.expire(now)
-        ready = await service.store.ready(now, service.engine.driver)
+        service, now = self._service, time.monotonic()
+        await service.store.expire(service.engine.clock())
+        ready = await service.store.ready(service.engine.clock(), service.engine.driver)
         for gone in self._not_before.keys() - set(ready):
             del self._not_before[gone]
             self._failures.pop(gone, None)
@@ -195,7 +193,7 @@ class Drivers:
         return place
 
     async def _has_driver(self, run: str) -> bool:
-        return await self._service.store.alive(run, self._service.engine.clock())
+        return await self._service.store.alive(run)
 
     async def _goes_on(self, run: str) -> bool:
         """Whether there is something left to do in a run, now or later."""
@@ -207,7 +205,7 @@ class Drivers:
             return False
         except StoreError:
             return True
-        return run in await service.store.ready(service.engine.clock(), service.engine.driver)
+        return await service.is_due(run)
 
     def _let_go(self, run: str, task: asyncio.Task[RunRow]) -> None:
         self._tasks.pop(run, None)
@@ -227,7 +225,7 @@ class Drivers:
     def _put_off(self, run: str, error: BaseException) -> None:
         failures = self._failures[run] = self._failures.get(run, 0) + 1
         pause = min(_AFTER_FAILURE * 2 ** (failures - 1), _AFTER_MANY)
-        self._not_before[run] = self._service.engine.clock() + pause
+        self._not_before[run] = time.monotonic() + pause
         if not isinstance(error, Busy):
             log.warning("run %s: %s", run, error, exc_info=None if isinstance(error, CuebookError) else error)
 

@@ -82,9 +82,8 @@ class Programs:
             row = await service.drive(run)
             if row.status in ENDED:
                 return row
-            while run not in await service.store.ready(service.engine.clock(), service.engine.driver):
+            while not await service.is_due(run):  # noqa: ASYNC110 - others may change the store
                 await asyncio.sleep(every)
-                await service.store.expire(service.engine.clock())
 
     async def result(self, run: str) -> Result:
         return await self._session.result(self.service, run)

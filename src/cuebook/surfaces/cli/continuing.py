@@ -50,6 +50,8 @@ def resume_command(given: Given) -> int:
         waiting = await service.store.waits(run=row.id)
         if row.status in WAITING and not waiting:
             return row  # what it waited for has been decided or has expired: driving it says which
+        if not values and not settings and await service.is_due(row.id):
+            return row  # whoever took it up last was killed before anything came of it
         pausing = any(wait.kind in PAUSES for wait in waiting)
         if (values or settings) and not pausing and row.status not in ENDED:
             onward = f"`{what_next(row, waiting)}` goes on" if waiting else "Resume it as it is"

@@ -386,7 +386,7 @@ def replay_command(given: Given) -> int:
 
 
 async def _alive(service: Service, row: RunRow) -> bool:
-    return row.status not in ENDED and await service.store.alive(row.id, service.engine.clock())
+    return row.status not in ENDED and await service.store.alive(row.id)
 
 
 def _row_object(row: RunRow) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from cuebook.dialects import registry
 from cuebook.dialects.program import PROGRAM
 from cuebook.dialects.registry import Tracing, Typed
 from cuebook.kernel.errors import BadInput, CuebookError, NotFound, Refused, StoreError, WaitExpired
-from cuebook.kernel.events import ENDED, UNDER_WAY, WAITING
+from cuebook.kernel.events import ENDED, WAITING
 from cuebook.kernel.expiry import settle
 from cuebook.kernel.journal import Entry, without_void
 from cuebook.kernel.run import RunRow, Settings, WaitRow
@@ -156,7 +156,7 @@ def _in_front(given: Given, row: RunRow, service: Service, who: Principal) -> tu
 
 async def shown(service: Service, row: RunRow, view: View, asker: Asker | None = None) -> int:
     """Drives a run to where it waits or ends, and gives the exit code of that. What can be asked here is asked here."""
-    alive = await service.store.alive(row.id, service.engine.clock())
+    alive = await service.store.alive(row.id)
     row = await service.get(row.id)
     try:
         if not alive and row.status not in ENDED:
@@ -222,11 +222,10 @@ class Watcher:
         if row.status in ENDED and row.dialect == PYTHON:
             return row  # whoever has its program was faster
         while True:
-            if await self._service.store.alive(self._run, self._service.engine.clock()):
-                row = await self._followed()
-            else:
-                row = await self._service.drive(self._run)
-            if row.status not in UNDER_WAY:
+            if not await self._service.store.alive(self._run):
+                return await self._service.drive(self._run)
+            row = await self._followed()
+            if not await self._service.is_due(self._run):
                 return row
 
     async def _followed(self) -> RunRow:
@@ -352,5 +351,5 @@ async def wait_of(service: Service, name: str, kind: str) -> WaitRow:
         raise Refused(
             f"What run {row.id} waited for is decided, or its time is over.", fix=f"`cuebook resume {row.id}` goes on."
         )
-    what = wording.status_of(row, await service.store.alive(row.id, service.engine.clock()))
+    what = wording.status_of(row, await service.store.alive(row.id))
     raise NotFound(f"Run {row.id} is {what}: it waits for nothing.", fix=f"Try `{onward.what_next(row, [])}`.")

@@ -94,7 +94,7 @@ async def stand_of(host: Host, row: RunRow) -> Stand:
 async def _rests(host: Host, row: RunRow) -> bool:
     service = host.service
     if row.status in ENDED:
-        return True
+        return not await service.is_due(row.id)
     if row.status not in WAITING or service.engine.drives(row.id):
         return False
     now = service.engine.clock()
@@ -102,5 +102,4 @@ async def _rests(host: Host, row: RunRow) -> bool:
         expiries = [wait.expires for wait in await service.store.waits(run=row.id) if wait.expires is not None]
         return min(expiries, default=now) - now > _SOON
     # What was answered is still `waiting` until somebody takes it up.
-    ready = await service.store.ready(now, service.engine.driver)
-    return row.id not in ready and not await service.store.alive(row.id, now)
+    return not await service.is_due(row.id) and not await service.store.alive(row.id)

@@ -1,0 +1,89 @@
+"""Whether a driver still holds its runs: by its process where that can be looked at, otherwise by its heartbeats.
+
+Heartbeats are judged by what this process saw of them on its own monotonic clock. Wall clocks of two processes may be hours
+apart, and jump when a machine wakes up.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from cuebook.kernel.ports import Fate
+from cuebook.processes import birth_of, lives, this_host
+
+LEASE = 10.0
+"""Seconds without a new heartbeat, watched from here, after which a driver that cannot be looked at is taken to be gone."""
+LONGEST_GAP = 1.0
+"""Seconds that count between two looks at most: this process may have been asleep in between, and the driver with it."""
+
+
+class Holder(NamedTuple):
+    """A driver, as a store keeps it."""
+
+    driver: str
+    lease: float | None
+    """Until when its last heartbeat is good by its own wall clock; None for a driver that left or never was."""
+    host: str = ""
+    pid: int = 0
+    born: str = ""
+
+    @classmethod
+    def here(cls, driver: str, now: float) -> Holder:
+        """A driver of this process that gives a sign of life now."""
+        return cls(driver, now + LEASE, this_host(), os.getpid(), birth_of(os.getpid()))
+
+    @property
+    def fate(self) -> Fate:
+        """What is known of it now."""
+        if self.lease is None:
+            return Fate("left")
+        known = lives(self.host, self.pid, self.born)
+        return Fate(_FATES[known], self.host.partition("|")[0], self.pid)
+
+
+_FATES: dict[bool | None, Literal["lives", "ended", "silent"]] = {True: "lives", False: "ended", None: "silent"}
+
+
+class _Watched:
+    __slots__ = ("beat", "looked", "silent")
+
+    def __init__(self, beat: float, looked: float) -> None:
+        self.beat, self.looked, self.silent = beat, looked, 0.0
+
+
+class Leases:
+    """What one process has seen of the drivers of a store."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._watched: dict[str, _Watched] = {}
+
+    def holds(self, holder: Holder) -> bool:
+        """Whether nobody may take its runs over. A driver that is seen for the first time has them."""
+        if not holder.driver or holder.lease is None:
+            return False
+        known = lives(holder.host, holder.pid, holder.born)
+        return self._heard(holder.driver, holder.lease) if known is None else known
+
+    def seems_to_hold(self, holder: Holder, now: float) -> bool:
+        """The same for who only shows it and cannot watch for long: at first sight the wall clock is believed."""
+        first = holder.driver not in self._watched
+        held = self.holds(holder)
+        if held and first and holder.driver in self._watched:
+            return holder.lease is not None and holder.lease > now
+        return held
+
+    def _heard(self, driver: str, beat: float) -> bool:
+        now = self.clock()
+        watched = self._watched.get(driver)
+        if watched is None or watched.beat != beat:
+            if len(self._watched) > 10_000:
+                self._watched.clear()
+            self._watched[driver] = _Watched(beat, now)
+            return True
+        watched.silent += min(LONGEST_GAP, now - watched.looked)
+        watched.looked = now
+        return watched.silent < LEASE
