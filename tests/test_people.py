@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cuebook.gate.people import ROLES, NotAllowed, Principal
@@ -67,6 +68,9 @@ async def test_a_viewer_starts_answers_and_ends_nothing(service: Service) -> Non
         service.restart(row.id, "1", who=viewer),
         service.fork(row.id, "1", who=viewer),
         service.add_user("eve", ["admin"], viewer),
+        service.grant("sam", ["admin"], viewer),
+        service.revoke("sam", ["viewer"], viewer),
+        service.renew_token("sam", viewer),
         service.add_secret("eve", "env:HOME_TOKEN", viewer),
         service.add_override("tool", "x", None, viewer),
         service.trust("x", "y", viewer),
@@ -129,8 +133,21 @@ async def test_a_user_has_the_roles_that_were_given(service: Service) -> None:
     await service.add_user("ann", ["approver", "viewer"])
     ann = await service.principal("ann")
     assert ann.roles == {"approver", "viewer"}
-    await service.add_user("ann", ["viewer"])
+    await service.revoke("ann", ["approver"])
     assert (await service.principal("ann")).roles == {"viewer"}
+    await service.grant("ann", ["runner", "viewer"])
+    assert (await service.principal("ann")).roles == {"runner", "viewer"}
+    for wrong in (
+        service.revoke("ann", ["admin"]),
+        service.revoke("ann", ["runner", "viewer"]),
+        service.grant("ann", []),
+    ):
+        with pytest.raises(BadInput):
+            await wrong
+    for unknown in (service.grant("bob", ["viewer"]), service.revoke("bob", ["viewer"]), service.renew_token("bob")):
+        with pytest.raises(NotFound):
+            await unknown
+    assert (await service.principal("ann")).roles == {"runner", "viewer"}
     await service.remove_user("ann")
     with pytest.raises(NotFound):
         await service.principal("ann")
@@ -145,8 +162,13 @@ async def test_a_token_tells_its_user_and_is_kept_as_a_digest_only(service: Serv
     assert found == Principal("ann", "local", frozenset({"approver"}))
     assert await service.principal_with(other + "x") is None
     assert await service.principal_with("") is None
-    await service.add_user("ann", ["approver"])
+    with pytest.raises(BadInput, match="users grant ann --role ROLE"):
+        await service.add_user("ann", ["viewer"])
+    await service.grant("ann", ["viewer"])
+    assert await service.principal_with(token) == Principal("ann", "local", frozenset({"approver", "viewer"}))
+    _, new = await service.renew_token("ann")
     assert await service.principal_with(token) is None
+    assert await service.principal_with(new) == Principal("ann", "local", frozenset({"approver", "viewer"}))
     written = bytes_below(tmp_path)
     assert token.encode() not in written
     assert other.encode() not in written
@@ -159,3 +181,20 @@ async def test_a_user_that_makes_no_sense_is_refused(service: Service, name: str
     with pytest.raises(BadInput):
         await service.add_user("ann", ["emperor"])
     assert await service.users() == []
+
+
+@pytest.mark.parametrize("name", ["local", "Local", "assistant", "nobody", "trigger", "trigger.note", "Trigger.x"])
+async def test_a_name_that_journals_use_themselves_is_refused(service: Service, name: str) -> None:
+    with pytest.raises(BadInput, match="uses it for itself"):
+        await service.add_user(name, ["viewer"])
+    assert await service.users() == []
+
+
+async def test_a_user_of_an_older_store_with_a_reserved_name_cannot_come_in(service: Service) -> None:
+    user, token = await service.add_user("ann", ["admin"])
+    await service.store.keep("local", "user", "local", {**msgspec.to_builtins(user), "name": "local"})
+    await service.store.forget("local", "user", "ann")
+    assert await service.principal_with(token) is None
+    with pytest.raises(NotAllowed, match="cuebook users remove local"):
+        await service.principal("local")
+    await service.remove_user("local")

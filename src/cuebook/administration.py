@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from cuebook.gate.people import ROLES, Principal, User
+from cuebook.gate.people import RESERVED, ROLES, NotAllowed, Principal, User, is_reserved
 from cuebook.gate.policy import Override, Policy, check_override
 from cuebook.gate.secrets import check_handle, check_name
 from cuebook.kernel.errors import BadInput, NotFound
@@ -54,18 +54,45 @@ class Administration:
     # --- users ---
 
     async def add_user(self, name: str, roles: Sequence[str], who: Principal = Principal()) -> tuple[User, str]:
-        """Adds a user, or changes the roles of one; gives the token that proves who they are, shown only now."""
+        """Adds a user; gives the token that proves who they are, shown only now."""
         who.require("admin", "change users")
         if not _NAME.fullmatch(name):
             raise BadInput(f"'{name}' cannot be the name of a user.", fix="Use letters, digits, and . _ @ -.")
-        unknown = [role for role in roles if role not in ROLES]
-        if unknown or not roles:
-            wrong = f"There is no role '{unknown[0]}'." if unknown else "A user needs a role."
-            raise BadInput(wrong, fix=f"There are: {', '.join(ROLES)}.")
-        token = secrets.token_urlsafe(32)
-        user = User(name, tuple(role for role in ROLES if role in roles), _digest(token), self._clock(), who.name)
-        await self.store.keep(who.tenant, "user", name, msgspec.to_builtins(user))
-        return user, token
+        if is_reserved(name):
+            raise BadInput(
+                f"'{name}' cannot be the name of a user: Cuebook uses it for itself in journals.",
+                fix=f"Choose another: reserved are {', '.join(RESERVED)}, and what begins with 'trigger.'.",
+            )
+        if name in await self.store.kept(who.tenant, "user"):
+            raise BadInput(
+                f"There is a user '{name}' already; nothing was changed.",
+                fix=f"`cuebook users grant {name} --role ROLE` gives a role, `cuebook users revoke` takes one away, and"
+                f" `cuebook users token {name}` makes a new token.",
+            )
+        return await self._with_token(User(name, _roles(roles), "", self._clock(), who.name), who)
+
+    async def grant(self, name: str, roles: Sequence[str], who: Principal = Principal()) -> User:
+        """Gives a user roles besides those that they have. Their token and sessions stay."""
+        who.require("admin", "change users")
+        user = await self._user(name, who.tenant)
+        return await self._with_roles(user, _roles((*user.roles, *_roles(roles))), who)
+
+    async def revoke(self, name: str, roles: Sequence[str], who: Principal = Principal()) -> User:
+        """Takes roles from a user. Their token and sessions stay, and can do less."""
+        who.require("admin", "change users")
+        user, taken = await self._user(name, who.tenant), _roles(roles)
+        lacking = [role for role in taken if role not in user.roles]
+        if lacking:
+            raise BadInput(f"{name} does not have the role {lacking[0]}.", fix=f"{name} has {', '.join(user.roles)}.")
+        left = [role for role in user.roles if role not in taken]
+        if not left:
+            raise BadInput(f"{name} would have no role left.", fix=f"`cuebook users remove {name}` removes them.")
+        return await self._with_roles(user, _roles(left), who)
+
+    async def renew_token(self, name: str, who: Principal = Principal()) -> tuple[User, str]:
+        """A new token for a user, shown only now. The old one ends, and their sessions with it."""
+        who.require("admin", "change users")
+        return await self._with_token(await self._user(name, who.tenant), who)
 
     async def users(self, who: Principal = Principal()) -> list[User]:
         who.require("viewer", "look at users")
@@ -78,18 +105,35 @@ class Administration:
 
     async def principal(self, name: str, tenant: str = "local") -> Principal:
         """A user by name, with the roles that were given to them."""
-        body = (await self.store.kept(tenant, "user")).get(name)
-        if body is None:
-            raise NotFound(f"There is no user '{name}'.", fix=f"`cuebook users add {name} --role ROLE` adds one.")
-        return Principal(name, tenant, frozenset(body["roles"]))
+        user = await self._user(name, tenant)
+        if is_reserved(name):
+            raise NotAllowed(misnamed(name))
+        return Principal(name, tenant, frozenset(user.roles))
 
     async def principal_with(self, token: str, tenant: str = "local") -> Principal | None:
         """The user whose token this is."""
         given = _digest(token)
         for user in [msgspec.convert(body, User) for body in (await self.store.kept(tenant, "user")).values()]:
-            if hmac.compare_digest(user.token, given):
+            if hmac.compare_digest(user.token, given) and not is_reserved(user.name):
                 return Principal(user.name, tenant, frozenset(user.roles))
         return None
+
+    async def _user(self, name: str, tenant: str) -> User:
+        body = (await self.store.kept(tenant, "user")).get(name)
+        if body is None:
+            raise NotFound(f"There is no user '{name}'.", fix=f"`cuebook users add {name} --role ROLE` adds one.")
+        return msgspec.convert(body, User)
+
+    async def _with_roles(self, user: User, roles: tuple[str, ...], who: Principal) -> User:
+        changed = msgspec.structs.replace(user, roles=roles)
+        await self.store.keep(who.tenant, "user", user.name, msgspec.to_builtins(changed))
+        return changed
+
+    async def _with_token(self, user: User, who: Principal) -> tuple[User, str]:
+        token = secrets.token_urlsafe(32)
+        changed = msgspec.structs.replace(user, token=_digest(token))
+        await self.store.keep(who.tenant, "user", user.name, msgspec.to_builtins(changed))
+        return changed, token
 
     # --- names of secrets ---
 
@@ -161,3 +205,20 @@ class Administration:
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _roles(given: Sequence[str]) -> tuple[str, ...]:
+    """These, each once, in their order."""
+    unknown = [role for role in given if role not in ROLES]
+    if unknown or not given:
+        wrong = f"There is no role '{unknown[0]}'." if unknown else "A user needs a role."
+        raise BadInput(wrong, fix=f"There are: {', '.join(ROLES)}.")
+    return tuple(role for role in ROLES if role in given)
+
+
+def misnamed(name: str) -> str:
+    """What to do about a user of an older store whose name is reserved by now."""
+    return (
+        f"The user '{name}' has a name that Cuebook uses for itself, and cannot sign in. `cuebook users remove {name}`"
+        " and `cuebook users add` with another name."
+    )

@@ -293,12 +293,12 @@ class Service(Administration):
     ) -> WaitRow:
         """Decides what needs someone with the role for it, once: an approval, or an effect that is in doubt.
 
-        `done` needs the effect's outcome. The settings hold from here on.
+        `done` needs the effect's outcome. The settings hold from here on, and need the role that they need anywhere.
         """
         row = await self._wait(wait, token, who)
         if token is None:
             who.require("approver", "decide this")
-        changed = {"settings": checked_settings(settings)} if settings else {}
+        changed = await self._settings_with(row, settings, who)
         if row.kind == "approval":
             return await self._complete(row, {**approval(row, decision, reason, who), **changed}, who)
         if row.kind != "in_doubt":
@@ -497,6 +497,16 @@ class Service(Administration):
                 return known
             break
         raise Conflict(f"Under this key another run was started: {known.id}.", fix="Take another key.")
+
+    async def _settings_with(self, row: WaitRow, settings: Mapping[str, Any] | None, who: Principal) -> dict[str, Any]:
+        """The settings that come with a decision, as its answer keeps them."""
+        if not settings:
+            return {}
+        who.require("runner", "change the settings of a run")
+        checked = checked_settings(settings)
+        await self._learn_run(await self.store.run(row.run))
+        self._check_secrets(checked, "setting", "decided")
+        return {"settings": checked}
 
     async def _check_promise(self, wait: WaitRow, outcome: Mapping[str, Any]) -> None:
         row = await self.store.run(wait.run)

@@ -102,3 +102,11 @@ def test_values_are_shown_as_a_person_would_say_them(desk: Desk, name: str, valu
 def test_a_store_in_the_workspace_is_told(desk: Desk) -> None:
     assert "It lies in the workspace." not in desk.call("doctor").out
     assert "It lies in the workspace." in desk.call("doctor", "--store", desk.work / "runs.db").out
+
+
+def test_a_user_with_a_reserved_name_is_reported(desk: Desk) -> None:
+    desk.call("users", "add", "ann", "--role", "viewer")
+    with sqlite3.connect(desk.store) as store:
+        store.execute("UPDATE kept SET name = 'local' WHERE kind = 'user'")
+    store.close()
+    assert "`cuebook users remove local`" in desk.call("doctor").out

@@ -22,6 +22,17 @@ MEANING: dict[Role, str] = {
 }
 
 
+RESERVED = ("local", "assistant", "nobody", "trigger")
+"""Names that journals and sessions use themselves: the person at the machine, an assistant over stdio, a visitor without
+a token, and the token of a playbook, which is `trigger.` and its name.
+"""
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a user of this name could be taken for something else."""
+    return name.partition(".")[0].casefold() == "trigger" or name.casefold() in RESERVED
+
+
 class NotAllowed(CuebookError):
     """You may not do that."""
 
@@ -47,7 +58,7 @@ class Principal(msgspec.Struct, frozen=True):
             has = ", ".join(sorted(self.roles)) or "no role"
             raise NotAllowed(
                 f"{self.name} may not {what}: that needs the role {role}, and {self.name} has {has}.",
-                fix=f"Ask someone who has it, or an admin for the role: `cuebook users add {self.name} --role {role}`.",
+                fix=f"Ask someone who has it, or an admin for the role: `cuebook users grant {self.name} --role {role}`.",
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import AsyncIterator
 
 import pytest
 from mcp import Client
@@ -71,3 +72,31 @@ async def test_whoever_listens_does_not_keep_a_server_from_ending(desk: Desk, se
         one.process.send_signal(signal.SIGINT)
         assert await asyncio.to_thread(one.process.wait, 30) == 130
         assert [change async for change in changes] == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("remove", "ann"),
+        ("token", "ann"),
+        ("revoke", "ann", "--role", "approver"),
+    ],
+    ids=lambda change: change[0],
+)
+async def test_a_stream_ends_with_what_its_user_may_do(
+    desk: Desk, served: list[Served], change: tuple[str, ...]
+) -> None:
+    served.append(one := Served(desk))
+    async with (
+        over_http(one.url, token_of(desk, "ann", "runner", "approver")) as visit,
+        asyncio.timeout(30),
+        visit.client.listen(resources_list_changed=True) as changes,
+    ):
+        assert desk.call("users", *change).code == 0
+        heard = asyncio.create_task(_all(changes))
+        await asyncio.wait({heard})
+        assert not heard.cancelled()
+
+
+async def _all(changes: AsyncIterator[ServerEvent]) -> list[ServerEvent]:
+    return [change async for change in changes]

@@ -63,7 +63,7 @@ async def test_what_the_guide_says_to_copy_works(command: Desk, served: list[Ser
     served.append(one := Served(command, command=anew))
     assert entry["headers"] == {"Authorization": "Bearer ${CUEBOOK_TOKEN}"}
     url = entry["url"].replace("http://127.0.0.1:8765", one.address)
-    async with over_http(url, token_of(command, "assistant", "runner")) as visit:
+    async with over_http(url, token_of(command, "desk-assistant", "runner")) as visit:
         assert [book["playbook_id"] for book in (await visit.call("list_playbooks"))["playbooks"]] == ["tea"]
 
 

@@ -166,6 +166,7 @@ class Served:
 def token_of(desk: Desk, name: str = "ann", *roles: str) -> str:
     """A user's token, made anew."""
     flags = [part for role in roles or ("runner",) for part in ("--role", role)]
+    desk.call("users", "remove", name)
     return str(desk.call("users", "add", name, *flags, "--json").object["token"])
 
 

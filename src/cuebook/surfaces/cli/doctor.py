@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from cuebook import __version__
+from cuebook.administration import misnamed
 from cuebook.config import config_folder
+from cuebook.gate.people import is_reserved
 from cuebook.gate.policy import content_of, find, trust_subject
 from cuebook.gate.sandbox import probe
 from cuebook.kernel.errors import BadInput
@@ -60,6 +62,8 @@ def examined(wiring: Wiring) -> tuple[dict[str, Any], list[str]]:
     store = {**_store(config.get("store")), "in_workspace": wiring.reaching.store_in_workspace}
     if store["problem"]:
         missing.append(store["problem"])
+    elif store["schema"]:
+        missing += _misnamed(config.get("store"))
     usable = _usable(wiring)
     if usable:
         missing.append(usable)
@@ -138,6 +142,18 @@ def _policy(wiring: Wiring, store: dict[str, Any]) -> tuple[list[dict[str, Any]]
         }
         for one, digest in found
     ], ""
+
+
+def _misnamed(store: Path) -> list[str]:
+    """Users of an older store whose names are reserved by now."""
+    connection = _looked_into(store)
+    try:
+        names = [str(name) for (name,) in connection.execute("SELECT name FROM kept WHERE kind = 'user'")]
+    except sqlite3.Error:
+        return []
+    finally:
+        connection.close()
+    return [misnamed(name) for name in names if is_reserved(name)]
 
 
 def _trusts(store: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`cuebook users`: people and their roles. A token is shown once, when a user is added, and kept as its digest only."""
+"""`cuebook users`: people and their roles. A token is shown once, when it is made, and kept as its digest only."""
 
 from __future__ import annotations
 
@@ -16,43 +16,67 @@ from cuebook.surfaces.cli.plain import say
 NAME = click.Argument(["name"])
 
 
+def _roles(words: str) -> click.Option:
+    means = " ".join(f"{role}: {meaning}." for role, meaning in MEANING.items())
+    return click.Option(
+        ["--role", "roles"],
+        type=click.Choice(ROLES),
+        multiple=True,
+        required=True,
+        help=f"{words}; repeatable. {means}",
+    )
+
+
 @click.group("users", help="Say who may look, run, approve and administer.")
 def users_command() -> None:
     pass
 
 
-@command(
-    "add",
-    [
-        NAME,
-        click.Option(
-            ["--role", "roles"],
-            type=click.Choice(ROLES),
-            multiple=True,
-            required=True,
-            help="What they may do; repeatable. " + " ".join(f"{role}: {means}." for role, means in MEANING.items()),
-        ),
-        options.AS_USER,
-        options.STORE,
-        options.AS_JSON,
-    ],
-)
+@command("add", [NAME, _roles("What they may do"), options.AS_USER, options.STORE, options.AS_JSON])
 def _add(given: Given) -> int:
-    """Add a user, or change the roles of one.
+    """Add a user.
 
-    The token that is printed proves who they are to the web page and the API. It is not shown again; adding the user
-    once more makes a new one.
+    The token that is printed proves who they are to the web page and the API. It is not shown again; `cuebook users
+    token` makes a new one.
     """
 
     async def act(service: Service) -> int:
         user, token = await service.add_user(given["name"], given["roles"], await session.acting(service, given))
-        if given["as_json"]:
-            sys.stdout.write(live.json_line({**_object(user), "token": token}))
-            return 0
-        say(f"{user.name} is {', '.join(user.roles)}.\nToken, shown only now: {token}")
-        return 0
+        return _told(given, user, f"Token, shown only now: {token}", token=token)
 
     return session.with_service(given, act)
+
+
+@command("grant", [NAME, _roles("What they may do besides"), options.AS_USER, options.STORE, options.AS_JSON])
+def _grant(given: Given) -> int:
+    """Give a user more roles. Their other roles, their token and their sessions stay."""
+
+    async def act(service: Service) -> int:
+        return _told(given, await service.grant(given["name"], given["roles"], await session.acting(service, given)))
+
+    return session.with_service(given, act, looking=True)
+
+
+@command("revoke", [NAME, _roles("What they may do no longer"), options.AS_USER, options.STORE, options.AS_JSON])
+def _revoke(given: Given) -> int:
+    """Take roles from a user. Their other roles and their token stay."""
+
+    async def act(service: Service) -> int:
+        return _told(given, await service.revoke(given["name"], given["roles"], await session.acting(service, given)))
+
+    return session.with_service(given, act, looking=True)
+
+
+@command("token", [NAME, options.AS_USER, options.STORE, options.AS_JSON])
+def _token(given: Given) -> int:
+    """Make a new token for a user. The old one ends, and with it their sessions and open streams."""
+
+    async def act(service: Service) -> int:
+        user, token = await service.renew_token(given["name"], await session.acting(service, given))
+        words = f"The token before it has ended.\nToken, shown only now: {token}"
+        return _told(given, user, words, token=token)
+
+    return session.with_service(given, act, looking=True)
 
 
 @command("list", [options.STORE, options.AS_JSON])
@@ -85,9 +109,17 @@ def _remove(given: Given) -> int:
     return session.with_service(given, act, looking=True)
 
 
+def _told(given: Given, user: User, words: str = "", **more: str) -> int:
+    if given["as_json"]:
+        sys.stdout.write(live.json_line({**_object(user), **more}))
+    else:
+        say(f"{user.name} is {', '.join(user.roles)}.\n{words}".rstrip())
+    return 0
+
+
 def _object(user: User) -> dict[str, object]:
     return {"name": user.name, "roles": list(user.roles), "created": user.created, "by": user.by}
 
 
-for _command in (_add, _list, _remove):
+for _command in (_add, _grant, _revoke, _token, _list, _remove):
     users_command.add_command(_command)

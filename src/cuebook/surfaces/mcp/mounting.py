@@ -19,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from cuebook.service import Principal, Service
 from cuebook.surfaces.driving import Drivers
 from cuebook.surfaces.library import Library
+from cuebook.surfaces.revocation import revoked
 from cuebook.surfaces.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -59,8 +60,27 @@ class Mounted:
         manager = await self._opened()
         scope.setdefault("state", {})["mcp_who"] = who
         scope["user"] = _user(who)
-        with suppress(ClosedResourceError, BrokenResourceError):  # the client has ended its session
-            await manager.handle_request(scope, receive, _once(send))
+        answer = _Once(send)
+        work = [
+            asyncio.create_task(manager.handle_request(scope, receive, answer)),
+            asyncio.create_task(revoked(lambda: self._still(request, who))),
+        ]
+        try:
+            done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            if work[0] in done:
+                with suppress(ClosedResourceError, BrokenResourceError):  # the client has ended its session
+                    work[0].result()
+                return
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+        await answer.end()
+
+    async def _still(self, request: Request, who: Principal) -> bool:
+        """Whether the token is still good, and for as much."""
+        now = await self._who(request)
+        return now is not None and (now.name, now.tenant) == (who.name, who.tenant) and now.roles >= who.roles
 
     async def close(self) -> None:
         """Ends every session. The event that says so is set by whoever closes."""
@@ -91,17 +111,24 @@ class Mounted:
             await self._closing.wait()
 
 
-def _once(send: Send) -> Send:
+class _Once:
     """Passes one response on. The SDK sends a second one where a client has gone in the middle of its own request."""
-    over = False
 
-    async def passed(message: Message) -> None:
-        nonlocal over
-        if not over:
-            over = message["type"] == "http.response.body" and not message.get("more_body", False)
-            await send(message)
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._begun = self._over = False
 
-    return passed
+    async def __call__(self, message: Message) -> None:
+        if not self._over:
+            self._begun = True
+            self._over = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await self._send(message)
+
+    async def end(self) -> None:
+        """Cuts off what is under way."""
+        if not self._begun:
+            await self({"type": "http.response.start", "status": 401, "headers": []})
+        await self({"type": "http.response.body"})
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -136,6 +163,6 @@ def _refused() -> Response:
         "status": 401,
         "code": "bad_token",
         "detail": "This needs a token.",
-        "fix": "`cuebook users add NAME --role runner` makes one; send it as `Authorization: Bearer ...`.",
+        "fix": "`cuebook users add NAME --role runner` makes one for a new user, `cuebook users token NAME` for another; send it as `Authorization: Bearer ...`.",
     }
     return JSONResponse(told, 401, {"WWW-Authenticate": "Bearer"}, "application/problem+json")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from cuebook.surfaces.revocation import revoked
 from cuebook.surfaces.web.rendering import Html
 from cuebook.surfaces.web.telling import Told
 
@@ -50,18 +52,20 @@ def _data(told: Told) -> bytes:
 
 
 class EventStream(Response):
-    """An answer that goes on until there is nothing more to tell, nobody listens, or the server ends."""
+    """An answer that ends when there is nothing more to tell, the reader is gone or may read no longer, or the server ends."""
 
     def __init__(self, told: AsyncIterator[Told | None], closing: asyncio.Event) -> None:
         self._told = told
         self._closing = closing
+        self.permitted: Callable[[], Awaitable[bool]] = _always
+        """Whether the reader may still read, looked at now and then."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         if scope["method"] == "HEAD":
             await send({"type": "http.response.body"})
             return
-        work = [asyncio.create_task(one) for one in (self._tell(send), _gone(receive), self._closed())]
+        work = [asyncio.create_task(one) for one in self._work(receive, send)]
         try:
             done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -73,6 +77,9 @@ class EventStream(Response):
         if not work[1].done() or work[1].cancelled():
             await send({"type": "http.response.body"})
 
+    def _work(self, receive: Receive, send: Send) -> tuple[Coroutine[Any, Any, None], ...]:
+        return self._tell(send), _gone(receive), self._closed(), revoked(self.permitted)
+
     async def _tell(self, send: Send) -> None:
         await send(_body(b"retry: %d\n\n" % RETRY))
         async for told in self._told:
@@ -81,6 +88,10 @@ class EventStream(Response):
 
     async def _closed(self) -> None:
         await self._closing.wait()
+
+
+async def _always() -> bool:
+    return True
 
 
 def _body(data: bytes) -> dict[str, object]:

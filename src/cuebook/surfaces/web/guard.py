@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cuebook.kernel.errors import CuebookError
 from cuebook.service import Principal
 from cuebook.surfaces.web import problems
+from cuebook.surfaces.web.events import EventStream
 from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.site import Site, Way
 
@@ -183,7 +184,17 @@ class Door:
         if self._way.needs != "anyone" and self._way.needs != "trigger":
             who.require(self._way.needs, "do that")
         request.state.who = who
-        return await self._way.handler(request, self._site, who)
+        response = await self._way.handler(request, self._site, who)
+        if isinstance(response, EventStream):
+            response.permitted = lambda: self._still(request, who)
+        return response
+
+    async def _still(self, request: Request, who: Principal) -> bool:
+        """Whether somebody who came in would be let in again."""
+        now, needs = await self._known(request), self._way.needs
+        if now is None or (now.name, now.tenant) != (who.name, who.tenant):
+            return False
+        return needs == "anyone" or needs == "trigger" or now.may(needs)
 
     async def _known(self, request: Request) -> Principal | None:
         match self._way.needs:

@@ -17,6 +17,7 @@ import msgspec
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
+from cuebook.gate.people import is_reserved
 from cuebook.service import Principal, Service
 
 LIVES = 7 * 24 * 3600
@@ -121,7 +122,7 @@ class Sessions:
             known = self._serve_token and _same(ticket.proof, _proof(_digest(self._serve_token)))
             return None if by_token and not known else Principal()
         user = (await self._service.store.kept(ticket.tenant, "user")).get(ticket.user)
-        if user is None or not _same(_proof(str(user["token"])), ticket.proof):
+        if user is None or is_reserved(ticket.user) or not _same(_proof(str(user["token"])), ticket.proof):
             return None
         return Principal(ticket.user, ticket.tenant, frozenset(user["roles"]))
 
