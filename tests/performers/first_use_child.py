@@ -43,8 +43,8 @@ async def _http() -> list[object]:
 
 
 async def _models(protocol: str) -> list[object]:
-    reply = openai_reply if protocol == "openai" else anthropic_reply
-    async with ProviderServer(*[reply("ok")] * TIMES) as server:
+    reply = openai_reply("ok") if protocol == "openai" else anthropic_reply("ok")
+    async with ProviderServer(*[reply] * TIMES) as server:
         providers = providers_at(server.url, protocol)
         return await _staggered(lambda: ask(providers))
 

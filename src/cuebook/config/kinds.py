@@ -159,6 +159,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "limits.cpu_seconds": _whole,
     "limits.memory": _size,
     "limits.processes": _whole,
+    "limits.reply": _size,
     "budget.money": _amount,
     "budget.tokens": _whole,
     "budget.seconds": _amount,

@@ -38,7 +38,8 @@ class Reply(Outcome, frozen=True):
     model: str = ""
     """The model that really answered, as `provider/model`."""
     finish: str = "stop"
-    """`stop`, `length` (cut at the token limit), `tool_calls`, `watch` (stopped by the watch) or `filter`."""
+    """`stop`, `length` (cut at the token limit), `tool_calls` or `watch` (stopped by the watch). A reply that was refused or
+    filtered is a failure, `model_refused`; so is an empty one, `reply_empty`, unless its effect is lenient or has a watch."""
     usage: Usage = Usage()
     seconds: float = 0.0
     retries: int = 0

@@ -19,7 +19,7 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Settings
 from cuebook.performers.models import DEFAULT, ModelPerformer, Prices, ProviderConfig, Providers
-from cuebook.performers.models.port import Model
+from cuebook.performers.models.port import REPLY_LIMIT, Model
 from cuebook.performers.models.providers import BUILT_IN
 from cuebook.performers.tools import Tool
 from cuebook.runtime import Accepted, Runtime
@@ -52,7 +52,8 @@ class Wiring:
         custom = {name: _merged(provider) for name, provider in config.providers.items()}
         self.provider_configs: dict[str, ProviderConfig] = {**BUILT_IN, **custom}
         shared = {name for name, provider in config.providers.items() if provider.shared}
-        self.providers = Providers(self.keys, custom, models=models, shared=shared)
+        limit = config.get("limits.reply") or REPLY_LIMIT
+        self.providers = Providers(self.keys, custom, models=models, shared=shared, reply_limit=limit)
         self.reaching = Reaching(config, self.keys, tools=tools)
 
     @property

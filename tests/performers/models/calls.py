@@ -11,6 +11,7 @@ from cuebook.kernel.outcomes import Failed, Reply
 from cuebook.kernel.ports import Call
 from cuebook.kernel.run import Settings
 from cuebook.performers.models import ModelPerformer, Prices, ProviderConfig, Providers, Retries, Timeouts
+from cuebook.performers.models.port import REPLY_LIMIT
 
 
 class Observer:
@@ -59,11 +60,22 @@ class Sleeper:
 KEY = "sk-test-0123456789abcdefghij"
 
 
-def providers_at(url: str, protocol: str = "openai", *, timeouts: Timeouts | None = None, **more: Any) -> Providers:
+def providers_at(
+    url: str,
+    protocol: str = "openai",
+    *,
+    timeouts: Timeouts | None = None,
+    reply_limit: int = REPLY_LIMIT,
+    key: str | None = "TEST_KEY",
+    **more: Any,
+) -> Providers:
     path = "/v1" if protocol == "openai" else ""
-    config = ProviderConfig(base_url=url + path, key="TEST_KEY", protocol=protocol, **more)  # type: ignore[arg-type]
+    config = ProviderConfig(base_url=url + path, key=key, protocol=protocol, **more)  # type: ignore[arg-type]
     return Providers(
-        lambda name: KEY if name == "TEST_KEY" else None, {"test": config}, timeouts=timeouts or Timeouts()
+        lambda name: KEY if name == "TEST_KEY" else None,
+        {"test": config},
+        timeouts=timeouts or Timeouts(),
+        reply_limit=reply_limit,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,12 +13,14 @@ from typing import Any
 class Answer:
     """One HTTP response."""
 
-    events: Sequence[tuple[str, Any] | Any] = ()
+    events: Iterable[tuple[str, Any] | Any] = ()
     """Server-sent events: data, or name and data."""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: Any = None
     """Sent as JSON instead of events."""
+    unbroken: bool = False
+    """Events are texts that are sent as they are, all on one line."""
     drop: bool = False
     """The connection breaks after the events, in the middle of the response."""
     hang: bool = False
@@ -33,6 +35,8 @@ class ProviderServer:
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
+        self.sent = 0
+        """Characters of events."""
         self.closed_early = asyncio.Event()
         """Set when the client went away while an answer was hanging."""
         self._server: asyncio.Server | None = None
@@ -83,7 +87,9 @@ class ProviderServer:
         if answer.body is not None:
             _chunk(writer, json.dumps(answer.body))
         for event in answer.events:
-            _chunk(writer, _sse(event))
+            text = str(event) if answer.unbroken else _sse(event)
+            self.sent += len(text)
+            _chunk(writer, text)
             await writer.drain()
         await writer.drain()
         if answer.hang:

@@ -7,7 +7,6 @@ import pytest
 from cuebook.kernel.context import EMPTY, ToolCall
 from cuebook.kernel.effects import AskModel, ToolSpec
 from cuebook.performers.models import Retries, Timeouts
-from cuebook.performers.models.openai_compatible import is_strict
 from tests.performers.models.calls import KEY, Observer, Sleeper, failure_of, providers_at, reply_of
 from tests.performers.models.servers import Answer, ProviderServer, delta, openai_reply, usage
 
@@ -267,10 +266,3 @@ async def test_cancelling_the_call_closes_the_connection() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         await asyncio.wait_for(server.closed_early.wait(), 10)
-
-
-def test_strict_mode_is_asked_for_only_where_the_schema_allows_it() -> None:
-    assert is_strict(SCHEMA)
-    assert not is_strict({"type": "object", "properties": {"a": {}}})
-    assert not is_strict({"type": "array", "items": {"type": "object", "properties": {"a": {}}}})
-    assert is_strict({**SCHEMA, "properties": {"required": {"type": "string"}}, "required": ["required"]})

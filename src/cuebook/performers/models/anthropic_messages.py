@@ -11,34 +11,29 @@ from typing import Any
 
 import msgspec
 
-from cuebook.performers.models.connections import http_client, load_sdk, translate
+from cuebook.performers.models.connections import http_client, key_arguments, load_sdk, translate
 from cuebook.performers.models.port import (
+    REPLY_LIMIT,
     Chunk,
     Final,
     Finish,
     ModelError,
     Request,
+    Room,
     TextDelta,
     Tokens,
     Turn,
     call_of,
+    finish_of,
     system_and_turns,
+    unconstrained,
 )
+from cuebook.performers.models.strict_schemas import ANTHROPIC, strict_form, tool_parameters
 from cuebook.performers.models.timing import DEFAULT_TIMEOUTS, Timeouts
 
 BASE_URL = "https://api.anthropic.com"
 
 REPLY_TOOL = "final_reply"
-
-_FINISH: dict[str, Finish] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "pause_turn": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-    "refusal": "filter",
-}
 
 # These came before structured output and are asked for it through a tool that they must call.
 _BEFORE_OUTPUT_FORMAT = (
@@ -64,27 +59,30 @@ class AnthropicMessages:
         base_url: str = BASE_URL,
         headers: dict[str, str] | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        reply_limit: int = REPLY_LIMIT,
     ) -> None:
         self.provider = provider
         self._key = key
         self._base_url = base_url
         self._headers = headers or {}
         self._timeouts = timeouts
+        self._reply_limit = reply_limit
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         sdk = await load_sdk("anthropic", self.provider)
         timeout = sdk.Timeout(self._timeouts.total, connect=self._timeouts.connect, read=self._timeouts.idle)
         client = sdk.AsyncAnthropic(
-            api_key=self._key,
+            api_key=self._key or "none",
             base_url=self._base_url,
             default_headers=self._headers,
             max_retries=0,
             timeout=timeout,
-            http_client=http_client(sdk, self._base_url),
+            http_client=http_client(sdk, self._base_url, self.provider, self._reply_limit),
         )
         native = _has_output_format(client) and not request.model.startswith(_BEFORE_OUTPUT_FORMAT)
-        arguments = request_arguments(request, native_schema=native, transform=getattr(sdk, "transform_schema", None))
-        reading = _Reading(through_tool=request.schema is not None and not native)
+        arguments = request_arguments(request, native_schema=native) | key_arguments(sdk, self._key, self._headers)
+        room = Room(self._reply_limit, self.provider)
+        reading = _Reading(room, through_tool=request.schema is not None and not native)
         try:
             async with client, await client.messages.create(**arguments) as stream:
                 async for event in stream:
@@ -107,8 +105,11 @@ def _has_output_format(client: Any) -> bool:
     return "output_config" in inspect.signature(client.messages.create).parameters
 
 
-def request_arguments(request: Request, *, native_schema: bool, transform: Any = None) -> dict[str, Any]:
+def request_arguments(request: Request, *, native_schema: bool) -> dict[str, Any]:
     """What `messages.create` is called with. The stable beginning is marked for the provider's cache."""
+    strict = strict_form(request.schema, ANTHROPIC) if request.schema is not None and native_schema else None
+    if native_schema and request.schema is not None and strict is None:
+        request = unconstrained(request)
     system, turns = system_and_turns(request.messages)
     messages = _turns(turns)
     if not messages:
@@ -124,11 +125,11 @@ def request_arguments(request: Request, *, native_schema: bool, transform: Any =
         "stream": True,
     }
     tools: list[dict[str, Any]] = [
-        {"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in request.tools
+        {"name": tool.name, "description": tool.description, "input_schema": tool_parameters(tool.parameters)}
+        for tool in request.tools
     ]
-    if request.schema is not None and native_schema:
-        schema = transform(request.schema) if transform is not None else request.schema
-        arguments["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+    if strict is not None:
+        arguments["output_config"] = {"format": {"type": "json_schema", "schema": strict}}
     elif request.schema is not None:
         description = "Gives the final reply."
         tools.append({"name": REPLY_TOOL, "description": description, "input_schema": _object(request.schema)})
@@ -154,12 +155,14 @@ def request_arguments(request: Request, *, native_schema: bool, transform: Any =
 def _object(schema: dict[str, Any]) -> dict[str, Any]:
     """A tool's input is an object; any other reply travels inside one."""
     if not _is_wrapped(schema):
-        return schema
-    return {"type": "object", "properties": {"value": schema}, "required": ["value"]}
+        return tool_parameters(schema)
+    definitions: dict[str, Any] = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+    value = {name: part for name, part in schema.items() if name not in definitions}
+    return {"type": "object", "properties": {"value": value}, "required": ["value"], **definitions}
 
 
 def _is_wrapped(schema: dict[str, Any]) -> bool:
-    return schema.get("type") != "object"
+    return schema.get("type") != "object" or any(name in schema for name in ("anyOf", "oneOf", "allOf"))
 
 
 def reply_through_tool(final: Final, *, wrapped: bool) -> tuple[str, Final]:
@@ -205,13 +208,14 @@ def _content(message: Turn) -> list[dict[str, Any]]:
 class _Reading:
     """What has been read of a stream so far."""
 
-    def __init__(self, *, through_tool: bool) -> None:
+    def __init__(self, room: Room, *, through_tool: bool) -> None:
         self.started = False
+        self._room = room
         self.through_tool = through_tool
         self._model = ""
         self._finish: str | None = None
-        self._tools: dict[int, list[str]] = {}
-        """Id, name and arguments of each tool call, by its block's index."""
+        self._tools: dict[int, tuple[str, str, list[str]]] = {}
+        """Id, name and pieces of the arguments of each tool call, by its block's index."""
         self._counts: dict[str, int] = {}
 
     def take(self, event: Any) -> str:
@@ -225,7 +229,8 @@ class _Reading:
         elif event.type == "content_block_start":
             block = event.content_block
             if block.type == "tool_use":
-                self._tools[event.index] = [block.id, block.name, ""]
+                self._room.begin_call()
+                self._tools[event.index] = (self._room.take(block.id), self._room.take(block.name), [])
         elif event.type == "content_block_delta":
             return self._delta(event.index, event.delta)
         return ""
@@ -233,9 +238,10 @@ class _Reading:
     def _delta(self, index: int, delta: Any) -> str:
         if delta.type == "text_delta":
             # Before a forced call some models chat; that is not a part of the structured reply.
-            return "" if self.through_tool else str(delta.text)
+            text = self._room.take(str(delta.text))
+            return "" if self.through_tool else text
         if delta.type == "input_json_delta" and index in self._tools:
-            self._tools[index][2] += delta.partial_json
+            self._tools[index][2].append(self._room.take(delta.partial_json))
         return ""
 
     def _count(self, usage: Any) -> None:
@@ -251,8 +257,9 @@ class _Reading:
     def final(self, provider: str) -> Final:
         if self._finish is None:
             raise ModelError("dropped", f"{provider} ended the stream before the reply was complete.")
-        calls = tuple(call_of(*parts) for _, parts in sorted(self._tools.items()))
-        return Final(_FINISH.get(self._finish, "stop"), self._tokens(), calls, self._model)
+        calls = tuple(call_of(call_id, name, "".join(raw)) for _, (call_id, name, raw) in sorted(self._tools.items()))
+        finish, unknown = finish_of(self._finish, provider)
+        return Final(finish, self._tokens(), calls, self._model, unknown=unknown)
 
     def _tokens(self) -> Tokens | None:
         counts = self._counts

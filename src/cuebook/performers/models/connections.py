@@ -8,14 +8,14 @@ from __future__ import annotations
 import email.utils
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
 from cuebook.performers import lazy
 from cuebook.performers.models.masking import masked
-from cuebook.performers.models.port import ErrorKind, ModelError
+from cuebook.performers.models.port import RETRYABLE, ErrorKind, ModelError, Room
 
 _BY_STATUS: dict[int, ErrorKind] = {
     400: "bad_request",
@@ -56,6 +56,9 @@ _BY_WORD: dict[str, ErrorKind] = {
 
 _TOO_LONG = ("prompt is too long", "maximum context length", "context window", "too many tokens")
 
+_SHOWN = 2_000
+"""Characters of a provider's own words that are kept."""
+
 _TRANSPORT = ("httpx", "httpx2", "httpcore", "httpcore2", "h11", "anyio")
 
 
@@ -82,9 +85,38 @@ def is_loopback(base_url: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def http_client(sdk: Any, base_url: str) -> Any:
-    """A client for one call. A proxy set in the environment is not asked for this machine's own addresses."""
-    return sdk.DefaultAsyncHttpxClient(verify=_ssl_context(), trust_env=not is_loopback(base_url))
+def http_client(sdk: Any, base_url: str, provider: str, limit: int) -> Any:
+    """A client for one call. A proxy set in the environment is not asked for this machine's own addresses.
+
+    A line of a response, which the SDK reads whole before it looks at it, may have no more bytes than the limit.
+    """
+
+    async def bound(response: Any) -> None:
+        whole = response.aiter_bytes
+
+        async def lines_bounded(*args: Any, **kwargs: Any) -> AsyncIterator[bytes]:
+            room = Room(limit, provider)
+            async for piece in whole(*args, **kwargs):
+                before, newline, after = piece.rpartition(b"\n")
+                room.use(len(before))
+                if newline:
+                    room = Room(limit, provider)
+                room.use(len(after))
+                yield piece
+
+        response.aiter_bytes = lines_bounded
+
+    return sdk.DefaultAsyncHttpxClient(
+        verify=_ssl_context(), trust_env=not is_loopback(base_url), event_hooks={"response": [bound]}
+    )
+
+
+def key_arguments(sdk: Any, key: str, headers: Mapping[str, str]) -> dict[str, Any]:
+    """What a call says of the key. Where none is wanted, the SDK would take one from the environment for this server, or
+    send an empty one: it is told to leave the header out."""
+    named = {name.lower() for name in headers}
+    left_out = () if key else [name for name in ("Authorization", "X-Api-Key") if name.lower() not in named]
+    return {"extra_headers": {name: sdk.Omit() for name in left_out}} if left_out else {}
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -134,6 +166,15 @@ def _dig(body: object) -> tuple[tuple[str, ...], str, int | None]:
     return tuple(words), message, status
 
 
+def _happened(kind: ErrorKind, status: int | None) -> str:
+    """Whether the provider would not answer, or could not."""
+    if kind == "rate":
+        return "limits how often it is asked"
+    if kind in RETRYABLE:
+        return f"failed (HTTP {status})" if status else "failed"
+    return "refused the request"
+
+
 def translate(error: Exception, provider: str, secrets: tuple[str, ...], *, started: bool) -> ModelError | None:
     """An SDK's or a connection's error in our words; None for what is a defect and must not be hidden.
 
@@ -151,9 +192,8 @@ def translate(error: Exception, provider: str, secrets: tuple[str, ...], *, star
         text = masked(message or str(error), secrets)
         headers = getattr(response, "headers", {})
         kind = _kind(status, words, text)
-        return ModelError(
-            kind, f"{provider} refused the request: {text}", status=status, retry_after=retry_after(headers)
-        )
+        said = f"{provider} {_happened(kind, status)}: {text[:_SHOWN]}"
+        return ModelError(kind, said, status=status, retry_after=retry_after(headers))
     from_transport = any(cls.__module__.partition(".")[0] in _TRANSPORT for cls in type(error).__mro__)
     if "APIError" in names or from_transport or isinstance(error, OSError):
         cause = error.__cause__ or error

@@ -40,6 +40,9 @@ _SIGN_OF_LIFE = 5.0
 
 _SEED = 1
 
+_REPEAT_PENALTY = 1.1
+"""How much less likely a word is made that stands among the last ones."""
+
 MOST_TOOLS = 4
 """It is too small to choose among more: it takes up what stands in their descriptions, and calls it for ever."""
 
@@ -110,6 +113,9 @@ def _body(request: Request, choice: Choice | None, *, reuse_prompt: bool) -> dic
         body["response_format"] = {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}}
     elif request.grammar and choice is None:
         body["grammar"] = request.grammar
+    else:
+        # Held to a schema or a grammar it must repeat names and marks; left alone it repeats itself until it is cut.
+        body["repeat_penalty"] = _REPEAT_PENALTY
     if request.stop:
         body["stop"] = list(request.stop)
     return body

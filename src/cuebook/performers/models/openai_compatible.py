@@ -13,27 +13,22 @@ import msgspec
 
 from cuebook.kernel.context import ToolCall
 from cuebook.kernel.effects import ToolSpec
-from cuebook.performers.models.connections import http_client, load_sdk, translate
+from cuebook.performers.models.connections import http_client, key_arguments, load_sdk, translate
 from cuebook.performers.models.port import (
+    REPLY_LIMIT,
     Chunk,
     Final,
-    Finish,
     ModelError,
     Request,
+    Room,
     TextDelta,
     Tokens,
     Turn,
     call_of,
+    finish_of,
 )
+from cuebook.performers.models.strict_schemas import OPENAI, strict_form, tool_parameters
 from cuebook.performers.models.timing import DEFAULT_TIMEOUTS, Timeouts
-
-_FINISH: dict[str, Finish] = {
-    "stop": "stop",
-    "length": "length",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "content_filter": "filter",
-}
 
 
 class OpenAICompatible:
@@ -49,6 +44,7 @@ class OpenAICompatible:
         newer_limit: bool = False,
         ask_cost: bool = False,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        reply_limit: int = REPLY_LIMIT,
     ) -> None:
         self.provider = provider
         self._base_url = base_url
@@ -58,6 +54,7 @@ class OpenAICompatible:
         """OpenAI's newer models refuse `max_tokens`; most other servers know nothing else."""
         self._ask_cost = ask_cost
         self._timeouts = timeouts
+        self._reply_limit = reply_limit
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         sdk = await load_sdk("openai", self.provider)
@@ -69,13 +66,14 @@ class OpenAICompatible:
             default_headers=self._headers,
             max_retries=0,
             timeout=timeout,
-            http_client=http_client(sdk, self._base_url),
+            http_client=http_client(sdk, self._base_url, self.provider, self._reply_limit),
         )
         # The SDK takes these from the environment; what is sent is what was configured and nothing else.
         client.organization = client.project = None
-        reading = _Reading()
+        arguments = self._arguments(request) | key_arguments(sdk, self._key, self._headers)
+        reading = _Reading(Room(self._reply_limit, self.provider))
         try:
-            async with client, await client.chat.completions.create(**self._arguments(request)) as stream:
+            async with client, await client.chat.completions.create(**arguments) as stream:
                 async for event in stream:
                     text = reading.take(event)
                     yield TextDelta(text)
@@ -103,9 +101,11 @@ class OpenAICompatible:
         if request.tools:
             arguments["tools"] = [_tool(tool) for tool in request.tools]
         if request.schema is not None:
+            strict = strict_form(request.schema, OPENAI)
+            schema = request.schema if strict is None else strict
             arguments["response_format"] = {
                 "type": "json_schema",
-                "json_schema": {"name": "reply", "schema": request.schema, "strict": is_strict(request.schema)},
+                "json_schema": {"name": "reply", "schema": schema, "strict": strict is not None},
             }
         if self._ask_cost:
             arguments["extra_body"] = {"usage": {"include": True}}
@@ -115,14 +115,15 @@ class OpenAICompatible:
 class _Reading:
     """What has been read of a stream so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: Room) -> None:
         self.started = False
+        self._room = room
         self._finish: str | None = None
         self._refused = False
         self._model = ""
         self._usage: Any = None
-        self._parts: dict[int, list[str]] = {}
-        """Id, name and arguments of each tool call, by its index."""
+        self._parts: dict[int, tuple[list[str], list[str], list[str]]] = {}
+        """Id, name and pieces of the arguments of each tool call, by its index."""
 
     def take(self, event: Any) -> str:
         self.started = True
@@ -138,31 +139,34 @@ class _Reading:
         for call in delta.tool_calls or ():
             self._add(call)
         self._refused = self._refused or bool(delta.refusal)
-        return delta.content or delta.refusal or ""
+        return self._room.take(delta.content or delta.refusal or "")
 
     def _add(self, call: Any) -> None:
         # Some servers leave the index out and send each call whole.
         index = call.index if call.index is not None else len(self._parts)
-        parts = self._parts.setdefault(index, ["", "", ""])
-        parts[0] = call.id or parts[0]
+        if index not in self._parts:
+            self._room.begin_call()
+        call_id, name, arguments = self._parts.setdefault(index, ([], [], []))
+        if call.id:
+            call_id[:] = [call.id]
         if call.function is not None:
-            parts[1] += call.function.name or ""
-            parts[2] += call.function.arguments or ""
+            name.append(self._room.take(call.function.name or ""))
+            arguments.append(self._room.take(call.function.arguments or ""))
 
     def final(self, provider: str) -> Final:
         if self._finish is None:
             raise ModelError("dropped", f"{provider} ended the stream before the reply was complete.")
         calls = self._calls()
-        finish = _FINISH.get(self._finish, "stop")
+        finish, unknown = finish_of(self._finish, provider)
         if calls and finish == "stop":
             finish = "tool_calls"
         if self._refused:
             finish = "filter"
-        return Final(finish, self._tokens(), calls, self._model, self._cost())
+        return Final(finish, self._tokens(), calls, self._model, self._cost(), unknown)
 
     def _calls(self) -> tuple[ToolCall, ...]:
         return tuple(
-            call_of(call_id or f"call_{uuid.uuid4().hex}", name, raw)
+            call_of("".join(call_id) or f"call_{uuid.uuid4().hex}", "".join(name), "".join(raw))
             for _, (call_id, name, raw) in sorted(self._parts.items())
         )
 
@@ -209,21 +213,5 @@ def arguments_text(call: ToolCall) -> str:
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    function = {"name": tool.name, "description": tool.description, "parameters": tool_parameters(tool.parameters)}
     return {"type": "function", "function": function}
-
-
-def is_strict(schema: Any) -> bool:
-    """Whether a schema obeys the rules of OpenAI's strict mode: closed objects with every property required."""
-    if isinstance(schema, list):
-        return all(is_strict(part) for part in schema)
-    if not isinstance(schema, dict):
-        return True
-    if schema.get("type") == "object" or "properties" in schema:
-        properties = schema.get("properties", {})
-        closed = schema.get("additionalProperties") is False
-        if not closed or set(schema.get("required", ())) != set(properties):
-            return False
-        rest = {name: part for name, part in schema.items() if name != "properties"}
-        return all(is_strict(part) for part in properties.values()) and all(is_strict(p) for p in rest.values())
-    return all(is_strict(part) for part in schema.values())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -27,9 +28,11 @@ from cuebook.performers.models.port import (
     Final,
     ModelError,
     Request,
+    Room,
     TextDelta,
     Tokens,
     messages_of,
+    unconstrained,
 )
 from cuebook.performers.models.prices import Facts, Prices
 from cuebook.performers.models.providers import Providers, Resolved
@@ -40,6 +43,8 @@ MAX_TOKENS = 16_384
 
 _ROOM = 1_024
 """Tokens of output worth keeping free; with less left by the cautious estimate of the input, the likely one is used."""
+
+_FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?```", re.DOTALL)
 
 _MANY = 10**9
 """Tokens by which it is found out whether a model costs anything: beyond every step of a price."""
@@ -60,6 +65,7 @@ _CODES: dict[ErrorKind, str] = {
     "network": "model_network",
     "timeout": "model_timeout",
     "dropped": "model_dropped",
+    "too_large": "reply_too_large",
     "tools_unsupported": "tools_unsupported",
     "not_installed": "model_not_installed",
 }
@@ -104,6 +110,8 @@ class ModelPerformer:
         self._clock = clock
         self._elsewhere: set[tuple[str, str]] = set()
         """Runs, each with a provider of which it was told that a playbook chose it."""
+        self._refused: set[tuple[str, bytes]] = set()
+        """Models, each with a schema that its provider would not enforce."""
 
     def estimate(self, effect: AskModel, settings: Settings) -> Estimate:
         """What the call may use at most. Input is estimated from its characters; see `tokens`.
@@ -141,7 +149,7 @@ class ModelPerformer:
             return self._failed(error, resolved, 0)
         try:
             async with asyncio.timeout(effect.timeout):
-                return await self._answered(request, resolved, facts, call, checked=not effect.lenient)
+                return await self._answered(effect, request, resolved, facts, call)
         except TimeoutError:
             message = f"{resolved.name} had not answered after {effect.timeout:g} s."
             return Failed("timeout", message, "Give it more time, or ask for less.", retryable=True)
@@ -161,7 +169,7 @@ class ModelPerformer:
             )
 
     async def _answered(
-        self, request: Request, resolved: Resolved, facts: Facts, call: Call, *, checked: bool
+        self, effect: AskModel, request: Request, resolved: Resolved, facts: Facts, call: Call
     ) -> Reply | Failed:
         began = self._clock()
         waited = 0.0
@@ -172,6 +180,9 @@ class ModelPerformer:
                 await self._attempt(request, resolved, call, heard)
                 break
             except ModelError as error:
+                if request.schema is not None and _names_schema(error):
+                    request = self._without_schema(request, resolved, call, error)
+                    continue
                 wait = self._retries.wait(retry, error.retry_after, self._draw)
                 if not error.retryable or retry + 1 >= self._retries.attempts or waited + wait > self._retries.total:
                     return self._failed(error, resolved, retry)
@@ -186,13 +197,23 @@ class ModelPerformer:
             waited += wait
             retry += 1
         outcome = await self._outcome(request, resolved, facts, call, heard, self._clock() - began, retry)
-        if outcome.finish == "filter":
-            return _refused(resolved, outcome)
-        wrong = _wrong(request, outcome) if checked else ""
-        return _mismatched(resolved, wrong, heard.text, outcome.finish, outcome.usage) if wrong else outcome
+        if effect.schema is not None and request.schema is None:
+            outcome = _without_fence(outcome)
+        return _judged(effect, outcome, resolved, request.max_tokens, call)
+
+    def _without_schema(self, request: Request, resolved: Resolved, call: Call, error: ModelError) -> Request:
+        """The request for a provider that would not enforce its schema: it is asked in words instead, now and later."""
+        self._refused.add(_schema_of(resolved, request))
+        call.warn(
+            "schema_refused",
+            f"{resolved.name} does not enforce the step's schema, so it was asked in words to follow it; the reply is"
+            f" checked all the same. {masked(error.message, self._providers.secrets())[:500]}",
+        )
+        return unconstrained(request)
 
     async def _attempt(self, request: Request, resolved: Resolved, call: Call, heard: _Heard) -> None:
         timeouts = self._providers.timeouts
+        room = Room(self._providers.reply_limit, resolved.name)
         try:
             async with asyncio.timeout(timeouts.total):
                 async with aclosing(resolved.answers.stream(request)) as chunks:
@@ -204,6 +225,7 @@ class ModelPerformer:
                         if isinstance(chunk, Final):
                             heard.final = chunk
                             break
+                        room.take(chunk.text)
                         if not _went_on(chunk, call, heard):
                             return
         except TimeoutError:
@@ -227,20 +249,18 @@ class ModelPerformer:
         tokens = final.tokens or await self._counted(request, resolved, heard.text)
         usage = self._usage(resolved, facts, tokens, final.cost)
         finish = "watch" if heard.stopped else final.finish
-        if finish == "length":
+        if final.unknown:
             call.warn(
-                "reply_cut",
-                f"The reply of {resolved.name} was cut at {request.max_tokens} tokens."
-                " Raise max_tokens, or ask for less.",
+                "unknown_finish", f"{resolved.name} ended its reply for a reason that is not known: {final.unknown}."
             )
-        elif finish == "stop" and not final.calls and not heard.text.strip():
-            call.warn("reply_empty", f"The reply of {resolved.name} was empty.")
         model = f"{resolved.provider}/{final.model}" if final.model else resolved.name
         return Reply(Text(heard.text), final.calls, model, finish, usage, seconds, retries)
 
     async def _fitted(self, effect: AskModel, settings: Settings, resolved: Resolved, facts: Facts) -> Request:
         """The request with as much output as there is room for. Raises where the input alone does not fit."""
         request = _request(effect, settings, resolved, _wanted(effect, settings))
+        if request.schema is not None and _schema_of(resolved, request) in self._refused:
+            request = unconstrained(request)
         exact = isinstance(resolved.answers, Counts)
         size = await self._size(request, resolved)
         if facts.window is not None and size.likely >= facts.window:
@@ -347,30 +367,66 @@ def _too_long(resolved: Resolved, long: _TooLong) -> Failed:
     )
 
 
-def _wrong(request: Request, reply: Reply) -> str:
-    """How the reply breaks the schema; a turn that calls tools, or that was stopped, is not held to it."""
-    if request.schema is None or reply.calls or reply.finish == "watch":
-        return ""
-    return mismatch(reply.text, request.schema)
+def _names_schema(error: ModelError) -> bool:
+    """Whether a provider refused a request for its schema, and not for that of a tool."""
+    if error.kind != "bad_request":
+        return False
+    words = error.message.lower()
+    named = any(word in words for word in ("response_format", "json_schema", "output_config", "output_format"))
+    return named or (("schema" in words or "grammar" in words) and "function" not in words and "tool" not in words)
 
 
-def _refused(resolved: Resolved, reply: Reply) -> Failed:
-    said = reply.text.strip()
-    return Failed(
-        REFUSED,
-        f"{resolved.name} refused to answer{f': {said[:_SAID]}' if said else ', and gave no reason'}",
-        "Change what it is asked, or choose another model.",
-        False,
-        {"model": resolved.name, "reply": reply.text[:INLINE_LIMIT], "usage": msgspec.to_builtins(reply.usage)},
-    )
+def _without_fence(reply: Reply) -> Reply:
+    """The JSON alone, where a model that was asked for it in words put it into a code fence."""
+    found = _FENCED.fullmatch(reply.text.strip())
+    return msgspec.structs.replace(reply, content=Text(found[1])) if found else reply
 
 
-def _mismatched(resolved: Resolved, wrong: str, text: str, finish: str, usage: Usage) -> Failed:
-    cut = " It was cut at its token limit." if finish == "length" else ""
-    return Failed(
+def _schema_of(resolved: Resolved, request: Request) -> tuple[str, bytes]:
+    return resolved.name, msgspec.json.encode(request.schema)
+
+
+def _judged(effect: AskModel, reply: Reply, resolved: Resolved, max_tokens: int, call: Call) -> Reply | Failed:
+    """What a reply comes to: one that was refused, or has nothing in it, is not what was asked for.
+
+    A dialect that looks at each reply itself (a lenient effect, or a watch) is given an empty one, with a warning.
+    """
+    if reply.finish == "filter":
+        said = reply.text.strip()
+        words = f"{resolved.name} refused to answer{f': {said[:_SAID]}' if said else ', and gave no reason'}"
+        return _failed_reply(REFUSED, words, "Change what it is asked, or choose another model.", reply)
+    cut = f" It was cut at {max_tokens} tokens." if reply.finish == "length" else ""
+    if reply.finish != "watch" and not reply.calls and not reply.text.strip():
+        words = f"The reply of {resolved.name} is empty.{cut}"
+        if not effect.lenient and effect.watch is None:
+            fix = "Raise max_tokens." if cut else "Retry the step, or choose another model."
+            return _failed_reply("reply_empty", words, fix, reply, retryable=True)
+        call.warn("reply_empty", words)
+    elif cut:
+        call.warn(
+            "reply_cut",
+            f"The reply of {resolved.name} was cut at {max_tokens} tokens. Raise max_tokens, or ask for less.",
+        )
+    wrong = "" if effect.lenient else _wrong(effect, reply)
+    if not wrong:
+        return reply
+    return _failed_reply(
         "schema_mismatch",
         f"The reply of {resolved.name} does not follow the step's schema: {wrong}.{cut}",
         "Retry the step, loosen the schema, or choose a stronger model.",
-        True,
-        {"model": resolved.name, "reply": text[:INLINE_LIMIT], "usage": msgspec.to_builtins(usage)},
+        reply,
+        retryable=True,
     )
+
+
+def _wrong(effect: AskModel, reply: Reply) -> str:
+    """How the reply breaks the schema; a turn that calls tools, or that was stopped, is not held to it."""
+    if effect.schema is None or reply.calls or reply.finish == "watch":
+        return ""
+    return mismatch(reply.text, effect.schema)
+
+
+def _failed_reply(code: str, words: str, fix: str, reply: Reply, *, retryable: bool = False) -> Failed:
+    """A failure that was paid for: its usage counts, and what was said is kept."""
+    details = {"model": reply.model, "reply": reply.text[:INLINE_LIMIT], "usage": msgspec.to_builtins(reply.usage)}
+    return Failed(code, words, fix, retryable, {**details, "finish": reply.finish})

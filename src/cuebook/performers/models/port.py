@@ -16,6 +16,17 @@ from cuebook.kernel.errors import CuebookError
 
 Finish = Literal["stop", "length", "tool_calls", "filter"]
 
+_FINISHES: dict[str, Finish] = {
+    **dict.fromkeys(("stop", "end_turn", "stop_sequence", "pause_turn", "eos", "eos_token"), "stop"),
+    **dict.fromkeys(("length", "max_tokens", "model_length", "model_context_window_exceeded"), "length"),
+    **dict.fromkeys(("tool_calls", "tool_use", "function_call"), "tool_calls"),
+    **dict.fromkeys(("content_filter", "refusal", "safety", "recitation", "blocklist", "prohibited_content"), "filter"),
+}
+"""What the providers call the ways in which a reply ends."""
+
+REPLY_LIMIT = 8 << 20
+"""Bytes of a reply after which its provider is taken to send without end."""
+
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     """One turn as a provider is sent it."""
@@ -70,6 +81,16 @@ class Final(msgspec.Struct, frozen=True, tag="final", omit_defaults=True):
     """The model that really answered, where the provider says so."""
     cost: float | None = None
     """US dollars, where the provider reports them."""
+    unknown: str = ""
+    """The provider's own word for the end, where it is not known here what it means."""
+
+
+def finish_of(reason: str, provider: str) -> tuple[Finish, str]:
+    """A provider's word for the end of a reply in ours, and the word itself where it is not known."""
+    if reason.lower() == "error":
+        raise ModelError("dropped", f"{provider} broke its reply off with an error.")
+    known = _FINISHES.get(reason.lower())
+    return known or "stop", "" if known else reason[:100]
 
 
 Chunk: TypeAlias = TextDelta | Final
@@ -106,6 +127,7 @@ ErrorKind = Literal[
     "network",
     "timeout",
     "dropped",
+    "too_large",
     "tools_unsupported",
     "not_installed",
 ]
@@ -125,6 +147,7 @@ FIXES: dict[ErrorKind, str] = {
     "network": "Check the connection and the provider's address, then retry the step.",
     "timeout": "Retry the step, or raise the time-out.",
     "dropped": "Retry the step.",
+    "too_large": "Choose another model, or raise `reply` in [limits] if replies of that size are expected.",
     "tools_unsupported": "Choose a model that can call tools, or take the tools out of the step.",
     "not_installed": "Install what is missing and retry the step.",
 }
@@ -163,6 +186,39 @@ def messages_of(effect: AskModel) -> tuple[Turn, ...]:
     if effect.prompt:
         messages.append(Turn("user", effect.prompt))
     return tuple(messages)
+
+
+class Room:
+    """How much of a reply may still come: a provider that sends without end is stopped."""
+
+    def __init__(self, limit: int, provider: str) -> None:
+        self._limit = self._left = limit
+        self._provider = provider
+
+    def take(self, text: str) -> str:
+        """The text, if there was room for it."""
+        self.use(len(text.encode(errors="replace")))
+        return text
+
+    def begin_call(self) -> None:
+        """Another tool call: calls without any words do not come without end either."""
+        self.use(64)
+
+    def use(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise ModelError("too_large", f"{self._provider} sent more than {self._limit:,} bytes in one reply.")
+
+
+_CONTRACT = "Answer with JSON only: one JSON value, no words before or after it, no code fence. It must follow this JSON Schema: "
+
+
+def unconstrained(request: Request) -> Request:
+    """The request without a schema that the provider enforces: the model is asked in words to follow it."""
+    words = _CONTRACT + msgspec.json.encode(request.schema).decode()
+    system, turns = system_and_turns(request.messages)
+    messages = (Turn("system", f"{system}\n\n{words}".strip()), *turns)
+    return msgspec.structs.replace(request, schema=None, messages=messages)
 
 
 def call_of(call_id: str, name: str, raw: str) -> ToolCall:

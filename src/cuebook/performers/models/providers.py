@@ -20,7 +20,7 @@ from cuebook.performers.models import anthropic_messages, local, weights
 from cuebook.performers.models.anthropic_messages import AnthropicMessages
 from cuebook.performers.models.local import LocalModel
 from cuebook.performers.models.openai_compatible import OpenAICompatible
-from cuebook.performers.models.port import Model
+from cuebook.performers.models.port import REPLY_LIMIT, Model
 from cuebook.performers.models.timing import DEFAULT_TIMEOUTS, Timeouts
 
 Keys = Callable[[str], str | None]
@@ -122,6 +122,7 @@ class Providers:
         models: Mapping[str, Model] | None = None,
         shared: Collection[str] = (),
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        reply_limit: int = REPLY_LIMIT,
     ) -> None:
         """`shared` names the providers that a project brought: only a user may choose a model of theirs."""
         self._keys = keys
@@ -131,6 +132,7 @@ class Providers:
         self._only: Model | None = None
         self._local: Model = LocalModel()
         self.timeouts = timeouts
+        self.reply_limit = reply_limit
         for name, config in (custom or {}).items():
             _check_config(name, config)
 
@@ -227,7 +229,12 @@ class Providers:
         key = self._key(provider, config)
         if config.protocol == "anthropic":
             return AnthropicMessages(
-                provider, key, base_url=config.base_url, headers=config.headers, timeouts=self.timeouts
+                provider,
+                key,
+                base_url=config.base_url,
+                headers=config.headers,
+                timeouts=self.timeouts,
+                reply_limit=self.reply_limit,
             )
         return OpenAICompatible(
             provider,
@@ -237,6 +244,7 @@ class Providers:
             newer_limit=config.max_completion_tokens,
             ask_cost=config.reports_cost,
             timeouts=self.timeouts,
+            reply_limit=self.reply_limit,
         )
 
     def _key(self, provider: str, config: ProviderConfig) -> str:
