@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cuebook.gate.limits import Ceilings
 from cuebook.gate.redaction import SecretRedactor
 from cuebook.gate.sandbox import choose
 from cuebook.kernel.confinement import Limits
-from cuebook.kernel.effects import SecretUse
+from cuebook.kernel.effects import CallTool, SecretUse
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Action
@@ -392,14 +394,101 @@ async def test_a_command_line_is_ended_when_its_time_is_over(box: Toolbox):
     failed = await Desk().failure(box, "Bash", {"command": "echo begun; sleep 600", "timeout": 0.5})
     assert failed.code == "timeout"
     assert failed.details["stdout"] == "begun\n"
-    long = await Desk(limits=Limits(seconds=0.5)).failure(box, "Bash", {"command": "sleep 600", "timeout": 500})
-    assert long.code == "timeout"
+    assert "after 0.5 s" in failed.message
+    assert "This is what it wrote:\nbegun\n" in failed.message
+    assert "more time with `timeout`, 300 seconds at most" in failed.fix
 
 
-async def test_a_command_line_that_says_too_much_is_cut(box: Toolbox):
-    value = await Desk(limits=Limits(seconds=20, output=1_000)).value(box, "Bash", {"command": "yes | head -c 100000"})
-    assert "cut" in value
-    assert len(value) < 1_200
+async def test_nobody_is_told_to_ask_for_time_that_cannot_be_had(workspace: Path):
+    commands = CommandPerformer(choose(), workspace)
+    box = Toolbox(agent_tools(workspace, commands=commands, http=None, most_seconds=0.5))
+    failed = await Desk(limits=Limits(seconds=0.5)).failure(box, "Bash", {"command": "sleep 600", "timeout": 500})
+    assert failed.code == "timeout"
+    assert "It cannot have more than 0.5 seconds here." in failed.fix
+    specs = await box.specs("Bash")
+    assert isinstance(specs, list)
+    assert "0.5 at most" in specs[0].parameters["properties"]["timeout"]["description"]
+
+
+@pytest.mark.parametrize(("asked", "had"), [(None, 60.0), (120, 120.0), (900, 300.0)])
+async def test_a_command_line_says_how_much_time_it_asks_for(box: Toolbox, asked: float | None, had: float):
+    given: dict[str, Any] = {"command": "make"} if asked is None else {"command": "make", "timeout": asked}
+    description = await described(box, "Bash", given)
+    limits = Ceilings(Limits(seconds=60.0), 300.0).for_effect(CallTool("Bash", given), description.seconds)
+    assert limits.seconds == had
+    own = CallTool("Bash", given, timeout=90.0)
+    assert Ceilings().for_effect(own, description.seconds).seconds == 90.0, "a step's own limit is not passed"
+
+
+@pytest.mark.parametrize("size", [2_000, 108_000, 3_000_000])
+async def test_a_long_output_keeps_its_beginning_and_its_end_and_says_how_long_it_was(box: Toolbox, size: int):
+    script = (
+        f"echo BEGINNING; yes 'line of output' | head -c {size}; echo; echo; echo 'SUMMARY: 3 tests failed'; exit 1"
+    )
+    desk = Desk(limits=Limits(seconds=20, output=1_000))
+    outcome = await desk.perform(box, "Bash", {"command": script})
+    assert isinstance(outcome, ToolResult)
+    whole = len("BEGINNING\n") + size + len("\n\nSUMMARY: 3 tests failed\n")
+    lines = outcome.value.splitlines()
+    assert lines[:2] == ["[exit code 1]", "BEGINNING"]
+    assert lines[-1] == "SUMMARY: 3 tests failed"
+    (note,) = [line for line in lines if "left out here" in line]
+    left, of = (int(number.replace(",", "")) for number in re.findall(r"[\d,]{2,}", note))
+    assert abs(of - whole) <= 1
+    shown = outcome.value.replace("[exit code 1]\n", "").replace(f"{note}\n", "")
+    assert abs(left + len(shown) - whole) <= 2
+    assert len(outcome.value.encode()) <= 1_000
+    assert (outcome.kept, outcome.size) == (len(outcome.value), of)
+
+
+async def test_errors_have_room_beside_a_long_output(box: Toolbox):
+    script = "yes out | head -c 9000; yes err | head -c 9000 >&2; echo 'the last error' >&2; echo the last line"
+    value = await Desk(limits=Limits(seconds=20, output=1_000)).value(box, "Bash", {"command": script})
+    assert "the last line\n[stderr]\n[cut: only its last" in value
+    assert value.endswith("err\nthe last error")
+    assert len(value.encode()) <= 1_000
+
+
+async def test_a_line_without_an_end_is_cut_by_its_true_size(box: Toolbox):
+    script = "head -c 50000 /dev/zero | tr '\\0' x"
+    value = await Desk(limits=Limits(seconds=20, output=1_000)).value(box, "Bash", {"command": script})
+    assert value.endswith("of 50,000 bytes are shown]")
+    assert len(value.encode()) <= 1_000
+
+
+async def test_no_part_of_a_secret_is_left_where_an_output_was_cut(box: Toolbox):
+    key = "kkkkkkkkkk-0123456789-0123456789"
+    redactor = SecretRedactor()
+    redactor.add("key", key)
+    script = f"for n in $(seq 2000); do echo {key}; done"
+    for output in range(1_000, 1_036, 4):
+        desk = Desk(limits=Limits(seconds=20, output=output), masked=redactor.value)
+        value = await desk.value(box, "Bash", {"command": script})
+        assert "kkk" not in value
+        assert "0123456789-0" not in value
+
+
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [
+        ("Write", {"file_path": "made.txt", "content": "old old"}),
+        ("Read", {"file_path": "there.txt"}),
+        ("Edit", {"file_path": "there.txt", "old_string": "old", "new_string": "new", "replace_all": True}),
+        ("Grep", {"pattern": "OLD", "-i": True, "head_limit": 5}),
+        ("Bash", {"command": "true", "description": "Does nothing"}),
+    ],
+)
+async def test_arguments_may_have_the_names_that_models_know(
+    box: Toolbox, workspace: Path, tool: str, given: dict[str, Any]
+):
+    (workspace / "there.txt").write_text("old old\n")
+    await described(box, tool, given)
+    await Desk().value(box, tool, given)
+    if tool == "Edit":
+        assert (workspace / "there.txt").read_text() == "new new\n"
+    if "file_path" in given:
+        failed = await Desk().failure(box, tool, {**given, "path": "there.txt"})
+        assert failed.code == "bad_arguments", "by both names"
 
 
 async def test_a_model_cannot_call_a_command_read_only(box: Toolbox):

@@ -367,3 +367,22 @@ def test_file_operations_happen_on_disk(desk: Desk, server: ModelServer) -> None
     assert ran.code == 0, ran.err
     assert "calls Write" in ran.err
     assert (desk.work / "note.txt").read_text() == "Tea.\n"
+
+
+def test_a_command_line_of_a_node_gets_the_time_it_asks_for(desk: Desk, server: ModelServer) -> None:
+    policy = 'version = 1\n[tools]\nallow = ["Bash"]\n[commands]\nallow = ["*"]\n'
+    (desk.config.parent / "policy.toml").write_text(policy)
+    desk.environ |= {"CUEBOOK_LIMITS_SECONDS": "0.5", "CUEBOOK_LIMITS_MAX_SECONDS": "30"}
+    flow = {"id": "f", "name": "F", "entry": "a", "nodes": {"a": {"name": "A", "instruction": "Do it."}}, "edges": []}
+    server.replies = [
+        {"tool": "Bash", "arguments": {"command": "echo begun; sleep 20"}},
+        {"tool": "Bash", "arguments": {"command": "sleep 1; echo finished", "timeout": 600, "description": "Build"}},
+        "Done.",
+    ]
+    ran = desk.call("run", desk.write("f.json", json.dumps(flow)))
+    assert ran.code == 0, ran.err
+    first, second = [one["content"] for one in server.requests[-1]["messages"] if one["role"] == "tool"]
+    assert "after 0.5 s" in first
+    assert "begun" in first
+    assert "30 seconds at most" in first
+    assert second == "finished"

@@ -145,7 +145,7 @@ class Gate:
         lacking = self._lacking(uses) if case.run.owner == Principal().name or ruling.decision == "allow" else None
         if lacking is not None:
             return msgspec.structs.replace(Failed.of(lacking), details=_recorded(ruling, ""))
-        limits = self._ceilings.for_effect(effect)
+        limits = self._ceilings.for_effect(effect, description.seconds)
         needed = await self._untrusted(description, case, policies)
         if needed is not None:
             return needed

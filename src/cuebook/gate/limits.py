@@ -24,8 +24,10 @@ class Ceilings(msgspec.Struct, frozen=True):
     cpu_follows: bool = False
     """Whether the processor time of a process follows the time that it may take, because nobody has set a limit."""
 
-    def for_effect(self, effect: Effect) -> Limits:
-        seconds = _within(getattr(effect, "timeout", None), self.limits.seconds, self.max_seconds)
+    def for_effect(self, effect: Effect, asked: float | None = None) -> Limits:
+        """`asked` are the seconds that an effect asks for by its arguments; its own `timeout` is the most it gets."""
+        wishes = [wish for wish in (getattr(effect, "timeout", None), asked) if wish is not None]
+        seconds = _within(min(wishes, default=None), self.limits.seconds, self.max_seconds)
         output = int(_within(getattr(effect, "max_output", None), self.limits.output, self.max_output))
         cpu = self.limits.cpu_seconds
         if self.cpu_follows:

@@ -208,6 +208,8 @@ class RunCommand(Acting, frozen=True):
     """Whether it needs the network, which a command otherwise has not. A policy knows this as the tool `network`."""
     from_outside: bool = False
     """Whether what it does depends on a text that a model, a server or a tool has given."""
+    ends: bool = False
+    """Whether the end of a stdout that is too long is kept as well as its beginning."""
 
     @property
     def subject(self) -> str:

@@ -67,6 +67,7 @@ class ToolResult(Outcome, frozen=True):
 class CommandResult(Outcome, frozen=True):
     exit_code: int
     stdout: Text = Text("")
+    """Where it was cut, its beginning."""
     stderr: Text = Text("")
     truncated: bool = False
     """Whether stdout was cut."""
@@ -80,6 +81,8 @@ class CommandResult(Outcome, frozen=True):
     """What it ran in: `landlock`, `bubblewrap` or `none`."""
     size: int = 0
     """Where stdout was cut, the bytes that it had."""
+    tail: Text = Text("")
+    """Where stdout was cut and its end was asked for, its last lines."""
 
 
 class HttpResponse(Outcome, frozen=True):

@@ -117,6 +117,8 @@ class Description(msgspec.Struct, frozen=True):
     """What must still be the same when it is performed, besides the effect: digests of files, a tool's description."""
     trusts: tuple[Trust, ...] = ()
     """Asked about first, in this order; what follows from one is described once it is granted."""
+    seconds: float | None = None
+    """The time that it asks for by its arguments, where it does; it gets as much as the configuration allows."""
     harmless: bool = False
     """Whether there is nothing in it to ask about, as in listing tools: a rule that denies counts, one that asks does not."""
 

@@ -118,15 +118,46 @@ class KeepingLast(Keeping):
             del self._last[: -self._most]
 
 
+class KeepingEnds(Keeping):
+    """Keeps the beginning and the last lines of what is longer, half of the limit each.
+
+    The last lines are kept whole, for the reason that `KeepingLast` has. Of a single endless line the beginning is kept.
+    """
+
+    def __init__(self, descriptor: int, most: int) -> None:
+        super().__init__(descriptor, most)
+        self._last = bytearray()
+
+    def text(self) -> str:
+        if not self.tail():
+            return super().text()
+        return decoded(bytes(self._kept[: self._most - self._most // 2]), cut=True)
+
+    def tail(self) -> str:
+        """The last lines; none where nothing was cut."""
+        return decoded(bytes(self._last[-(self._most // 2) :].partition(b"\n")[2])) if self.truncated else ""
+
+    def _keep(self, data: bytes) -> None:
+        super()._keep(data)
+        self._last += data
+        if len(self._last) > 2 * self._most:
+            del self._last[: -self._most]
+
+
 class Running:
     """A process whose streams are served, from its start to its end. Closing it leaves nothing of it."""
 
-    def __init__(self, process: Confined, stdin: bytes, most: int) -> None:
+    def __init__(self, process: Confined, stdin: bytes, most: int, *, ends: bool = False) -> None:
+        """With `ends`, the end of a long output is kept as well as its beginning."""
         self.process = process
         self._input = Feeding(process.stdin, stdin)
-        self.stdout = Keeping(process.stdout, most)
+        self.stdout: Keeping = KeepingEnds(process.stdout, most) if ends else Keeping(process.stdout, most)
         self.stderr = KeepingLast(process.stderr, most)
         self._ending: asyncio.Future[int] | None = None
+
+    def tail(self) -> str:
+        """The last lines of an output that was cut, where they are kept."""
+        return self.stdout.tail() if isinstance(self.stdout, KeepingEnds) else ""
 
     async def ended(self, seconds: float) -> int | None:
         """Its exit code, or None if it still runs after that time."""

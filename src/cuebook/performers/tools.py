@@ -86,6 +86,8 @@ class SimpleTool(msgspec.Struct, frozen=True):
     reads_only: bool = False
     idempotent: bool = False
     takes_secrets: bool = False
+    aliases: dict[str, str] = {}
+    """Other names of its arguments, which models know from elsewhere, and the names they have here."""
 
     async def describe(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
         if self.describing is not None:
@@ -128,6 +130,7 @@ class Toolbox:
             self._tools[name] = tool
 
     async def describe(self, effect: CallTool, settings: Settings) -> Description | Failed:
+        effect = self._named(effect)
         prepared = await self._prepared(effect)
         if isinstance(prepared, Failed):
             return prepared
@@ -142,6 +145,7 @@ class Toolbox:
         return msgspec.structs.replace(description, actions=(action, *description.actions))
 
     async def perform(self, effect: CallTool, call: Call) -> ToolResult | Failed:
+        effect = self._named(effect)
         # A tool keeps to its limit by itself and can say more about it; this is for one that does not.
         net = call.limits.seconds + call.limits.grace + 1.0
         try:
@@ -204,6 +208,17 @@ class Toolbox:
     async def close(self) -> None:
         """Ends the servers."""
         await asyncio.gather(*(server.close() for server in (*self._servers.values(), *self._brought.values())))
+
+    def _named(self, effect: CallTool) -> CallTool:
+        """The call with its arguments by the names they have here."""
+        tool = self._tools.get(effect.tool) if effect.server is None else None
+        if not isinstance(tool, SimpleTool) or tool.aliases.keys().isdisjoint(effect.arguments):
+            return effect
+        given = effect.arguments
+        named = {name: tool.aliases.get(name, name) for name in given}
+        # One that is given by both names is left as it is, and refused.
+        arguments = {name if named[name] in given else named[name]: value for name, value in given.items()}
+        return msgspec.structs.replace(effect, arguments=arguments)
 
     def _found(self, server: ServerSpec) -> ToolServer | Failed:
         """The server itself; one of that name in the configuration comes before what a playbook brings."""

@@ -116,7 +116,12 @@ class Reaching:
             )
             tools = list(
                 agent_tools(
-                    workspace, commands=commands, http=self.http, search=self._search(), reveal=self.vault.resolve
+                    workspace,
+                    commands=commands,
+                    http=self.http,
+                    search=self._search(),
+                    reveal=self.vault.resolve,
+                    most_seconds=self.config.get("limits.max_seconds"),
                 )
             )
         made[RunCommand] = commands

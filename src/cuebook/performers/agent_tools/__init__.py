@@ -28,14 +28,16 @@ def agent_tools(
     http: Acts | None,
     search: SearchProvider | None = None,
     reveal: Callable[[str], str] = no_secrets,
+    most_seconds: float = 300.0,
 ) -> list[Tool]:
     """Those that can work with what is given: without `commands` no Bash, without `http` nothing of the web.
 
-    `reveal` gives the value of a secret by its handle; only the key of the search provider is asked for.
+    `reveal` gives the value of a secret by its handle; only the key of the search provider is asked for. `most_seconds` is
+    what a command line may ask for at most.
     """
     tools: list[Any] = [*Files(workspace).tools(), *Finding(workspace).tools()]
     if commands is not None:
-        tools.append(Shell(commands).tool())
+        tools.append(Shell(commands, most_seconds).tool())
     if http is not None:
         tools.append(WebFetch(http).tool())
     if http is not None and search is not None:

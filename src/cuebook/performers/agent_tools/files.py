@@ -26,6 +26,7 @@ LINES = 2_000
 """Lines that are shown unless more are asked for."""
 _LINE = 2_000
 _PREFIX = 8_192
+_PATH = {"file_path": "path"}
 
 
 def relative(workspace: Path, given: str) -> str:
@@ -65,6 +66,7 @@ class Files:
                 self._describe_read,
                 reads_only=True,
                 idempotent=True,
+                aliases=_PATH,
             ),
             SimpleTool(
                 ToolSpec(
@@ -75,6 +77,7 @@ class Files:
                 self._write,
                 self._describe_write,
                 idempotent=True,
+                aliases=_PATH,
             ),
             SimpleTool(
                 ToolSpec(
@@ -90,6 +93,7 @@ class Files:
                 ),
                 self._edit,
                 self._describe_edit,
+                aliases={**_PATH, "old_string": "old", "new_string": "new", "replace_all": "all"},
             ),
         ]
 

@@ -76,6 +76,7 @@ class Finding:
                 self._describe_grep,
                 reads_only=True,
                 idempotent=True,
+                aliases={"-i": "ignore_case", "head_limit": "limit"},
             ),
         ]
 

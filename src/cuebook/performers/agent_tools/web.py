@@ -48,7 +48,8 @@ class WebFetch:
         elif not (kind.startswith("text/") or kind in _AS_TEXT or kind.endswith(("+json", "+xml"))):
             return Failed("not_text", f"{response.url} is no text but {kind[:80]}, which cannot be read here.")
         if response.truncated:
-            body += f"\n\n[cut: only the first {PAGE_LIMIT} bytes of the page were read]"
+            # At its beginning: the end of a long text is cut.
+            body = f"[only the first {PAGE_LIMIT} bytes of the page were read]\n{body}"
         if response.status >= 400:
             return ToolResult(f"[status {response.status} from {response.url}]\n{body}".rstrip(), is_error=True)
         return ToolResult(body or "[the page holds no text]")

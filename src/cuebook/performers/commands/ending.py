@@ -67,6 +67,7 @@ async def outcome_of(
         seconds=seconds,
         sandbox=sandbox,
         size=running.stdout.size if running.stdout.truncated else 0,
+        tail=Text(running.tail()),
     )
 
 
@@ -74,7 +75,7 @@ def _warn(running: Running, call: Call) -> None:
     """Nothing is lost without a word: what was cut off and what was replaced is said on the step."""
     for name, stream in (("output", running.stdout), ("error output", running.stderr)):
         if stream.truncated:
-            part = "first" if stream is running.stdout else "last"
+            part = "last" if stream is running.stderr else "first and last" if running.tail() else "first"
             call.warn(
                 "output_cut", f"Its {name} has {stream.size:,} bytes; the {part} {call.limits.output:,} are kept."
             )
@@ -96,7 +97,7 @@ def _failed(code: str, message: str, fix: str, running: Running) -> Failed:
         "truncated": running.stdout.truncated,
         "replaced": running.stdout.replaced,
         "stderr_truncated": running.stderr.truncated,
-        **({"size": running.stdout.size} if running.stdout.truncated else {}),
+        **({"size": running.stdout.size, "tail": running.tail()} if running.stdout.truncated else {}),
     }
     return Failed(code, message, fix, details=details)
 

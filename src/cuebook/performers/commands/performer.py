@@ -174,7 +174,7 @@ class CommandPerformer:
             process = await self._sandbox.spawn(confinement)
         except CuebookError as error:
             return Failed.of(error)
-        running = Running(process, secrets.get("stdin", effect.stdin).encode(), call.limits.output)
+        running = Running(process, secrets.get("stdin", effect.stdin).encode(), call.limits.output, ends=effect.ends)
         try:
             return await outcome_of(running, call, started, self._sandbox.name, own_time=effect.timeout is not None)
         except asyncio.CancelledError:
