@@ -42,7 +42,7 @@ def programs_of(own: Programs | None) -> Programs:
 def options_of(dialect: Dialect, document: Any, name: str, settings: Settings) -> dict[str, Any]:
     """The options of a new run. A strict one is refused if there is something to warn of already."""
     options = chosen(settings.options, (*COMMON, *dialect.options))
-    warnings: Sequence[Problem] = getattr(document, "warnings", ())
+    warnings: Sequence[Problem] = (*getattr(document, "faults", ()), *getattr(document, "warnings", ()))
     if options.get(STRICT.name) and warnings:
         raise InvalidPlaybook(name, warnings)
     unfit = dialect.unfit(document, options) if isinstance(dialect, Choosing) else ()

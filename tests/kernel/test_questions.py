@@ -59,15 +59,17 @@ def test_an_answer_that_does_not_fit_says_what_would(type_: str, said: str, fix:
     ],
 )
 def test_an_unattended_run_takes_the_default_then_the_plainest_answer(question: AskHuman, answer: str) -> None:
-    assert beforehand(question, ("1",), Settings(unattended=True)) == Answer(answer, "unattended")
+    assert beforehand(question, ("1",), Settings(unattended=True)) == Answer(
+        answer, "unattended", "", question.question
+    )
     assert beforehand(question, ("1",), Settings()) is None
 
 
 def test_an_answer_given_beforehand_is_found_by_the_nearest_label() -> None:
     settings = Settings(answers={"2": "outer", "2a": "inner", "own": "own"})
-    assert beforehand(AskHuman("?"), ("own", "2a", "2", ""), settings) == Answer("own", "beforehand", "own")
-    assert beforehand(AskHuman("?"), ("", "2a", "2", ""), settings) == Answer("inner", "beforehand", "2a")
-    assert beforehand(AskHuman("?"), ("", "2b", "2", ""), settings) == Answer("outer", "beforehand", "2")
+    assert beforehand(AskHuman("?"), ("own", "2a", "2", ""), settings) == Answer("own", "beforehand", "own", "?")
+    assert beforehand(AskHuman("?"), ("", "2a", "2", ""), settings) == Answer("inner", "beforehand", "2a", "?")
+    assert beforehand(AskHuman("?"), ("", "2b", "2", ""), settings) == Answer("outer", "beforehand", "2", "?")
     assert beforehand(AskHuman("?"), ("", "3", ""), settings) is None
 
 

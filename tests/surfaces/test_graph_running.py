@@ -266,7 +266,7 @@ def test_a_breakpoint_pauses_at_a_node_and_a_changed_result_counts(desk: Desk, s
     shown = desk.call("show", run, "--json").object
     assert shown["outputs"]["read"] == '{"kind":"praise"}'
     assert shown["values"] == {"read": {"kind": "praise"}, "thank": {"summary": "Thanks."}}
-    assert "changed by a person: read.kind = praise" in desk.call("show", run).out
+    assert "changed by local: read.kind = praise" in desk.call("show", run).out
     traced = json.loads(desk.call("show", run, "--trace").out)
     assert traced["results"]["read"]["data"] == {"kind": "praise"}
     assert traced["trace"]["steps"][0]["changed"] == ["kind"]

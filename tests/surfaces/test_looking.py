@@ -7,6 +7,7 @@ import sqlite3
 import pytest
 
 from tests.surfaces.desk import Desk
+from tests.surfaces.model_server import ModelServer
 
 
 @pytest.fixture
@@ -145,3 +146,52 @@ def test_a_reader_who_leaves_early_gets_no_complaint(desk: Desk, run: str) -> No
     process.wait(30)
     assert process.stderr.read() == ""
     process.stderr.close()
+
+
+BRANCHING = """# Ask
+
+## STEP 1: Ask
+
+@elicit(select, "How, {{who:string:Ada}}?", "warm", "cold")
+@output(how)
+
+## STEP 2: Brew
+
+```if how == "warm"```
+
+### STEP 2a: Heat
+
+Heat it.
+
+```endif```
+
+## STEP 3: Never
+
+```if how == "cold"```
+
+### STEP 3a: Cool
+
+Cool it.
+
+```endif```
+"""
+
+
+def test_a_question_is_shown_with_its_answer_and_no_text_twice(desk: Desk, server: ModelServer) -> None:
+    server.replies = ["Heated."]
+    desk.write("ask.md", BRANCHING)
+    assert desk.call("run", "ask.md").code == 3
+    run = desk.call("runs", "--json").object[0]["run"]
+    assert desk.call("answer", run, "warm").code == 0
+    shown = desk.call("show", run).out
+    assert "  asked: How, Ada?\n  answered by " in shown
+    assert ": warm\n" in shown
+    assert shown.count("Heated.") == 1
+    assert "its output is that of step 2a" in shown
+    assert "steps:      2 of 3, 1 skipped\n" in shown
+    (row,) = desk.call("runs", "--json").object
+    assert (row["steps_done"], row["steps_total"], row["steps_skipped"]) == (2, 3, 1)
+    again = desk.call("run", "ask.md", "--answer", "1=warm")
+    assert again.code == 0
+    run = desk.call("runs", "--json").object[0]["run"]
+    assert "  answered by an answer given beforehand: warm\n" in desk.call("show", run).out

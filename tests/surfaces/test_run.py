@@ -8,7 +8,7 @@ import pytest
 
 from cuebook.dialects.markdown.model import ARTIFACT_TYPES
 from cuebook.views import ARTIFACT_FILES
-from tests.surfaces.desk import TEA, Desk
+from tests.surfaces.desk import TEA, Desk, Ran
 from tests.surfaces.model_server import ModelServer
 
 BRANCHED = """\
@@ -144,8 +144,8 @@ def test_every_type_of_artifact_has_a_file() -> None:
 def test_a_step_with_a_breakpoint_behind_it_is_done(desk: Desk) -> None:
     desk.write("branch.md", BRANCHED)
     ran = desk.call("run", "branch.md", "--break", "2")
-    assert "\nsteps: 3 of 4\n" in ran.err
-    assert "  3/3  " in desk.call("runs").out
+    assert "\nsteps: 2 of 3\n" in ran.err
+    assert "  2 of 3  " in desk.call("runs").out
 
 
 def test_events_carry_the_names_of_the_format(desk: Desk, server: ModelServer) -> None:
@@ -447,3 +447,23 @@ def test_every_exit_code_that_is_documented(asking: Desk, server: ModelServer) -
     expired = desk.call("runs", "--json").object[0]["run"]
     assert code("resume", expired) in (2, 5)
     assert desk.call("show", expired, "--json").object["status"] == "expired"
+
+
+NEAR = "# Near\n\n## STEP 1: Write\n\n```if include_cta```\n\nWith it.\n\n```endif```\n"
+
+
+def test_what_validate_calls_an_error_a_run_warns_of(desk: Desk, server: ModelServer) -> None:
+    desk.write("near.md", NEAR)
+    (found, *_) = [line for line in desk.call("validate", "near.md").out.split("\n") if ": error: " in line]
+    said = found.partition(": error: ")[2].partition(" Write ")[0]
+    ran = desk.call("run", "near.md")
+    assert ran.code == 0
+    assert f"warning: Line 5: {said}" in ran.err
+    assert f"warning: Line 5: {said}" in desk.call("show", run_of(ran)).out
+    asked = len(server.requests)
+    strict = desk.call("run", "near.md", "--strict")
+    assert (strict.code, said in strict.err, len(server.requests)) == (2, True, asked)
+
+
+def run_of(ran: Ran) -> str:
+    return ran.err.partition("(run ")[2].partition(",")[0]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cuebook.dialects.markdown.parse import parse
 from cuebook.kernel.events import StepFinished, StepStarted
 from cuebook.kernel.outcomes import ToolResult
 from cuebook.kernel.ports import Store
@@ -472,3 +473,9 @@ Say it.
     assert (await bench.retry(row.id)).status == "completed"
     assert bench.prompts == ["Say it."]
     assert await bench.outputs(row.id) == {"1a": "Said", "1b": "sent", "1": "sent"}
+
+
+def test_a_branch_without_headings_gets_a_label_that_no_heading_has() -> None:
+    text = '# L\n\n## STEP 1: A\n\n```if x == "1"```\n\n### STEP 1a: One\n\nOne.\n\n### STEP 1b: Two\n\nTwo.\n\n```else```\n\nOther.\n\n```endif```\n'
+    (step,) = parse(text, "l.md").steps
+    assert [[sub.label for sub in branch.steps] for branch in step.branches] == [["1a", "1b"], ["1c"]]

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from cuebook.surfaces.web import formatted
+from cuebook.surfaces.web.rendering import coded
 from tests.surfaces.web.markup import TRICKS, Markup
 
 
@@ -100,3 +101,9 @@ def test_a_diff_says_what_became_of_each_line() -> None:
     classes = [attributes.get("class") for tag, attributes in made.elements if tag == "span"]
     assert classes == ["diff-file", "diff-file", "diff-at", "diff-old", "diff-new", "diff-same"]
     assert "<span" not in str(formatted.preview("- a list\n- of things"))
+
+
+def test_a_marker_of_three_ticks_can_be_copied_with_them() -> None:
+    said = str(coded('Write ```if cta == "true"``` and run `cuebook validate`.'))
+    assert "<code>```if cta == &#34;true&#34;```</code>" in said
+    assert "<code>cuebook validate</code>" in said

@@ -6,7 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from cuebook.dialects.markdown import interpret_1
+from cuebook.dialects.markdown.check import check
 from cuebook.dialects.markdown.inputs import accept
 from cuebook.dialects.markdown.interpolate import placeholders
 from cuebook.dialects.markdown.interpret import interpret
@@ -15,7 +18,7 @@ from cuebook.dialects.markdown.parse import parse
 from cuebook.dialects.markdown.state import pause_state
 from cuebook.dialects.markdown.streaming import Publisher
 from cuebook.dialects.options import Option
-from cuebook.dialects.registry import OutlinedStep, Question
+from cuebook.dialects.registry import OutlinedStep, Problem, Question
 from cuebook.kernel.effects import Program
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.journal import Entry
@@ -29,7 +32,7 @@ class Markdown:
     """Implements `registry.Dialect`, and of what a dialect may have besides all but types and traces."""
 
     name = "markdown"
-    interpreter = 2
+    interpreter = 3
     options: tuple[Option, ...] = ()
 
     def recognises(self, text: str, name: str) -> bool:
@@ -39,7 +42,10 @@ class Markdown:
         return bool(_TITLE.search(text) and _STEP.search(text))
 
     def parse(self, text: str, name: str) -> Book:
-        return parse(text, name)
+        book = parse(text, name)
+        grave = [one for one in check(text, name, book=book) if one.severity == "error"]
+        faults = tuple(Problem(one.message, one.line, one.fix, one.code) for one in grave)
+        return msgspec.structs.replace(book, faults=faults) if faults else book
 
     def accept(self, document: Book, given: Mapping[str, Any]) -> dict[str, Any]:
         return accept(document, given)
@@ -93,7 +99,12 @@ def _question(step: Step) -> Question | None:
     return Question("select", asked.options) if asked.options and not unknown else Question("input")
 
 
-_INTERPRETERS = {1: interpret_1.interpret, Markdown.interpreter: interpret}
+def _interpret_2(book: Book, inputs: Mapping[str, Any]) -> Program[Any]:
+    """As it is now, but silent about faults."""
+    return interpret(msgspec.structs.replace(book, faults=()), inputs)
+
+
+_INTERPRETERS = {1: interpret_1.interpret, 2: _interpret_2, Markdown.interpreter: interpret}
 """A run keeps the one that it began with."""
 
 MARKDOWN = Markdown()

@@ -6,6 +6,8 @@ The same draft serves the parser and the checker: what the format passes over in
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import count
 from typing import Literal
 
 import msgspec
@@ -105,6 +107,19 @@ def letters(index: int) -> str:
         index, letter = divmod(index - 1, 26)
         word = chr(ord("a") + letter) + word
     return word
+
+
+def headless_letters(number: int, branches: Sequence[BranchDraft]) -> list[str]:
+    """For each branch the letter that its only sub-step has where it has no heading: that of its place, or else, where a
+    heading has taken that, the first free one after all places.
+    """
+    taken = {sub.label for branch in branches for sub in branch.substeps}
+    spare = (letter for place in count(len(branches)) if f"{number}{(letter := letters(place))}" not in taken)
+    places = [letters(place) for place in range(len(branches))]
+    return [
+        next(spare) if not branch.substeps and f"{number}{letter}" in taken else letter
+        for branch, letter in zip(branches, places, strict=True)
+    ]
 
 
 class _Reader:

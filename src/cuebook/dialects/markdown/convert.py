@@ -312,7 +312,8 @@ def _sub_heading(step: _Step, position: int, branch: _Branch, sub: _Step, tight:
     letter = letters(position)
     synthetic = (f"{step.number}{letter}", f"Branch {letter}")
     said = sub.content or sub.prompt_ref or sub.output_var or sub.elicitation or sub.tool_call
-    optional = position >= 26 or (tight and said)
+    labels = [one.label for other in step.branches or () for one in other.steps or ()]
+    optional = position >= 26 or (tight and said and labels.count(sub.label) == 1)
     if optional and len(branch.steps or []) == 1 and (sub.label, sub.title) == synthetic:
         return ""
     return f"### STEP {sub.label}: {sub.title}"

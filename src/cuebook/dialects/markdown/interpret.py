@@ -59,7 +59,7 @@ def proceed(book: Book, scope: Scope, position: int = 0) -> Program[dict[str, An
 
 def opening(book: Book, inputs: Inputs) -> Iterator[Planned | Warned]:
     yield Planned(book.plan)
-    for problem in book.warnings:
+    for problem in (*book.warnings, *book.faults):
         where = f"Line {problem.line}: " if problem.line else ""
         yield Warned("playbook", f"{where}{told(problem.message, problem.fix)}")
     for message in unknown(book, inputs):

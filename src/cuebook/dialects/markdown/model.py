@@ -113,6 +113,8 @@ class Book(msgspec.Struct, frozen=True):
     """One of `ARTIFACT_TYPES`, `{{name}}` where it is known only at the end, or empty."""
     warnings: tuple[Problem, ...] = ()
     """What the format's own readers warn of. Everything else that looks like a mistake is found by `check`."""
+    faults: tuple[Problem, ...] = ()
+    """What `check` calls an error, and a run does not stop at: it certainly runs otherwise than it is written."""
 
     @property
     def plan(self) -> tuple[PlannedStep, ...]:

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, cast
 import msgspec
 
 from cuebook.dialects.markdown import sections
-from cuebook.dialects.markdown.branches import BranchDraft, StepDraft, content, draft, letters
+from cuebook.dialects.markdown.branches import BranchDraft, StepDraft, content, draft, headless_letters
 from cuebook.dialects.markdown.declarations import artifact_type, read_artifact_type, read_input
 from cuebook.dialects.markdown.directives import SCHEMES, Directive
 from cuebook.dialects.markdown.model import (
@@ -201,9 +201,10 @@ class _Reading:
             return step
         # A condition may ask for the step's own output and answer, and for nothing that its branches set.
         conditions = [self._condition(branch) for branch in draft.branches]
+        named = headless_letters(section.number, draft.branches)
         branches = [
-            Branch(condition, self._substeps(section.number, position, branch), branch.index + 1)
-            for position, (condition, branch) in enumerate(zip(conditions, draft.branches, strict=True))
+            Branch(condition, self._substeps(section.number, letter, branch), branch.index + 1)
+            for letter, condition, branch in zip(named, conditions, draft.branches, strict=True)
         ]
         return msgspec.structs.replace(step, branches=tuple(branches))
 
@@ -218,9 +219,9 @@ class _Reading:
         source: Source = "step_output" if known and variable not in self.inputs else "input"
         return Condition(variable, cast(Literal["==", "!="], operator), value, source)
 
-    def _substeps(self, number: int, position: int, branch: BranchDraft) -> tuple[Step, ...]:
+    def _substeps(self, number: int, letter: str, branch: BranchDraft) -> tuple[Step, ...]:
         if not branch.substeps:
-            return self._headless(number, position, branch)
+            return self._headless(number, letter, branch)
         steps: list[Step] = []
         for sub in branch.substeps:
             passages = [sub.passage] if steps else [branch.lead, sub.passage]
@@ -231,12 +232,11 @@ class _Reading:
             self._declare(step)
         return tuple(steps)
 
-    def _headless(self, number: int, position: int, branch: BranchDraft) -> tuple[Step, ...]:
+    def _headless(self, number: int, letter: str, branch: BranchDraft) -> tuple[Step, ...]:
         """A branch without headings is one sub-step, named by its place; an empty one is none."""
         text = content([branch.lead], self.rows)
         if not text and not branch.lead.directives:
             return ()
-        letter = letters(position)
         step = self._built(
             number, f"{number}{letter}", f"Branch {letter}", text, branch.index + 1, branch.lead.directives
         )

@@ -184,6 +184,8 @@ def _in_words(view: RunView, title: str, alive: bool, program: Projection | None
     parts = [f"{title}\n{row.name}, started {wording.moment(row.created)}"]
     if row.parent:
         parts.append(f"forked from run {row.parent}")
+    if view.notes.get(""):
+        parts.append("\n".join(view.notes[""]))
     if program is not None:
         from cuebook.surfaces.cli import talking
 

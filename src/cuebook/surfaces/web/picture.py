@@ -72,6 +72,8 @@ class Picture:
         self.inputs: dict[str, Any] = {}
         self.values: dict[str, Any] = {}
         self.settings: dict[str, Any] = {}
+        self.notes: list[str] = []
+        """Warnings that belong to no step."""
         self.waits: dict[str, WaitRow] = {}
         """What waits for a person."""
         self.artifact: ArtifactMade | None = None
@@ -293,6 +295,8 @@ class Picture:
             case Warned() if card is not None:
                 card.notes.append((entry.seq, f"Warning: {event.message}"))
                 changes.noted.append(card)
+            case Warned():
+                self.notes.append(f"Warning: {event.message}")
             case Noted(name="route", data=data) if card is not None:
                 card.notes.append((entry.seq, route_words(data)))
                 changes.noted.append(card)

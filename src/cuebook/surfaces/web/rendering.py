@@ -25,7 +25,8 @@ from cuebook.surfaces.web.picture import Picture
 from cuebook.surfaces.web.problems import for_pages
 
 _HERE = Path(__file__).parent
-_TICKED = re.compile(r"`([^`\n]+)`")
+_TICKED = re.compile(r"(`{3}[^`\n]+`{3})|(?<!`)`([^`\n]+)`(?!`)")
+"""A marker of three ticks is written with them; a command between single ones is not."""
 
 
 @cache
@@ -147,7 +148,7 @@ def words(status: str) -> str:
 
 def coded(text: str) -> Markup:
     """A sentence of ours, in which commands stand between backticks; those that a page has something for, as that."""
-    return Markup(_TICKED.sub(r"<code>\1</code>", str(escape(for_pages(text)))))
+    return Markup(_TICKED.sub(lambda found: f"<code>{found[1] or found[2]}</code>", str(escape(for_pages(text)))))
 
 
 def provider(name: str) -> str:
