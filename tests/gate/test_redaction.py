@@ -68,6 +68,21 @@ def b64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
+def dumped(text: str, line: Callable[[int, bytes], str], width: int = 16) -> str:
+    """As a tool prints it that shows so many bytes in a line."""
+    data = text.encode()
+    return "\n".join(line(at, data[at : at + width]) for at in range(0, len(data), width))
+
+
+def beside(data: bytes) -> str:
+    return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
+
+
+def in_words(data: bytes) -> str:
+    """As `od -x` has it: words of two bytes, the lower one first, on most machines."""
+    return " ".join(f"{int.from_bytes(data[at : at + 2], 'little'):04x}" for at in range(0, len(data), 2))
+
+
 WRITTEN: dict[str, Callable[[str], str]] = {
     "as it is": str,
     "JSON": json.dumps,
@@ -100,6 +115,21 @@ WRITTEN: dict[str, Callable[[str], str]] = {
     "base64, indented": lambda text: folded(b64(text), 60, "\n    "),
     "hex": lambda text: text.encode().hex(),
     "hex in upper case": lambda text: text.encode().hex().upper(),
+    "hex with blanks": lambda text: text.encode().hex(" "),
+    "hex with colons": lambda text: text.encode().hex(":").upper(),
+    "hex with colons, folded": lambda text: folded(text.encode().hex(":"), 45, "\n    "),
+    "hex of C": lambda text: dumped(text, lambda _, data: "  " + ", ".join(f"0x{one:02x}" for one in data) + ",", 12),
+    "hex of xxd": lambda text: dumped(text, lambda at, data: f"{at:08x}: {data.hex(' ', -2):<39}  {beside(data)}"),
+    "hex of xxd in JSON": lambda text: json.dumps(WRITTEN["hex of xxd"](text)),
+    "hex of hexdump -C": lambda text: dumped(
+        text, lambda at, data: f"{at:08x}  {data[:8].hex(' ') + '  ' + data[8:].hex(' '):<48}  |{beside(data)}|"
+    ),
+    "hex of od": lambda text: dumped(text, lambda at, data: f"{at:07o} {data.hex(' ')}"),
+    "hex of od with characters": lambda text: dumped(
+        text, lambda at, data: f"{at:07o} {data.hex(' '):<47}  >{beside(data)}<"
+    ),
+    "hex of od -An": lambda text: dumped(text, lambda _, data: f" {data.hex(' ')}"),
+    "hex of od in words": lambda text: dumped(text, lambda at, data: f"{at:07o} {in_words(data)}"),
     "HTML": html.escape,
     "HTML without quotes": lambda text: html.escape(text, quote=False),
     "HTML, decimal": lambda text: entities(text, "&#{};"),
@@ -134,11 +164,23 @@ def from_hex(text: str) -> Iterator[str]:
             yield bytes.fromhex(digits[: len(digits) // 2 * 2]).decode(errors="replace")
 
 
+def from_dump(text: str) -> Iterator[str]:
+    """The bytes of a dump, in either order, and the characters beside them."""
+    lines = [re.sub(r"^\s*[0-9a-fA-F]{6,8}:?(?= )", "", line) for line in text.replace("\\n", "\n").split("\n")]
+    shown = [re.split(r" {2,}(?=\S+$| *[|>])", line) for line in lines]
+    yield "".join(parts[-1].strip("|><") for parts in shown)
+    for start in range(2):
+        digits = re.sub(r"0x|[^0-9a-fA-F]", "", "".join(parts[0] for parts in shown))[start * 2 :]
+        data = bytes.fromhex(digits[: len(digits) // 4 * 4])
+        yield data.decode(errors="replace")
+        yield bytes(data[at ^ 1] for at in range(len(data))).decode(errors="replace")
+
+
 def readings(text: str, deeper: int = 1) -> Iterator[str]:
     """The text, and everything that it might be read as."""
     yield text
     once = [unquote(text), unquote_plus(text), html.unescape(text)]
-    once += [*from_json(text), *from_base64(text), *from_hex(text)]
+    once += [*from_json(text), *from_base64(text), *from_hex(text), *from_dump(text)]
     for reading in once:
         if deeper:
             yield from readings(reading, deeper - 1)

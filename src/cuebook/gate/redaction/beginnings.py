@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from cuebook.gate.redaction.forms import Form
-from cuebook.gate.redaction.spellings import BREAKS, Node
+from cuebook.gate.redaction.spellings import Node
 
 
 def beginning_of(forms: list[Form], ahead: int) -> re.Pattern[str]:
@@ -57,8 +57,8 @@ def _add_plain(place: _Beginning, form: Form, unit: int, ahead: int) -> None:
             _add_plain(place.then(char), form, unit + 1, ahead - 1)
         if after.next and unit:
             place.then(char).leaf = True
-    if form.folded and unit:
-        for char in BREAKS.next:
+    if unit:
+        for char in {char for gap in form.gap(unit) for char in gap.next}:
             place.then(char).leaf = True
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from cuebook.gate.redaction.beginnings import beginning_of
 from cuebook.gate.redaction.forms import Form
-from cuebook.gate.redaction.spellings import BREAKS, Node
+from cuebook.gate.redaction.spellings import Node
 
 SHORTEST_TAIL = 4
 """The beginning of a secret at the end of a text that was cut off is masked from this length on."""
 
 _Item = tuple[int, int, Node, bool]
-"""A form, the unit that is being read, the place within it, and whether that place is in a line break before it."""
+"""A form, the unit that is being read, the place within it, and whether that place is in a gap before it."""
 
 
 class _State:
@@ -105,22 +105,24 @@ class Finder:
     def _step(self, state: _State, char: str) -> _State | None:
         items: set[_Item] = set()
         ended: list[int] = []
-        for index, unit, node, breaking in state.items:
+        for index, unit, node, between in state.items:
             node_after = node.next.get(char)
             if node_after is None:
                 continue
             if node_after.next:
-                items.add((index, unit, node_after, breaking))
+                items.add((index, unit, node_after, between))
             if not node_after.ends:
                 continue
             form = self._forms[index]
-            unit_after = unit if breaking else unit + 1
+            unit_after = unit if between else unit + 1
             if unit_after == len(form.units):
                 ended.append(index)
+                if form.tail is not None and not between:
+                    items.add((index, unit_after, form.tail, True))
                 continue
             items.add((index, unit_after, form.units[unit_after], False))
-            if form.folded and not breaking:
-                items.add((index, unit_after, BREAKS, True))
+            if not between:
+                items.update((index, unit_after, gap, True) for gap in form.gap(unit_after))
         name = self._forms[min(ended)].name if ended else None
         state.next[char] = after = self._state(frozenset(items), name) if items or ended else None
         return after

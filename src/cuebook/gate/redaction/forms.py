@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from cuebook.gate.redaction.spellings import Node, any_spelling, digit_spelling, sign_spelling
+from cuebook.gate.redaction.dumps import AFTER, BETWEEN
+from cuebook.gate.redaction.spellings import BREAKS, Node, any_spelling, digit_spelling, sign_spelling
 
 SHORTEST = 8
 """Shorter secrets and forms would mask innocent text."""
@@ -21,24 +22,34 @@ SHORTEST_LINE = 16
 class Form:
     """A sequence of characters, each in one of several spellings, that stands for a secret."""
 
-    __slots__ = ("folded", "name", "units")
+    __slots__ = ("gaps", "name", "tail", "units")
 
-    def __init__(self, name: str, units: list[Node], *, folded: bool) -> None:
+    def __init__(
+        self, name: str, units: list[Node], gaps: Sequence[tuple[Node, ...]] = (), tail: Node | None = None
+    ) -> None:
+        """`gaps` are taken in turn."""
         self.name = name
         self.units = units
-        self.folded = folded
+        self.gaps = gaps or ((),)
+        self.tail = tail
+        """What belongs to it where it stands right after it."""
+
+    def gap(self, unit: int) -> tuple[Node, ...]:
+        """What may stand before a unit, besides nothing."""
+        return self.gaps[unit % len(self.gaps)]
 
 
 def forms_of(name: str, value: str) -> Iterator[Form]:
     for text in (value, *_long_lines(value)):
-        yield Form(name, [any_spelling(char) for char in text], folded=False)
+        yield Form(name, [any_spelling(char) for char in text])
         for data in _as_bytes(text):
             for digits in _base64_alignments(data):
                 if len(digits) >= SHORTEST:
                     units = [sign_spelling(digit) if digit in "+/" else digit_spelling(digit) for digit in digits]
-                    yield Form(name, units, folded=True)
-        in_hex = next(_as_bytes(text)).hex()
-        yield Form(name, [digit_spelling(digit + digit.upper()) for digit in in_hex], folded=True)
+                    yield Form(name, units, [(BREAKS,)])
+        for data in _as_words(next(_as_bytes(text))):
+            spelt = [digit_spelling(digit + digit.upper()) for digit in data.hex()]
+            yield Form(name, spelt, [BETWEEN, (BREAKS,)], AFTER)
 
 
 def _long_lines(value: str) -> set[str]:
@@ -60,6 +71,15 @@ def _as_bytes(text: str) -> Iterator[bytes]:
             yield data
     if not text.isascii() and all(ord(char) < 256 for char in text):
         yield text.encode("latin-1")
+
+
+def _as_words(data: bytes) -> Iterator[bytes]:
+    """The bytes as such, and as dumps of words show them that begin with the lower byte, at both alignments."""
+    yield data
+    for first in range(2):
+        whole = data[first : first + (len(data) - first) // 2 * 2]
+        if len(whole) >= SHORTEST - 2:  # all but the bytes that share a word with something else
+            yield bytes(whole[at ^ 1] for at in range(len(whole)))
 
 
 def _base64_alignments(data: bytes) -> Iterator[str]:

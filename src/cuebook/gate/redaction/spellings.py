@@ -110,4 +110,4 @@ def sign_spelling(char: str) -> Node:
 
 _LINE_BREAKS = ("\n", "\r\n", "\\n", "\\r\\n", "\\\\n", "\\\\r\\\\n", "%0A", "%0D%0A", "%0a", "%0d%0a")
 BREAKS = Node({*_LINE_BREAKS, "\n\t", *("\n" + " " * count for count in range(1, 9))})
-"""What may stand between two digits of base64 or hex where the text is folded."""
+"""What may stand between two digits where the text is folded."""
