@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -60,10 +60,12 @@ from cuebook.kernel.outcomes import (
 )
 from cuebook.kernel.ports import Admitted, Call, Estimate, Filter
 from cuebook.kernel.questions import beforehand
+from cuebook.kernel.scarcity import NoDescriptors, exhausted, lacks_descriptors, pauses
 
 if TYPE_CHECKING:
     from cuebook.kernel.driver import Driver, Line
 
+T = TypeVar("T")
 Acted = tuple[int | None, Any]
 Handler = Callable[["Driver", "Line", Key, Any], Awaitable[Acted]]
 
@@ -176,7 +178,7 @@ def unanswered(how: str, kind: str) -> Failed:
 
 
 async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> Acted:
-    admitted = await admit(driver, line, key, effect)
+    admitted = await _patiently(driver, line, key, lambda: admit(driver, line, key, effect))
     if isinstance(admitted, Failed):
         return await driver.record(key, effect.fingerprint, admitted)
 
@@ -307,7 +309,7 @@ async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) ->
         if decision is not None:
             return await driver.record(key, effect.fingerprint, decision, attempt)
     attempt += 1
-    admitted = await admit(driver, line, key, effect)
+    admitted = await _patiently(driver, line, key, lambda: admit(driver, line, key, effect))
     if isinstance(admitted, Failed):
         return await driver.record(key, effect.fingerprint, _unbegun(admitted, doubted), attempt)
     allowed = admitted.limits.seconds
@@ -397,6 +399,27 @@ class _Intent:
 # --- performing ---------------------------------------------------------------------------------------
 
 
+async def _patiently(driver: Driver, line: Line, key: Key, work: Callable[[], Awaitable[T]]) -> T | Failed:
+    """Does something again as long as there are too few file descriptors for it. That is no failure of a run: others, who
+    may be strangers to it, have taken them, and will give them back.
+    """
+    told = False
+    outcome: T | Failed = await work()
+    for seconds in pauses():
+        if not isinstance(outcome, Failed) or outcome.code != NoDescriptors.code:
+            break
+        if not told:
+            told = True
+            words = "It waits until files and connections can be opened again: too many are open."
+            driver.scribe.note(Warned(outcome.code, f"Step {key[1]}: {words}" if key[1] else words), Place(*key))
+        try:
+            await interruptibly(driver, line, asyncio.sleep(seconds))
+        except CutShort as cut:
+            return cut.failed
+        outcome = await work()
+    return outcome
+
+
 async def _perform(
     driver: Driver,
     line: Line,
@@ -406,6 +429,22 @@ async def _perform(
     stream: _Stream,
     admitted: Admitted,
     begin: Callable[[], Awaitable[None]] = at_once,
+) -> AnyOutcome:
+    def work() -> Awaitable[AnyOutcome]:
+        return _perform_once(driver, line, key, effect, attempt, stream, admitted, begin)
+
+    return await _patiently(driver, line, key, work)
+
+
+async def _perform_once(
+    driver: Driver,
+    line: Line,
+    key: Key,
+    effect: Effect,
+    attempt: int,
+    stream: _Stream,
+    admitted: Admitted,
+    begin: Callable[[], Awaitable[None]],
 ) -> AnyOutcome:
     performer = driver.engine.performers.get(type(effect))
     if performer is None:
@@ -441,8 +480,12 @@ async def _perform(
     except CuebookError as error:
         return driver.engine.redactor.value(Failed.of(error))
     except Exception as error:
+        if lacks_descriptors(error) and not (doubt and getattr(begin, "passed", True)):
+            return Failed.of(NoDescriptors())
         message = f"'{effect.fingerprint}' failed: {type(error).__name__}: {error}"
         return driver.engine.redactor.value(Failed("performer_error", message))
+    if isinstance(outcome, Failed) and not doubt and exhausted():  # whatever it says, that may be why
+        return Failed.of(NoDescriptors())
     return _as_journaled(driver, effect, outcome)
 
 

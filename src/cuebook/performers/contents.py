@@ -6,6 +6,8 @@ import asyncio
 import os
 from hashlib import file_digest
 
+from cuebook.kernel.scarcity import NoDescriptors, lacks_descriptors
+
 LARGEST = 50 << 20
 """A larger file is known by its size, times and number instead."""
 _AT_ONCE = 1 << 20
@@ -34,6 +36,8 @@ def _digest(path: str, status: os.stat_result) -> str:
             with open(path, "rb") as file:
                 _known[key] = file_digest(file, "sha256").hexdigest()
         except OSError as error:
+            if lacks_descriptors(error):
+                raise NoDescriptors from None
             return f"unreadable ({error.strerror})"
     return _known.get(key, "gone")
 

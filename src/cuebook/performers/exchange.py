@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.scarcity import NoDescriptors, exhausted, lacks_descriptors
 from cuebook.performers import lazy
 from cuebook.performers.addresses import Private, Url, check_addresses, check_host, is_loopback
 
@@ -187,6 +188,8 @@ class _Wire:
                     address, self._url.port, timeout=None if last else _TRY_SECONDS
                 )
             except (self.http.ConnectError, self.http.ConnectTimeout) as error:
+                if lacks_descriptors(error):
+                    raise NoDescriptors from None
                 reason = str(error) or "no answer"
                 continue
             return _Stream(self._connected, self)
@@ -212,6 +215,8 @@ class _Wire:
         try:
             found = list(await self._resolve(url.host, url.port))
         except (OSError, UnicodeError) as error:
+            if lacks_descriptors(error) or exhausted():
+                raise NoDescriptors from None
             raise Ended(self._unknown(getattr(error, "strerror", "") or "no such name")) from None
         if not found:
             raise Ended(self._unknown("it has no address"))

@@ -21,6 +21,7 @@ from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.outcomes import Failed, HttpResponse
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
+from cuebook.kernel.scarcity import NoDescriptors
 from cuebook.performers.addresses import Private, Url, check_host, is_loopback, parse_url, resolve_url
 from cuebook.performers.decoding import decoded, is_text
 from cuebook.performers.exchange import Ended, Incoming, Outgoing, Progress, Resolver, exchange, look_up
@@ -146,6 +147,8 @@ class HttpPerformer:
             failed = _too_slow(call.given, progress)
         except Ended as ended:
             failed = ended.failed
+        except NoDescriptors as error:
+            return Failed.of(error)
         except CuebookError as refused:
             failed = Failed.of(refused)
         return _weighed(failed, effect, progress)
@@ -153,10 +156,21 @@ class HttpPerformer:
     async def _fetch(self, effect: SendHttp, call: Call, limit: int, progress: Progress) -> Fetched:
         request = _Request(effect, self._private)
         outgoing = request.outgoing(call)
-        for _ in range(MOST_REDIRECTS + 1):
-            incoming = await exchange(
-                outgoing, limit=limit, private=self._private, resolve=self._resolve, tls=self._tls, progress=progress
-            )
+        for hop in range(MOST_REDIRECTS + 1):
+            try:
+                incoming = await exchange(
+                    outgoing,
+                    limit=limit,
+                    private=self._private,
+                    resolve=self._resolve,
+                    tls=self._tls,
+                    progress=progress,
+                )
+            except NoDescriptors as error:
+                if not hop:
+                    raise
+                # The first request was sent, so it cannot be said that nothing was done.
+                raise Ended(Failed("unreachable", error.message, error.fix)) from None
             if not incoming.moved:
                 return Fetched(incoming, outgoing.url)
             outgoing = _redirected(outgoing, incoming, request.secret_headers)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from cuebook.kernel.errors import BadInput, NotFound
+from cuebook.kernel.scarcity import NoDescriptors, lacks_descriptors
 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A pipe without a writer would hold the reader for ever; on files it means nothing.
@@ -174,6 +175,8 @@ class _Walk:
         try:
             self._folders = [os.open(self.root, _FOLDER)]
         except OSError as error:
+            if lacks_descriptors(error):
+                raise NoDescriptors from None
             raise NotFound(
                 f"The folder {root} cannot be opened ({error.strerror}).", fix="Make the folder, or name another one."
             ) from None
@@ -325,6 +328,8 @@ def _read(fd: int, limit: int) -> bytes:
 
 
 def _tell(error: OSError, given: str) -> NoReturn:
+    if lacks_descriptors(error):
+        raise NoDescriptors from None
     if isinstance(error, FileNotFoundError):
         raise NotFound(f"There is no {_shown(given)} below the root.", fix="Check the path.") from None
     raise Unusable(f"{_shown(given)} cannot be used as a file: {error.strerror}.", fix="Check the path.") from None

@@ -27,6 +27,7 @@ from cuebook.gate.sandbox.rlimits import hard_memory, lower
 from cuebook.gate.sandbox.seccomp import filter_for
 from cuebook.gate.sandbox.watch import WATCH, Overrun, Watched
 from cuebook.kernel.confinement import Confined, Confinement, Limits, SandboxName
+from cuebook.kernel.scarcity import NoDescriptors, lacks_descriptors
 
 _OWN = 1
 """Processes inside that are bubblewrap's: the one that looks after the others."""
@@ -122,23 +123,30 @@ async def _start(program: str, confinement: Confinement) -> Confined:
                     argv += ["--seccomp", str(kept[-1])]
                 argv += ["--", *confinement.argv]
             except OSError as error:
+                if lacks_descriptors(error):
+                    raise NoDescriptors from None
                 raise NotStarted(
-                    f"{program} could not be started ({error}).",
-                    fix="Let fewer things run at once, or allow more files.",
+                    f"{program} could not be started ({error}).", fix="Run `cuebook doctor` to see what works here."
                 ) from None
             # From this thread: bubblewrap ends together with the thread that started it.
             child = Child(argv, env={}, keep=kept, name=f"{strays.NAME}:{strays.owner()}")
+        first = 0
         try:
             if code is not None:
                 await confinement.hold()
                 _hand_over(code, filtering)
             first = await _first(told, child)
-            watching = _let_go(first, released, confinement.limits, child)
-        except BaseException:
-            # While the first process inside still waits: it would take our hanging up for the word to go on.
+            descriptors = _let_go(first, released, confinement.limits, child)
+        except BaseException as error:
+            # While the first process inside still waits: it would take our hanging up for the word to go on. By its number,
+            # because without descriptors nobody can look for it.
+            if first:
+                tree.send(first, signal.SIGKILL)
             child.discard()
+            if isinstance(error, OSError) and lacks_descriptors(error):
+                raise NoDescriptors from None
             raise
-    return _Wrapped(child, first, watching, confinement.limits)
+    return _Wrapped(child, first, descriptors, confinement.limits)
 
 
 def _pipe(reads: ExitStack, writes: ExitStack) -> tuple[int, int]:
@@ -234,8 +242,11 @@ class _View:
             if part.way == "--file":
                 try:
                     self.files.append(os.open(part.path, os.O_RDONLY | os.O_CLOEXEC))
-                except OSError:  # it was there when we first looked
-                    continue
+                except OSError as error:
+                    if lacks_descriptors(error):
+                        close(*self.files)
+                        raise
+                    continue  # it was there when we first looked
                 target = str(self.files[-1])
             self.options += [part.way, target, part.path]
         return [part.path for part in parts]
@@ -310,19 +321,22 @@ async def _readable(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-def _let_go(first: int, released: int, limits: Limits, child: Child) -> int:
-    """Sets the limits of the first process inside and lets it go on; gives the descriptor by which it can be ended."""
+def _let_go(first: int, released: int, limits: Limits, child: Child) -> tuple[int, int]:
+    """Sets the limits of the first process inside and lets it go on; gives the descriptors by which its end is noticed and
+    brought about. From then on nothing must fail, so both are there before.
+    """
+    held: list[int] = []
     try:
         _limit(first, limits)
-        watching = os.pidfd_open(first)
-    except (ProcessLookupError, PermissionError):
-        raise _failed(child) from None
-    try:
+        held += [os.pidfd_open(first)]
+        held += [os.dup(held[0])]
         os.write(released, b"\n")
-    except BrokenPipeError:
-        close(watching)
-        raise _failed(child) from None
-    return watching
+    except OSError as error:
+        close(*held)
+        if isinstance(error, ProcessLookupError | PermissionError | BrokenPipeError):
+            raise _failed(child) from None
+        raise
+    return held[0], held[1]
 
 
 def _failed(child: Child) -> NotStarted:
@@ -359,10 +373,11 @@ def _counts_by_namespace() -> bool:
 
 
 class _Wrapped:
-    def __init__(self, child: Child, first: int, watching: int, limits: Limits) -> None:
+    def __init__(self, child: Child, first: int, descriptors: tuple[int, int], limits: Limits) -> None:
         self._child = child
         self._first = first
-        self._handle: int | None = os.dup(watching)
+        watching, handle = descriptors
+        self._handle: int | None = handle
         self._ending = threading.Lock()
         self.pid = child.pid
         self.stdin, self.stdout, self.stderr = child.streams

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from cuebook.gate.sandbox import tree
 from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.scarcity import NoDescriptors, lacks_descriptors
 
 
 class NotStarted(CuebookError):
@@ -56,6 +57,8 @@ class Child:
             )
         except (OSError, ValueError) as error:
             close(*ours)
+            if lacks_descriptors(error):
+                raise NoDescriptors from None
             raise NotStarted(
                 f"{argv[0]} could not be started ({error}).", fix="Check the program, and how much it is given."
             ) from None

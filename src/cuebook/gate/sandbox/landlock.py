@@ -22,6 +22,8 @@ from cuebook.gate.sandbox.rlimits import hard_memory, lower
 from cuebook.gate.sandbox.seccomp import CHANGES_OF_ATTRIBUTES, keep_attributes
 from cuebook.gate.sandbox.watch import WATCH, Overrun, Watched
 from cuebook.kernel.confinement import Confined, Confinement, Limits, SandboxName
+from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.scarcity import NoDescriptors, exhausted, lacks_descriptors
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
 _SOURCES = ("/dev/urandom", "/dev/random", "/sys/devices/system/cpu")
@@ -158,15 +160,27 @@ class _Started:
     def _begun(self) -> _Locked:
         from sandlock.sandbox import StdioMode
 
+        if exhausted():  # sandlock opens files for the process, with descriptors of ours
+            raise NoDescriptors
         keep_attributes()
         piped = StdioMode.PIPED
-        native = _policy(self._confinement).popen(_argv(self._confinement), piped, piped, piped)
         streams: list[int] = []
+        try:
+            # There before it starts: afterwards there may be none left, and it would have begun.
+            for _ in range(3):
+                streams.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            native = _policy(self._confinement).popen(_argv(self._confinement), piped, piped, piped)
+        except Exception as error:
+            scarce = lacks_descriptors(error) or (not isinstance(error, CuebookError) and exhausted())
+            close(*streams)
+            if scarce:  # sandlock does not always say why
+                raise NoDescriptors from None
+            raise
         try:
             _limit(native.pid, self._confinement.limits)
             # sandlock closes a pipe that it still has when it begins to wait.
-            for stream in (native.stdin, native.stdout, native.stderr):
-                streams.append(os.dup(stream.fileno()))
+            for stream, own in zip((native.stdin, native.stdout, native.stderr), streams, strict=True):
+                os.dup2(stream.fileno(), own, inheritable=False)
                 stream.close()
             return _Locked(native, streams, self._confinement.limits, self._loop)
         except BaseException:
@@ -183,7 +197,7 @@ class _Started:
     def _fail(self, error: Exception) -> None:
         if self._unwanted:
             return
-        if not isinstance(error, NotStarted):
+        if not isinstance(error, CuebookError):
             error = NotStarted(
                 f"sandlock could not start {self._confinement.argv[0]} ({error}).",
                 fix="Run `cuebook doctor` to see which sandboxes work here.",

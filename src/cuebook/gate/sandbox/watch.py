@@ -60,6 +60,7 @@ class Watched:
     def _members(self) -> list[int]:
         with self._looking:
             # A root that has ended has nothing below it any more, and its number may be another's by now.
+            self._born = self._born or tree.born(self.root)  # it could not be looked at before: no descriptor was left
             living = tree.born(self.root) == self._born
             below = tree.below(self.root, self._limits.processes + self._spare) if living else []
             self._tree = len(below)

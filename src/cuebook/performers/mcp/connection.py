@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from cuebook import __version__
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.scarcity import NoDescriptors, lacks_descriptors
 from cuebook.performers import lazy
 from cuebook.performers.mcp.results import readable
 
@@ -268,6 +269,8 @@ class Connection:
 
     def _broken(self, what: str, **details: Any) -> Failed:
         error = self._error
+        if isinstance(error, NoDescriptors) or (lacks_descriptors(error) and details.get("sent") is False):
+            return Failed.of(NoDescriptors())
         if isinstance(error, CuebookError):
             words = f"The tool server '{self._server}' {what} {error.message}"
             return Failed("server_failed", words, error.fix, details=details)

@@ -14,6 +14,14 @@ import uvicorn
 
 from cuebook.kernel.errors import BadInput
 from cuebook.surfaces.web.app import make_app
+from cuebook.surfaces.web.connections import (
+    ACCEPTED_AT_ONCE,
+    USUAL,
+    Bounds,
+    bounds_for,
+    connections_within,
+    raise_descriptor_limit,
+)
 from cuebook.surfaces.web.guard import Hosts
 from cuebook.surfaces.web.site import Site
 
@@ -122,11 +130,18 @@ class Server(uvicorn.Server):
 
 
 def make_server(
-    site: Site, host: str, port: int, names: Iterable[str] = (), on_ready: Callable[[str], Any] = lambda address: None
+    site: Site,
+    host: str,
+    port: int,
+    names: Iterable[str] = (),
+    on_ready: Callable[[str], Any] = lambda address: None,
+    bounds: Bounds = USUAL,
 ) -> Server:
     """A server for this site. `on_ready` is told the address to open."""
     config = uvicorn.Config(
         make_app(site, hosts_for(host, port, names)),
+        http=connections_within(bounds),
+        backlog=ACCEPTED_AT_ONCE,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -147,7 +162,8 @@ async def serve(
     on_ready: Callable[[str], Any] = lambda address: None,
 ) -> int:
     """Serves until a signal comes; gives the exit code."""
-    server = make_server(site, host, listening.getsockname()[1], names, on_ready)
+    bounds = bounds_for(raise_descriptor_limit())
+    server = make_server(site, host, listening.getsockname()[1], names, on_ready, bounds)
     heard = _hear_signals(server)
     await server.serve(sockets=[listening])
     if not server.started:

@@ -1,0 +1,163 @@
+"""Connections of the server: how many there may be, and how long each may take to say what it wants.
+
+Anyone who reaches the port can open connections, before any token is asked for. They must not use up the descriptors that
+runs need, so half-sent requests end after a while, and the longest waiting one makes room for a new connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import resource
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import h11
+import msgspec
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+_DESCRIPTORS = 65_536
+"""How far the limit of this process is raised, if the system lets us."""
+_MOST = 2_000
+ACCEPTED_AT_ONCE = 64
+"""Connections that the event loop takes up before it looks at any of them."""
+_BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 22\r\n"
+    b"retry-after: 5\r\nconnection: close\r\n\r\nToo many connections.\n"
+)
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What connections may take."""
+
+    most: int = _MOST
+    head: float = 10.0
+    """Seconds for the whole of a request's headers."""
+    pause: float = 20.0
+    """Seconds between two pieces of a request's body."""
+    body: float = 300.0
+    """Seconds for the whole of it."""
+    unread: float = 60.0
+    """Seconds in which a client that does not read takes at least something of its response."""
+
+
+USUAL = Bounds()
+
+
+def raise_descriptor_limit() -> int:
+    """Allows this process as many open files as the system lets it have, and gives their number."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if sys.platform == "darwin":
+        most = min(most, 10_240)  # what it takes, whatever it says
+    if soft != resource.RLIM_INFINITY and soft < most:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        except (OSError, ValueError):
+            return soft
+        return most
+    return _DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+
+
+def bounds_for(descriptors: int) -> Bounds:
+    """Runs keep half of the descriptors, whatever strangers do."""
+    return Bounds(most=max(8, min(_MOST, descriptors // 2)))
+
+
+class Connection(H11Protocol):
+    """A connection that is ended when it takes too long over its request, or does not read what it asked for."""
+
+    bounds = USUAL
+    _numbers = itertools.count()
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.number = next(self._numbers)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+        self._waits_for = ""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no request under way: half of one at most."""
+        return self.conn.their_state is h11.IDLE and getattr(self.cycle, "response_complete", True)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if len(self.connections) >= self.bounds.most and not _made_room(self.connections):
+            transport.write(_BUSY)
+            transport.close()
+            self.transport = transport
+            return
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        if self not in self.connections:  # it was turned away
+            return
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._set("")
+        self._end("_unread")
+        if self in self.connections:
+            super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self._unread or self.loop.call_later(self.bounds.unread, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._end("_unread")
+
+    def _watch(self) -> None:
+        """Sets the time in which the next part of a request has to come."""
+        if self.transport.is_closing():
+            self._set("")
+        elif self.conn.their_state is h11.SEND_BODY:
+            self._set("body")
+            self._end("_pause")
+            if not self.flow.read_paused:
+                self._pause = self.loop.call_later(self.bounds.pause, self.transport.abort)
+        elif self.is_idle and self.timeout_keep_alive_task is None:
+            self._set("head")
+        else:
+            self._set("")
+
+    def _set(self, what: str) -> None:
+        if what == self._waits_for:
+            return
+        self._waits_for = what
+        self._end("_deadline")
+        self._end("_pause")
+        if what:
+            self._deadline = self.loop.call_later(getattr(self.bounds, what), self.transport.abort)
+
+    def _end(self, timer: str) -> None:
+        handle = getattr(self, timer)
+        if handle is not None:
+            handle.cancel()
+            setattr(self, timer, None)
+
+
+def _made_room(connections: Iterable[Any]) -> bool:
+    """Ends the oldest connection without a request, if there is one."""
+    idle = [
+        one for one in connections if isinstance(one, Connection) and one.is_idle and not one.transport.is_closing()
+    ]
+    if not idle:
+        return False
+    min(idle, key=lambda one: one.number).transport.abort()
+    return True
+
+
+def connections_within(bounds: Bounds) -> type[Connection]:
+    """Connections that keep to these bounds."""
+    return type("Connection", (Connection,), {"bounds": bounds})
