@@ -118,7 +118,7 @@ def test_a_pause_expires_after_a_time_or_never(machine: Machine, written: str, s
         ("max_tokens = 0", "max_tokens must be a whole number of at least 1, not 0."),
         ("max_tokens = true", "max_tokens must be a number, not True."),
         ("temperature = 3", "temperature must be between 0 and 2, not 3."),
-        ('model = "gpt"', "model must be the name of a model, as in openai/gpt-5 or local, not 'gpt'."),
+        ('model = "gpt/"', "model must be the name of a model, as in openai/gpt-5 or local, not 'gpt/'."),
         ("store = 5", "store must be a text, not 5."),
         (
             'pause_expiry = "soon"',

@@ -115,7 +115,7 @@ def test_explaining_tells_nodes_skills_and_bounds(bare_desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("change", "at", "says"),
     [
-        (("entry:", "model: claude-haiku-4-5\nentry:"), "model", "`claude-haiku-4-5` is not the name of a model"),
+        (("entry:", "model: openai\nentry:"), "model", "`openai` is a provider, not a model"),
         (
             ("    name: Read", "    name: Read\n    model: nobody/x"),
             "nodes.read.model",

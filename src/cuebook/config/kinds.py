@@ -28,7 +28,7 @@ def _text(value: Any) -> str:
 
 def _model(value: Any) -> str:
     name = _text(value)
-    if name != "local" and not all(name.partition("/")[::2]):
+    if "/" in name and not all(name.partition("/")[::2]):
         raise _Unfit("must be the name of a model, as in openai/gpt-5 or local")
     return name
 

@@ -230,14 +230,14 @@ class Gate:
         return msgspec.structs.replace(description, preview={**description.preview, **effect.preview})
 
     async def _told(self, effect: Effect, settings: Settings) -> Description | Failed:
-        if isinstance(effect, AskModel):
-            model = effect.model or settings.model
-            return Description((Action("model", model, reads_only=True),), f"Ask {model}")
         if isinstance(effect, AskApproval):
             return Description((), "")
         describer = self._describers.get(type(effect))
         if describer is not None:
             return await describer.describe(effect, settings)
+        if isinstance(effect, AskModel):
+            model = effect.model or settings.model
+            return Description((Action("model", model, reads_only=True),), f"Ask {model}")
         if isinstance(effect, Acting) and effect.secrets:
             return Failed(
                 "secret_misplaced",

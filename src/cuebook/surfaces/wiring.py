@@ -58,7 +58,12 @@ class Wiring:
 
     @property
     def model(self) -> str:
-        return self.config.get("model") or DEFAULT
+        """The model of runs that name none, as `provider/model` where its provider can be told."""
+        name = self.config.get("model") or DEFAULT
+        try:
+            return self.providers.full_name(name)
+        except BadInput:
+            return name
 
     def settings(
         self,
@@ -76,6 +81,7 @@ class Wiring:
         needed, model = getattr(document, "needs_model", True), model or self.model
         stays_open = getattr(document, "stays_open", False) and self.config.origin("pause_expiry") == UNSAID
         if needed:
+            model = self.providers.full_name(model)
             self.providers.check(model)
         return Settings(
             model=model if needed else "",
@@ -98,7 +104,7 @@ class Wiring:
         for one in models:
             try:
                 self.providers.chosen(one.name, self.model)
-                self.providers.check(one.name)
+                self.providers.check(one.name, self.model)
             except BadInput as error:
                 yield BadInput(f"{one.at}: {error.message}", fix=error.fix)
 

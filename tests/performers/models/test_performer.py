@@ -102,7 +102,13 @@ def test_a_call_that_cannot_be_made_is_estimated_at_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "code"), [("openai/gpt-4o", "missing_key"), ("nobody/x", "unknown_model"), ("gpt-4o", "unknown_model")]
+    ("model", "code"),
+    [
+        ("openai/gpt-4o", "missing_key"),
+        ("nobody/x", "unknown_model"),
+        ("gpt-4o", "missing_key"),
+        ("x", "unknown_model"),
+    ],
 )
 async def test_a_model_that_cannot_be_found_is_a_failure_with_a_fix(model: str, code: str) -> None:
     failed = await failure_of(Providers(lambda name: None), model=model)

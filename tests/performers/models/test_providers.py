@@ -7,7 +7,7 @@ import pytest
 from cuebook.kernel.errors import BadInput
 from cuebook.performers.models import MissingKey, ProviderConfig, Providers, WeightsMissing
 from cuebook.performers.models.masking import masked
-from cuebook.performers.models.providers import UnknownModel
+from cuebook.performers.models.providers import BUILT_IN, UnknownModel
 from cuebook.testing import ScriptedModel
 
 
@@ -42,7 +42,7 @@ def test_a_misspelt_provider_is_told_the_right_one() -> None:
         Providers(all_keys).check("openia/gpt-4o")
 
 
-@pytest.mark.parametrize("name", ["gpt-4o", "openai/", "/gpt"])
+@pytest.mark.parametrize("name", ["alpha", "openai/", "/gpt"])
 def test_a_name_without_provider_or_model_is_refused(name: str) -> None:
     with pytest.raises(UnknownModel, match="provider/model"):
         Providers(all_keys).check(name)
@@ -107,3 +107,56 @@ def test_a_playbook_cannot_choose_a_provider_that_its_project_brought() -> None:
     assert providers.chosen("theirs/other", "theirs/m").name == "theirs/other", "a user chose the provider"
     assert providers.chosen("mine/other", "theirs/m").name == "mine/other"
     assert providers.chosen(None, "theirs/m").name == "theirs/m"
+
+
+# --- names that leave the provider out ----------------------------------------------------------------
+
+
+def keyed(*names: str) -> Providers:
+    """Providers of which these have a key or want none."""
+    custom = {name: ProviderConfig(base_url="http://127.0.0.1:9/v1") for name in names if name not in BUILT_IN}
+    keys = {BUILT_IN[name].key for name in names if name in BUILT_IN}
+    return Providers(lambda name: "sk-0123456789" if name in keys else None, custom, shared=["theirs"])
+
+
+@pytest.mark.parametrize(
+    ("providers", "own", "name", "full"),
+    [
+        (["anthropic"], "", "claude-opus-4-6", "anthropic/claude-opus-4-6"),
+        (["anthropic", "openai", "openrouter", "lab"], "lab/x", "claude-opus-4-6", "anthropic/claude-opus-4-6"),
+        (["openai", "anthropic"], "", "gpt-5", "openai/gpt-5"),
+        (["openai"], "", "o3-mini", "openai/o3-mini"),
+        (["openrouter"], "", "claude-opus-4-6", "openrouter/anthropic/claude-opus-4.6"),
+        (["openrouter"], "", "claude-3-5-sonnet-20241022", "openrouter/anthropic/claude-3.5-sonnet-20241022"),
+        (["openrouter", "openai"], "openai/gpt-5", "gemini-2.5-pro", "openrouter/google/gemini-2.5-pro"),
+        (["openrouter", "lab"], "openrouter/x/y", "gemini-2.5-pro", "openrouter/google/gemini-2.5-pro"),
+        (["lab"], "", "claude-opus-4-6", "lab/claude-opus-4-6"),
+        (["lab", "den"], "den/x", "alpha", "den/alpha"),
+        (["lab"], "ollama/llama3", "qwen3", "ollama/qwen3"),
+        (["theirs"], "theirs/m", "alpha", "theirs/alpha"),
+        ([], "", "local", "local/smollm2-135m"),
+        ([], "", "smollm2-135m", "local/smollm2-135m"),
+    ],
+)
+def test_a_bare_name_goes_to_the_provider_that_has_it(providers: list[str], own: str, name: str, full: str) -> None:
+    assert keyed(*providers).full_name(name, own) == full
+
+
+@pytest.mark.parametrize(
+    ("providers", "name", "said"),
+    [
+        ([], "claude-opus-4-6", ["ANTHROPIC_API_KEY is not set", "OPENROUTER_API_KEY", "provider/model"]),
+        ([], "gemini-2.5-pro", ["OPENROUTER_API_KEY is not set"]),
+        (["lab", "den"], "alpha", ["Several providers", "`lab/alpha` or `den/alpha`"]),
+        (["lab", "openrouter"], "gpt-5", ["`lab/gpt-5` or `openrouter/openai/gpt-5`"]),
+        (["theirs"], "alpha", ["No provider is known", "provider/model"]),
+        (["openai"], "openai", ["is a provider, not a model", "openai/MODEL"]),
+        (["openai"], "claudette", ["No provider is known"]),
+    ],
+)
+def test_a_bare_name_that_means_nothing_or_too_much_is_refused(
+    providers: list[str], name: str, said: list[str]
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        keyed(*providers).full_name(name)
+    assert all(words in f"{caught.value.message} {caught.value.fix}" for words in said), caught.value

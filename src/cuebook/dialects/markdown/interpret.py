@@ -5,6 +5,7 @@ Deterministic: it reaches the world by the effects it yields, and by nothing els
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects.markdown.inputs import unknown
-from cuebook.dialects.markdown.model import ARTIFACT_TYPES, Book, Elicitation, Step
+from cuebook.dialects.markdown.model import ARTIFACT_TYPES, Book, Elicitation, Output, Step
 from cuebook.dialects.markdown.prompts import Piece, resolve
 from cuebook.dialects.markdown.scope import Scope, unnamed
 from cuebook.dialects.markdown.tools import BadArguments, fill, result_text, tool_name
@@ -215,9 +216,16 @@ def _send(scope: Scope, step: Step, pieces: Around) -> Program[Text | Skipped]:
     if not prompt:
         return _NOTHING_TO_ASK
     yield from dict.fromkeys(warnings)
-    reply: Reply = yield AskModel(context=scope.context, prompt=prompt)
+    reply: Reply = yield AskModel(context=scope.context, prompt=prompt, grammar=_grammar(step.output))
     yield from scope.keep(step, reply.content)
     return reply.content
+
+
+def _grammar(output: Output | None) -> str:
+    """One of the options of an enumeration, and nothing else, for a model that can be held to it."""
+    if output is None or output.type != "enum" or output.extract or not all(output.options):
+        return ""
+    return f"root ::= {' | '.join(json.dumps(option) for option in output.options)}" if output.options else ""
 
 
 # --- the end ----------------------------------------------------------------------------------------------

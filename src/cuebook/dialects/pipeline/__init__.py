@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from cuebook.dialects.options import Option
@@ -11,7 +11,7 @@ from cuebook.dialects.pipeline.detect import recognises
 from cuebook.dialects.pipeline.model import Pipeline
 from cuebook.dialects.pipeline.parse import parse
 from cuebook.dialects.pipeline.steps import folder_flaw
-from cuebook.dialects.registry import Demand, OutlinedStep, Problem
+from cuebook.dialects.registry import Demand, Named, OutlinedStep, Problem
 from cuebook.kernel.effects import Program, SecretNeed
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.outcomes import AnyOutcome
@@ -51,6 +51,9 @@ class Pipelines:
 
     def outline(self, document: Pipeline) -> tuple[OutlinedStep, ...]:
         return tuple(OutlinedStep(step.id, step.name or step.id) for step in document.steps)
+
+    def models(self, document: Pipeline) -> Iterable[Named]:
+        return document.models
 
     def takes(self, document: Pipeline, name: str) -> bool:
         return name in document.args

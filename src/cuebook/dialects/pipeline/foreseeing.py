@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from cuebook.dialects.pipeline.acting import Acted, Given, acting, prompt
-from cuebook.dialects.pipeline.llm import DEFAULT, prompt_of
-from cuebook.dialects.pipeline.model import ArgRef, Llm, Pipeline, Ref, Secret, Step, StepRef, Words
+from cuebook.dialects.pipeline.llm import prompt_of
+from cuebook.dialects.pipeline.model import DEFAULT_MODEL, ArgRef, Llm, Pipeline, Ref, Secret, Step, StepRef, Words
 from cuebook.dialects.pipeline.resolve import Scope
 from cuebook.kernel.effects import AskModel, SendHttp
 from cuebook.kernel.outcomes import EffectFailed
@@ -87,7 +87,7 @@ def _probe(effect: Acted | AskModel, stand_ins: Iterable[str]) -> Acted | AskMod
 
 def _effect(step: Step, scope: Scope, given: Given) -> Acted | AskModel:
     if isinstance(step.action, Llm):
-        model = None if step.action.model == DEFAULT else step.action.model
+        model = None if step.action.model == DEFAULT_MODEL else step.action.model
         return AskModel(prompt_of(step, step.action, scope), model=model)
     return acting(step, scope, given, {}, prompt(step, 1))
 

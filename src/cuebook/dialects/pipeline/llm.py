@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from cuebook.dialects.pipeline.acting import Given, texts
-from cuebook.dialects.pipeline.model import Llm, Step
+from cuebook.dialects.pipeline.model import DEFAULT_MODEL, Llm, Step
 from cuebook.dialects.pipeline.outputs import violations
 from cuebook.dialects.pipeline.resolve import Scope
 from cuebook.dialects.pipeline.results import ENDING, Facts, Result, encoded
@@ -22,9 +22,6 @@ from cuebook.kernel.conversation import CallOutcome, Heard, converse
 from cuebook.kernel.effects import All, AskApproval, AskModel, CallTool, Program, ReadSource, ToolSpec
 from cuebook.kernel.events import Noted
 from cuebook.kernel.outcomes import EffectFailed, Failed, Reply, Source
-
-DEFAULT = "default"
-"""Stands for the run's model."""
 
 MOST_BYTES = 32_768
 """Of a reply, where nothing is said."""
@@ -90,7 +87,7 @@ def _answered(step: Step, action: Llm, prompt: str, cap: int, deeds: _Deeds) -> 
     schema = step.output.schema if step.output is not None else None
     ask = AskModel(
         prompt,
-        model=None if action.model == DEFAULT else action.model,
+        model=None if action.model == DEFAULT_MODEL else action.model,
         max_tokens=action.max_tokens,
         schema=schema if isinstance(schema, dict) else None,
         tools=specs,

@@ -100,6 +100,10 @@ class Mcp(msgspec.Struct, frozen=True, tag="mcp"):
     arguments: dict[str, Field] = {}
 
 
+DEFAULT_MODEL = "default"
+"""Stands for the run's model."""
+
+
 class Llm(msgspec.Struct, frozen=True, tag="llm"):
     model: str
     """`provider/model`, or `default` for the run's model."""
@@ -231,6 +235,14 @@ class Step(msgspec.Struct, frozen=True):
                 return self.effect == "read"
 
 
+class NamedModel(msgspec.Struct, frozen=True):
+    """A model that a run may ask because a step says so."""
+
+    name: str
+    at: str
+    """The field that names it."""
+
+
 class Pipeline(msgspec.Struct, frozen=True, dict=True):
     """Implements `registry.Document`."""
 
@@ -243,6 +255,11 @@ class Pipeline(msgspec.Struct, frozen=True, dict=True):
     allowed_domains: tuple[str, ...] = ()
     consent_boundary: str = ""
     warnings: tuple[Problem, ...] = ()
+
+    @property
+    def models(self) -> tuple[NamedModel, ...]:
+        asking = [(step.id, step.action.model) for step in self.steps if isinstance(step.action, Llm)]
+        return tuple(NamedModel(model, f"steps.{label}.llm.model") for label, model in asking if model != DEFAULT_MODEL)
 
     @property
     def title(self) -> str:

@@ -10,7 +10,7 @@ import random
 import re
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import msgspec
 
@@ -18,7 +18,7 @@ from cuebook.kernel.context import INLINE_LIMIT, Text
 from cuebook.kernel.effects import AskModel
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.outcomes import REFUSED, Failed, Reply, Usage
-from cuebook.kernel.ports import Call, Estimate
+from cuebook.kernel.ports import Action, Call, Description, Estimate
 from cuebook.kernel.run import Settings
 from cuebook.performers.models.checking import mismatch
 from cuebook.performers.models.masking import masked
@@ -90,7 +90,7 @@ class _Heard(msgspec.Struct):
 
 
 class ModelPerformer:
-    """Implements `kernel.ports.Performer` for `AskModel`, `Estimator` and `Pricing`."""
+    """Implements `kernel.ports.Performer` and `Describer` for `AskModel`, `Estimator` and `Pricing`."""
 
     def __init__(
         self,
@@ -134,6 +134,13 @@ class ModelPerformer:
         except BadInput:
             return False
         return self._most(resolved, facts, _MANY, _MANY) == 0.0
+
+    async def describe(self, effect: AskModel, settings: Settings) -> Description:
+        """The model by its full name, whichever way the playbook wrote it: rules are about that."""
+        name = effect.model or settings.model
+        with suppress(BadInput):  # performing it says what is wrong
+            name = self._providers.full_name(name, settings.model)
+        return Description((Action("model", name, reads_only=True),), f"Ask {name}")
 
     async def perform(self, effect: AskModel, call: Call) -> Reply | Failed:
         try:

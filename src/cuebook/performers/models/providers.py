@@ -83,6 +83,21 @@ _PACKAGE: dict[Protocol, str] = {"openai": "openai", "anthropic": "anthropic"}
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
+_VENDORS: dict[str, str] = {
+    r"claude": "anthropic",
+    r"gpt|chatgpt|codex|o\d": "openai",
+    r"gemini|gemma": "google",
+    r"grok": "x-ai",
+    r"deepseek": "deepseek",
+    r"(mi[sx]|mini|code|magi|dev)stral|pixtral": "mistralai",
+    r"llama": "meta-llama",
+    r"qwen|qwq": "qwen",
+    r"kimi": "moonshotai",
+}
+"""Who makes the models whose names begin so, by the names under which OpenRouter lists them too."""
+
+_ROUTER = "openrouter"
+
 
 class ProviderStatus(msgspec.Struct, frozen=True):
     """Whether a provider can be used as things stand."""
@@ -143,9 +158,64 @@ class Providers:
         providers._only = model
         return providers
 
-    def resolve(self, name: str) -> Resolved:
+    def full_name(self, name: str, own: str = "") -> str:
+        """`provider/model` for a name that may leave its provider out, as published workflows do; `own` is the model of the run.
+
+        The maker's own provider comes first, then that of the run, then the only other one that could have the model.
+        """
+        if "/" in name or self._only is not None:
+            return name
+        if name in ("", "local", local.NAME):
+            return DEFAULT
+        if name in (*self._configs, *self._models):
+            raise UnknownModel(f"`{name}` is a provider, not a model.", fix=f"Write `{name}/MODEL`.")
+        vendor = _vendor(name)
+        if vendor and self._has_key(vendor):
+            return f"{vendor}/{name}"
+        options = self._options(name, vendor, own.partition("/")[0])
+        if len(options) == 1:
+            return options[0]
+        raise self._undecided(name, vendor, options)
+
+    def _options(self, name: str, vendor: str, own: str) -> list[str]:
+        """The ways in which a model without a provider can be asked here."""
+        if own not in ("", "local", _ROUTER, *_makers()) and self._has_key(own):
+            return [f"{own}/{name}"]
+        others = [one for one in (*self._configs, *self._models) if one not in BUILT_IN and one not in self._shared]
+        options = [f"{one}/{name}" for one in dict.fromkeys(others) if self._has_key(one)]
+        if vendor and self._has_key(_ROUTER):
+            options.append(f"{_ROUTER}/{vendor}/{_routed(vendor, name)}")
+        return [one for one in options if one.startswith(f"{own}/")] or options
+
+    def _undecided(self, name: str, vendor: str, options: list[str]) -> BadInput:
+        if options:
+            listed = " or ".join(f"`{one}`" for one in options)
+            return UnknownModel(f"Several providers may have the model `{name}`.", fix=f"Write {listed}.")
+        config = self._configs.get(vendor) or (self._configs[_ROUTER] if vendor else None)
+        if config is None or config.key is None:
+            return UnknownModel(
+                f"No provider is known for the model `{name}`.",
+                fix="Write `provider/model`, for example `openai/gpt-5`, or `local` for the embedded model.",
+            )
+        also = f" or {self._configs[_ROUTER].key}" if vendor in self._configs and self._configs[_ROUTER].key else ""
+        return MissingKey(
+            f"The model `{name}` needs a provider, and {config.key} is not set.",
+            fix=f"Set {config.key}{also}, or write the name as `provider/model`.",
+        )
+
+    def _has_key(self, provider: str) -> bool:
+        """Whether a provider is there, with the key it wants."""
+        if provider in self._models:
+            return True
+        try:
+            self._key(provider, self._config(provider))
+        except BadInput:
+            return False
+        return True
+
+    def resolve(self, name: str, own: str = "") -> Resolved:
         """The model behind a name. Raises `BadInput` that says what to do."""
-        provider, model = self._split(name or DEFAULT)
+        provider, model = self._split(self.full_name(name, own))
         if self._only is not None:
             return Resolved(provider, model, self._only, provider)
         if provider in self._models:
@@ -160,22 +230,23 @@ class Providers:
         """The model that a playbook names, or that of its run. A project that brought both a provider and a playbook
         that names it would have the prompts sent where it likes: then the run must be of that provider already.
         """
-        provider = (name or "").partition("/")[0]
+        full = self.full_name(name, otherwise) if name else ""
+        provider = full.partition("/")[0]
         if provider in self._shared and provider != otherwise.partition("/")[0]:
             raise BadInput(
                 f"The playbook names the model {name}, and the project's own file says where that provider is: every"
                 " prompt would go there.",
                 fix=f"If you mean it, start the run with --model {name}, or move the provider to your user's file.",
             )
-        return self.resolve(name or otherwise)
+        return self.resolve(full or otherwise)
 
     def wants_key(self, provider: str) -> bool:
         config = self._configs.get(provider)
         return config is not None and config.key is not None
 
-    def check(self, name: str) -> None:
+    def check(self, name: str, own: str = "") -> None:
         """Raises `BadInput` if a run with this model could not begin."""
-        resolved = self.resolve(name)
+        resolved = self.resolve(name, own)
         if self._only is not None or resolved.provider in self._models:
             return
         reason = self._unusable(resolved.provider)
@@ -201,8 +272,6 @@ class Providers:
         return tuple(key for name in sorted(names) if (key := self._keys(name)))
 
     def _split(self, name: str) -> tuple[str, str]:
-        if name == "local":
-            return "local", local.NAME
         provider, slash, model = name.partition("/")
         if slash and provider and model:
             return provider, model
@@ -287,6 +356,23 @@ class Providers:
                 f"There is no embedded model `{model}`.", fix=f"The embedded model is `local/{local.NAME}`, or `local`."
             )
         weights.require_weights()
+
+
+def _vendor(name: str) -> str:
+    """Who makes a model, by the beginning of its name; empty where that is not known."""
+    for beginning, vendor in _VENDORS.items():
+        if re.match(rf"(?:{beginning})(?=[-.:\d]|$)", name.lower()):
+            return vendor
+    return ""
+
+
+def _makers() -> tuple[str, ...]:
+    return tuple(_VENDORS.values())
+
+
+def _routed(vendor: str, name: str) -> str:
+    """A model's name as OpenRouter spells it: versions of Anthropic's have a point there."""
+    return re.sub(r"-(\d)-(\d{1,2})(?=-|$)", r"-\1.\2", name) if vendor == "anthropic" else name
 
 
 def _check_config(name: str, config: ProviderConfig) -> None:

@@ -6,6 +6,7 @@ Nothing is called and no tool server is started: what a server says of its own t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import msgspec
@@ -14,6 +15,7 @@ from cuebook.config.reach import ToolServer
 from cuebook.gate import policy as rules
 from cuebook.gate.policy import Ruling
 from cuebook.kernel.effects import AskModel, CallTool, Effect, ReadSource, RunCommand, SendHttp
+from cuebook.kernel.errors import BadInput
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Action, Describer, Description, Performer
 from cuebook.kernel.run import Settings
@@ -108,6 +110,8 @@ class _Reaching:
         return (*self._with_hosts(described, f"step {shown.label}"), *secrets)
 
     def _of_model(self, model: str) -> Sequence[Action]:
+        with suppress(BadInput):  # what cannot be asked is said elsewhere
+            model = self._wiring.providers.full_name(model, self._wiring.model)
         config = self._wiring.provider_configs.get(model.partition("/")[0])
         if config is not None:
             self._host(config.base_url, f"model {model}")

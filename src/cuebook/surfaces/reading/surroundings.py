@@ -33,12 +33,12 @@ def _models(workflow: Workflow) -> Iterator[Problem]:
     if not named:
         return
     try:
-        providers = Wiring(load_config({})).providers
+        wiring = Wiring(load_config({}))
     except BadInput:
         return  # of a broken configuration every other command tells
     for one in named:
         try:
-            providers.resolve(one.name)
+            wiring.providers.resolve(one.name, wiring.model)
         except UnknownModel as error:
             yield Problem(f"{one.at}: {error.message}", one.line, error.fix, "UNKNOWN_MODEL")
         except BadInput:
