@@ -98,15 +98,19 @@ def chosen_in(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: settings[name] for name in _CHOSEN if name in settings}
 
 
+_LENGTH = 12
+"""Letters of a run's id, however it was started."""
+
+
 def new_id() -> str:
-    return "".join(secrets.choice(_LETTERS) for _ in range(10))
+    return "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
 
 
 def id_for(who: Principal, key: str) -> str:
     """The same for the same person and key, so that two starts cannot create two runs."""
     number = int.from_bytes(hashlib.sha256(f"{who.tenant}\0{who.name}\0{key}".encode()).digest())
     letters = []
-    for _ in range(20):
+    for _ in range(_LENGTH):
         number, letter = divmod(number, len(_LETTERS))
         letters.append(_LETTERS[letter])
     return "".join(letters)

@@ -120,7 +120,9 @@ def meant_visit(run: str, steps: Sequence[StepRow], step: str, visit: int | None
     if not found:
         names = ", ".join(dict.fromkeys(one.name for one in reached)) or "none"
         name = step if visit is None else f"{step}#{visit}"
-        raise BadInput(f"Run {run} has not reached step {name}.", fix=f"Steps it has reached: {names}.")
+        known = visits_of(steps, step)
+        words = f"has not reached step {name}" if known else f"has no step {name}"
+        raise BadInput(f"Run {run} {words}.", fix=f"Steps it has reached: {names}.")
     places = dict.fromkeys(f"{one.path}{one.label}" for one in found)
     if len(places) > 1:
         fix = f"Say which one is meant: {', '.join(places)}."

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from cuebook.kernel.context import Text
+from cuebook.kernel.run import StepRow
+from cuebook.service import RunView
 from cuebook.surfaces.cli.comparing import LINES
+from cuebook.surfaces.comparing import Side, compare
+from tests.support import new_row
 from tests.surfaces.desk import TEA, Desk
 from tests.surfaces.model_server import ModelServer
 
@@ -99,3 +104,19 @@ def test_a_run_that_is_not_there_is_one_line(desk: Desk) -> None:
     first = run(desk)
     missing = desk.call("diff", first, "nosuchrun")
     assert (missing.code, missing.out, missing.err.count("\n")) == (2, "", 1)
+
+
+def test_what_only_one_run_has_comes_in_order_and_without_empty_lines() -> None:
+    def side(labels: list[str], outputs: dict[str, str]) -> Side:
+        steps = [StepRow("", label, 1, seq=number) for number, label in enumerate(labels, 1)]
+        texts = {label: Text(text) for label, text in outputs.items()}
+        return Side(RunView(new_row("r"), steps, [], {}, texts, None, None), "")
+
+    found = compare(side(["5", "5a", "5b"], {"5a": "One."}), side(["5", "5c"], {"5c": "Two."}), 10)
+    assert [step["label"] for step in found["steps"]] == ["5", "5a", "5b", "5c"]
+    assert [step["output"] and step["output"]["diff"].split("\n")[1:] for step in found["steps"]] == [
+        None,
+        ["-One."],
+        None,
+        ["+Two."],
+    ]

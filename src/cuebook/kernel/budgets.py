@@ -52,8 +52,16 @@ def over_budget(driver: Driver, effect: AskModel, estimate: Estimate | None) -> 
         return Over("unknown_price", f"The price of {model} is not known, and the run has a budget of money.")
     most = used.cost + sum(call.cost or 0.0 for call in calls)
     if most > budget.money or used.cost >= budget.money > 0:
-        return Over("money", f"The next call may bring the run to ${most:.4f}; its budget is ${budget.money:.4f}.")
+        words = f"The next call may bring the run to {money_words(most)}; its budget is {money_words(budget.money)}."
+        return Over("money", words)
     return None
+
+
+def money_words(cost: float) -> str:
+    """Under a cent six decimals, otherwise four, as the Markdown format has it."""
+    if cost == 0:
+        return "$0"
+    return f"${cost:.6f}" if cost < 0.01 else f"${cost:.4f}"
 
 
 def out_of_time(driver: Driver) -> Over | None:

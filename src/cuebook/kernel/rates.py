@@ -47,9 +47,13 @@ class Rate(msgspec.Struct, frozen=True):
             wait = math.ceil(left)
             raise TooManyRuns(
                 f"{_counted(self.starts)} started within the last {self.per}, which is the limit.",
-                fix=f"Try again in {wait} s, or set `rate_limit` higher.",
+                fix=f"Try again in {_lasting(wait)}, or set `rate_limit` higher.",
                 retry_after=wait,
             )
+
+
+def _lasting(seconds: int) -> str:
+    return f"{seconds} s" if seconds < 120 else f"{math.ceil(seconds / 60)} minutes"
 
 
 def _counted(starts: int) -> str:

@@ -71,15 +71,17 @@ def _rows(side: Side) -> dict[Key, StepRow]:
 
 
 def _keys(first: Side, second: Side) -> list[Key]:
-    """The steps of both, in the order of the first; a step of the second alone stands after the one that it follows."""
-    order = list(_rows(first))
+    """The steps of both, in the order of the first; one that only the second has comes after the one that it follows."""
+    order, others = list(_rows(first)), _rows(second)
     place = -1
-    for key in _rows(second):
+    for key in others:
         if key in order:
             place = order.index(key)
-        else:
+            continue
+        while place + 1 < len(order) and order[place + 1] not in others:  # what only the first has comes before
             place += 1
-            order.insert(place, key)
+        place += 1
+        order.insert(place, key)
     return order
 
 
@@ -89,7 +91,7 @@ def _step(first: Side, second: Side, key: Key, lines: int) -> dict[str, Any]:
     named = rows[0] or rows[1]
     assert named is not None
     sides = [None if row is None else _step_side(row) for row in rows]
-    output = _difference(texts[0] or "", texts[1] or "", lines)
+    output = _difference(texts[0], texts[1], lines)
     states = [None if side is None else (side["status"], side["reason"]) for side in sides]
     return {
         "label": named.label,
@@ -132,11 +134,11 @@ def _changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, l
     return {name: [first.get(name), second.get(name)] for name in names if first.get(name) != second.get(name)}
 
 
-def _difference(first: str, second: str, lines: int) -> dict[str, Any] | None:
-    """How two texts differ, as a unified diff of bounded length; None where they do not."""
+def _difference(first: str | None, second: str | None, lines: int) -> dict[str, Any] | None:
+    """How two texts differ, as a unified diff of bounded length; None where they do not. A text may not be there."""
     if first == second:
         return None
-    before, after = first.split("\n"), second.split("\n")
+    before, after = ([] if text is None else text.split("\n") for text in (first, second))
     compared = difflib.unified_diff(before[:_COMPARED], after[:_COMPARED], "first", "second", n=2, lineterm="")
     found = list(islice(compared, 2, 2 + lines + 1))
     cut = len(found) > lines or max(len(before), len(after)) > _COMPARED

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from cuebook.kernel.budgets import money_words
 from cuebook.kernel.context import Text
 from cuebook.kernel.events import UNDER_WAY, ArtifactMade
 from cuebook.kernel.journal import Verdict, step_at
@@ -26,10 +27,7 @@ def short(value: Any) -> str:
     return text if len(text) <= SHORT else text[: SHORT - 1] + "…"
 
 
-def money(cost: float) -> str:
-    if cost == 0:
-        return "$0"
-    return f"${cost:.6f}" if cost < 0.01 else f"${cost:.4f}"
+money = money_words
 
 
 def cost_of(totals: Totals) -> str:

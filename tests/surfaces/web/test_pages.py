@@ -164,7 +164,7 @@ async def test_preflight_has_a_field_for_each_input_by_its_type(house: House) ->
     assert inputs["leaf"]["tag"] == "select"
     assert (inputs["cups"]["type"], inputs["cups"]["placeholder"]) == ("number", "2")
     assert "required" not in inputs["cups"]
-    assert inputs["milk"]["tag"] == "select"
+    assert (inputs["milk"]["tag"], inputs["milk"]["type"]) == ("input", "checkbox")
     assert "required" in inputs["guest"]
     boxes = [attributes["value"] for _, attributes in made.elements if attributes.get("data-list") == "breakpoints"]
     assert boxes == ["1", "2"]

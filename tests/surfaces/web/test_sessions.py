@@ -221,3 +221,22 @@ async def test_nobody_is_sent_elsewhere(house: House, elsewhere: str) -> None:
     again = await house.guest.get("/sign-in", params={"next": elsewhere}, headers={"Accept": "text/html"})
     assert again.status_code == 200, "somebody is signed in, and there is nowhere to go"
     assert 'name="next"' not in again.text
+
+
+async def test_whoever_is_not_signed_in_is_shown_the_form_wherever_they_go(house: House) -> None:
+    house.book("tea.md", "# T\n\n## STEP 1: A\n\nDo A.\n")
+    await house.serve()
+    for path, onward in (
+        ("/", ""),
+        ("/runs?status=failed", "/runs?status=failed"),
+        ("/playbooks/tea", "/playbooks/tea"),
+    ):
+        answer = await house.guest.get(path, headers={"Accept": "text/html"})
+        assert answer.status_code == 401
+        assert 'name="token"' in answer.text
+        assert (f'name="next" value="{onward}"' in answer.text) == bool(onward)
+    assert (await house.guest.get("/api/runs", headers={"Accept": "application/json"})).json()[
+        "code"
+    ] == "not_signed_in"
+    led = await house.client.get("/playbooks", headers={"Accept": "text/html"}, follow_redirects=False)
+    assert (led.status_code, led.headers["location"]) == (303, "/")

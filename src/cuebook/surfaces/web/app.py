@@ -30,6 +30,7 @@ from cuebook.surfaces.wiring import Wiring
 
 WAYS: tuple[Way, ...] = (
     Way("/", "GET", pages.library, "viewer", "page"),
+    Way("/playbooks", "GET", pages.to_library, "viewer", "page"),
     Way("/playbooks/{id}", "GET", pages.playbook, "viewer", "page"),
     Way("/playbooks/{id}/run", "GET", pages.preflight, "runner", "page"),
     Way("/runs", "GET", pages.runs, "viewer", "page"),

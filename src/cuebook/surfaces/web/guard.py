@@ -181,9 +181,9 @@ class Door:
                 fix="Open the address that `cuebook serve` printed, or send a token as `Authorization: Bearer ...`.",
                 WWW_Authenticate="Bearer",
             )
+        request.state.who = who  # also for the page that says what they may not do
         if self._way.needs != "anyone" and self._way.needs != "trigger":
             who.require(self._way.needs, "do that")
-        request.state.who = who
         response = await self._way.handler(request, self._site, who)
         if isinstance(response, EventStream):
             response.permitted = lambda: self._still(request, who)

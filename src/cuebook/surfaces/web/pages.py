@@ -22,7 +22,7 @@ from cuebook.surfaces.reading.findings import checked
 from cuebook.surfaces.web import catalog, drawing, estimating, formatted, rest
 from cuebook.surfaces.web.bodies import fields
 from cuebook.surfaces.web.guard import NOBODY, wants_json
-from cuebook.surfaces.web.problems import Problem
+from cuebook.surfaces.web.problems import NEW_TOKEN, Problem
 from cuebook.surfaces.web.rendering import page
 from cuebook.surfaces.web.returning import HOME, safe_path
 from cuebook.surfaces.web.site import Site
@@ -33,8 +33,6 @@ from cuebook.surfaces.wording import INTERRUPTED
 
 HISTORY = 100
 """Runs that a page lists, newest first."""
-NEW_TOKEN = "cuebook users add me --role admin"
-"""What whoever has no link and no token types at the server's machine: it works while the server runs."""
 _KEPT = 300
 """Playbooks of which it is kept what was found in them."""
 _WIDE = 600
@@ -93,6 +91,11 @@ async def library(request: Request, site: Site, who: Principal) -> Response:
     fitting = [tile for tile in tiles if all(word in tile.words for word in q.lower().split())]
     folders = site.library.folders
     return await _page(request, site, who, "library.html", found=fitting, q=q, broken=broken, folders=folders)
+
+
+async def to_library(request: Request, site: Site, who: Principal) -> Response:
+    """The library is the first page, whatever address people try for it."""
+    return RedirectResponse(HOME, 303)
 
 
 def _about(one: Listed) -> About:
@@ -307,7 +310,7 @@ async def sign_in(request: Request, site: Site, who: Principal) -> Response:
 
 
 def _sign_in(request: Request, onward: str, words: str = "", status: int = 200) -> Response:
-    return page(request, "sign-in.html", status, words=words, command=NEW_TOKEN, next=onward)
+    return page(request, "sign-in.html", status, words=words, command=NEW_TOKEN, next=onward, comes_back=False)
 
 
 async def take_token(request: Request, site: Site, who: Principal) -> Response:

@@ -28,11 +28,13 @@ from cuebook.kernel.errors import (
 )
 from cuebook.kernel.rates import TooManyRuns
 from cuebook.requests import InvalidRequest
-from cuebook.surfaces.web.returning import path_of
+from cuebook.surfaces.web.returning import HOME, path_of
 
 log = logging.getLogger("cuebook")
 
 CONTENT_TYPE = "application/problem+json"
+NEW_TOKEN = "cuebook users add me --role admin"
+"""What makes a token for somebody who has none."""
 _LOCKED_FOR = 1
 """Seconds after which a store that another process holds may be free again."""
 
@@ -54,6 +56,9 @@ _STATUS: tuple[tuple[type[CuebookError], int], ...] = (
 """The first that fits counts."""
 
 
+_RATE, _RAISED = r", or set `rate_limit` higher", "; an administrator can raise the limit"
+_MISSING = r"Give(?: --[\w-]+ VALUE)+"
+"""Options of the command line, which neither a page nor the API has."""
 _PAGES = (
     (r"`cuebook runs` lists them", "The page Runs lists them"),
     (r"`cuebook inbox` lists", "The inbox lists"),
@@ -64,6 +69,8 @@ _PAGES = (
     (r"`cuebook fork [^`]+`", "“Fork” on its page, once it has ended,"),
     (r"`cuebook resume [^`]+`", "“Resume” on its page"),
     (r"`cuebook (answer|decide) [^`]+`", "The form on its page"),
+    (_RATE, _RAISED),
+    (_MISSING, "Fill in the fields above"),
 )
 """What the pages have for commands that an error names to a person."""
 _API = (
@@ -76,6 +83,9 @@ _API = (
     (r"`cuebook fork (\S+) [^`]+`", r"POST /api/runs/\1/fork"),
     (r"`cuebook answer (\S+) [^`]+`", r"POST /api/waits/WAIT/answer, with WAIT from `waits` of GET /api/runs/\1,"),
     (r"`cuebook decide (\S+) [^`]+`", r"POST /api/waits/WAIT/decide, with WAIT from `waits` of GET /api/runs/\1,"),
+    (_RATE, _RAISED),
+    (_MISSING, "Give them in `inputs`"),
+    (r"as --input NAME=VALUE", "in `inputs`, by its name"),
 )
 """What the API has for them, for a program."""
 _SIGN_IN = "Sign in once more; this page can be used again then."
@@ -158,9 +168,16 @@ def page(request: Request, error: Exception, waiting: int = 0) -> Response:
     from cuebook.surfaces.web.rendering import page as rendered
 
     details, headers = _details_for(request, error)
-    response = rendered(
-        request, "problem.html", problem=details, status=details.status, waiting=waiting, next=path_of(request)
-    )
+    if details.code == "not_signed_in" and request.method in ("GET", "HEAD"):
+        # The form itself, at this address: a redirect would lose what comes after a #.
+        onward = path_of(request) or HOME
+        response = rendered(
+            request, "sign-in.html", details.status, words="", command=NEW_TOKEN, next=onward, comes_back=onward != HOME
+        )
+    else:
+        response = rendered(
+            request, "problem.html", problem=details, status=details.status, waiting=waiting, next=path_of(request)
+        )
     response.headers.update(headers)
     return response
 

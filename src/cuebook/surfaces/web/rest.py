@@ -192,7 +192,7 @@ async def artifact(request: Request, site: Site, who: Principal) -> Response:
     view = await site.service.view(request.path_params["id"], who)
     output = wording.final_output(view)
     if output is None:
-        raise no_artifact(view.run.id)
+        raise no_artifact(view.run)
     kind = view.artifact.type if view.artifact is not None else await declared_artifact(site, view.run)
     _, content_type = wording.artifact_file(kind)
     named = quote(file_name(view.run.name, kind, view.run.id))

@@ -8,6 +8,7 @@ from typing import Any
 
 from cuebook.dialects import registry
 from cuebook.kernel.errors import BadInput, NotFound
+from cuebook.kernel.events import ENDED
 from cuebook.kernel.run import RunRow
 from cuebook.service import Principal
 from cuebook.surfaces import starting
@@ -58,5 +59,7 @@ async def declared_artifact(site: Site, row: RunRow) -> str:
     )
 
 
-def no_artifact(run: str) -> NotFound:
-    return NotFound(f"Run {run} has given no output yet.", fix="Wait until a step is completed.")
+def no_artifact(row: RunRow) -> NotFound:
+    if row.status in ENDED:
+        return NotFound(f"Run {row.id} is {row.status} and has given no output.", fix="Retry or restart it.")
+    return NotFound(f"Run {row.id} has given no output yet.", fix="Wait until a step is completed.")

@@ -10,6 +10,7 @@ document.addEventListener("visibilitychange", countWaits);
 document.addEventListener("cuebook:done", countWaits);
 showTimes(document);
 for (const link of document.querySelectorAll("a[data-sign-in]")) link.href = signIn(); // with what comes after a #
+for (const field of document.querySelectorAll("input[data-sign-in]")) field.value += location.hash;
 for (const picture of document.querySelectorAll(".picture:has(.box)")) showFirst(picture);
 
 document.addEventListener("click", async (event) => {

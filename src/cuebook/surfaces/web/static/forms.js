@@ -94,6 +94,7 @@ function contents(form, submitter) {
 
 function isMeant(field) {
   if (field.disabled) return false;
+  if ("boolean" in field.dataset) return true;
   return "changed" in field.dataset ? field.value !== initial(field) : field.value !== "";
 }
 
@@ -103,6 +104,7 @@ function initial(field) {
 
 function valueOf(field) {
   if ("number" in field.dataset) return Number(field.value);
+  if ("boolean" in field.dataset) return field.checked ? "true" : "false";
   if (!("json" in field.dataset)) return field.value;
   try {
     return JSON.parse(field.value);

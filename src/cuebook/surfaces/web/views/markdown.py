@@ -87,7 +87,7 @@ def _needs(steps: Sequence[Step]) -> Iterator[Need]:
     yield from (Need("text", name) for name in prompts)
     asked = sum(step.elicitation is not None for step in steps)
     if asked:
-        yield Need("you", "answers a question" if asked == 1 else f"answers {asked} questions")
+        yield Need("you", "answer a question" if asked == 1 else f"answer {asked} questions")
 
 
 def _asks_model(book: Book, step: Step) -> bool:
