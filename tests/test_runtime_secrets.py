@@ -79,6 +79,39 @@ async def test_a_raw_secret_as_an_argument_starts_nothing(office: Office, monkey
     assert await office.rows() == []
 
 
+NOTED = ECHOING.replace("args:\n", "args:\n  note: {type: string, default: ''}\n")
+
+
+async def test_an_argument_that_holds_the_value_of_another_starts_nothing(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OFFICE_TOKEN", SECRET)
+    office.rule(POLICY)
+    for note in (SECRET, f"see {forms()[1]}"):
+        envelope = await office.run(NOTED, args={"token": "env:OFFICE_TOKEN", "note": note})
+        assert envelope["error"]["code"] == "invalid_request"
+        assert "the input 'note'" in envelope["error"]["message"]
+        assert SECRET not in str(envelope)
+    assert await office.rows() == []
+    assert SECRET.encode() not in bytes_below(office.home)
+
+
+async def test_a_runtime_without_the_secret_waits_for_it(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    office.rule(POLICY)
+    monkeypatch.delenv("OFFICE_TOKEN", raising=False)
+    waiting = await office.run(ECHOING, args={"token": "env:OFFICE_TOKEN"})
+    assert waiting["requiresApproval"]["kind"] == "secret"
+    assert "env:OFFICE_TOKEN has no value" in waiting["requiresApproval"]["prompt"]
+    still = await office.resume(waiting, True)
+    assert still["requiresApproval"]["kind"] == "secret", "nothing is done before it is there"
+    monkeypatch.setenv("OFFICE_TOKEN", SECRET)
+    asked = await office.resume(still, True)
+    assert asked["requiresApproval"]["kind"] == "workflow_step"
+    denied = await office.resume(asked, False)
+    assert denied["status"] == "cancelled"
+    assert SECRET.encode() not in bytes_below(office.home)
+
+
 async def test_a_secret_that_the_policy_denies_is_never_resolved(
     office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -322,3 +322,11 @@ async def test_a_node_has_the_tools_of_its_skills_and_errors_go_back_to_the_mode
             assert len(server.requests) == 1
         finally:
             await service.close()
+
+
+async def test_the_parts_of_an_address_that_is_a_secret_are_known_before_its_first_use(place: Place) -> None:
+    place.set("NOTIFICATION_WEBHOOK_URL", "https://hooks.example.com/services/T0AAAAAA/B0BBBBBB")
+    reaching = place.wiring().reaching
+    reaching.learn(())
+    for text in ("GET /services/T0AAAAAA/B0BBBBBB", "https://hooks.example.com/services/T0AAAAAA/B0BBBBBB"):
+        assert "T0AAAAAA" not in reaching.redactor.text(text)

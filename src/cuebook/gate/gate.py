@@ -184,7 +184,7 @@ class Gate:
                 handle = self._vault.canonical(names.get(need.handle, need.handle))
                 if need not in used and decide_all((Action("secret", handle),), policies).decision == "deny":
                     continue
-                problem = self._vault.problem(handle)
+                problem = self._vault.know(handle)
             except SecretProblem as unknown:
                 problem = unknown
             if problem is not None and need.required:

@@ -122,8 +122,9 @@ class Vault:
         self._keyring = keyring
         self._names = names
         self._redactor = redactor
-        self._learned: dict[str, tuple[int, ...]] = {}
-        """What was seen of each handle when its value was last learned: of a file, which one and when it changed."""
+        self._learned: dict[str, tuple[tuple[int, ...], bool]] = {}
+        """What was seen of each handle when its value was last looked for (of a file, which one and when it changed), and
+        whether it was found."""
         self._warned: set[str] = set()
 
     def __repr__(self) -> str:
@@ -222,17 +223,28 @@ class Vault:
             except SecretProblem:
                 continue
             seen = self._seen(direct)
-            if seen is None or self._learned.get(direct) == seen:
-                continue
-            self._find(direct)
-            if not direct.startswith("env:"):
-                self._learned[direct] = seen
+            if seen is not None and self._learned.get(direct, ((-1,), False))[0] != seen:
+                self._look(direct, seen)
+
+    def know(self, handle: str) -> SecretProblem | None:
+        """Makes the redactor know a value, unless it does already; why it cannot be had, or None."""
+        direct = self.canonical(handle)
+        seen = self._seen(direct)
+        return None if seen is not None and self._learned.get(direct) == (seen, True) else self._look(direct, seen)
 
     # --- inside ---
 
     @property
     def _home(self) -> str | None:
         return self._environ.get("HOME")
+
+    def _look(self, direct: str, seen: tuple[int, ...] | None) -> SecretProblem | None:
+        found = self._find(direct)
+        if seen is not None and not direct.startswith(
+            "env:"
+        ):  # which may be set at any time, and costs nothing to read
+            self._learned[direct] = seen, isinstance(found, str)
+        return found if isinstance(found, SecretProblem) else None
 
     def _seen(self, direct: str) -> tuple[int, ...] | None:
         if not direct.startswith("file:"):

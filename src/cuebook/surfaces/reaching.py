@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from cuebook.gate.logs import guard_logs
 from cuebook.gate.policy import Layer, Policy, bundle_from, find, load_layer, names_host, trust_subject
 from cuebook.gate.redaction import SecretRedactor
 from cuebook.gate.sandbox import choose
-from cuebook.gate.secrets import SHORTEST, SecretUnreadable, Vault
+from cuebook.gate.secrets import SHORTEST, SecretProblem, SecretUnreadable, Vault
 from cuebook.kernel.confinement import Limits, Sandbox
 from cuebook.kernel.effects import (
     AskModel,
@@ -87,6 +88,7 @@ class Reaching:
         self.http = HttpPerformer(private=self._private)
         told = {name: Configured(one.values, one.where) for name, one in config.reach.skills.items()}
         self.skills = Skills(self.environ, told, roots=self._skill_roots)
+        self._known_parts: set[str] = set()
         self._store: Store | None = None
         self._policy = Policy(())
         self._policy_seen: tuple[Any, ...] | None = None
@@ -191,7 +193,11 @@ class Reaching:
         return self._policy
 
     def learn(self, handles: Iterable[str]) -> None:
+        """Makes the redactor know these secrets, those that are configured, and of addresses among these their parts."""
         self.vault.learn(handles)
+        for handle in self.skills.handles:
+            with suppress(SecretProblem, BadInput):
+                self._know_parts(handle)
 
     # --- inside ---
 
@@ -299,16 +305,22 @@ class Reaching:
         return own if own and os.path.realpath(own[0]) == os.path.realpath(workspace) else [*own, *around]
 
     def _reveal(self, handle: str) -> str:
-        """A secret for a skill. One that is an address is known to policies in its normal form and without its query,
-        so these parts are masked as well.
+        self._know_parts(handle)
+        return self.vault.resolve(handle)
+
+    def _know_parts(self, handle: str) -> None:
+        """A secret that is an address is known to policies in its normal form and without its query, so these parts are
+        masked as well.
         """
+        if not handle.startswith("env:") and handle in self._known_parts:
+            return
         value = self.vault.resolve(handle)
+        self._known_parts.add(handle)
         if value.lower().startswith(("http://", "https://")):
             url = parse_url(value)
             for part in (url.path, url.query):
                 if len(part) >= SHORTEST:
                     self.redactor.add(handle, part)
-        return value
 
     async def _granted(self, subject: str, digest: str) -> bool:
         assert self._store is not None

@@ -75,7 +75,7 @@ class Wait:
 
     id: str
     kind: str
-    """`question`, `approval`, `breakpoint`, `budget` or `in_doubt`."""
+    """`question`, `approval`, `breakpoint`, `budget`, `secret` or `in_doubt`."""
     step: str
     prompt: str
     type: str

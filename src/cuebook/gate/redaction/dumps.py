@@ -5,6 +5,7 @@ It knows layouts, and nothing of secrets. Every layout is bounded, so that a sea
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -65,7 +66,30 @@ def _number() -> Node:
     return _leading(dict.fromkeys(_HEX, place))
 
 
-def _tail() -> Node:
+def _leading(places: dict[str, Node]) -> Node:
+    return _with(dict(places))
+
+
+def _with(places: dict[str, Node]) -> Node:
+    made = Node()
+    made.next = places
+    return made
+
+
+@lru_cache(maxsize=1)
+def between() -> tuple[Node, ...]:
+    """What may stand between two bytes."""
+    return (
+        BREAKS,
+        Node(map("".join, product(_MARKS, ("", " "), _PREFIXES))),
+        Node(map("".join, product(("", *_MARKS), _FOLDS, (*_INDENTS, *_MARKS), _PREFIXES))),
+        _numbered_line(escaped=False),
+        _numbered_line(escaped=True),
+    )
+
+
+@lru_cache(maxsize=1)
+def after() -> Node:
     """The rest of the last line of a dump: other bytes, two blanks, and the characters up to the line's end."""
     beside = _leading({})
     beside.ends = True
@@ -77,25 +101,3 @@ def _tail() -> Node:
         blank = _leading({" ": _with(_Printable(beside)), **dict.fromkeys(_HEX, start)})
         start = _leading({" ": blank, **dict.fromkeys(_HEX + ":-", start)})
     return start
-
-
-def _leading(places: dict[str, Node]) -> Node:
-    return _with(dict(places))
-
-
-def _with(places: dict[str, Node]) -> Node:
-    made = Node()
-    made.next = places
-    return made
-
-
-BETWEEN = (
-    BREAKS,
-    Node(map("".join, product(_MARKS, ("", " "), _PREFIXES))),
-    Node(map("".join, product(("", *_MARKS), _FOLDS, (*_INDENTS, *_MARKS), _PREFIXES))),
-    _numbered_line(escaped=False),
-    _numbered_line(escaped=True),
-)
-"""What may stand between two bytes."""
-AFTER = _tail()
-"""What may stand after the last byte and shows the bytes once more."""

@@ -10,7 +10,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 
-from cuebook.gate.redaction.dumps import AFTER, BETWEEN
+from cuebook.gate.redaction.dumps import after, between
 from cuebook.gate.redaction.spellings import BREAKS, Node, any_spelling, digit_spelling, sign_spelling
 
 SHORTEST = 8
@@ -49,7 +49,7 @@ def forms_of(name: str, value: str) -> Iterator[Form]:
                     yield Form(name, units, [(BREAKS,)])
         for data in _as_words(next(_as_bytes(text))):
             spelt = [digit_spelling(digit + digit.upper()) for digit in data.hex()]
-            yield Form(name, spelt, [BETWEEN, (BREAKS,)], AFTER)
+            yield Form(name, spelt, [between(), (BREAKS,)], after())
 
 
 def _long_lines(value: str) -> set[str]:
