@@ -250,3 +250,15 @@ def test_every_call_is_heard_also_those_after_one_that_ends_it() -> None:
     with pytest.raises(EffectFailed, match="Enough"):
         Stage(wants(ToolCall("1", "send"), ToolCall("2", "send")), heard=hearing).play()
     assert heard == ["1", "2"]
+
+
+@pytest.mark.parametrize(("tool", "told"), [("send", True), ("search", False)])
+def test_a_model_is_told_that_a_call_without_an_answer_may_have_been_done(tool: str, told: bool) -> None:
+    silent = Failed("timeout", "It took too long.", details={"unanswered": True})
+    stage = Stage(
+        wants(ToolCall("1", tool, {})), Reply(Text("So.")), results={"web.search": silent, "mail.send": silent}
+    )
+    stage.play()
+    role, words = stage.shown()[-1]
+    assert (role, "It may have been done all the same" in words) == ("tool", told)
+    assert stage.called[0].doubt == "tell"

@@ -304,38 +304,53 @@ async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) ->
     doubted = bool(attempt) and not effect.repeatable
     if attempt:
         await driver.engine.clear()  # what is repeated must not run beside what it repeats
-    if doubted:
-        decision = await doubts.settle(driver, line, key, effect, attempt)
-        if decision is not None:
-            return await driver.record(key, effect.fingerprint, decision, attempt)
-    attempt += 1
-    admitted = await _patiently(driver, line, key, lambda: admit(driver, line, key, effect))
-    if isinstance(admitted, Failed):
-        return await driver.record(key, effect.fingerprint, _unbegun(admitted, doubted), attempt)
-    allowed = admitted.limits.seconds
     asked = count(1)
+    unanswered: Failed | None = None
     while True:
-        if isinstance(effect, Acting) and driver.settings.budget != NO_BUDGET:
-            if not await _afforded(driver, line, key, lambda: out_of_time(driver), asked):
-                return await driver.record(key, effect.fingerprint, _unbegun(CANCELLED, doubted), attempt)
-            limits = msgspec.structs.replace(admitted.limits, seconds=allowed)
-            admitted = msgspec.structs.replace(admitted, limits=within_budget(driver, limits))
-        outcome = await _begun(driver, line, key, effect, attempt, admitted, doubted)
-        if not isinstance(outcome, Failed) or not cut_by_budget(driver, admitted.limits, allowed, outcome):
+        if doubted:
+            decision = await doubts.settle(driver, line, key, effect, attempt, unanswered)
+            if decision is not None:
+                return await driver.record(key, effect.fingerprint, decision, attempt)
+        attempt, outcome = await _attempted(driver, line, key, effect, attempt + 1, doubted, asked)
+        unanswered = doubts.unanswered(effect, outcome)
+        if unanswered is None:
             break
-        if not effect.repeatable:
-            outcome = spent(driver, outcome)
-            break
-        attempt += 1  # nothing was changed by it, so it is done anew once there is time
-    if isinstance(outcome, Failed) and isinstance(effect, Acting) and effect.approval:
-        # Its program is told: what came of it came after a person's yes.
-        outcome = msgspec.structs.replace(outcome, details={**outcome.details, "approved": True})
+        doubted = True
     try:
         return await driver.record(key, effect.fingerprint, outcome, attempt)
     except Fenced:
         if effect.changes and not (isinstance(outcome, Failed) and outcome.code == "cancelled"):
             await doubts.send_late(driver, key, outcome)
         raise
+
+
+async def _attempted(
+    driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, doubted: bool, asked: Iterator[int]
+) -> tuple[int, AnyOutcome]:
+    """What comes of the effect, past the gate and within the run's budget, and of which attempt at it."""
+    admitted = await _patiently(driver, line, key, lambda: admit(driver, line, key, effect))
+    if isinstance(admitted, Failed):
+        return attempt, _unbegun(admitted, doubted)
+    allowed = admitted.limits.seconds
+    while True:
+        if isinstance(effect, Acting) and driver.settings.budget != NO_BUDGET:
+            if not await _afforded(driver, line, key, lambda: out_of_time(driver), asked):
+                return attempt, _unbegun(CANCELLED, doubted)
+            limits = msgspec.structs.replace(admitted.limits, seconds=allowed)
+            admitted = msgspec.structs.replace(admitted, limits=within_budget(driver, limits))
+        outcome = await _begun(driver, line, key, effect, attempt, admitted, doubted)
+        if not isinstance(outcome, Failed) or not cut_by_budget(driver, admitted.limits, allowed, outcome):
+            return attempt, _after_approval(effect, outcome)
+        if not effect.repeatable:
+            return attempt, _after_approval(effect, spent(driver, outcome))
+        attempt += 1  # nothing was changed by it, so it is done anew once there is time
+
+
+def _after_approval(effect: Effect, outcome: AnyOutcome) -> AnyOutcome:
+    """Its program is told where a failure came after a person's yes."""
+    if isinstance(outcome, Failed) and isinstance(effect, Acting) and effect.approval:
+        return msgspec.structs.replace(outcome, details={**outcome.details, "approved": True})
+    return outcome
 
 
 def _unbegun(failed: Failed, doubted: bool) -> Failed:

@@ -13,7 +13,7 @@ import msgspec
 from cuebook.kernel.context import EMPTY, Context, ToolCall
 from cuebook.kernel.effects import All, AskModel, Branch, CallTool, Program
 from cuebook.kernel.events import Noted
-from cuebook.kernel.outcomes import EffectFailed, Failed, Reply, ToolResult
+from cuebook.kernel.outcomes import UNANSWERED, EffectFailed, Failed, Reply, ToolResult
 
 _ENDING = frozenset({"in_doubt", "expired"})
 """Failures of a call that end the conversation: a person has stopped the run there, or nobody came."""
@@ -30,6 +30,8 @@ REPAIRS = 2
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
+
+_LOOK = "It may have been done all the same, in whole or in part: find that out before you do it again."
 
 _MADE = "It was made before."
 
@@ -118,7 +120,7 @@ def converse(
             if ended is not None:
                 raise EffectFailed(ended)
             made[call.id] = (call, outcome)
-            answered.append((call, _result(outcome)))
+            answered.append((call, _result(outcome, tools.get(call.name))))
             talk.calls.append(answered[-1])
         repeats.see(reply, answered)
         note = repeats.note()
@@ -218,7 +220,8 @@ def _branch(tools: dict[str, CallTool], call: ToolCall, reply: Reply) -> CallToo
         return _refusal(f"There is no tool named '{call.name}'. There are: {', '.join(sorted(tools))}.")
     if call.malformed:
         return _refusal(f"The arguments of '{call.name}' were not a JSON object.")
-    return msgspec.structs.replace(tools[call.name], arguments=call.arguments)
+    tool = tools[call.name]
+    return msgspec.structs.replace(tool, arguments=call.arguments, doubt=tool.doubt or "tell")
 
 
 def _before(made: dict[str, tuple[ToolCall, CallOutcome]], call: ToolCall) -> CallOutcome | None:
@@ -235,8 +238,12 @@ def _refusal(words: str) -> Branch:
     return Branch(start)
 
 
-def _result(outcome: CallOutcome) -> ToolResult:
-    return outcome if isinstance(outcome, ToolResult) else ToolResult(str(outcome), is_error=True)
+def _result(outcome: CallOutcome, tool: CallTool | None) -> ToolResult:
+    """What a model is told of a call. One without an answer may have been done: it is told to look before it repeats it."""
+    if isinstance(outcome, ToolResult):
+        return outcome
+    open_ended = isinstance(outcome, Failed) and outcome.details.get(UNANSWERED) and tool and not tool.repeatable
+    return ToolResult(f"{outcome} {_LOOK}" if open_ended else str(outcome), is_error=True)
 
 
 def _shown(result: ToolResult) -> str:

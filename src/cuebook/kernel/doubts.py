@@ -12,7 +12,7 @@ from cuebook.kernel.admission import CANCELLED, CUT_OFF
 from cuebook.kernel.effects import OUTPUT_OF, Acting, CallTool, Effect, RunCommand, SendHttp
 from cuebook.kernel.events import WaitClosed
 from cuebook.kernel.journal import Key, outcome_from
-from cuebook.kernel.outcomes import AnyOutcome, Failed
+from cuebook.kernel.outcomes import UNANSWERED, AnyOutcome, Failed
 from cuebook.kernel.ports import Fate
 from cuebook.kernel.run import Signal
 
@@ -20,26 +20,45 @@ if TYPE_CHECKING:
     from cuebook.kernel.driver import Driver, Line
 
 
-async def settle(driver: Driver, line: Line, key: Key, effect: Effect, attempt: int) -> AnyOutcome | None:
-    """A person says what became of an effect that was begun and never answered. None: perform it again."""
-    gate, words, parts = driver.engine.gate, words_of(effect), parts_of(effect)
+def unanswered(effect: Effect, outcome: AnyOutcome) -> Failed | None:
+    """The failure that leaves open what became of the effect, where a person is to say so; None where nothing is open."""
+    if not isinstance(outcome, Failed) or not outcome.details.get(UNANSWERED):
+        return None
+    asks = isinstance(effect, Acting) and not effect.repeatable and effect.doubt != "tell"
+    return outcome if asks else None
+
+
+async def settle(
+    driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, failed: Failed | None = None
+) -> AnyOutcome | None:
+    """A person says what became of an effect that was begun and never answered. None: perform it again.
+
+    `failed` is how it ended without an answer; None where its process ended meanwhile.
+    """
+    gate, words, parts = driver.engine.gate, words_of(effect), {**parts_of(effect), **_given(failed)}
     name, preview, whole = (words, parts, {}) if gate is None else gate.shown(words, parts)
     details: dict[str, Any] = {"effect": msgspec.to_builtins(effect), "attempt": attempt, "preview": preview}
+    if failed is not None:
+        details["failed"] = {"code": failed.code, "message": failed.message, "fix": failed.fix}
     late = driver.waits.late_outcome(key)
     if late is not None:
         details["late"] = late
-    why = reason(await driver.engine.store.fate(driver.recorded.begun_by.get(key, "")))
+    if failed is None:
+        why = reason(await driver.engine.store.fate(driver.recorded.begun_by.get(key, "")))
+        asked = f"It is not known whether this happened, because {why}: {name}"
+    else:
+        asked = f"{failed.message} It is not known whether this happened, in whole or in part: {name}"
     closed = await driver.waits.wait(
         line,
         key,
         "in_doubt",
-        f"It is not known whether this happened, because {why}: {name}",
+        asked,
         purpose=f"in_doubt:{attempt}",
         options=("repeat", "stop", "done"),
         details=details,
         whole=whole,
     )
-    return _decided(closed, effect)
+    return _decided(driver, key, closed, effect)
 
 
 def reason(fate: Fate) -> str:
@@ -56,7 +75,14 @@ def reason(fate: Fate) -> str:
             return "the run was interrupted while it was under way"
 
 
-def _decided(closed: WaitClosed, effect: Effect) -> AnyOutcome | None:
+def _given(failed: Failed | None) -> dict[str, str]:
+    """What an effect gave before it ended without an answer."""
+    streams = {"stdout": "its output until then", "stderr": "its error output until then"}
+    found = {} if failed is None else {name: str(failed.details.get(at) or "") for at, name in streams.items()}
+    return {name: text for name, text in found.items() if text}
+
+
+def _decided(driver: Driver, key: Key, closed: WaitClosed, effect: Effect) -> AnyOutcome | None:
     doubt = {"in_doubt": True}
     if closed.how != "answered":
         return Failed("cancelled", "Cancelled.", details=doubt)
@@ -66,9 +92,10 @@ def _decided(closed: WaitClosed, effect: Effect) -> AnyOutcome | None:
         case "done":
             return outcome_from(closed.answer["outcome"])
         case _:
-            return Failed(
-                "in_doubt", f"Stopped: it is not known whether '{effect.fingerprint}' happened.", details=doubt
-            )
+            opened = driver.waits.opened(key, closed.wait)
+            failed = str(opened.details.get("failed", {}).get("message", "")) if opened is not None else ""
+            words = f"Stopped: it is not known whether '{effect.fingerprint}' happened."
+            return Failed("in_doubt", f"{words} {failed}".rstrip(), details=doubt)
 
 
 async def cancelled(driver: Driver, key: Key, effect: Effect, attempt: int) -> AnyOutcome:
@@ -84,7 +111,7 @@ async def cancelled(driver: Driver, key: Key, effect: Effect, attempt: int) -> A
 def said(driver: Driver, key: Key, effect: Effect, attempt: int) -> AnyOutcome | None:
     """What somebody has said of a doubt by now; None where nobody has, or that it should be done again."""
     closed = driver.waits.decided(key, f"in_doubt:{attempt}")
-    return None if closed is None else _decided(closed, effect)
+    return None if closed is None else _decided(driver, key, closed, effect)
 
 
 UNBEGUN = frozenset(

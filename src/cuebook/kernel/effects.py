@@ -93,6 +93,9 @@ class Acting(Effect, frozen=True, kw_only=True):
     """What it is an attempt at, where a step makes several at one thing: they share their idempotency key."""
     witnessed: bool = False
     """Whether the journal keeps it, with the ruling that let it through, also where it only reads."""
+    doubt: Literal["", "ask", "tell"] = ""
+    """Who says what became of it where it got no answer: a person, who is asked, or its program, which is told. Empty: a
+    person, unless a model called it, which can look for itself."""
 
     @property
     def changes(self) -> bool:

@@ -164,6 +164,10 @@ class Returned(Outcome, frozen=True):
     value: Any = None
 
 
+UNANSWERED = "unanswered"
+"""Among the details of a failure: it began, and whoever performed it cannot say whether it was done."""
+
+
 class Failed(Outcome, frozen=True):
     code: str
     message: str

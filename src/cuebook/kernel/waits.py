@@ -135,6 +135,11 @@ class Waits:
         driver.settings = driver.settings.edited(closed.answer.get("settings", {}))
         return closed
 
+    def opened(self, key: Key, wait: str) -> WaitRow | WaitOpened | None:
+        """A wait of this effect as it was asked."""
+        before = (one for (place, _), one in self._driver.recorded.opened.items() if place == key and one.wait == wait)
+        return self._rows.get(wait) or next(before, None)
+
     def decided(self, key: Key, purpose: str) -> WaitClosed | None:
         """What was decided about a wait that was opened before, on record once it is asked for; None where nothing was."""
         opened = self._driver.recorded.opened.get((key, purpose))

@@ -18,7 +18,7 @@ from cuebook import __version__
 from cuebook.kernel.context import Text, digest_of
 from cuebook.kernel.effects import SecretUse, SendHttp
 from cuebook.kernel.errors import BadInput, CuebookError
-from cuebook.kernel.outcomes import Failed, HttpResponse
+from cuebook.kernel.outcomes import UNANSWERED, Failed, HttpResponse
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.kernel.scarcity import NoDescriptors
@@ -345,6 +345,10 @@ def _too_slow(seconds: float, progress: Progress) -> Failed:
     )
 
 
+_UNHEARD = ("timeout", "dropped", "unreachable", "tls", "bad_response")
+"""Failures after which there is no answer that could be believed."""
+
+
 def _weighed(failed: Failed, effect: SendHttp, progress: Progress) -> Failed:
     """With what is known about whether it happened, so that nothing is sent twice by mistake."""
     passing = failed.code in ("timeout", "dropped", "unreachable")
@@ -353,6 +357,8 @@ def _weighed(failed: Failed, effect: SendHttp, progress: Progress) -> Failed:
     safe = effect.idempotent or _reads_only(effect.method.upper(), effect.headers)
     fix = failed.fix if safe or not passing else "It may have happened all the same: look before it is sent again."
     details = {**failed.details, "sent": True}
+    if failed.code in _UNHEARD and not safe:
+        details[UNANSWERED] = True
     return msgspec.structs.replace(failed, fix=fix, retryable=safe and passing, details=details)
 
 

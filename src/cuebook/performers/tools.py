@@ -17,7 +17,7 @@ import msgspec
 
 from cuebook.kernel.effects import CallTool, ServerSpec, ToolSpec
 from cuebook.kernel.errors import BadInput, CuebookError
-from cuebook.kernel.outcomes import Failed, ToolResult
+from cuebook.kernel.outcomes import UNANSWERED, Failed, ToolResult
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.kernel.tool_names import HOW_NAMED, SERVER_NAME, likely_server, server_of, table_of
@@ -170,7 +170,11 @@ class Toolbox:
         left = msgspec.structs.replace(call.limits, seconds=call.limits.seconds - spent)
         # What a tool hands on to other performers has secrets of its own, or none.
         inner = msgspec.structs.replace(call, limits=left, spent=call.spent + spent, secrets=dict)
-        return await tool.call(arguments, inner)
+        outcome = await tool.call(arguments, inner)
+        if isinstance(outcome, Failed) and outcome.details.get(UNANSWERED) and (tool.reads_only or tool.idempotent):
+            known = {name: value for name, value in outcome.details.items() if name != UNANSWERED}
+            return msgspec.structs.replace(outcome, details=known)
+        return outcome
 
     async def specs(self, pattern: str = "*", server: ServerSpec | None = None) -> list[ToolSpec] | Failed:
         """The tools whose names fit, as a model is shown them: those of a server that a playbook brings, or of all the
@@ -311,7 +315,7 @@ def timed_out(name: str, seconds: float, note: str = "") -> Failed:
         "timeout",
         f"The tool '{name}' took longer than {seconds:.3g} seconds and was stopped.{f' {note}' if note else ''}",
         fix="Ask for less at once, or allow more time.",
-        details={"seconds": round(seconds, 3)},
+        details={"seconds": round(seconds, 3), UNANSWERED: True},
     )
 
 

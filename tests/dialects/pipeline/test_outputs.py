@@ -165,7 +165,7 @@ BROKEN = b'{"name": "a\xffb"}'
 async def test_what_was_printed_and_cut_before_a_command_was_ended_is_no_json(bench: Bench) -> None:
     printing = "import time; print('12345', flush=True); time.sleep(60)"
     row = await bench.do(
-        python("a", printing, timeout=1.0, output=Output("json", max_bytes=2), on_error="continue"),
+        python("a", printing, timeout=1.0, effect="read", output=Output("json", max_bytes=2), on_error="continue"),
         cli("b", "echo", words(ref("a", "json"))),
     )
     assert row.error is not None
@@ -200,7 +200,8 @@ async def test_what_is_text_in_another_charset_is_json_all_the_same(bench: Bench
 async def test_what_a_command_printed_before_it_was_ended_is_no_json_either(bench: Bench) -> None:
     printing = f"import sys, time; sys.stdout.buffer.write({BROKEN!r}); sys.stdout.flush(); time.sleep(60)"
     row = await bench.do(
-        python("a", printing, timeout=5.0, on_error="continue"), cli("b", "echo", words(ref("a", "json", "name")))
+        python("a", printing, timeout=5.0, effect="read", on_error="continue"),
+        cli("b", "echo", words(ref("a", "json", "name"))),
     )
     assert row.error is not None
     assert row.error.code == "no_json"

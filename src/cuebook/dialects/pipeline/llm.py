@@ -163,7 +163,8 @@ def _tools(step: Step, action: Llm) -> Program[tuple[tuple[ToolSpec, ...], dict[
         spec = _spec(name, outcome)
         shown = visible(name)
         specs.append(msgspec.structs.replace(spec, name=shown))
-        calls[shown] = CallTool(name, reads_only=name in READING, witnessed=True, timeout=step.timeout)
+        # A call that fails ends the step: the model could not look whether it was done.
+        calls[shown] = CallTool(name, reads_only=name in READING, witnessed=True, timeout=step.timeout, doubt="ask")
     return tuple(specs), calls
 
 

@@ -8,7 +8,7 @@ import time
 
 from cuebook.kernel.confinement import SandboxName
 from cuebook.kernel.context import Text
-from cuebook.kernel.outcomes import CommandResult, Failed
+from cuebook.kernel.outcomes import UNANSWERED, CommandResult, Failed
 from cuebook.kernel.ports import Call
 from cuebook.performers.processes import Running
 
@@ -97,6 +97,7 @@ def _failed(code: str, message: str, fix: str, running: Running) -> Failed:
         "truncated": running.stdout.truncated,
         "replaced": running.stdout.replaced,
         "stderr_truncated": running.stderr.truncated,
+        UNANSWERED: True,
         **({"size": running.stdout.size, "tail": running.tail()} if running.stdout.truncated else {}),
     }
     return Failed(code, message, fix, details=details)

@@ -16,7 +16,7 @@ import msgspec
 from cuebook.kernel.confinement import Confined, Confinement, Limits, Sandbox
 from cuebook.kernel.effects import ToolSpec
 from cuebook.kernel.errors import BadInput
-from cuebook.kernel.outcomes import Failed, ToolResult
+from cuebook.kernel.outcomes import UNANSWERED, Failed, ToolResult
 from cuebook.kernel.ports import Action, Call, Description, Trust
 from cuebook.kernel.run import Settings
 from cuebook.performers.mcp.connection import Connection, Transport
@@ -160,7 +160,9 @@ class McpTools:
             if not isinstance(answer, Failed):
                 return result_of(answer)
             if last or not _may_repeat(answer, tool, current.connection):
-                return msgspec.structs.replace(answer, retryable=_passing(answer, tool))
+                heard = answer.code not in _UNHEARD or answer.details.get("sent") is False
+                details = answer.details if heard else {**answer.details, UNANSWERED: True}
+                return msgspec.structs.replace(answer, retryable=_passing(answer, tool), details=details)
             current = await self.find(tool.listed.name, end - clock())
         raise AssertionError("unreachable")
 
@@ -353,6 +355,10 @@ def actions_of(server: McpServer, *, reads_only: bool) -> tuple[Action, ...]:
         return (Action("egress", f"POST {server.place}", reads_only), *secrets)
     # So is its use of the network; a server of the configuration has that from whoever configured it.
     return (Action("tool", "network", reads_only=True), *secrets) if server.brought and server.network else secrets
+
+
+_UNHEARD = ("timeout", "server_failed", "dropped", "bad_result")
+"""Failures after which nobody knows whether the tool did something, unless the call was never sent."""
 
 
 def _may_repeat(answer: Failed, tool: _Seen, connection: Connection) -> bool:
