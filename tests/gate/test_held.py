@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from cuebook.gate.sandbox import choose, strays, tree
-from cuebook.gate.sandbox.child import NotStarted
 from cuebook.gate.sandbox.seccomp import filter_for
 from cuebook.kernel.confinement import Sandbox
 from cuebook.kernel.errors import StoreError
+from cuebook.kernel.scarcity import NoDescriptors
 from cuebook.processes import surely_gone
 from tests.gate.cell import SANDBOXES, confined, none_left, run, token, until
 
@@ -191,7 +191,7 @@ async def test_a_start_for_which_there_is_no_descriptor_leaves_none_open(tmp_pat
     for spare in range(2, 12):
         resource.setrlimit(resource.RLIMIT_NOFILE, (before - 1 + spare, hard))
         try:
-            with suppress(NotStarted):
+            with suppress(NoDescriptors):
                 await run(sandbox, confined(("/bin/true",), tmp_path))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
