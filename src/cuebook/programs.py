@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from posixpath import basename, normpath
 from typing import NamedTuple
 
@@ -220,6 +221,26 @@ def takes_code_from_input(argv: Sequence[str | None]) -> bool:
         else:  # awk's first word is its program
             return name not in _AWKS and not _is_script(word, options)
     return True
+
+
+def code_argument(argv: Sequence[str]) -> str:
+    """The code that an interpreter is given among its arguments, as in `python3 -c CODE`; of shells, which are read, none."""
+    options = _OPTIONS.get(_name(basename(argv[0]))) if argv else None
+    if options is None:
+        return ""
+    for option, code in pairwise(argv[1:]):
+        if re.fullmatch(options.inline, option):
+            return code
+    return ""
+
+
+def modules_of(argv: Sequence[str]) -> list[str]:
+    """The modules that a Python is to run, as in `python3 -m NAME`."""
+    if not argv or _name(basename(argv[0])) not in ("python", "pypy"):
+        return []
+    found = [word for option, word in pairwise(argv[1:]) if re.fullmatch(r"-[bBdEIOPqsSuvx]*m", option)]
+    joined = (re.fullmatch(r"-[bBdEIOPqsSuvx]*m([\w.]+)", word) for word in argv[1:])
+    return [*found, *(one[1] for one in joined if one)]
 
 
 def _is_script(word: str | None, options: _Options) -> bool:

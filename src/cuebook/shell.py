@@ -32,6 +32,8 @@ _LASTING = frozenset(
     )
 )
 """What a shell does by itself and what lasts: a command after it is not the one that was typed."""
+_DEEPEST = 8
+"""How many scripts within scripts are read."""
 _RESERVED = _LEADING | _HEADS | {"in", "]]", "time"}
 
 
@@ -56,7 +58,8 @@ class _Word(NamedTuple):
 class _Redirection:
     """Where a command reads or writes; `fed` is a text that it is given as its input."""
 
-    def __init__(self, fed: str = "") -> None:
+    def __init__(self, to: str, fed: str = "") -> None:
+        self.to = to
         self.fed = fed
 
 
@@ -171,6 +174,37 @@ def commands_in(script: str) -> tuple[list[Found], list[str]]:
     return found, reader.nested
 
 
+def mentions_in(script: str) -> Mentions:
+    """Every word of a script, wherever it is: of commands, redirections and assignments, and of what is nested within."""
+    words: dict[tuple[str, bool], None] = {}
+    waiting, expands = [script], False
+    for _ in range(_DEEPEST):
+        below: list[str] = []
+        for text in waiting:
+            reader = _Reader(text)
+            expands = expands or reader.expands
+            below += reader.nested
+            for token in reader.tokens:
+                if isinstance(token, _Redirection):
+                    words[token.to, False] = None
+                    below += [token.fed] if token.fed else []
+                elif isinstance(token, _Word):
+                    words[token.text, token.wild] = None
+        waiting = below
+        if not waiting:
+            break
+    return Mentions(tuple(words), expands or bool(waiting))
+
+
+class Mentions(NamedTuple):
+    """What a script mentions."""
+
+    words: tuple[tuple[str, bool], ...]
+    """Each word as it is after quotes, and whether it may become other words by a wildcard."""
+    expands: bool
+    """Whether it holds variables or substitutions, of which nobody knows here what they become."""
+
+
 def _command_of(words: list[_Word]) -> tuple[str, ...]:
     start = 0
     while start < len(words):
@@ -191,6 +225,8 @@ class _Reader:
         self.nested: list[str] = []
         self.plain = True
         """Whether there was nothing but words and joins so far."""
+        self.expands = False
+        """Whether there was a variable or a substitution."""
         self._text = text
         self._at = 0
         self._awaited: list[tuple[_Redirection, str, bool, bool]] = []
@@ -234,7 +270,7 @@ class _Reader:
         while self._at < len(self._text) and self._text[self._at] in " \t":
             self._at += 1
         to = self._word()
-        redirection = _Redirection(to.text if operator == "<<<" else "")
+        redirection = _Redirection(to.text, to.text if operator == "<<<" else "")
         self.tokens.append(redirection)
         if operator in ("<<", "<<-"):
             self._awaited.append((redirection, to.text, operator == "<<-", to.bare))
@@ -335,6 +371,7 @@ class _Reader:
         if text.startswith('$"', start):
             self._at += 2
             return self._double()
+        self.expands = True
         if text.startswith(("$(", "<(", ">("), start):
             end = self._closing(start + 2)
             self.nested.append(text[start + 2 : end])

@@ -53,6 +53,8 @@ async def test_a_description_shows_everything_that_matters(confining: CommandPer
         "folder": f"{workspace}/sub",
         "environment": "A=1\nLD_PRELOAD=/x.so",
         "stdin": "in",
+        "content not bound": "It may have changed by the time this runs: what a variable or a substitution in the script"
+        " stands for.",
         "time limit": "5 s",
         "may change": f"the workspace, {workspace}",
         "network": "no",
@@ -123,6 +125,108 @@ async def test_another_content_of_a_named_file_is_another_binding(
     assert "deploy.py" in before.bound["files"]
     change(script)
     assert (await described(confining, RunCommand(argv))).bound != before.bound
+
+
+SPELLINGS: dict[str, tuple[tuple[str, ...], str]] = {
+    "a word": (("sh", "a.sh"), "a.sh"),
+    "from here": (("sh", "./a.sh"), "a.sh"),
+    "in a script": (("sh", "-c", "sh a.sh"), "a.sh"),
+    "with a blank": (("sh", "my script.sh"), "my script.sh"),
+    "as a value": (("bash", "--rcfile=a.sh", "-i"), "a.sh"),
+    "by a link": (("sh", "link.sh"), "a.sh"),
+    "by a hard link": (("sh", "hard.sh"), "hard.sh"),
+    "after a wrapper": (("env", "X=1", "sh", "a.sh"), "a.sh"),
+    "quoted in a script": (("sh", "-c", "sh 'my script.sh'"), "my script.sh"),
+    "escaped in a script": (("sh", "-c", "sh my\\ script.sh"), "my script.sh"),
+    "with empty quotes": (("sh", "-c", "sh ./a''.sh"), "a.sh"),
+    "after cd": (("sh", "-c", "cd sub && sh b.sh"), "sub/b.sh"),
+    "after two": (("sh", "-c", "cd sub; cd deep; sh c.sh"), "sub/deep/c.sh"),
+    "joined to an option": (("awk", "-fa.sh"), "a.sh"),
+    "a folder": (("python3", "pkg"), "pkg/"),
+    "a module": (("python3", "-m", "pkg"), "pkg/"),
+    "a module in one word": (("python3", "-Impkg.part"), "pkg/part.py"),
+    "a module in a script": (("sh", "-c", "cd sub && python3 -m one"), "sub/one.py"),
+    "after two signs": (("tool", "k=v=a.sh"), "a.sh"),
+    "after an at": (("tool", "@a.sh"), "a.sh"),
+    "after an option and an at": (("tool", "-d@a.sh"), "a.sh"),
+    "by a wildcard": (("sh", "-c", "cat *.sh | sh"), "a.sh"),
+    "by a wildcard elsewhere": (("sh", "-c", "cd sub && cat * | sh"), "sub/b.sh"),
+    "by braces": (("bash", "-c", "sh {a,}.sh"), "a.sh"),
+    "by a redirection": (("sh", "-c", "sh < a.sh"), "a.sh"),
+    "in a substitution": (("sh", "-c", 'echo "$(sh a.sh)"'), "a.sh"),
+    "in a script in a script": (("sh", "-c", "sh -c 'sh -c \"sh my\\ script.sh\"'"), "my script.sh"),
+    "by a folder option": (("make", "-C", "sub", "-f", "b.sh"), "sub/b.sh"),
+}
+UNBOUND = [
+    ("sh", "-c", "sh $F.sh"),
+    ("sh", "-c", "sh `echo a.sh`"),
+    ("sh", "-c", "sh $(echo a.sh)"),
+    ("bash", "-c", 'eval "$X"'),
+    ("env", "A=1", "bash", "-c", "sh ${F}.sh"),
+    ("python3", "-c", "exec(open('a' + '.sh').read())"),
+    ("sh", "-c", "python3 -c \"exec(open('a.s' + 'h').read())\""),
+    ("node", "-e", "require('./a' + '.js')"),
+    ("perl", "-ne", "do 'a'.'.pl'"),
+    ("tar", "c", "."),
+    ("tar", "c", "many"),
+]
+
+
+def mentioning(workspace: Path) -> None:
+    for name in ("a.sh", "my script.sh", "sub/b.sh", "sub/deep/c.sh", "sub/one.py", "pkg/__main__.py", "pkg/part.py"):
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_text("echo 1\n")
+    (workspace / "link.sh").symlink_to("a.sh")
+    os.link(workspace / "a.sh", workspace / "hard.sh")
+    tool = workspace / "tool"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+async def test_a_file_is_bound_however_the_command_names_it(workspace: Path, spelling: str) -> None:
+    mentioning(workspace)
+    argv, name = SPELLINGS[spelling]
+    performer = CommandPerformer(choose(), workspace, path=f"{workspace}{os.pathsep}{os.environ['PATH']}")
+    before = await described(performer, RunCommand(argv))
+    assert name in before.bound["files"], before.bound["files"]
+    assert name in before.preview["files as they are now"]
+    changed = workspace / (name + "__main__.py" if name.endswith("/") else name)
+    changed.write_text("echo 2\n")
+    after = await described(performer, RunCommand(argv))
+    assert after.bound["files"][name] != before.bound["files"][name]
+
+
+@pytest.mark.parametrize("argv", UNBOUND, ids=" ".join)
+async def test_what_cannot_be_bound_is_said(workspace: Path, argv: tuple[str, ...]) -> None:
+    mentioning(workspace)
+    (workspace / "many").mkdir()
+    for number in range(501):
+        (workspace / "many" / str(number)).touch()
+    description = await described(CommandPerformer(choose(), workspace), RunCommand(argv))
+    assert "may have changed" in description.preview["content not bound"]
+
+
+@pytest.mark.parametrize("argv", [("sh", "a.sh"), ("sh", "-c", "cd sub && sh b.sh"), ("awk", "{print $1}", "a.sh")])
+async def test_what_is_bound_in_full_says_nothing_of_the_kind(workspace: Path, argv: tuple[str, ...]) -> None:
+    mentioning(workspace)
+    description = await described(CommandPerformer(choose(), workspace), RunCommand(argv))
+    assert "content not bound" not in description.preview
+
+
+async def test_a_file_more_that_a_wildcard_fits_is_another_binding(
+    confining: CommandPerformer, workspace: Path
+) -> None:
+    mentioning(workspace)
+    effect = shell("cat *.sh | sh")
+    before = await described(confining, effect)
+    (workspace / "0.sh").write_text("echo 3")
+    assert (await described(confining, effect)).bound != before.bound
+
+
+async def test_a_shells_input_is_read_as_its_script(confining: CommandPerformer, workspace: Path) -> None:
+    mentioning(workspace)
+    assert "a.sh" in (await described(confining, RunCommand(("sh",), stdin="sh './a'.sh"))).bound["files"]
 
 
 async def test_a_program_that_was_changed_is_another_binding(confining: CommandPerformer, workspace: Path) -> None:

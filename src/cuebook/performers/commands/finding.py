@@ -1,11 +1,8 @@
-"""Finds out what a command comes to on this machine: its folder, its program, and the files that it names."""
+"""Finds out what a command comes to on this machine: its folder and its program."""
 
 from __future__ import annotations
 
 import os
-import re
-import stat
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -37,12 +34,6 @@ class Found(msgspec.Struct, frozen=True):
     """The program by its full path. Where that is a link, some programs look at the link's place."""
     program: str
     """What the path leads to."""
-
-    def files(self, argv: Sequence[str]) -> dict[str, str]:
-        """The files of the workspace that the arguments name, by their name there."""
-        named = {os.path.join(self.cwd, word) for word in _words(argv) if _fits(word)}
-        found = {real(path) for path in named if _is_file(path)}
-        return {os.path.relpath(path, self.workspace): path for path in sorted(found) if _below(path, self.workspace)}
 
 
 class Finder:
@@ -105,26 +96,6 @@ class Finder:
             if _is_program(path := os.path.join(folder, name)):
                 return path
         raise _no_such_command(name, f" It was looked for in {self.path} (the PATH).")
-
-
-def _words(argv: Sequence[str]) -> Iterable[str]:
-    """Whatever could be a file's name: each argument, what follows its `=`, and the words of a text such as a script."""
-    for argument in argv:
-        yield argument
-        yield argument.partition("=")[2]
-        if re.search(r"\s", argument):
-            yield from re.split(r"[\s;|&<>()'\"`]+", argument)
-
-
-def _fits(word: str) -> bool:
-    return bool(word) and len(word) < 4096 and "\0" not in word
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except (OSError, ValueError):
-        return False
 
 
 def _is_program(path: str) -> bool:

@@ -28,6 +28,7 @@ from cuebook.performers.commands.checking import LOADING
 from cuebook.performers.commands.ending import outcome_of
 from cuebook.performers.commands.finding import Finder, Found
 from cuebook.performers.commands.folders import Folders
+from cuebook.performers.commands.mentions import named_by
 from cuebook.performers.commands.showing import environment_shown, preview
 from cuebook.performers.contents import digest_aside
 from cuebook.performers.processes import Running
@@ -43,8 +44,6 @@ KEY = "CUEBOOK_IDEMPOTENCY_KEY"
 ARGUMENT = "CUEBOOK_ARG_"
 """What the variables begin with that tell a command the arguments of its run: no program reads them by itself."""
 
-_LONG = 20_000
-"""Characters of a command above which looking for files in it takes so long that nobody else should wait for it."""
 _CANCEL_GRACE = 1.0
 
 
@@ -97,16 +96,14 @@ class CommandPerformer:
             return refusal
         network, sandboxed = effect.network or self._network(), self._sandbox.name != "none"
         environment = environment_shown(effect)
-        long = sum(map(len, effect.argv)) > _LONG
-        named = await asyncio.to_thread(found.files, effect.argv) if long else found.files(effect.argv)
-        files = {name: await digest_aside(file) for name, file in named.items()}
+        named = await asyncio.to_thread(named_by, effect.argv, effect.stdin, found.cwd, found.workspace)
         return msgspec.structs.replace(
             self._outlined(effect),
-            preview=preview(effect, found, environment, files, sandboxed=sandboxed, network=network),
+            preview=preview(effect, found, environment, named, sandboxed=sandboxed, network=network),
             bound={
                 "program": [found.program, await digest_aside(found.program)],
                 "folder": found.cwd,
-                "files": files,
+                "files": named.files,
                 "loading": {name: value for name, value in environment.items() if LOADING.fullmatch(name)},
                 "sandbox": self._sandbox.name,
                 "network": network,

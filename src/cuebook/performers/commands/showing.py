@@ -7,6 +7,7 @@ import shlex
 
 from cuebook.kernel.effects import RunCommand, SecretUse
 from cuebook.performers.commands.finding import Found
+from cuebook.performers.commands.mentions import Named
 
 
 def environment_shown(effect: RunCommand) -> dict[str, str]:
@@ -19,7 +20,7 @@ def preview(
     effect: RunCommand,
     found: Found,
     environment: dict[str, str],
-    files: dict[str, str],
+    named: Named,
     *,
     sandboxed: bool,
     network: bool,
@@ -30,8 +31,11 @@ def preview(
     given = [_with_handle(use) for use in effect.secrets if use.at == "stdin"]
     if effect.stdin or given:
         made["stdin"] = effect.stdin or given[0]
-    if files:
-        made["files as they are now"] = "\n".join(f"{name} ({_short(digest)})" for name, digest in files.items())
+    if named.files:
+        shown = (f"{name} ({_short(digest)})" for name, digest in named.files.items())
+        made["files as they are now"] = "\n".join(shown)
+    if named.unbound:
+        made["content not bound"] = "It may have changed by the time this runs: " + "; ".join(named.unbound) + "."
     if effect.timeout is not None:
         made["time limit"] = f"{effect.timeout:g} s"
     if not sandboxed:

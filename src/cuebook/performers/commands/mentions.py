@@ -1,0 +1,220 @@
+"""The files and folders of the workspace that a command names, in whatever way, and what it names that cannot be told.
+
+An approval is bound to the content of what was found. More may be found than the command opens; that asks once more at most.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from itertools import islice
+from posixpath import basename
+
+import msgspec
+
+from cuebook.performers.contents import digest_of
+from cuebook.performers.paths import real
+from cuebook.programs import SHELLS, code_argument, modules_of
+from cuebook.shell import commands_in, mentions_in
+
+_MOST_WORDS = 5_000
+_MOST_FILES = 500
+_MOST_BYTES = 20 << 20
+_MOST_FOLDERS = 16
+_MOST_MATCHES = 500
+_DEEPEST = 4
+_SCRIPT = re.compile(r"[\s'\"\\$`*?\[{;|&<>()]")
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_GOES_THERE = frozenset({"cd", "pushd", "-C", "--chdir", "--directory", "--prefix", "--cwd"})
+
+EXPANDED = "what a variable or a substitution in the script stands for"
+_CODE = "what the code among the arguments opens"
+_WIDE = "the whole workspace, which is named as a folder"
+_MANY = "some of the many words"
+
+
+class Named(msgspec.Struct, frozen=True):
+    """What a command names, now."""
+
+    files: dict[str, str]
+    """Digests of contents, by the path below the workspace. That of a folder ends in `/`."""
+    unbound: tuple[str, ...] = ()
+    """What could be another when it runs, in words."""
+
+
+def named_by(argv: Sequence[str], stdin: str, cwd: str, workspace: str) -> Named:
+    """Reads the arguments as they are, and as scripts; and what is handed to a shell on its input."""
+    words = _Words()
+    words.command(argv)
+    if stdin and any(basename(word) in SHELLS for word in argv):
+        words.script(stdin, shell=True)
+    return _Search(words, cwd, workspace).named()
+
+
+class _Words:
+    """Whatever could be a name."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+        self.wild: dict[str, None] = {}
+        self.modules: dict[str, None] = {}
+        self.places: set[str] = set()
+        """Folders that something is done in; their content is not named by that."""
+        self.unbound: dict[str, None] = {}
+        self._read: set[tuple[str, bool]] = set()
+
+    def command(self, argv: Sequence[str], depth: int = 0) -> None:
+        if depth > _DEEPEST or len(self.names) > _MOST_WORDS:
+            self.unbound[_MANY] = None
+            return
+        shell = any(basename(word) in SHELLS or word == "eval" for word in argv)
+        before = ""
+        for at, word in enumerate(argv):
+            self._add(word)
+            if before in _GOES_THERE:
+                self.places.add(word)
+            if _SCRIPT.search(word):
+                self.script(word, shell=shell, depth=depth)
+            self.modules |= dict.fromkeys(modules_of(argv[at:]) if "python" in word or "pypy" in word else ())
+            if code_argument(argv[at:]):
+                self.unbound[_CODE] = None
+            before = word
+
+    def script(self, text: str, *, shell: bool, depth: int = 0) -> None:
+        if (text, shell) in self._read:
+            return
+        self._read.add((text, shell))
+        found = mentions_in(text)
+        if shell and found.expands:
+            self.unbound[EXPANDED] = None
+        for word, wild in found.words:
+            self._add(word)
+            if wild and shell:
+                self.wild[word] = None
+        for one in commands_in(text)[0]:
+            self.command(one.argv, depth + 1)
+
+    def _add(self, word: str) -> None:
+        for name in _spellings(word):
+            if name and len(name) < 4096 and "\0" not in name:
+                self.names[name] = None
+
+
+def _spellings(word: str) -> Iterator[str]:
+    """The word, what follows each `=`, `@`, `:` and `,` in it, what follows the letter of an option, and its braces."""
+    for one in islice(_braced(word), 64):
+        yield one
+        yield from re.split(r"[=@:,]", one)
+        rest = one
+        while "=" in rest:
+            rest = rest.partition("=")[2]
+            yield rest
+            yield rest.removeprefix("@")
+        if re.match(r"-[A-Za-z]+@?", one):
+            yield from (one[start:].removeprefix("@") for start in range(2, min(len(one), 8)))
+
+
+def _braced(word: str) -> Iterator[str]:
+    found = _BRACES.search(word)
+    if found is None:
+        yield word
+        return
+    for part in found[1].split(","):
+        yield from islice(_braced(word[: found.start()] + part + word[found.end() :]), 64)
+
+
+class _Search:
+    """Looks for what the words name, in each folder that is named itself."""
+
+    def __init__(self, words: _Words, cwd: str, workspace: str) -> None:
+        self._words = words
+        self._workspace = workspace
+        self._unbound = dict(words.unbound)
+        self._left = _MOST_FILES
+        self._bytes = _MOST_BYTES
+        self._files: dict[str, str] = {}
+        self._folders = [cwd]
+        for name in words.names:
+            for folder in [*self._folders]:
+                path = os.path.join(folder, name)
+                if len(self._folders) < _MOST_FOLDERS and _is(stat.S_ISDIR, path) and _below(real(path), workspace):
+                    self._folders.append(path)
+        self._folders = list(dict.fromkeys(self._folders))
+
+    def named(self) -> Named:
+        for folder in self._folders:
+            for name in self._words.names:
+                self._look(os.path.join(folder, name), name)
+            for module in self._words.modules:
+                path = os.path.join(folder, *module.split("."))
+                self._look(f"{path}.py", module)
+                self._look(path, module)
+            for pattern in self._words.wild:
+                self._matches(folder, pattern)
+        return Named(dict(sorted(self._files.items())), tuple(self._unbound))
+
+    def _matches(self, folder: str, pattern: str) -> None:
+        found = list(islice(glob.iglob(os.path.join(glob.escape(folder), pattern)), _MOST_MATCHES + 1))
+        if len(found) > _MOST_MATCHES:
+            self._unbound[f"what '{pattern}' fits: more than {_MOST_MATCHES} files"] = None
+        for path in sorted(found)[:_MOST_MATCHES]:
+            self._look(path, path)
+
+    def _look(self, path: str, name: str) -> None:
+        try:
+            mode = os.stat(path).st_mode
+        except (OSError, ValueError):
+            return
+        place = real(path)
+        if not _below(place, self._workspace):
+            return
+        shown = os.path.relpath(place, self._workspace)
+        if stat.S_ISREG(mode):
+            self._files.setdefault(shown, digest_of(place))
+        elif stat.S_ISDIR(mode) and name not in self._words.places and f"{shown}/" not in self._files:
+            if _below(self._workspace, place):
+                if name in (".", "./", ".."):
+                    self._unbound[_WIDE] = None
+                return
+            digest = self._folder(place)
+            if digest:
+                self._files[f"{shown}/"] = digest
+            else:
+                self._unbound[f"the content of the folder {shown}: it is large"] = None
+
+    def _folder(self, top: str) -> str:
+        """A digest over the names and contents of all files below; empty where there are too many of them."""
+        known = sha256()
+        for folder, folders, names in os.walk(top):
+            folders.sort()
+            for name in sorted(names):
+                path = os.path.join(folder, name)
+                self._left -= 1
+                self._bytes -= _size(path)
+                if self._left < 0 or self._bytes < 0:
+                    return ""
+                told = f"{os.path.relpath(path, top)}\0{digest_of(path) if _is(stat.S_ISREG, path) else ''}\0"
+                known.update(told.encode("utf-8", "surrogateescape"))
+        return known.hexdigest()
+
+
+def _is(kind: object, path: str) -> bool:
+    try:
+        return bool(kind(os.stat(path).st_mode))  # type: ignore[operator]
+    except (OSError, ValueError):
+        return False
+
+
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0
+
+
+def _below(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")
