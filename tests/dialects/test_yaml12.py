@@ -252,3 +252,24 @@ def test_what_to_do_about_a_slip_is_told_beside_its_line(text: str, line: int, f
     with pytest.raises(Malformed) as caught:
         read_yaml(text)
     assert (caught.value.line, caught.value.fix[: len(fix)]) == (line, fix)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("name:\tb\n", {"name": "b"}),
+        ("name: \t 'b'\t# said\n", {"name": "b"}),
+        ("-\ta\n- \tb\n", ["a", "b"]),
+        ("a:\t\n  b:\t|\n    x\ty\n", {"a": {"b": "x\ty\n"}}),
+        ("a: 1\n\t\n \t # said\nb: 2\t\n", {"a": 1, "b": 2}),
+        ("a:\t&x b\nc\t:\t*x\n", {"a": "b", "c": "b"}),
+    ],
+)
+def test_tabs_may_stand_between_what_is_on_a_line(text: str, found: Any) -> None:
+    assert read_yaml(text).plain == found
+
+
+@pytest.mark.parametrize("text", ["\ta: b\n", "a:\n\tb: 1\n", "a:\n  - b\n\t- c\n", "-\t- a\n", "-\ta: 1\n"])
+def test_tabs_are_no_indentation(text: str) -> None:
+    with pytest.raises(Malformed):
+        read_yaml(text)

@@ -386,3 +386,31 @@ def test_a_command_line_of_a_node_gets_the_time_it_asks_for(desk: Desk, server: 
     assert "begun" in first
     assert "30 seconds at most" in first
     assert second == "finished"
+
+
+def test_a_failed_run_names_the_node_that_failed_and_calls_the_others_what_they_are(
+    desk: Desk, server: ModelServer
+) -> None:
+    flow = {
+        "id": "f",
+        "name": "F",
+        "entry": "a",
+        "nodes": {
+            "a": {"name": "A", "instruction": "Do a.", "output": {"type": "object", "required": ["x"]}, "max_turns": 1},
+            "b": {"name": "B", "instruction": "Do b."},
+            "c": {"name": "C", "instruction": "Do c."},
+        },
+        "edges": [{"from": "a", "to": "b"}, {"from": "b", "to": "c", "when": "it is so"}, {"from": "b", "to": "b2"}],
+    }
+    flow["nodes"]["b2"] = {"name": "B2", "instruction": "Do b2."}  # type: ignore[index]
+    server.replies = ["no JSON", "Fine.", choice("b2"), "Done."]
+    ran = desk.call("run", desk.write("f.json", json.dumps(flow)))
+    assert ran.code == 1
+    (why,) = re.findall(r"^why: .*(?:\n  .*)*", ran.err, re.MULTILINE)
+    assert "Node a failed" in why
+    assert "(step" not in why
+    run = ran.err.rpartition("\nrun: ")[2].partition("\n")[0]
+    shown = desk.call("show", run, "--json").object
+    steps = {step["label"]: (step["status"], step["reason"]) for step in shown["steps"]}
+    assert steps["c"] == ("skipped", "not reached")
+    assert "not reached" in desk.call("show", run).out

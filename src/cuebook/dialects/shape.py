@@ -35,14 +35,18 @@ class Shape:
 
     # --- tables ---
 
-    def closed(self, value: Value, at: str, known: Collection[str], needed: Sequence[str] = ()) -> Mapping[str, Value]:
-        """The fields of a table in which no others may stand; those that are needed must."""
+    def closed(
+        self, value: Value, at: str, known: Collection[str], needed: Sequence[str] = (), former: Collection[str] = ()
+    ) -> Mapping[str, Value]:
+        """The fields of a table in which no others may stand; those that are needed must. What is said of `former` ones is
+        said elsewhere.
+        """
         if value.kind != "map":
             self._not(value, at, "a table of names and values")
             return {}
         fields = value.fields
         for name in fields:
-            if name not in known:
+            if name not in known and name not in former:
                 self.wrong(value.lines[name], f"There is no '{name}' in {at}.", self.meant(name, known))
         self.needs(value, at, needed)
         return fields

@@ -7,6 +7,7 @@ nothing built that a text could ask for. Neither depth nor references can make i
 from __future__ import annotations
 
 import re
+from functools import cache
 from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
@@ -49,6 +50,40 @@ def _whole_characters(text: str, line: int) -> str:
 # --- YAML ---------------------------------------------------------------------------------------------------
 
 
+@cache
+def _scanner() -> type[Any]:
+    """The library's scanner, which also takes tabs between what stands on a line, as YAML 1.2 does."""
+    from ruamel.yaml.scanner import Scanner
+
+    class TabScanner(Scanner):
+        def scan_to_next_token(self) -> Any:
+            if not self.flow_level and self._line().strip(" \t"):
+                self._pass_blanks()
+            super().scan_to_next_token()
+            while not self.flow_level and self.reader.peek() == "\t" and self._only_blanks():
+                self._pass_blanks()  # a line of blanks
+                super().scan_to_next_token()
+
+        def _line(self) -> str:
+            """What was read of this line."""
+            reader = self.reader
+            return str(reader.buffer[max(0, reader.pointer - reader.column) : reader.pointer])
+
+        def _pass_blanks(self) -> None:
+            while self.reader.peek() in " \t":
+                # No tab stands before what begins a list or a table: it would be a part of the indentation.
+                self.allow_simple_key = self.allow_simple_key and self.reader.peek() != "\t"
+                self.reader.forward()
+
+        def _only_blanks(self) -> bool:
+            ahead = 0
+            while self.reader.peek(ahead) in " \t":
+                ahead += 1
+            return self.reader.peek(ahead) in "\0\r\n#"
+
+    return TabScanner
+
+
 def read_yaml(text: str, limits: Limits = ORDINARY) -> Value:
     """The one document in a text; null where there is none. `Malformed` names the line."""
     from ruamel.yaml import YAML
@@ -56,8 +91,10 @@ def read_yaml(text: str, limits: Limits = ORDINARY) -> Value:
 
     text, back = _one_kind_of_break(_text_of(text))
     building = Building(limits)
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Scanner = _scanner()
     try:
-        for event in YAML(typ="safe", pure=True).parse(text):
+        for event in yaml.parse(text):
             _take(building, event, back)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

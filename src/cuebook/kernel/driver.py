@@ -214,7 +214,9 @@ class Driver:
             status = "cancelled"
             reason = self.cancel.reason if self.cancel is not None else ""
             failed = Failed(failed.code, f"{failed.message} {reason}".strip())
-        event = RunFinished(status, error=failed, step=self.row.step, failed_seq=seq, seconds=self._lasted())
+        # A run may go on after a step has failed: the step that is named is that one, not the last.
+        step = str(failed.details.get("step") or self.row.step)
+        event = RunFinished(status, error=failed, step=step, failed_seq=seq, seconds=self._lasted())
         await self.scribe.release(event, Place(), unless_news=False)
         return self.row
 

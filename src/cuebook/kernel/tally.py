@@ -62,6 +62,10 @@ class Stopwatch:
         return self.seconds
 
 
+NOT_REACHED = "not reached"
+"""Why a step was skipped that the run did not come to."""
+
+
 class Tally:
     """Folds entries into a run's row and steps, one at a time, at a cost that does not grow with the run.
 
@@ -336,12 +340,13 @@ class Tally:
         self._touch(entry)
         self.row.status, self.row.error = event.status, event.error
         self.row.reason = event.error.code if event.error else ""
+        self.row.step = event.step or self.row.step
         if event.status == "completed":
             self._end_open_steps(entry, None, "", "completed")
         else:
             self._end_open_steps(entry, None, event.error.message if event.error else event.status, "failed")
         for step in self.planned.values():
-            step.status = "skipped"
+            step.status, step.reason = "skipped", NOT_REACHED
             self._cut(step)
         self.planned = {}
 

@@ -129,7 +129,7 @@ async def test_a_retry_at_the_limit_does_nothing_again(store: Store, most: int) 
 
 async def test_a_retry_at_the_limit_of_one_line_does_nothing_again(store: Store) -> None:
     bench = Bench(store, route={"a": "b"})
-    text = flow("a", "b", "c", edges=way("a b when on", "a c when off"))
+    text = flow("a", "b", "c", edges=way("a b when on x1", "a c when off x1"))
     row = await bench.run(text, max_steps=1)
     assert bench.calls == ["run a", "route a"]
     await bench.service.retry(row.id)

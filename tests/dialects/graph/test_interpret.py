@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from cuebook.dialects.graph import walk
+from cuebook.dialects.graph.check import check
 from cuebook.gate.people import NotAllowed, Principal
 from cuebook.gate.sandbox import choose
 from cuebook.kernel.context import Text, ToolCall
@@ -500,3 +501,27 @@ async def test_an_edit_and_test_loop_goes_on_until_the_tests_pass(store: Store) 
     row = await bench.run(flow("a"))
     assert row.status == "completed", row.error
     assert len(bench.tools.called) == 12
+
+
+# --- ways that are too long -------------------------------------------------------------------------------------
+
+
+async def test_a_workflow_that_cannot_come_to_an_end_is_refused_before_anything_is_asked(store: Store) -> None:
+    nodes = [f"n{number}" for number in range(201)]
+    bench = Bench(store)
+    row = await bench.run(flow(*nodes))
+    assert (row.status, bench.calls) == ("failed", [])
+    assert row.error is not None
+    assert (row.error.code, "at least 201 nodes, and there may be 200" in row.error.message) == ("MAX_STEPS", True)
+    (found,) = check(flow(*nodes), "flow.yml")
+    assert (found.code, found.severity) == ("TOO_MANY_STEPS", "warning")
+    assert check(flow(*nodes, x_cuebook={"max_steps": 201}), "flow.yml") == []
+    assert (await bench.run(flow("a", "b", "c"), max_steps=3)).status == "completed"
+
+
+async def test_a_workflow_that_may_come_to_an_end_is_run_as_far_as_it_may(store: Store) -> None:
+    """A shorter way, or an edge that is used up, may end it."""
+    for edges in (way("a b", "b c when long", "b d when short", "c d"), way("a b", "b c x5", "c d")):
+        bench = Bench(store, route={"b": "c"})
+        row = await bench.run(flow("a", "b", "c", "d", edges=edges), max_steps=3)
+        assert (row.status, len(bench.asked("run"))) == ("failed", 3)

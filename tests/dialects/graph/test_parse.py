@@ -353,6 +353,12 @@ def test_verify_is_refused_with_the_way_to_mend_it() -> None:
     assert "Rename it to 'eval' and write a list of evaluators" in found.fix
 
 
+def test_what_is_refused_is_not_offered() -> None:
+    (found,) = refusal(MINIMAL.replace("tea.\n", "tea.\n    zzz: 1\n"))
+    assert "instruction" in found.fix
+    assert "verify" not in found.fix
+
+
 def test_all_problems_are_told_at_once_in_the_order_of_the_lines() -> None:
     text = """\
 name: Tea

@@ -10,7 +10,8 @@ from cuebook.dialects.graph.material import Material
 from cuebook.dialects.graph.parse import parse
 from cuebook.dialects.graph.tools import Toolset, toolset, unset
 from cuebook.kernel.context import Text
-from tests.dialects.graph.workbench import flow, skill
+from cuebook.kernel.ports import Store
+from tests.dialects.graph.workbench import Bench, flow, skill
 
 
 def tools_of(text: str, found: dict[str, Any]) -> Toolset:
@@ -71,3 +72,31 @@ def test_a_tool_that_another_one_hides_is_warned_of() -> None:
     tools = tools_of(flow("a", nodes={"a": {"skills": ["s", "t"]}}), found)
     assert [spec.name for spec in tools.specs] == ["look_up", "put"]
     assert [(warned.code, "look_up" in warned.message) for warned in tools.warnings] == [("tool_name", True)]
+
+
+async def warned(store: Store, node: dict[str, Any], **texts: Any) -> list[tuple[str, str]]:
+    bench = Bench(store, texts={name.replace("_", ":", 1): one for name, one in texts.items()})
+    row = await bench.run(flow("a", nodes={"a": node}))
+    assert row.status == "completed", row.error
+    return [(one["code"], one["reason"]) for one in await bench.events(row.id) if one["type"] == "node:warning"]
+
+
+async def test_a_filter_is_not_said_to_name_a_stranger_where_the_skill_is_only_not_configured(store: Store) -> None:
+    absent = skill("github", "github_create_pr", configured=False, missing=["GITHUB_TOKEN"])
+    node = {"skills": ["s", "github"], "tools": {"deny": ["github_create_pr", "look"]}}
+    found = await warned(store, node, skill_s=skill("s", "look", "poke"), skill_github=absent)
+    assert [code for code, _ in found] == ["skill_not_configured"]
+    node["tools"] = {"deny": ["github_creat_pr"]}
+    found = await warned(store, node, skill_s=skill("s", "look"), skill_github=absent)
+    assert [code for code, _ in found] == ["skill_not_configured", "tool_filter"], "what is misspelt is"
+    found = await warned(store, {**node, "skills": ["s", "gone"]}, skill_s=skill("s", "look"))
+    assert [code for code, _ in found] == ["unknown_skill"], "nobody knows the tools of a skill that is not there"
+
+
+async def test_a_node_that_can_use_none_of_its_skills_is_warned_of(store: Store) -> None:
+    absent = skill("slack", "slack_send", configured=False, missing=["SLACK_TOKEN"])
+    found = await warned(store, {"skills": ["slack"]}, skill_slack=absent)
+    assert [code for code, _ in found] == ["skill_not_configured", "no_skills"]
+    assert "none of its skills is configured" in found[-1][1]
+    found = await warned(store, {"skills": ["slack", "s"]}, skill_slack=absent, skill_s=skill("s", "look"))
+    assert "no_skills" not in [code for code, _ in found]

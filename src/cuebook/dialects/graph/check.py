@@ -13,6 +13,7 @@ import msgspec
 from cuebook.dialects.findings import Codes, Finding, Severity, log_of
 from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.parse import read
+from cuebook.dialects.graph.walk import MAX_STEPS, fewest_visits
 from cuebook.dialects.registry import Problem
 from cuebook.dialects.wording import meant
 
@@ -57,6 +58,7 @@ WARNINGS = {
     "DEFAULT_NOT_IN_ENUM": "The default of an input is none of the values it may have.",
     "DUPLICATE_EVALUATOR": "Two evaluators of a node have one name.",
     "JUDGE_BUDGET": "More judges may be asked than the budget says.",
+    "TOO_MANY_STEPS": "Every way to an end visits more nodes than a run may visit.",
 }
 
 NOTES = {
@@ -153,6 +155,11 @@ def _finding(problem: Problem) -> Finding:
 
 
 def _notes(workflow: Workflow) -> Iterator[Problem]:
+    fewest, most = fewest_visits(workflow), workflow.extras.max_steps or MAX_STEPS
+    if fewest > most:
+        message = f"Every way to an end visits at least {fewest:,} nodes, and a run may visit {most:,}."
+        fix = "Raise max_steps below x_cuebook or with --max-steps, or make the workflow shorter."
+        yield Problem(message, workflow.nodes[workflow.entry].line, fix, "TOO_MANY_STEPS")
     for node, edges in workflow.out_edges.items():
         yield from _of_routes(workflow, node, any(edge.when for edge in edges), all(edge.when for edge in edges))
     for one in workflow.nodes.values():

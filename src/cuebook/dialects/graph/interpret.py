@@ -29,6 +29,9 @@ def interpret(
         inner = frozenset() if walk.strict else within_branches(workflow)
         yield Planned(tuple(PlannedStep(node.id, node.name, node.id in inner) for node in workflow.nodes.values()))
         yield from _beforehand(workflow)
+        too_long = walk.too_long()
+        if too_long is not None:
+            raise EffectFailed(too_long)
         yield from walk.material.read(walk.offline)
         yield Noted("sources")
         following = workflow.entry

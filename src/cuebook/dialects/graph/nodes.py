@@ -15,9 +15,9 @@ from cuebook.dialects.shape import Shape
 from cuebook.dialects.values import Value
 
 RESERVED = "input"
+"""What the context calls the input of the run: a node of this name would hide it."""
 _RESERVED = {RESERVED: "it would hide the input", "(end)": "that is where a run ends"}
 """Names that no node can have, and why."""
-"""What the context calls the input of the run: a node of this name would hide it."""
 MOVED = "'verify' is called 'eval' since version 0.2 of the format."
 MOVING = "Rename it to 'eval' and write a list of evaluators, each with a name, a kind and a rule."
 
@@ -39,7 +39,7 @@ def node(shape: Shape, id: str, value: Value, line: int) -> Node:
         shape.wrong(line, f"A node cannot be called '{id}': {_RESERVED[id]}.", fix, "RESERVED_NODE_ID")
     if value.kind == "map" and "verify" in value.fields:
         shape.wrong(value.lines["verify"], f"{at}: {MOVED}", MOVING)
-    fields = shape.closed(value, at, (*_READERS, "verify"), ("name", "instruction"))
+    fields = shape.closed(value, at, _READERS, ("name", "instruction"), ("verify",))
     read: dict[str, Any] = {"name": "", "instruction": _NOWHERE}
     for name, one in fields.items():
         if name in _READERS:

@@ -27,6 +27,10 @@ class Toolset(msgspec.Struct):
     of_skills: int = 0
     """How many of the tools are not built in."""
     warnings: list[Warned] = []
+    absent: set[str] = set()
+    """Tools of skills that cannot be used, by the names they are compared by."""
+    unlisted: bool = False
+    """Whether a skill or a server cannot be used of which it is not known which tools it has."""
 
     def add(self, node: Node, spec: ToolSpec, call: CallTool) -> None:
         name = visible(spec.name)
@@ -53,6 +57,10 @@ def toolset(material: Material, node: Node) -> Program[Toolset]:
     for spec, call in _filtered(node, found, tools):
         tools.add(node, spec, call)
     tools.of_skills = len(tools.specs) - own
+    skills = [material.skill(name) for name in node.skills]
+    if all(one is not None and not one.configured for one in skills):
+        words = f"Node {node.id}: none of its skills is configured, so it has none of the tools it was meant to use."
+        tools.warnings.append(Warned("no_skills", words))
     return tools
 
 
@@ -66,8 +74,11 @@ def _of_skill(material: Material, node: Node, name: str, tools: Toolset) -> Prog
         words = f"Node {node.id}: there is no skill '{name}', so the node goes on without it."
         tools.warnings.append(Warned("unknown_skill", words))
     if skill is None:
+        tools.unlisted = True
         return []
     if not skill.configured:
+        tools.absent |= {plain_name(str(tool["name"])) for tool in skill.tools}
+        tools.unlisted = tools.unlisted or skill.server is not None
         needs = f": {unset(skill.missing)}" if skill.missing else ""
         words = f"Node {node.id}: the skill '{name}' is not configured{needs}, so the node goes on without it."
         tools.warnings.append(Warned("skill_not_configured", words))
@@ -98,6 +109,7 @@ def _of_server(
     if isinstance(specs, Failed):
         words = f"Node {node.id}: the tool server '{server.name}' is not there: {specs}"
         tools.warnings.append(Warned("server_unavailable", words))
+        tools.unlisted = True
         return []
     return [(spec, call_of(spec, server)) for spec in specs]
 
@@ -105,9 +117,13 @@ def _of_server(
 def _filtered(
     node: Node, found: list[tuple[ToolSpec, CallTool]], tools: Toolset
 ) -> Iterable[tuple[ToolSpec, CallTool]]:
-    """`tools.allow`, then `tools.deny`. A name in them that fits nothing is warned of: it may be misspelt."""
-    names = {plain_name(spec.name) for spec, _ in found}
-    for field, listed in (("allow", node.allow or ()), ("deny", node.deny)):
+    """`tools.allow`, then `tools.deny`. A name in them that fits nothing is warned of: it may be misspelt.
+
+    Where the tools of a skill are not known, nothing is said: the name may be one of them.
+    """
+    names = {plain_name(spec.name) for spec, _ in found} | tools.absent
+    filters = () if tools.unlisted else (("allow", node.allow or ()), ("deny", node.deny))
+    for field, listed in filters:
         strays = [name for name in listed if plain_name(name) not in names]
         if strays:
             words = f"Node {node.id}: tools.{field} names {', '.join(strays)}, which no skill of the node has."

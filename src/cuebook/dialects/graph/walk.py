@@ -29,6 +29,21 @@ visit the same, and a replay takes up at most the second half of a run.
 _NOTHING = NodeExtras()
 
 
+def fewest_visits(workflow: Workflow) -> int:
+    """The nodes on the shortest way from the entry to where a run may end."""
+    fans = {fan.node: (*fan.to, fan.join) for fan in workflow.extras.fan_out}
+    coming, depth = [workflow.entry], {workflow.entry: 1}
+    for node in coming:
+        edges = workflow.out_edges.get(node, ())
+        if node not in fans and all(edge.max_iterations is not None for edge in edges):
+            return depth[node]
+        for to in (*fans.get(node, ()), *(edge.to for edge in edges)):
+            if to not in depth:
+                depth[to] = depth[node] + 1
+                coming.append(to)
+    return 1  # there is no end: the limit ends it
+
+
 class Broken(msgspec.Struct, frozen=True):
     """Why a node failed, and where a retry goes on."""
 
@@ -78,6 +93,17 @@ class Walk:
     def extras(self, node: Node) -> NodeExtras:
         found = self.workflow.extras.nodes.get(node.id, _NOTHING)
         return msgspec.structs.replace(found, context=None) if self.strict and found.context is not None else found
+
+    def too_long(self) -> Failed | None:
+        """Why the run cannot come to an end, where that is known before anything is asked."""
+        fewest = fewest_visits(self.workflow)
+        if self.until_decision or fewest <= self.max_steps:
+            return None
+        return Failed(
+            "MAX_STEPS",
+            f"Every way to an end visits at least {fewest:,} nodes, and there may be {self.max_steps:,}.",
+            "Raise the option max_steps, or make the workflow shorter.",
+        )
 
     def too_far(self, following: str, visited: int | None = None) -> Failed:
         visited = self.steps if visited is None else visited

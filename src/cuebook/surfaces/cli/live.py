@@ -317,7 +317,11 @@ def summary(view: RunView) -> list[tuple[str, str]]:
     row = view.run
     lines = [("status", wording.status_of(row, waits=view.waits))]
     if row.error is not None:
-        told = not row.step or row.status != "failed" or str(row.error).startswith(f"Step {row.step} ")
+        told = (
+            not row.step
+            or row.status != "failed"
+            or str(row.error).startswith((f"Step {row.step} ", f"Node {row.step} "))
+        )
         where = "" if told else f" (step {row.step})"
         lines.append(("why", f"{row.error}{where}"))
     for wait in view.waits:
