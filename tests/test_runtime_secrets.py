@@ -112,6 +112,35 @@ async def test_a_runtime_without_the_secret_waits_for_it(office: Office, monkeyp
     assert SECRET.encode() not in bytes_below(office.home)
 
 
+CHANGED = """
+name: Changed
+args:
+  token: {secret: true, required: true}
+steps:
+  - {id: first, command: cli true, effect: read}
+  - {id: say, command: cli cat leak.txt, effect: read}
+  - {id: use, command: cli sh -c 'test -n "$T"', env: {T: "${token}"}, effect: read}
+"""
+
+
+async def test_a_secret_that_a_person_changed_is_known_to_whoever_goes_on(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = "an0ther-secret-of-the-office"
+    monkeypatch.setenv("OFFICE_TOKEN", SECRET)
+    monkeypatch.setenv("OTHER_TOKEN", other)
+    (office.work / "leak.txt").write_text(other)
+    office.rule(ALLOWED + '[secrets]\nallow = ["*"]\n')
+    settings = office.wiring.settings(("first",))
+    row = await office.service.start(CHANGED, "changed.yml", {"token": "env:OFFICE_TOKEN"}, settings)
+    assert (await office.service.drive(row.id)).status == "paused"
+    await office.service.resume(row.id, overrides={"token": "env:OTHER_TOKEN"})
+    await office.close()
+    office.open()
+    assert (await office.service.drive(row.id)).status == "completed"
+    assert other.encode() not in bytes_below(office.home)
+
+
 async def test_a_secret_that_the_policy_denies_is_never_resolved(
     office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

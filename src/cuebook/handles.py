@@ -6,6 +6,7 @@ It knows no values.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -50,24 +51,23 @@ class RunSecrets(msgspec.Struct, frozen=True):
 
 
 class _Seen:
-    """What of a run's journal was read."""
+    """What was found in a run's journal."""
 
     def __init__(self) -> None:
         self.seq = 0
         self.policy: str | None = None
-        self.given: list[Mapping[str, Any]] = []
-        """Its inputs, and what was given in their place later."""
+        self.named: set[SecretNeed] = set()
         self.used: set[SecretNeed] = set()
 
-    def see(self, event: AnyEvent) -> None:
+    def see(self, event: AnyEvent, declared: tuple[SecretNeed, ...]) -> None:
         match event:
             case RunStarted(inputs=inputs, policy=policy):
-                self.given.append(inputs)
-                self.policy = None if policy is None else str(policy)
+                self.named.update(named_in(declared, inputs))
+                self.policy = None if policy is None else intern(str(policy))
             case Forked(values=values):
-                self.given.append(values)
+                self.named.update(named_in(declared, values))
             case WaitClosed(answer=answer):
-                self.given.append(answer.get("overrides", {}))
+                self.named.update(named_in(declared, answer.get("overrides", {})))
             case Performing(effect=effect):
                 self.used.update(effect.needs)
             case _:
@@ -85,16 +85,20 @@ class Handles:
 
     async def of(self, row: RunRow, given: Mapping[str, Any]) -> RunSecrets:
         """Those of a run, also those that the values name that it is given now."""
+        declared = await self._declared_by(row)
         seen = self._seen.get(row.id)
         if seen is None:
             seen = _remember(self._seen, row.id, _Seen())
         async for record in self._store.records(row.id, seen.seq, _KINDS):
             seen.seq = record.seq
             if not record.body.startswith(PURGED):
-                seen.see(self._codec.decode(record.body))
-        declared = await self._declared_by(row)
-        named = [need for values in (*seen.given, given) for need in named_in(declared, values)]
-        return RunSecrets(frozenset(named), frozenset(seen.used), seen.policy)
+                seen.see(self._codec.decode(record.body), declared)
+        # What a person has changed is in the journal only once the run has taken it up.
+        decided = (
+            [wait.answer.get("overrides", {}) for wait in (await self._store.news(row.id)).waits] if declared else []
+        )
+        named = {need for values in (*decided, given) for need in named_in(declared, values)}
+        return RunSecrets(frozenset(seen.named | named), frozenset(seen.used), seen.policy)
 
     async def _declared_by(self, row: RunRow) -> tuple[SecretNeed, ...]:
         key = row.dialect, row.playbook

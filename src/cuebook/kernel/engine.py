@@ -180,8 +180,11 @@ class Engine:
 
     # --- driving ---
 
-    async def drive(self, run: str) -> RunRow:
-        """Takes the run up and goes on until it waits or ends. `Busy` if another driver holds it."""
+    async def drive(self, run: str, *, prepared: bool = False) -> RunRow:
+        """Takes the run up and goes on until it waits or ends. `Busy` if another driver holds it.
+
+        One that only comes to its end, and does nothing more, is `prepared` as it is.
+        """
         if run in self._driving:
             raise Busy(f"Run {run} is being driven here already.")
         self._driving[run] = None
@@ -190,7 +193,7 @@ class Engine:
             self._keep()
             claim = await self.store.claim(run, self.driver, self.clock())
             try:
-                driver = self._driving[run] = Driver(self, claim)
+                driver = self._driving[run] = Driver(self, claim, prepared=prepared)
                 return await driver.drive()
             except BaseException:
                 await self._give_up(claim)

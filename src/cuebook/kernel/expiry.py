@@ -27,7 +27,7 @@ async def settle(engine: Engine) -> None:
             with suppress(CuebookError):
                 if await _ends(engine, run):
                     await engine.store.expire(engine.clock(), run)
-                    await engine.drive(run)
+                    await engine.drive(run, prepared=True)
 
 
 async def _candidates(engine: Engine) -> list[str]:
