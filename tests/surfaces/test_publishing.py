@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -110,18 +111,26 @@ def test_what_a_retry_takes_back_is_told_and_does_not_count() -> None:
     assert seen.names == [*names(failed), *WHOLE[3:]]
 
 
-def test_one_who_watches_and_fails_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    told: list[str] = []
+@pytest.mark.parametrize("debugging", [False, True])
+@pytest.mark.parametrize("what", ["on_published", "on_event"])
+def test_an_observer_that_raises_changes_nothing_and_says_nothing_unless_asked(
+    caplog: pytest.LogCaptureFixture, what: str, debugging: bool
+) -> None:
+    caplog.set_level(logging.DEBUG if debugging else logging.WARNING)
+    told: list[Any] = []
 
-    def fail(event: Mapping[str, Any]) -> None:
-        told.append(event["type"])
+    def fail(event: Any) -> None:
+        told.append(event)
         raise RuntimeError("I cannot watch.")
 
     model = ScriptedModel(["Glad.", "It rhymes."])
-    result = cuebook.run(FLOW, model=model, store=MemoryStore(), on_published=fail)
+    result = cuebook.run(FLOW, model=model, store=MemoryStore(), **{what: fail})  # type: ignore[arg-type]
     assert result.ok
-    assert [one for one in told if one != "node:progress"] == WHOLE
-    assert len([record for record in caplog.records if "on_published" in record.message]) == 1
+    assert len(told) > 5
+    if what == "on_published":
+        assert [one["type"] for one in told if one["type"] != "node:progress"] == WHOLE
+    assert len([record for record in caplog.records if what in record.message]) == debugging
+    assert debugging or not caplog.records
 
 
 def test_a_markdown_playbook_has_the_events_of_its_format() -> None:

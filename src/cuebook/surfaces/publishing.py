@@ -68,19 +68,33 @@ async def left_by(service: Service, row: RunRow, entries: Sequence[Entry]) -> Le
     return Left(trace, tuple(told for entry in entries for told in names(entry)))
 
 
+def harmless(what: str, tell: Callable[[T], None]) -> Callable[[T], None]:
+    """The function, whose errors are swallowed: an observer never harms a run. The first is logged for debugging."""
+    failed = False
+
+    def told(one: T) -> None:
+        nonlocal failed
+        try:
+            tell(one)
+        except Exception:
+            if not failed:
+                failed = True
+                log.debug("%s failed; the run continues. Its further failures are not logged.", what, exc_info=True)
+
+    return told
+
+
 class Watch(Generic[T]):
     """Tells a function what happens in a run, each thing once, however often the run waits and goes on in between."""
 
     def __init__(self, what: str, tell: Callable[[T], None], names_of: NamesOf[T]) -> None:
         """`what` is how the caller knows the function."""
-        self._what = what
-        self._tell_one = tell
+        self._tell = harmless(what, tell)
         self._names_of = names_of
         self._run = ""
         self._seq = 0
         """The last record that was told."""
         self._names: Names[T] | None = None
-        self._failed = False
 
     async def follow(self, service: Service, run: str) -> None:
         """Tells what has happened since, and then what happens, until the service is closed."""
@@ -107,14 +121,6 @@ class Watch(Generic[T]):
             self._seq = event.seq
         for told in self._names(event):
             self._tell(told)
-
-    def _tell(self, told: T) -> None:
-        try:
-            self._tell_one(told)
-        except Exception:  # who watches never harms a run
-            if not self._failed:
-                self._failed = True
-                log.exception("%s failed; the run goes on. Its further failures are not shown.", self._what)
 
 
 def _dialect(row: RunRow) -> Dialect | None:

@@ -24,7 +24,7 @@ from cuebook.performers.python import python_tool as tool
 from cuebook.performers.tools import Tool
 from cuebook.service import RunView, Service
 from cuebook.surfaces import wording
-from cuebook.surfaces.publishing import Left, Published, Watch, left_by
+from cuebook.surfaces.publishing import Left, Published, Watch, harmless, left_by
 from cuebook.surfaces.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -298,7 +298,7 @@ class Session:
             self._flags["store"] = os.fspath(store)
         elif store is not None:
             self._store = _Open(store)
-        self._on_event = on_event
+        self._on_event = None if on_event is None else harmless("on_event", on_event)
         self._watches = tuple(watches)
 
     @asynccontextmanager

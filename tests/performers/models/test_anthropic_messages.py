@@ -169,3 +169,16 @@ async def test_a_request_without_any_turn_is_refused_before_the_call() -> None:
         failed = await failure_of(anthropic_at(server), AskModel(context=EMPTY.add("system", "Be brief.")))
     assert failed.code == "model_bad_request"
     assert "nothing to answer" in failed.message
+
+
+async def test_in_a_tool_loop_everything_so_far_is_marked_for_the_cache() -> None:
+    """The next request begins with all of it: a result that is marked is not paid for in full twice."""
+    look = ToolSpec("look", "Looks.", {"type": "object"})
+    calls = (ToolCall("1", "look"),)
+    context = EMPTY.add("user", "Look.").add("assistant", "", calls=calls).add("tool", "seen", call_id="1")
+    async with ProviderServer(anthropic_reply("ok"), anthropic_reply("ok")) as server:
+        await reply_of(anthropic_at(server), AskModel(prompt="Look.", tools=(look,)))
+        await reply_of(anthropic_at(server), AskModel(context=context, tools=(look,)))
+    for sent in server.requests:
+        marked = [("cache_control" in part) for message in sent["messages"] for part in message["content"]]
+        assert marked == [False] * (len(marked) - 1) + [True]

@@ -141,9 +141,10 @@ def request_arguments(request: Request, *, native_schema: bool) -> dict[str, Any
         tools[-1] = {**tools[-1], **_CACHED}
     if tools:
         arguments["tools"] = tools
-    if len(messages) > 1:
-        # All but the last turn will stand unchanged at the beginning of the next request.
-        messages[-2]["content"][-1] = {**messages[-2]["content"][-1], **_CACHED}
+    # With tools, a next request is likely, and all of this one is its beginning. Without, the last turn may be replaced.
+    last = -1 if request.tools else -2
+    if len(messages) >= -last:
+        messages[last]["content"][-1] = {**messages[last]["content"][-1], **_CACHED}
     if request.temperature is not None:
         # The SDK has no argument for it any more; the protocol still takes it for the models that allow it.
         arguments["extra_body"] = {"temperature": request.temperature}
