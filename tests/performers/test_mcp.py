@@ -200,6 +200,17 @@ async def test_a_script_that_was_changed_is_asked_about_again_and_not_served_by_
     assert len(bench.sandbox.started) == 2
 
 
+async def test_a_server_that_was_agreed_to_is_known_again_in_another_workspace(tmp_path: Path) -> None:
+    server, digests = McpServer("s", command=(sys.executable, "server.py", "greets")), set()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "server.py").write_text(SOURCE)
+        digests.add(launch(server, tmp_path / name, "bubblewrap").trust.digest)
+    assert len(digests) == 1
+    (tmp_path / "two" / "server.py").write_text(f"{SOURCE}\n# another one")
+    assert launch(server, tmp_path / "two", "bubblewrap").trust.digest not in digests
+
+
 async def test_a_program_that_is_a_script_is_known_by_its_content(bench: Bench):
     bench.trust = Trusting(all=False)
     script = bench.workspace / "run"
@@ -252,7 +263,7 @@ async def test_a_person_sees_what_a_server_may_reach(bench: Bench):
     bench.trust = Trusting(all=False)
     (trust,) = (await described(bench.by_hand("greets", readable=("/opt",)), "s.t")).trusts
     assert trust.preview["may read"] == f"the system's programs, and\n{bench.workspace}\n/opt"
-    assert trust.preview["may change"] == f"the workspace, {bench.workspace}"
+    assert trust.preview["may change"] == f"the workspace of each run that uses it, here {bench.workspace}"
     assert trust.preview["network"] == "not allowed"
     seen = launch(McpServer("s", command=("true",)), bench.workspace, "none").trust.preview
     for what in ("may read", "may change"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import cuebook
+from tests.performers.mcp_bench import GOOD
 from tests.surfaces.desk import Desk, Ran
 from tests.surfaces.model_server import ModelServer
 from tests.surfaces.sitting import Sitting
@@ -571,3 +573,36 @@ def test_validate_notes_that_a_step_needs_a_raised_limit(desk: Desk) -> None:
     slow = desk.write("slow.yml", SLOW)
     found = desk.call("validate", slow, "--json").object
     assert [one["code"] for one in found["files"][0]["findings"]] == ["RAISED_LIMIT", "RAISED_LIMIT"]
+
+
+# --- tool servers ---------------------------------------------------------------------------------------------
+
+ASKS = """\
+name: Asks
+steps:
+  - id: sum
+    command: llm
+    llm: {model: test/model, prompt: Add 1 and 2., tools: {allow: [good.add, good.say]}, max_tool_calls: 2}
+    output: json
+"""
+
+
+def test_a_model_step_asks_about_a_server_that_was_not_agreed_to_and_that_holds_in_other_folders(
+    desk: Desk, server: ModelServer
+) -> None:
+    server.replies = ["3", "3"]
+    with desk.config.open("a") as file:
+        file.write(f"\n[mcp.good]\ncommand = {json.dumps([sys.executable, GOOD])}\n")
+    desk.write("asks.yml", ASKS)
+    plan = desk.call("plan", "asks.yml", "--json").object
+    assert plan["steps"][0]["rules"] == ["the tool server 'good' has to be agreed to first"]
+    asked = desk.call("run", "asks.yml", "--json").object
+    (wait,) = desk.call("inbox", "--json").object
+    assert wait["prompt"] == "Start the tool server 'good'?"
+    assert desk.call("decide", asked["run"], "approve").code == 0
+    other = desk.work / "other"
+    other.mkdir()
+    (other / "cuebook.toml").touch()
+    (other / "asks.yml").write_text(ASKS)
+    desk.work = other
+    assert desk.call("run", "asks.yml").code == 0

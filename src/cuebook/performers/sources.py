@@ -21,7 +21,7 @@ from cuebook.kernel.context import Text
 from cuebook.kernel.effects import ReadSource, SendHttp, ServerSpec, ToolSpec
 from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.outcomes import Failed, Source
-from cuebook.kernel.ports import Action, Call, Description
+from cuebook.kernel.ports import Action, Call, Description, Trust
 from cuebook.kernel.run import Settings
 from cuebook.performers.beside import did_you_mean
 from cuebook.performers.http import Fetched, HttpPerformer
@@ -42,6 +42,9 @@ class BroughtTools(Protocol):
 
     async def describe_server(self, server: ServerSpec) -> Description | Failed:
         """What listing them would come to. It starts nothing."""
+
+    async def trusts(self, name: str) -> tuple[Trust, ...]:
+        """What a person must have agreed to before a tool of this name is listed."""
 
     async def specs(self, pattern: str, server: ServerSpec) -> Sequence[ToolSpec] | Failed: ...
 
@@ -114,7 +117,9 @@ class SourcePerformer:
                 case "mcp" if self._served is not None:
                     return await self._served.describe(rest)
                 case "tools":
-                    return Description((Action("tool", rest, True),), f"List the tools {rest}", harmless=True)
+                    trusts = () if self._brought is None else await self._brought.trusts(rest)
+                    listing = (Action("tool", rest, True),)
+                    return Description(listing, f"List the tools {rest}", trusts=trusts, harmless=True)
         except BadInput as refused:
             return Failed.of(refused)
         return _unknown_scheme(effect.source)

@@ -18,7 +18,7 @@ import msgspec
 from cuebook.kernel.effects import CallTool, ServerSpec, ToolSpec
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.outcomes import UNANSWERED, Failed, ToolResult
-from cuebook.kernel.ports import Action, Call, Description
+from cuebook.kernel.ports import Action, Call, Description, Trust
 from cuebook.kernel.run import Settings
 from cuebook.kernel.tool_names import HOW_NAMED, SERVER_NAME, likely_server, server_of, table_of
 from cuebook.performers.arguments import Place, check, places, with_handles, with_values
@@ -191,6 +191,14 @@ class Toolbox:
                 return tools
             found += [tool.spec for tool in tools if fnmatchcase(tool.spec.name, pattern)]
         return sorted(found, key=lambda spec: spec.name)
+
+    async def trusts(self, name: str) -> tuple[Trust, ...]:
+        """What a person must have agreed to before a tool of this name is listed: its server. Nothing is started to tell."""
+        own = server_of(name, self._servers)
+        if not own:
+            return ()
+        described = await self._servers[own].describe()
+        return () if isinstance(described, Failed) else described.trusts
 
     async def describe_server(self, server: ServerSpec) -> Description | Failed:
         """What listing the tools of a server would come to that a playbook brings."""

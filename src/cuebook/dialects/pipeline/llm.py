@@ -19,7 +19,7 @@ from cuebook.dialects.spending import Spent, within
 from cuebook.dialects.tool_names import READING, visible
 from cuebook.kernel.context import ToolCall
 from cuebook.kernel.conversation import CallOutcome, Heard, converse
-from cuebook.kernel.effects import All, AskApproval, AskModel, CallTool, Program, ReadSource, ToolSpec
+from cuebook.kernel.effects import AskApproval, AskModel, CallTool, Program, ReadSource, ToolSpec
 from cuebook.kernel.events import Noted
 from cuebook.kernel.outcomes import EffectFailed, Failed, Reply, Source
 
@@ -156,11 +156,11 @@ def _tools(step: Step, action: Llm) -> Program[tuple[tuple[ToolSpec, ...], dict[
     """The tools that it may call, as a model is shown them. One that is not there fails the step before any call."""
     if not action.tools or not action.max_tool_calls:
         return (), {}
-    listed: tuple[Source | Failed, ...] = yield All(tuple(ReadSource(f"tools:{name}") for name in action.tools))
     specs: list[ToolSpec] = []
     calls: dict[str, CallTool] = {}
-    for name, outcome in zip(action.tools, listed, strict=True):
-        spec = _spec(name, outcome)
+    for name in action.tools:  # one by one: a person is asked about a server once, whichever of its tools comes first
+        listed: Source = yield ReadSource(f"tools:{name}")
+        spec = _spec(name, listed)
         shown = visible(name)
         specs.append(msgspec.structs.replace(spec, name=shown))
         # A call that fails ends the step: the model could not look whether it was done.
@@ -168,13 +168,10 @@ def _tools(step: Step, action: Llm) -> Program[tuple[tuple[ToolSpec, ...], dict[
     return tuple(specs), calls
 
 
-def _spec(name: str, outcome: Source | Failed) -> ToolSpec:
-    if isinstance(outcome, Failed):
-        raise EffectFailed(outcome)
-    found = msgspec.json.decode(str(outcome.content), type=tuple[ToolSpec, ...])
+def _spec(name: str, listed: Source) -> ToolSpec:
+    found = msgspec.json.decode(str(listed.content), type=tuple[ToolSpec, ...])
     spec = next((one for one in found if one.name == name), None)
     if spec is not None:
         return spec
     message = f"There is no tool '{name}' here, so no model was asked."
-    fix = "Correct its name. A tool server has none until a person has agreed to it: use it once in a step of mcp."
-    raise EffectFailed(Failed("no_such_tool", message, fix if "." in name else "Correct its name."))
+    raise EffectFailed(Failed("no_such_tool", message, "Correct its name."))

@@ -119,9 +119,8 @@ def launch(server: McpServer, workspace: Path, sandbox: str) -> Launch:
     contents = {path: _labelled(digest_of(path)) for path in script}
     seen = {
         "server": msgspec.to_builtins(server),
-        "program": program,
-        "cwd": cwd if server.command else "",
-        "files": contents,
+        "program": _from(cwd, program),
+        "files": {_from(cwd, path): digest for path, digest in contents.items()},
         "sandbox": sandbox if server.command else "",
     }
     digest = sha256(msgspec.json.encode(seen, order="sorted")).hexdigest()
@@ -138,6 +137,11 @@ def launch(server: McpServer, workspace: Path, sandbox: str) -> Launch:
     elif server.command and not program:
         problem = f"There is no program {server.command[0]!r}."
     return Launch(argv, cwd, env, (*server.readable, *_consists_of(program, script)), trust, problem)
+
+
+def _from(folder: str, path: str) -> str:
+    """A path as it is seen from the folder of a server: the same server is known again in another workspace."""
+    return path.removeprefix(f"{folder}/") if path.startswith(f"{folder}/") else path
 
 
 def _program(command: tuple[str, ...], cwd: str, env: Mapping[str, str]) -> str:
@@ -205,14 +209,16 @@ def _preview(server: McpServer, workspace: str, cwd: str, sandbox: str, contents
     else:
         shown = {
             "command": shlex.join(server.command),
-            "folder": cwd,
+            "folder": cwd if os.path.isabs(server.cwd) else f"{cwd} (in the workspace of each run that uses it)",
             "sandbox": "none: it may do whatever you may" if sandbox == "none" else sandbox,
             "network": "allowed" if server.network or sandbox == "none" else "not allowed",
         }
         everything = "everything that you can: it runs without a sandbox"
         places = "\n".join(dict.fromkeys((workspace, cwd, *server.readable)))
         shown["may read"] = everything if sandbox == "none" else f"the system's programs, and\n{places}"
-        shown["may change"] = everything if sandbox == "none" else f"the workspace, {workspace}"
+        shown["may change"] = (
+            everything if sandbox == "none" else f"the workspace of each run that uses it, here {workspace}"
+        )
         if contents:
             shown["files as they are now"] = "\n".join(f"{path}\n{known}" for path, known in contents.items())
         given, secret = server.env, server.secret_env

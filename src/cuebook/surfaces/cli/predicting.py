@@ -181,8 +181,20 @@ class Predicting:
         if step.approval and decision != "deny":
             decision, rules = "ask", (*_ASKS, *(rules if decision == "ask" else ()))
         decision, rules = self._or_stricter(foreseen, touched, decision, rules)
+        names = [effect.tool] if isinstance(effect, CallTool) else [call.tool for call in allowed]
+        if decision in ("allow", "ask") and (unseen := await self._unseen(gate, names)):
+            decision, rules = "ask", (*(rules if decision == "ask" else ()), *unseen)
         notes = [foreseen.in_words(note) for note in dict.fromkeys(notes)]
         return Predicted(foreseen, decision, rules, tuple(found.hosts), tuple(notes), tuple(tools), missing)
+
+    async def _unseen(self, gate: Gate, tools: Sequence[str]) -> tuple[str, ...]:
+        """The tool servers that a person has not agreed to, as they are now: the run asks about each."""
+        found: dict[str, None] = {}
+        for name in tools:
+            for trust in await self._wiring.reaching.tools.trusts(name):
+                if not await gate.is_trusted(self._case.run.tenant, trust.subject, trust.digest):
+                    found[f"the tool server '{name.partition('.')[0]}' has to be agreed to first"] = None
+        return tuple(found)
 
     # --- what each comes to ---
 
