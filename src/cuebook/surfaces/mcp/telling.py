@@ -294,7 +294,8 @@ def next_call(view: RunView, host: Host, caller: Caller, stand: Stand) -> dict[s
             words = "Its budget is spent. Ask the person whether it may use more, and how much."
             return _next("resume_playbook_execution", {**run, "budget": _larger(code)}, words)
         case "paused" if row.reason == "secret":
-            words = "A secret cannot be resolved there. Tell the person which, and resume it once it can be."
+            missing = next((brief(wait.prompt) for wait in waits if wait.kind == "secret"), "")
+            words = f"Tell the person which secret is missing, and resume it once it is there: {missing}"
             return _next("resume_playbook_execution", run, words)
         case "paused":
             return _next("resume_playbook_execution", run, "It goes on with the next step.")
