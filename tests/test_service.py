@@ -206,10 +206,27 @@ async def test_a_spent_budget_is_raised_by_resuming(
     row = await service.drive("run")
     assert (row.status, row.reason) == ("paused", "budget")
     if raised:
-        with pytest.raises(BadInput, match="larger budget"):
-            await service.resume("run")
+        await service.resume("run")
+        assert (await service.drive("run")).reason == "budget", "it is estimated again, and as before"
         assert len(await service.inbox()) == 1, "it still waits"
     await service.resume("run", settings=raised)
+    assert (await service.drive("run")).status == "completed"
+    await service.engine.close()
+
+
+async def test_a_spent_budget_is_judged_by_the_estimate_of_today(store: Store) -> None:
+    def start(state: Any) -> Program[Any]:
+        yield AskModel("one")
+
+    PROGRAMS["spending once"] = lambda inputs: start
+    service = Service(store, {AskModel: Priced(cost=24.603)}, programs=program_of)
+    await begin(service.engine, "spending once", settings=Settings(budget=Budget(money=0.00002)))
+    await service.drive("run")
+    (wait,) = await service.inbox()
+    assert wait.prompt == "The next call may bring the run to $24.6030; its budget is $0.000020."
+    await service.engine.close()
+    service = Service(store, {AskModel: Priced(cost=0.00001)}, programs=program_of)
+    await service.resume("run")
     assert (await service.drive("run")).status == "completed"
     await service.engine.close()
 

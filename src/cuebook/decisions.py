@@ -138,8 +138,9 @@ def visits_of(steps: Sequence[StepRow], name: str) -> list[StepRow]:
 def raised(wait: WaitRow, settings: dict[str, Any]) -> dict[str, Any]:
     if wait.details.get("code") == "unknown_price":
         return {"unknown_cost": True, **settings}
-    if "budget" not in settings:
+    if "budget" not in settings and wait.details.get("code") in ("steps", "seconds"):
         raise BadInput(wait.prompt, fix="Resume with a larger budget.")
+    # Of money and tokens an estimate was short; prices, limits and models may be others today, so it is made again.
     return settings
 
 

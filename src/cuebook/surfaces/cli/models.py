@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from contextlib import aclosing
+from pathlib import Path
 
 import click
 
-from cuebook.performers.models import DEFAULT, find_weights, install_weights
+from cuebook.performers.models import DEFAULT, Request, Turn, find_weights, install_weights
+from cuebook.performers.models.local import NAME, LocalModel
+from cuebook.performers.models.providers import check_engine
 from cuebook.surfaces.cli import live, options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import harmless, say
@@ -58,18 +63,28 @@ def models_command(ctx: click.Context, as_json: bool) -> int:
 
 @command("install", [click.Argument(["name"], type=click.Choice(["local"]))])
 def _install(given: Given) -> int:
-    """Install the weights of the embedded model, 98 MB, for this user."""
+    """Install the weights of the embedded model, 98 MB, for this user, and see that it answers."""
+    check_engine()  # before anything is downloaded
     there = find_weights()
-    if there is not None:
-        say(f"The embedded model is installed already: {there}")
-        return 0
-    progress = _Progress()
-    try:
-        path = install_weights(progress=progress)
-    finally:
-        progress.close()
-    say(f"The embedded model is installed: {path}")
+    if there is None:
+        progress = _Progress()
+        try:
+            path = install_weights(progress=progress)
+        finally:
+            progress.close()
+    else:
+        path = there
+    asyncio.run(_greet(path))
+    say(f"The embedded model is installed{' already' if there else ''}, and answers: {path}")
     return 0
+
+
+async def _greet(path: Path) -> None:
+    """Asks the model for a word, so that what cannot work is known now."""
+    asked = Request(NAME, (Turn("user", "Say hello."),), max_tokens=4)
+    async with aclosing(LocalModel(path).stream(asked)) as chunks:
+        async for _ in chunks:
+            pass
 
 
 models_command.add_command(_install)
