@@ -162,7 +162,7 @@ def test_a_condition_that_must_be_judged_is_left_to_a_model(text: str) -> None:
 @pytest.mark.parametrize(
     ("value", "type", "made", "changed"),
     [
-        ("3", "int", 3, True), (3.0, "int", 3, True), (3, "float", 3.0, False), ("2.5", "number", 2.5, True),
+        ("3", "int", 3, True), (3.0, "int", 3, True), (3, "float", 3, False), ("2.5", "number", 2.5, True),
         (3, "str", "3", True), (True, "string", "true", True), ("TRUE", "bool", True, True), (0, "bool", False, True),
         ('["a"]', "List[str]", ["a"], True), ({}, "dict", {}, False), (None, "int", None, False), ("x", "Order", "x", False),
         ("4.0", "int", 4, True), ("5", "Optional[int]", 5, True), (5, "int | None", 5, False),

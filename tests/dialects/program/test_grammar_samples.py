@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from typing import Any, TypeAlias
 
+from cuebook.dialects.program.expectations import legal_after
 from cuebook.dialects.program.grammar import grammar_of
 from cuebook.dialects.program.listing import Listing, Position
 from cuebook.dialects.program.verdicts import State
@@ -78,12 +79,11 @@ def test_what_a_grammar_allows_is_accepted() -> None:
         for listing in many[:3]:
             for position in positions(listing, chance):
                 known = dict.fromkeys(listing.declared, 1) if chance.random() < 0.5 else {}
-                grammar = grammar_of(listing, position, known, {})
+                state = State(variables={**known, "_": None}, heard=False)
+                grammar = grammar_of(listing, position, known, {}, legal=legal_after(listing, position, state))
                 for said in [Sampler(grammar, chance).said() for _ in range(3)] if grammar else ():
                     if said is not None:
-                        found = verify_reply(
-                            listing, position or Position(""), State(variables={**known, "_": None}), said
-                        )
+                        found = verify_reply(listing, position or Position(""), state, said)
                         made += 1
                         broken.update(verdict.rule for verdict in found.verdicts if verdict.policy == "R")
     assert made > 1000

@@ -78,7 +78,7 @@ async def test_always_ask_asks_for_every_line() -> None:
     says = [
         reply('`Step["Main:01:EXE"]` `Var[$n, 2]`', "trig? no", '`Step["Main:02:RET"]` `Return[$n]` `Var[$__, "ok"]`')
     ]
-    run = await played(program("- 01:EXE $n:int = 1\n- 02:RET $n"), says, always_ask=True)
+    run = await played(program("- 01:EXE Choose $n:int\n- 02:RET $n"), says, always_ask=True)
     assert run.result == {**run.result, "value": 2, "model_calls": 1, "without_model": 0}
 
 

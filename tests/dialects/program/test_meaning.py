@@ -71,7 +71,7 @@ async def test_sums_are_still_sums() -> None:
     ],
 )
 async def test_a_text_beside_a_number_and_whether_a_text_holds_are_for_a_model(value: str, condition: str) -> None:
-    text = program(f"- 01:EXE $x = {value}\n- 02:CND {condition}\n  - 02.01:RET 1\n- 03:RET 2")
+    text = program(f"- 01:EXE $x = {value}\n- 02:CND {condition}\n  - 02.01:RET 1\n- 03:RET the number")
     run = await played(text, [reply('`Step["Main:03:RET"]` `Return[7]` `Var[$__, "s"]`')])
     assert run.result["value"] == 7
     assert run.result["model_calls"] == 1

@@ -39,7 +39,7 @@ from cuebook.dialects.program.watch import ReplyWatch, verdicts_of, watch_argume
 from cuebook.dialects.yaml12 import read_yaml
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors/program"
-FILES = ("structure", "steps", "values", "triggers", "probes")
+FILES = ("structure", "steps", "values", "computed", "triggers", "probes")
 GIVEN = {"case", "rule", "keeps", "listing", "playbook", "position", "state", "reply", "expect"}
 
 

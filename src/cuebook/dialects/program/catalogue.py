@@ -12,9 +12,8 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.program.evaluate import NotComputable, condition_of, judge
+from cuebook.dialects.program.evaluate import NotComputable, condition_of, is_error, judge
 from cuebook.dialects.program.expressions import Expression, refs_of
-from cuebook.dialects.program.frames import is_error
 from cuebook.dialects.program.listing import Listing
 from cuebook.dialects.program.model import Agent, Param, Playbook, ProgramText
 from cuebook.dialects.program.prompts import DISPATCH, MESSAGES
@@ -43,6 +42,13 @@ class AgentView:
         self.named = sorted({*agent.playbooks, *(name for name in self.callees if not _own(name, agent))})
         """Everything that it can call, each by one name."""
         self.signatures: dict[str, Signature] = {name: signature_of(one.playbook) for name, one in self.callees.items()}
+        self.private = tuple(
+            f"{other.name}.{one.name}"
+            for other in program.agents.values()
+            for one in other.playbooks.values()
+            if other.name != agent.name and not one.public
+        )
+        """The playbooks of other agents that it cannot call."""
         self.triggers: dict[str, KnownTrigger] = {}
         self.conditions: dict[str, Expression] = {}
         self.watchers: dict[str, list[str]] = {}

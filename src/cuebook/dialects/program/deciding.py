@@ -13,12 +13,14 @@ from typing import Any, TypeAlias
 import msgspec
 
 from cuebook.dialects.program.evaluate import (
+    FUNCTIONS,
     DoesNotCoerce,
     NotComputable,
     coerced,
     condition_of,
     evaluate,
     figures,
+    is_error,
     is_text,
     judge,
     type_name,
@@ -34,10 +36,11 @@ from cuebook.dialects.program.expressions import (
     expression_of,
     refs_of,
 )
-from cuebook.dialects.program.frames import is_error, is_private
+from cuebook.dialects.program.frames import is_private
 from cuebook.dialects.program.items import Call, Target
 from cuebook.dialects.program.listing import END, Listing, Position, call_named, jump_condition, yield_of
 from cuebook.dialects.program.model import ListingLine
+from cuebook.dialects.program.placeholders import interpolated, mentions
 from cuebook.dialects.program.verdicts import Signature
 
 _SET = re.compile(
@@ -48,7 +51,7 @@ _UNTIL = re.compile(r"until\b\s*", re.IGNORECASE)
 _UNLESS = re.compile(r"unless\b\s*", re.IGNORECASE)
 _OTHERWISE = re.compile(r"(?:else|otherwise)\s*+,?+\s*+(?=if|when)|el(?=if\b)", re.IGNORECASE)
 _EACH = re.compile(r"for\s++each\s++\$(?P<item>\w++)(?::\w++)?\s++in\s++\$(?P<list>\w++)\s*+[.:]?+\Z", re.IGNORECASE)
-_SPEAKING = frozenset({"Say", "SendMessage"})
+SPEAKING = frozenset({"Say", "SendMessage"})
 
 
 _KEPT = 2_000
@@ -58,7 +61,8 @@ _KEPT = 2_000
 @lru_cache(_KEPT)
 def _expression(text: str, at: int) -> Expression | None:
     try:
-        return expression_of(text, at)
+        found: Expression = interpolated(expression_of(text, at))
+        return found
     except ExpressionError:
         return None
 
@@ -66,7 +70,8 @@ def _expression(text: str, at: int) -> Expression | None:
 @lru_cache(_KEPT)
 def _called(text: str, at: int) -> CallOf | None:
     try:
-        return call_of(text, at)
+        found: CallOf = interpolated(call_of(text, at))
+        return found
     except ExpressionError:
         return None
 
@@ -122,6 +127,29 @@ class Returns(msgspec.Struct, frozen=True):
 
 
 Done: TypeAlias = Goes | Sets | Iterates | Queues | Yields | Returns
+
+
+class Spelled(msgspec.Struct, frozen=True):
+    """A call as a line spells it out. Arguments may still be words for a model."""
+
+    name: str
+    target: str
+    """The variable that gets the result; empty for none."""
+    type: str
+    call: CallOf | None
+    """None where what stands in the brackets, or behind them, cannot be read."""
+
+
+@lru_cache(_KEPT)
+def spelled(line: ListingLine) -> Spelled | None:
+    """The call that a QUE or EXE line spells out; None for one that describes what is to be done."""
+    text = _TAIL.sub("", line.text.strip())
+    found = _SET.match(text)
+    call = _called(text, found.end() if found else 0)
+    name = call_named(line) or (call.name if call is not None and line.code == "EXE" else "")
+    if not name or name in FUNCTIONS:
+        return None
+    return Spelled(name, found["name"] if found else "", (found["type"] or "") if found else "", call)
 
 
 # --- where it goes on ---------------------------------------------------------------------------------------
@@ -183,6 +211,38 @@ class Decider:
             case "YLD":
                 return self._yield(node)
         return None
+
+    def ways(self, node: int, variables: Mapping[str, Any], loops: Mapping[str, int], came: str) -> tuple[int, ...]:
+        """What may follow a node: of a condition or a jump that can be computed, the one way that it takes."""
+        ways = self._listing.successors(node)
+        if self._listing.line_at(node).code not in ("CND", "JMP") or len(ways) < 2:
+            return ways
+        jumps = self._listing.line_at(node).code == "JMP"
+        match self.decide(node, variables, loops, came):
+            case Goes(following) if jumps:
+                return ways[-1:] if following == ways[-1] else self._listing.jumps(node)
+            case Goes(following) | Iterates(_, _, None, following):
+                return (following,)
+            case Iterates(node=following) if not self.passable(node) and self._does_something(node):
+                return (following,)
+        return ways
+
+    def _does_something(self, node: int) -> bool:
+        """Whether a round of a loop is more than what a model does by itself, for one item or for all at once."""
+        number = self._listing.line_at(node).number
+        below = [line for line in self._listing.lines if line.number.startswith(f"{number}.")]
+        return any(
+            line.code in ("QUE", "YLD", "RET") or (line.code == "EXE" and not needs_model(line)) for line in below
+        )
+
+    def passable(self, node: int) -> bool:
+        """Whether a round of a loop may consist of lines that a reply need not name: then its rounds cannot be counted."""
+        return node in self._listing.reached((node,))
+
+    def item_of(self, node: int) -> tuple[str, str] | None:
+        """Of a `For each`: the names of its item and of its list."""
+        each = _EACH.match(self._listing.line_at(node).text.strip())
+        return (each["item"], each["list"]) if each is not None else None
 
     def _jump(self, node: int, line: ListingLine, variables: Mapping[str, Any]) -> Done | None:
         ways = self._listing.successors(node)
@@ -259,12 +319,12 @@ class Decider:
 
     def _explicit(self, call: CallOf, variables: Mapping[str, Any]) -> bool:
         """Whether every argument has a value. What is to be said is an instruction, unless a variable holds it."""
-        speaks = call.name.rpartition(".")[2] in _SPEAKING
+        speaks = call.name.rpartition(".")[2] in SPEAKING
         values = [*call.args, *(value for _, value in call.named)]
         if speaks:
             *targets, message = values or [Words("")]
             to_user = all(isinstance(one, (Words, Literal)) for one in targets)
-            return to_user and isinstance(message, Ref) and self._value(message, variables) is not None
+            return to_user and isinstance(message, Ref) and self.value(message, variables) is not None
         if not self._known(call.name):
             return True  # it comes to an error, and no model could do better
         signature = self._signatures.get(call.name)
@@ -272,7 +332,7 @@ class Decider:
         given = [*zip(types, call.args, strict=False), *call.named]
         if any(is_text(types.get(name, "")) and figures(value) for name, value in given):
             return False  # what looks like a sum is a text without quotes
-        return all(self._value(value, variables) is not None for value in values)
+        return all(self.value(value, variables) is not None for value in values)
 
     def _return(self, line: ListingLine, variables: Mapping[str, Any]) -> Done | None:
         text = line.text.strip()
@@ -294,11 +354,11 @@ class Decider:
         expression = _expression(text, at)
         if expression is None or (is_text(type) and figures(expression)):
             return None
-        return self._value(expression, variables)
+        return self.value(expression, variables)
 
-    def _value(self, expression: Expression, variables: Mapping[str, Any]) -> Literal | None:
-        """What it comes to; None for words, for an unknown variable, for an error, and for a call."""
-        if has_words(expression) or _failed(expression, variables):
+    def value(self, expression: Expression, variables: Mapping[str, Any]) -> Literal | None:
+        """What it comes to; None for words, for a text that names a variable, for an unknown one, an error, and a call."""
+        if has_words(expression) or mentions(expression) or _failed(expression, variables):
             return None
         try:
             return Literal(evaluate(expression, variables))
@@ -319,14 +379,47 @@ def needs_model(line: ListingLine) -> bool:
             return target is None or target.repeats or target.target in (None, "meeting", "agent")
         case "EXE":
             expression = _expression(text, found.end()) if found else None
-            return expression is None or has_words(expression)
+            return expression is None or has_words(expression) or mentions(expression)
         case "QUE":
             call = _called(text, found.end() if found else 0) if call_named(line) else None
-            return call is None or call.name.rpartition(".")[2] in _SPEAKING or has_words((call.args, call.named))
+            if call is None or call.name.rpartition(".")[2] in SPEAKING:
+                return True
+            return has_words((call.args, call.named)) or mentions((call.args, call.named))
         case "RET":
             expression = _expression(text, 0) if text else Literal(None)
-            return expression is None or has_words(expression)
+            return expression is None or has_words(expression) or mentions(expression)
     return True
+
+
+_TYPED = re.compile(r"\$([^\W\d]\w*+):\w")
+
+
+def asked_for(listing: Listing, number: str) -> list[str]:
+    """The typed variables that the user was asked for, where a line has waited for them."""
+    found = listing.by_number.get(number, [])
+    index = found[0] if len(found) == 1 else None
+    waited = None if index is None else listing.yields[index]
+    if index is None or waited is None or waited.target != "user" or waited.repeats:
+        return []
+    asking = listing.lines[index - 1] if listing.lines[index].code == "YLD" and index else listing.lines[index]
+    return _TYPED.findall(asking.text) if asking.code == "QUE" else []
+
+
+@lru_cache(_KEPT)
+def reads_of(line: ListingLine) -> frozenset[str]:
+    """The variables that a line computes with; none where it leaves something to a model."""
+    text = _TAIL.sub("", line.text.strip())
+    found = _SET.match(text)
+    at = found.end() if found else 0
+    value: Any = None
+    match line.code:
+        case "RET":
+            value = _expression(text, 0) if text else None
+        case "EXE":
+            value = _expression(text, at) if found else None
+        case "QUE":
+            value = _called(text, at) if call_named(line) else None
+    return frozenset() if value is None or has_words(value) or mentions(value) else frozenset(refs_of(value))
 
 
 def obstacle(line: ListingLine, variables: Mapping[str, Any]) -> str:
@@ -335,7 +428,7 @@ def obstacle(line: ListingLine, variables: Mapping[str, Any]) -> str:
     found = _SET.match(text)
     computes = line.code == "RET" or (line.code == "EXE" and found is not None)
     expression = _expression(text, found.end() if found else 0) if computes and text else None
-    if expression is None or has_words(expression) or any(map(is_private, refs_of(expression))):
+    if expression is None or has_words(expression) or mentions(expression) or any(map(is_private, refs_of(expression))):
         return ""
     try:
         evaluate(expression, variables)
@@ -351,7 +444,7 @@ def foreseen(listing: Listing, index: int) -> bool:
     if line.code == "CND":
         computed = _EACH.match(text) is not None or _comparison(text)[0] is not None
         return computed or len(listing.successors(index)) == 1
-    if line.code == "QUE" and call_named(line) in _SPEAKING:
+    if line.code == "QUE" and call_named(line) in SPEAKING:
         call = _called(_TAIL.sub("", text), 0)
         return call is not None and isinstance([None, *call.args, *(value for _, value in call.named)][-1], Ref)
     return not needs_model(line)

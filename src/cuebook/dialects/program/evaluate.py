@@ -22,6 +22,7 @@ from cuebook.dialects.program.expressions import (
     Expression,
     ExpressionError,
     Field,
+    Filled,
     Item,
     ListOf,
     Literal,
@@ -43,8 +44,24 @@ _MOST_BITS = 4096
 _LARGEST_FLOAT = 1.7e308
 
 
+ERROR_MARK = "$"
+
+
 class NotComputable(Exception):
     """It takes more than arithmetic to say what this comes to."""
+
+
+def is_error(value: Any) -> bool:
+    """Whether a value is what a failed call came to. The mark tells it from a table of the program's own."""
+    return isinstance(value, dict) and value.get(ERROR_MARK) == "error"
+
+
+def holds_error(value: Any) -> bool:
+    """Whether a value is, or has within it, what a failed call came to."""
+    if is_error(value):
+        return True
+    within = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(holds_error(one) for one in within if isinstance(one, (dict, list)))
 
 
 def evaluate(expression: Expression, variables: Mapping[str, Any]) -> Any:
@@ -80,12 +97,21 @@ def evaluate(expression: Expression, variables: Mapping[str, Any]) -> Any:
             return _binary(sign, evaluate(left, variables), evaluate(right, variables))
         case Choice(condition, then, otherwise):
             return evaluate(then if judge(condition, variables) else otherwise, variables)
-        case CallOf(name, args, named) if name in _FUNCTIONS and not named:
-            return _computed(_FUNCTIONS[name], *(evaluate(one, variables) for one in args))
+        case CallOf(name, args, named) if name in FUNCTIONS and not named:
+            return _computed(FUNCTIONS[name], *(_sound(evaluate(one, variables)) for one in args))
+        case Filled(parts):
+            return _computed("".join, [_to_str(_sound(evaluate(one, variables))) for one in parts])
     raise NotComputable("a call is needed for this")
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+def _sound(value: Any) -> Any:
+    """The value, unless a call failed: an error is neither a text nor a number."""
+    if holds_error(value):
+        raise NotComputable("a call failed, and what it came to is an error")
+    return value
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     "len": len, "abs": abs, "round": round, "min": lambda *of: _extreme(min, of), "max": lambda *of: _extreme(max, of), "sum": sum, "str": str, "int": int, "float": float,
     "bool": lambda value: _holds(value),
 }  # fmt: skip
@@ -296,7 +322,7 @@ def _plain(value: Expression) -> bool:
         case ListOf(items):
             return all(_plain(one) for one in items)
         case CallOf(name, args, ()):
-            return name in _FUNCTIONS and all(_plain(one) for one in args)
+            return name in FUNCTIONS and all(_plain(one) for one in args)
     return False
 
 
@@ -306,7 +332,7 @@ def _plain(value: Expression) -> bool:
 class Coerced(msgspec.Struct, frozen=True):
     value: Any
     changed: bool = False
-    """Whether it had to be made something else, as `"3"` for an int; an int where a float is wanted is none."""
+    """Whether it had to be made something else, as `"3"` for an int. An int is a float as it is."""
 
 
 class DoesNotCoerce(Exception):
@@ -334,11 +360,10 @@ def coerced(value: Any, type: str) -> Coerced:
     name = type_name(type)
     if not name or name == "artifact" or value is None:
         return Coerced(value)
-    if name == "null":
+    if name == "null" or is_error(value):
         raise DoesNotCoerce
     made = _COERCIONS[name](value)
-    same = made == value and (made.__class__ is value.__class__ or (name == "float" and value.__class__ is int))
-    return Coerced(made, changed=not same)
+    return Coerced(made, changed=made != value or made.__class__ is not value.__class__)
 
 
 def _to_str(value: Any) -> str:
@@ -362,7 +387,7 @@ def _to_float(value: Any) -> float:
         raise DoesNotCoerce
     if abs(value) > _LARGEST_FLOAT or value != value:
         raise DoesNotCoerce
-    return float(value)
+    return value
 
 
 def _number(make: Callable[[str], Any], written: str) -> Any:

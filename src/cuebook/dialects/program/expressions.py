@@ -93,8 +93,14 @@ class CallOf(Node, frozen=True):
     named: tuple[tuple[str, Expression], ...] = ()
 
 
+class Filled(Node, frozen=True):
+    """A text with values in it, as in `"Hello {$name}"`: its parts in order."""
+
+    parts: tuple[Expression, ...]
+
+
 Expression: TypeAlias = Union[  # noqa: UP007  a name for it is needed before the classes exist
-    Literal, Words, Ref, Field, Item, Slice, ListOf, TableOf, Unary, Binary, Choice, CallOf
+    Literal, Words, Ref, Field, Item, Slice, ListOf, TableOf, Unary, Binary, Choice, CallOf, Filled
 ]
 
 # --- tokens -------------------------------------------------------------------------------------------------
@@ -438,7 +444,7 @@ def refs_of(expression: Expression) -> Iterator[str]:
             for one in (start, stop):
                 if one is not None:
                     yield from refs_of(one)
-        case ListOf(items):
+        case ListOf(items) | Filled(items):
             for one in items:
                 yield from refs_of(one)
         case TableOf(pairs):

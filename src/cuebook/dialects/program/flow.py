@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 import msgspec
 
 from cuebook.dialects.program.items import Step, Target, Yield
 from cuebook.dialects.program.listing import (
+    ELIDABLE,
     END,
+    MOST_PASSED,
     Listing,
     Position,
+    Ways,
     ends_program,
     says_return,
     waits,
@@ -26,8 +30,9 @@ MOST_ENTRIES = 100
 class Path:
     """The nodes where a frame may stand. A line that is there twice, or in two ways, is several."""
 
-    def __init__(self, listing: Listing, position: Position | None, entries: dict[str, int]) -> None:
-        self.listing = listing
+    def __init__(self, listing: Listing, position: Position | None, entries: dict[str, int], ways: Ways) -> None:
+        """`ways` says what may follow a node, with what is known now."""
+        self.listing, self._ways = listing, ways
         first = listing.lines[0].number if listing.lines else ""
         self.position = position if position is not None and position.line else Position(first)
         self._entries = dict(entries)
@@ -41,6 +46,8 @@ class Path:
         """Whether anything was done at this line; and whether that was before this reply, with the call that it names."""
         self._calls: list[str] = []
         """The names of the calls made at this line."""
+        self._over = False
+        """Whether nothing is left to do at this line."""
 
     # --- where it stands ------------------------------------------------------------------------------------
 
@@ -57,6 +64,23 @@ class Path:
         return None if self._index is None else self.listing.lines[self._index]
 
     @property
+    def here(self) -> int | None:
+        """The index of the line that is being executed, where it is just one; None between two lines."""
+        if self._nodes is not None:
+            return self._index if len({node % len(self.listing.lines) for node in self._nodes}) == 1 else None
+        found = self.listing.by_number.get(self.number, ())
+        return found[0] if self.position.status != "done" and len(found) == 1 else None
+
+    @property
+    def acted(self) -> bool:
+        return self._acted
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """The names of the calls that this reply made at this line."""
+        return tuple(self._calls)
+
+    @property
     def at_yield(self) -> bool:
         """At a YLD line that this reply named."""
         line = self.line
@@ -66,14 +90,14 @@ class Path:
     def legal(self) -> frozenset[int]:
         """The nodes that the next step may name."""
         if self._nodes is None:
-            return self.listing.resumes(self.position)
-        return self._nodes | self.listing.reached(self._nodes)
+            return self.listing.resumes(self.position, self._ways)
+        return self._nodes | self.listing.reached(self._nodes, ways=self._ways)
 
     def _ahead(self) -> frozenset[int]:
         """What may follow the line where it stands, once that is over."""
         if self._nodes is None:
-            return self.listing.resumes(self.position)
-        return self.listing.reached(self._nodes)
+            return self.listing.resumes(self.position, self._ways)
+        return self.listing.reached(self._nodes, ways=self._ways)
 
     def at_end(self) -> bool:
         """Whether nothing is left to do: here, or behind lines that need not be named, the listing is over."""
@@ -84,6 +108,10 @@ class Path:
 
     def act(self) -> None:
         self._acted = True
+
+    def over(self) -> None:
+        """All that the line says was done: the next reply does not do it again."""
+        self._over = True
 
     def call(self, name: str) -> None:
         self._acted = True
@@ -113,11 +141,16 @@ class Path:
     def _led_to(self, step: Step) -> frozenset[int]:
         wanted = self.listing.nodes_of(step.line)
         if self._nodes is None:
-            return self.listing.resumes(self.position).intersection(wanted)
+            return self.listing.resumes(self.position, self._ways).intersection(wanted)
         here = self._nodes.intersection(wanted)
-        return here | self.listing.reached(self._nodes, wanted)
+        return here | self.listing.reached(self._nodes, wanted, self._ways)
 
     def _illegal(self, step: Step) -> Verdict:
+        decided = self._decided_otherwise(step)
+        if decided is not None:
+            line = self.listing.line_at(decided)
+            words = f"{step.line} does not follow {self.number}: at {line.number}, '{line.text}' was computed, and leads elsewhere."
+            return self._refused("C8", step, words)
         if not self.moved:
             how = _HOW[self.position.status]
             return self._refused(
@@ -140,6 +173,28 @@ class Path:
             return "C8"
         return "C7" if self._passes_over(step) else ""
 
+    def _decided_otherwise(self, step: Step) -> int | None:
+        """The computed condition without which the listing would lead there; None if there is none."""
+        wanted = set(self.listing.nodes_of(step.line))
+        begun = self._nodes if self._nodes is not None else self.listing.resumes(self.position)
+        first = begun if self._nodes is not None else [one for one in begun if self._elidable(one)]
+        waiting: deque[tuple[int, int | None]] = deque((node, None) for node in first)
+        seen: set[int] = set()
+        while waiting and len(seen) < MOST_PASSED:
+            node, before = waiting.popleft()
+            taken = {*self._ways(node)}
+            for following in self.listing.successors(node):
+                decided = before if before is not None or following in taken else node
+                if following in wanted and decided is not None:
+                    return decided
+                if following not in seen and self._elidable(following):
+                    seen.add(following)
+                    waiting.append((following, decided))
+        return None
+
+    def _elidable(self, node: int) -> bool:
+        return node != END and self.listing.line_at(node).code in ELIDABLE
+
     def _passes_over(self, step: Step) -> bool:
         """Whether the line lies ahead, behind some that must not be passed over."""
         seen: set[int] = set()
@@ -155,9 +210,9 @@ class Path:
             waiting += self.listing.successors(node)
         return False
 
-    def move(self, step: Step) -> None:
-        """Goes to a line that was not refused."""
-        again = (self.moved or self._begun) and step.line == self.number
+    def move(self, step: Step) -> bool:
+        """Goes to a line that was not refused; False if it is the same line, and not its next round."""
+        again = (self.moved or self._begun) and step.line == self.number and not self._next_round()
         nodes = self._targets
         if len(nodes) > 1:
             nodes = frozenset(node for node in nodes if self.listing.line_at(node).code == step.code) or nodes
@@ -166,7 +221,13 @@ class Path:
         self.position = self.listing.position_at(nodes) if nodes else Position(step.line)
         if not again:
             self._entries[step.line] = self._entries.get(step.line, 0) + 1
-            self._acted, self._calls, self._begun = False, [], False
+            self._acted, self._calls, self._begun, self._over = False, [], False, False
+        return not again
+
+    def _next_round(self) -> bool:
+        """Whether the line was executed, and a loop leads back to it."""
+        nodes = self._nodes or frozenset()
+        return bool((self._over or self._calls) and nodes & self.listing.reached(nodes, nodes, self._ways))
 
     @property
     def left_undone(self) -> str:
@@ -238,7 +299,11 @@ class Path:
             return here
         if not self._acted or line.code == "YLD" or self.left_undone:
             return msgspec.structs.replace(here, status="arrived")
-        return msgspec.structs.replace(here, status="done" if leaving else "begun")
+        return msgspec.structs.replace(here, status="done" if leaving or self._executed(line) else "begun")
+
+    def _executed(self, line: ListingLine) -> bool:
+        """Whether the next reply must not do it again: its value is set, or its call is queued."""
+        return self._over or (bool(self._calls) and line.code != "RET")
 
     def _behind_yield(self, how: Yield | None, position: Position) -> Position:
         """A yield that names no line is the YLD line that follows, if there is one such."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from cuebook.dialects.program.evaluate import NotComputable, evaluate
+from cuebook.dialects.program.evaluate import ERROR_MARK, NotComputable, evaluate
 from cuebook.dialects.program.expressions import Expression, refs_of
 from cuebook.dialects.program.expressions import Literal as Known
 from cuebook.dialects.program.items import Call
@@ -102,12 +102,38 @@ class Frame(msgspec.Struct):
     """Of a Python playbook: the calls it has made, and what came of each."""
     moment: float = 0.0
     """Of a Python playbook: the time that its clock shows."""
+    called: bool = False
+    """Whether `$_` has a value: something was called, or said."""
+    asked: int = 0
+    """How often a model was asked to execute it."""
+    idle: int = 0
+    """How often a model was asked since something changed."""
+    results: list[str] = []
+    """What calls came to lately, each with its arguments, by digest: the same once more is nothing new."""
+    visited: list[str] = []
+    """The lines that were executed since something changed."""
+    applied: list[str] = []
+    """What has taken effect of the replies that were refused since the last one that was not."""
 
     def news(self) -> None:
         """Something new came in: what was done before may be done again."""
         self.inbox += 1
         self.changes += 1
         self.entries = {}
+
+    def progress(self) -> None:
+        """Something changed: what a model does now is no repetition."""
+        self.idle, self.visited = 0, []
+
+    def visit(self, line: str) -> None:
+        """A line is executed: one that was not since something changed is progress of its own."""
+        if line not in self.visited:
+            self.visited.append(line)
+            self.idle = 0
+
+    def gives(self, value: Any) -> None:
+        """`$_` is what a call came to, or what was said."""
+        self.result, self.called = value, True
 
     def pending(self) -> Position:
         """Where it stands, as a verifier is told."""
@@ -135,6 +161,8 @@ class AgentState(msgspec.Struct):
     """Messages for it: from whom, and what."""
     taken: int = 0
     """How many messages it has taken so far."""
+    fired: dict[str, str] = {}
+    """By id of a trigger that only a model can judge: for what it fired since the last message, see `Machine.fires`."""
 
     def take(self, most: int | None = None) -> list[dict[str, str]]:
         """Its messages, or the first of them: they have come."""
@@ -142,9 +170,6 @@ class AgentState(msgspec.Struct):
         self.mail = self.mail[len(found) :]
         self.taken += len(found)
         return found
-
-
-_MARK = "$"
 
 
 class Error(msgspec.Struct, frozen=True):
@@ -156,16 +181,17 @@ class Error(msgspec.Struct, frozen=True):
 
     @property
     def value(self) -> dict[str, str]:
-        """As a variable holds it. The mark tells it from a table of the program's own."""
-        return {"error": self.code, "message": self.message, _MARK: "error"}
+        """As a variable holds it."""
+        return {"error": self.code, "message": self.message, ERROR_MARK: "error"}
 
     @property
     def failed(self) -> Failed:
         return Failed(self.code, self.message, self.fix)
 
-
-def is_error(value: Any) -> bool:
-    return isinstance(value, dict) and value.get(_MARK) == "error"
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> Error:
+        """From what a variable holds."""
+        return cls(str(value["error"]), str(value["message"]))
 
 
 def is_private(name: str) -> bool:
@@ -180,30 +206,32 @@ class Variables(Mapping[str, Any]):
         self._frame, self._agent = frame, agent
 
     def __getitem__(self, name: str) -> Any:
-        if name == RESULT:
+        if name == RESULT and self._frame.called:
             return self._frame.result
         arguments = self._frame.arguments
         return arguments[name] if name in arguments else self._agent.variables[name]
 
     def __contains__(self, name: object) -> bool:
-        return name == RESULT or name in self._frame.arguments or name in self._agent.variables
+        known = name in self._frame.arguments or name in self._agent.variables
+        return known or (name == RESULT and self._frame.called)
 
     def __iter__(self) -> Iterator[str]:
-        yield from dict.fromkeys((RESULT, *self._agent.variables, *self._frame.arguments))
+        result = (RESULT,) if self._frame.called else ()
+        yield from dict.fromkeys((*result, *self._agent.variables, *self._frame.arguments))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def all(self) -> dict[str, Any]:
         """As a table of its own, in the same order."""
-        found = {RESULT: None, **self._agent.variables, **self._frame.arguments}
-        found[RESULT] = self._frame.result
-        return found
+        result = {RESULT: self._frame.result} if self._frame.called else {}
+        return {**result, **self._agent.variables, **self._frame.arguments}
 
     def set(self, name: str, value: Any) -> None:
         known = self._frame.arguments if name in self._frame.arguments else self._agent.variables
         if name not in known or known[name] != value or known[name].__class__ is not value.__class__:
             self._frame.changes += 1
+            self._frame.progress()
         known[name] = value
 
     def shown(self) -> dict[str, Any]:

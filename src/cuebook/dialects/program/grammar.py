@@ -6,12 +6,14 @@ and which way a condition goes. A model that follows it breaks no rule of contro
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from cuebook.dialects.program.deciding import needs_model
+from cuebook.dialects.program.deciding import SPEAKING, foreseen, needs_model, spelled
 from cuebook.dialects.program.evaluate import type_name
-from cuebook.dialects.program.expressions import CallOf, ExpressionError, Literal, Ref, call_of
+from cuebook.dialects.program.expressions import CallOf, Expression, ExpressionError, Literal, Ref, Words, call_of
+from cuebook.dialects.program.items import Call
 from cuebook.dialects.program.listing import ELIDABLE, END, Listing, Position, call_named
 from cuebook.dialects.program.model import ListingLine, Param
 from cuebook.dialects.program.scope import BUILT_IN
@@ -46,11 +48,13 @@ def grammar_of(
     signatures: Mapping[str, Signature],
     *,
     heard: bool = False,
+    legal: Collection[int] | None = None,
 ) -> str | None:
-    """None for a playbook without a listing: there, everything is legal. `heard`: the user has just spoken."""
+    """None for a playbook without a listing: there, everything is legal. `heard`: the user has just spoken. `legal` are the
+    nodes that may come next, where more is known than the listing."""
     if not listing.lines:
         return None
-    return _Grammar(listing, variables, signatures).text(position, heard)
+    return _Grammar(listing, variables, signatures).text(position, heard, legal)
 
 
 class _Grammar:
@@ -62,11 +66,13 @@ class _Grammar:
         self._unmade: list[tuple[str, int]] = []
         """Rules that are named somewhere, with their nodes, and still to be made: a loop comes back to one of them."""
 
-    def text(self, position: Position | None, heard: bool) -> str:
-        starts = _named(self._listing, self._listing.resumes(position))
+    def text(self, position: Position | None, heard: bool, legal: Collection[int] | None) -> str:
+        begun = self._listing.resumes(position)
+        starts = _named(self._listing, begun if legal is None else legal)
         given = "".join(self._told(position)) if heard else ""
         head = _quoted(f"recap – {self._listing.name} is under way\nplan – go on with it\n")
-        root = f"root ::= {head} {given}{self._ways(starts)}"
+        decided = given and position is not None and self._decided(begun)
+        root = f"root ::= {head} {given}" + ('"yld call"' if decided else self._ways(starts))
         for name, node in self._unmade:  # grows meanwhile
             self._rules[name] = self._line(node, self._listing.line_at(node))
         return "\n".join([root, *(f"{name} ::= {rule}" for name, rule in self._rules.items())]) + _COMMON
@@ -112,11 +118,16 @@ class _Grammar:
         if found is not None and found.target is not None:
             return f"{body}{_quoted(f'yld {found.target}')}"
         following = _named(self._listing, self._listing.reached((node,)))
-        if len(self._rules) > MOST_LINES or not any(
-            one != END and needs_model(self._listing.line_at(one)) for one in following
-        ):
+        asks = any(one != END and needs_model(self._listing.line_at(one)) for one in following)
+        if len(self._rules) > MOST_LINES or not asks or self._decided(self._listing.reached((node,))):
             return f'{body}"yld call"'  # what follows is done without a model, or in the next reply
         return body + self._ways(following)
+
+    def _decided(self, nodes: Iterable[int]) -> bool:
+        """Whether a condition is among them that can be computed, once it is known what the reply sets."""
+        size = len(self._listing.lines)
+        conditions = (one % size for one in nodes if one != END and self._listing.line_at(one).code in ("CND", "JMP"))
+        return any(len(self._listing.successors(one)) > 1 and foreseen(self._listing, one) for one in conditions)
 
     def _does(self, line: ListingLine) -> str:
         if line.code == "QUE":
@@ -137,8 +148,8 @@ class _Grammar:
 
     def _calls(self, line: ListingLine) -> str:
         name = call_named(line)
-        if not name or name in ("Say", "SendMessage"):
-            return '"Say(\\"user\\", " string ")"'
+        if not name or name in SPEAKING:
+            return self._says(line)
         text = _TYPED.sub(r"\1", _TAIL.sub("", line.text.strip()))
         assigned = _ASSIGNED.match(_TAIL.sub("", line.text.strip()))
         target = f"${assigned[1]} = " if assigned else ""
@@ -154,6 +165,15 @@ class _Grammar:
         between = ' ", " '.join(args)
         return f'{_quoted(f"{target}{name}(")} {between} ")"'
 
+    def _says(self, line: ListingLine) -> str:
+        """A message to the person that the line names, in words of its own, or those that a variable holds."""
+        found = spelled(line)
+        call = Call("Say", found.call.args, found.call.named) if found is not None and found.call is not None else None
+        to, message = ("user", None) if call is None else (_words(call.said_to), call.message)
+        known = isinstance(message, Ref) and message.name in self._variables
+        said = _quoted(f"${message.name}") if known and isinstance(message, Ref) else "string"
+        return f'{_quoted(f"Say({json.dumps(to)}, ")} {said} ")"'
+
     def _known(self, call: CallOf) -> bool:
         """Whether the arguments can be taken as they stand there."""
         values = [*call.args, *(value for _, value in call.named)]
@@ -164,6 +184,12 @@ class _Grammar:
         nothing = self._listing.returns.strip().lower() in ("", "none", "null")
         value = " | ".join([*known, '""' if nothing and not text.strip() else _rule(self._listing.returns)])
         return f'"`Return[" ({value}) "]` `Var[$__, " string "]`\\nyld return"'
+
+
+def _words(value: Expression | None) -> str:
+    """To whom a line speaks; the user, where only a model can tell."""
+    text = value.value if isinstance(value, Literal) else value.text if isinstance(value, Words) else ""
+    return text if isinstance(text, str) and text.replace(" ", "").isalnum() else "user"
 
 
 def _named(listing: Listing, nodes: Iterable[int]) -> list[int]:

@@ -26,7 +26,7 @@ from cuebook.dialects.program.deciding import (
     following,
     returns_nothing,
 )
-from cuebook.dialects.program.evaluate import DoesNotCoerce, NotComputable, coerced
+from cuebook.dialects.program.evaluate import DoesNotCoerce, NotComputable, coerced, is_error
 from cuebook.dialects.program.expressions import Literal
 from cuebook.dialects.program.frames import Error, Frame, QueuedCall, is_private
 from cuebook.dialects.program.items import Call
@@ -86,7 +86,7 @@ def _first_calls(machine: Machine, inputs: Mapping[str, Any], options: Mapping[s
     for agent, playbook in machine.program.beginning:
         named = tuple((one.name, Literal(inputs[one.name])) for one in playbook.params if one.name in inputs)
         calls.append(QueuedCall("#1", Call(f"{agent.name}.{playbook.name}", (), named)))
-    if not calls:
+    if not calls and not machine.catalogue.waits_for_messages():
         raise EffectFailed(
             Failed(
                 "nothing_begins",
@@ -160,13 +160,14 @@ def _begin_next(machine: Machine) -> Program[bool]:
         return False
     agent = machine.program.agents[name]
     callee = Callee(agent, machine.catalogue.playbook(name, machine.catalogue.messages))
-    yield from machine.push(callee, {"message": ""})
+    yield from machine.push(callee, {})
     machine.top.after = "user"
     return True
 
 
 def _dispatch(machine: Machine, name: str, mail: Mapping[str, str]) -> Program[None]:
     callee = Callee(machine.program.agents[name], machine.catalogue.playbook(name, machine.catalogue.messages))
+    machine.agents[name].fired = {}
     yield from machine.push(callee, {"message": f"{mail['from']}: {mail['text']}"})
 
 
@@ -200,11 +201,14 @@ def _afterwards(machine: Machine, frame: Frame) -> Program[None]:
     elif after == "exit":
         yield from machine.exit()
     else:
-        yield from machine.finish(frame, frame.value, frame.summary)
+        value = Error.of(frame.value) if is_error(frame.value) else frame.value
+        yield from machine.finish(frame, value, frame.summary)
 
 
 def _hear(machine: Machine, frame: Frame, words: str) -> None:
     frame.news()
+    frame.progress()
+    machine.memory(frame).fired = {}
     frame.heard = True
     machine.remember(frame, "user", words)
 
@@ -218,8 +222,16 @@ def _hear_agent(machine: Machine, frame: Frame) -> Program[None]:
             yield from _dispatch(machine, name, memory.take(1)[0])
             return
     mail = machine.memory(frame).take()
-    words = [f"{one['from']} says: {one['text']}" for one in mail] or ["No message came."]
-    _hear(machine, frame, "\n".join(words))
+    waiting = next((one for one in machine.stack[:-1] if one.after == "agent" and one.agent != frame.agent), None)
+    if not mail and waiting is not None:
+        words = f"{frame.agent} waits for {frame.awaits or waiting.agent}, and {waiting.agent} waits for an answer."
+        fix = "Agents do not talk in turns here: answer with Say, and return."
+        yield from machine.finish(frame, Error("not_supported", words, fix))
+        return
+    if not mail:
+        yield Warned("message", f"{frame.agent} waits for {frame.awaits or 'an agent'}, and no message came.")
+    words_ = [f"{one['from']} says: {one['text']}" for one in mail] or ["No message came."]
+    _hear(machine, frame, "\n".join(words_))
 
 
 # --- Python and raw playbooks -------------------------------------------------------------------------------

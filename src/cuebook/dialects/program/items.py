@@ -64,7 +64,7 @@ class Call(Item, frozen=True):
     @property
     def said_to(self) -> Expression | None:
         """To whom a `Say` speaks; the form with the message alone speaks to the user. None for any other call."""
-        if self.name != "Say":
+        if self.name.rpartition(".")[2] not in ("Say", "SendMessage"):
             return None
         named = dict(self.named)
         if "target" in named:

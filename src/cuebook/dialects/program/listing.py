@@ -8,9 +8,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -22,6 +22,8 @@ ELIDABLE = frozenset({"CND", "JMP", "CHK", "TNK"})
 
 Kind = Literal["if", "when", "elif", "else", "loop"]
 Status = Literal["arrived", "begun", "done"]
+Ways: TypeAlias = Callable[[int], Iterable[int]]
+"""From a node to those that may follow it."""
 
 END = -1
 """What follows a line behind which the listing has nothing more."""
@@ -251,6 +253,10 @@ class Listing:
     def successors(self, node: int) -> tuple[int, ...]:
         return self.next[node] if node < len(self.lines) else self._settled[node]
 
+    def jumps(self, node: int) -> tuple[int, ...]:
+        """The nodes that a JMP names: several, where a number is there twice."""
+        return tuple(self.by_number.get(jump_of(self.line_at(node)), ()))
+
     def line_at(self, node: int) -> ListingLine:
         return self.lines[node % len(self.lines)]
 
@@ -281,14 +287,18 @@ class Listing:
     def _is_settled(self, node: int) -> bool:
         return node >= len(self.lines)
 
-    def reached(self, nodes: Iterable[int], wanted: Collection[int] | None = None) -> frozenset[int]:
+    def reached(
+        self, nodes: Iterable[int], wanted: Collection[int] | None = None, ways: Ways | None = None
+    ) -> frozenset[int]:
         """The nodes that may come directly after these: their successors, and what lies behind elidable lines. Of those that
-        are wanted, if any are, and the search is over when it has them."""
+        are wanted, if any are, and the search is over when it has them. `ways` says what may follow a node, where more is
+        known than the listing."""
+        ways = ways or self.successors
         found: set[int] = set()
         left = None if wanted is None else set(wanted)
         waiting: deque[int] = deque()
         for node in nodes:
-            waiting.extend(self.successors(node))
+            waiting.extend(ways(node))
         while waiting and len(found) < MOST_PASSED and (left is None or left):
             one = waiting.popleft()
             if one in found:
@@ -297,23 +307,24 @@ class Listing:
             if left is not None:
                 left.discard(one)
             if one != END and self.line_at(one).code in ELIDABLE:
-                waiting.extend(self.successors(one))
+                waiting.extend(ways(one))
         return frozenset(found) if wanted is None else frozenset(found.intersection(wanted))
 
-    def resumes(self, position: Position | None) -> frozenset[int]:
-        """The nodes at which the next reply may go on."""
+    def resumes(self, position: Position | None, ways: Ways | None = None) -> frozenset[int]:
+        """The nodes at which the next reply may continue."""
         if not self.lines:
             return frozenset({END})
         if position is None or not position.line:
-            return self._entered((0,))
+            return self._entered((0,), ways)
         nodes = self.nodes_at(position)
         if position.status == "arrived":
-            return self._entered(nodes)
+            return self._entered(nodes, ways)
         again = nodes if position.status == "begun" else (node for node in nodes if self._repeats(node))
-        return frozenset(again) | self.reached(nodes)
+        return frozenset(again) | self.reached(nodes, ways=ways)
 
-    def _entered(self, nodes: Collection[int]) -> frozenset[int]:
-        return frozenset(nodes) | self.reached(node for node in nodes if self.line_at(node).code in ELIDABLE)
+    def _entered(self, nodes: Collection[int], ways: Ways | None) -> frozenset[int]:
+        elidable = (node for node in nodes if self.line_at(node).code in ELIDABLE)
+        return frozenset(nodes) | self.reached(elidable, ways=ways)
 
     def _repeats(self, node: int) -> bool:
         found = self.yields[node % len(self.lines)]

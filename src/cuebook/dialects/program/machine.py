@@ -41,6 +41,9 @@ MOST_TURNS = 2_000
 CHECKPOINT_EVERY = 32
 """Lines and replies between two checkpoints. A checkpoint costs the same however long the program has run."""
 _MOST_LOGGED = 40
+_MOST_RESULTS = 64
+MOST_IDLE = 20
+"""Replies of a model in one frame in which nothing changes: the same is said, or called with the same result."""
 
 
 class Spent(msgspec.Struct):
@@ -165,7 +168,9 @@ class Machine:
         """A frame receives the result of a call it made."""
         failed = isinstance(came, Error)
         value = came.value if failed else came
-        frame.news()
+        if not quiet or failed:
+            frame.news()
+            self._notice_result(frame, queued, value)
         if queued.target.startswith("{"):
             frame.slots[queued.target] = f"({came.message})" if failed else value
             return
@@ -176,7 +181,7 @@ class Machine:
             )
             return
         if not quiet or value is not None:
-            frame.result = value
+            frame.gives(value)
         if queued.target:
             yield from self._assign(frame, queued, value, failed)
         if failed:
@@ -185,6 +190,13 @@ class Machine:
         if not quiet or failed:
             artifact = "" if failed else (yield from self._kept_apart(frame, queued, value))
             self.remember(frame, "user", told(queued, came, summary, artifact))
+
+    def _notice_result(self, frame: Frame, queued: QueuedCall, value: Any) -> None:
+        """What a call came to is progress, unless the same call has come to the same before."""
+        known = digest_of(shown([queued.name, msgspec.to_builtins(queued.call), value]))
+        if known not in frame.results:
+            frame.results = [*frame.results[1 - _MOST_RESULTS :], known]
+            frame.progress()
 
     def _kept_apart(self, frame: Frame, queued: QueuedCall, value: Any) -> Program[str]:
         """A long result becomes an artifact: its name, or nothing where it is short."""
@@ -203,7 +215,7 @@ class Machine:
         return name
 
     def _assign(self, frame: Frame, queued: QueuedCall, value: Any, failed: bool) -> Program[None]:
-        type = queued.type or self.type_of(frame, queued.target)
+        type = self.type_of(frame, queued.target) or queued.type
         if not failed:
             try:
                 value = coerced(value, type).value
@@ -222,7 +234,7 @@ class Machine:
         self._put(frame, name, value)
         yield ValueSet(name, value)
         if name not in frame.arguments:
-            type = type or self.type_of(frame, name)
+            type = self.type_of(frame, name) or type
             if type:
                 self.memory(frame).types[name] = type
             self.notice(frame.agent, name, fire=fire)
@@ -302,6 +314,22 @@ class Machine:
         self.stack.clear()
         self.todo.clear()
 
+    def already_fired(self, frame: Frame) -> tuple[str, ...]:
+        """The triggers that have fired for the last message: those in words for a state that is still the same."""
+        memory = self.memory(frame)
+        now = self._situation(frame)
+        return tuple(id for id, then in memory.fired.items() if then in ("", now))
+
+    def fires(self, frame: Frame, id: str) -> None:
+        """A trigger that a model judges has fired: an event once for a message, a condition once for a state."""
+        memory = self.memory(frame)
+        known = self.view(frame).triggers.get(id)
+        if known is not None and id not in self.view(frame).conditions:
+            memory.fired[id] = "" if known.kind == "EVT" else self._situation(frame)
+
+    def _situation(self, frame: Frame) -> str:
+        return digest_of(shown(self.memory(frame).variables))
+
     # --- what a model has seen ---
 
     def history(self, frame: Frame) -> History:
@@ -354,6 +382,15 @@ class Machine:
         most = self.options.get("max_turns") or MOST_TURNS
         if self.spent.turns > most:
             yield from self._does_not_end(f"A model was asked {most} times", "max_turns")
+
+    def repeats_itself(self, frame: Frame) -> Error | None:
+        """A model is asked once more: why not, if nothing came of the last replies."""
+        frame.idle += 1
+        if frame.idle <= MOST_IDLE:
+            return None
+        where = frame.open or frame.playbook
+        words = f"A model was asked {MOST_IDLE} times at {where}, and nothing has changed: it says or calls the same again and again."
+        return Error("livelock", words, f"Say in {frame.playbook} when it is done, or choose a stronger model.")
 
     def _does_not_end(self, what: str, option: str) -> Program[None]:
         """Ends the run. If somebody lets it go on, what was counted begins anew."""

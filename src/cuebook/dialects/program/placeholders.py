@@ -1,4 +1,4 @@
-"""`{...}` in a description or a message: what is filled in when a playbook begins, as values. Nothing is run here.
+"""`{...}` in a description, a value or a message: what is filled in, as values. Nothing is run here.
 
 It stands on one line. A bracket that holds no value, such as a table written in JSON or words, is text. `{{` and `}}` stand
 for one bracket.
@@ -7,11 +7,22 @@ for one bracket.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
+from typing import Any
 
 import msgspec
 
-from cuebook.dialects.program.expressions import CallOf, Expression, ExpressionError, Ref, Words, expression_of
+from cuebook.dialects.program.expressions import (
+    CallOf,
+    Expression,
+    ExpressionError,
+    Filled,
+    Literal,
+    Ref,
+    Words,
+    expression_of,
+    refs_of,
+)
 
 _LONGEST = 500
 """Characters between the brackets."""
@@ -46,6 +57,49 @@ def filled(text: str, value_of: Callable[[Placeholder], str]) -> str:
         pieces += [text[at:start], value_of(one) if isinstance(one, Placeholder) else text[one]]
         at = end
     return "".join([*pieces, text[at:]])
+
+
+def interpolated(value: Any, names: Container[str] | None = None) -> Any:
+    """A value whose texts have `{$x}` filled in where they are used: with any variable, or with those of these names."""
+    match value:
+        case Literal(text) if isinstance(text, str) and "{" in text and "$" in text:
+            return _filled_in(text, names)
+        case Literal() | Words() | Ref() | Filled():
+            return value
+        case tuple():
+            return tuple(interpolated(one, names) for one in value)
+        case msgspec.Struct():
+            old = {field: getattr(value, field) for field in value.__struct_fields__}
+            new = {field: interpolated(one, names) for field, one in old.items()}
+            changed = {field: one for field, one in new.items() if one is not old[field] and one != old[field]}
+            return msgspec.structs.replace(value, **changed) if changed else value
+    return value
+
+
+def _filled_in(text: str, names: Container[str] | None) -> Literal | Filled:
+    parts: list[Expression] = []
+    at = 0
+    for one in placeholders(text):
+        wanted = [*refs_of(one.value)]
+        if "$" in one.source and not one.calls and wanted and (names is None or all(name in names for name in wanted)):
+            parts += [Literal(text[at : one.start]), one.value]
+            at = one.end
+    return Filled((*parts, Literal(text[at:]))) if parts else Literal(text)
+
+
+_MENTIONED = re.compile(r"\$[^\W\d]\w*")
+
+
+def mentions(value: Any) -> bool:
+    """Whether a text within a value names a variable and no bracket says that it is filled in: only a model knows what is meant."""
+    match value:
+        case Literal(text):
+            return isinstance(text, str) and _MENTIONED.search(text) is not None
+        case tuple():
+            return any(mentions(one) for one in value)
+        case msgspec.Struct():
+            return any(mentions(getattr(value, field)) for field in value.__struct_fields__)
+    return False
 
 
 def _found(text: str) -> Iterator[Placeholder | int]:

@@ -142,11 +142,11 @@ def _indent(line: ListingLine) -> str:
     return "  " * line.number.count(".")
 
 
-def instruction(listing: Listing, position: Position, legal: Iterable[ListingLine]) -> str:
-    """Where to go on."""
+def instruction(listing: Listing, position: Position, legal: Iterable[ListingLine], *, again: bool = False) -> str:
+    """Where to continue. `again`: it was executed in part."""
     name = listing.name
     if not listing.lines:
-        return f"Execute {name}." if not position.line else f"Go on with {name}."
+        return f"Continue {name} with what came of it. Do not repeat what was done." if again else f"Execute {name}."
     following = " or ".join(f"{line.number}:{line.code}" for line in legal)
     if not position.line:
         return f"Execute {name} from {listing.lines[0].number}."

@@ -13,11 +13,12 @@ import msgspec
 
 from cuebook.dialects.program.away import call as call_away
 from cuebook.dialects.program.catalogue import Callee
-from cuebook.dialects.program.evaluate import DoesNotCoerce, NotComputable, coerced, evaluate
+from cuebook.dialects.program.evaluate import DoesNotCoerce, NotComputable, coerced, evaluate, holds_error
 from cuebook.dialects.program.frames import RESULT, AgentState, Error, Frame, QueuedCall, Saved
 from cuebook.dialects.program.items import Call
 from cuebook.dialects.program.machine import Machine
 from cuebook.dialects.program.model import Playbook
+from cuebook.dialects.program.scope import PEOPLE
 from cuebook.dialects.program.sharing import Touched
 from cuebook.dialects.program.turns import SAYS, load
 from cuebook.dialects.wording import meant
@@ -158,6 +159,8 @@ def _prepared(machine: Machine, frame: Frame, queued: QueuedCall) -> Prepared | 
             return ready
         given = {name: value for name, value in ready[1].items() if value is not None or name in named}
         return Branch(lambda _: call_away(callee.agent, remote, callee.playbook, given))
+    if queued.name in view.private:
+        return Error("not_public", f"'{queued.name}' is of another agent, and is not public.")
     words = f"There is no playbook '{queued.name}'."
     return Error("unknown_playbook", f"{words} {meant(queued.name, view.named)}".rstrip())
 
@@ -340,31 +343,38 @@ def _builtin_result(machine: Machine, frame: Frame, name: str, args: list[Any], 
         came: Source | Failed = yield from attempt(ReadSource(f"file:{path}"))
         return _result(came) if isinstance(came, Failed) else str(came.content)
     if name == "WaitForMessage":
-        return (yield from _message(machine, frame))
+        return (yield from _message(machine, frame, str((args or [named.get("source", "*")])[0])))
     return Error("not_supported", f"{name} is not supported here: agents are those that the program declares.")
 
 
 def _say(machine: Machine, frame: Frame, args: list[Any], named: dict[str, Any]) -> Program[Any]:
     message = named.get("message", args[-1] if args else "")
     target = str(named.get("target", args[0] if len(args) + ("message" in named) > 1 else "user"))
+    if holds_error(message):
+        return Error("failed_call", "What is to be said is the error of a call that failed.")
     text = message if isinstance(message, str) else msgspec.json.encode(message).decode()
     agent = machine.catalogue.addressed(target)
-    to = "user" if target.strip().lower() in ("user", "human", "") else target.strip()
+    to = "user" if target.strip().lower() in PEOPLE else target.strip()
+    if to != "user" and (not agent or agent == frame.agent):
+        known = ", ".join(["user", *(name for name in machine.catalogue.agents if name != frame.agent)])
+        return Error("unknown_agent", f"There is no agent '{to}' to speak to. There are: {known}.")
     frame.said = [*frame.said[-7:], to] if to not in frame.said else frame.said
-    if agent and agent != frame.agent:
+    if agent:
         machine.agents[agent].mail.append({"from": frame.agent, "text": text})
         return None
-    if to == "user":
-        frame.question = text
+    frame.question = text
     yield Send(text, to, reads_only=True, witnessed=True)
     return None
 
 
-def _message(machine: Machine, frame: Frame) -> Program[Any]:
+def _message(machine: Machine, frame: Frame, source: str) -> Program[Any]:
     """The messages for an agent; where there are none, the user is waited for."""
     mail = machine.memory(frame).take()
     if mail:
         return [one["text"] for one in mail]
+    if source != "*" and source.strip().lower() not in PEOPLE:
+        words = f"{frame.agent} waits for a message of {source}, and there is none: agents do not talk in turns here."
+        return Error("not_supported", words)
     answer = yield from listen(machine, frame)
     return [answer]
 

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from cuebook.dialects.program.evaluate import DoesNotCoerce, NotComputable, coerced, evaluate, figures, is_text
-from cuebook.dialects.program.expressions import Expression, Field, Literal, Ref, refs_of
+from cuebook.dialects.program.evaluate import (
+    DoesNotCoerce,
+    NotComputable,
+    coerced,
+    evaluate,
+    figures,
+    holds_error,
+    is_error,
+    is_text,
+    type_name,
+)
+from cuebook.dialects.program.expressions import Expression, Field, Literal, Ref, Words, refs_of
 from cuebook.dialects.program.frames import is_private
 from cuebook.dialects.program.items import Artifact, Assign, Call, Return, SaveArtifact, Var
 from cuebook.dialects.program.listing import Listing
 from cuebook.dialects.program.model import Param
+from cuebook.dialects.program.signatures import name_of
 from cuebook.dialects.program.verdicts import Policy, Signature, State
 from cuebook.dialects.wording import meant
 
 SUMMARY = "__"
 RESULT = "_"
+PEOPLE = frozenset({"user", "human", ""})
+_AGENT_ID = re.compile(r"agent \d+", re.IGNORECASE)
 
 
 class Remark(msgspec.Struct, frozen=True):
@@ -46,6 +60,10 @@ BUILT_IN: Mapping[str, Signature] = {
 }
 
 
+_NEVER_NULL = frozenset({"int", "float", "bool"})
+"""Types of which a reply gives a value, or does not set the variable. A text or a list may be nothing yet."""
+
+
 class Scope:
     """What a reply has set so far, over what was there before."""
 
@@ -55,7 +73,7 @@ class Scope:
         self.variables: dict[str, Any] = dict(state.variables or {})
         self.set: dict[str, Any] = {}
         """The variables that this reply set."""
-        self._awaited: set[str] = set()
+        self.awaited: set[str] = set(state.awaited)
         """Variables that get the result of a call which has not run."""
         self._types = {name: type for name, type in state.types.items() if type}
         self._artifacts = dict(state.artifacts or {})
@@ -67,24 +85,26 @@ class Scope:
     def var(self, var: Var) -> tuple[Var, list[Remark]]:
         """The assignment as it takes effect, and what is wrong with it."""
         remarks = [*self._target(var.name), *self.used(var.value)]
-        type = var.type or self._type(var.name)
+        type = self.type_of(var.name) or var.type
         value, more = self._fitted(var.value, type, f"${var.name}", "V2")
         remarks += more
+        if type_name(type) in _NEVER_NULL and "none" not in type.lower() and value == Literal(None):
+            remarks.append(Remark("V2", "R", f"Nothing is no {type}, which ${var.name} must be."))
         if not _refused(remarks):
-            self._remember(var.name, value, var.type)
-        return var if value is var.value else msgspec.structs.replace(var, value=value), remarks
+            self._remember(var.name, value, type)
+        return msgspec.structs.replace(var, value=value, type=type if var.type else ""), remarks
 
     def assign(self, assign: Assign) -> list[Remark]:
         remarks = [*self._kept(assign.name), *self._target(assign.name), *self.call(assign.call)]
         if assign.type:
             self._types.setdefault(assign.name, assign.type)
-        self._awaited.add(assign.name)
+        self.awaited.add(assign.name)
         return remarks
 
     def _remember(self, name: str, value: Expression, type: str) -> None:
         if type:
             self._types.setdefault(name, type)
-        self._awaited.discard(name)
+        self.awaited.discard(name)
         try:
             self.variables[name] = self.set[name] = evaluate(value, self.variables)
         except NotComputable:  # only where the variables are not known
@@ -104,7 +124,8 @@ class Scope:
             hint = meant(name, sorted({*self._listing.declared, *self.variables}))
             yield Remark("V1", policy, f"${name} is no variable of {self._listing.name}. {hint}")
 
-    def _type(self, name: str) -> str:
+    def type_of(self, name: str) -> str:
+        """As it was declared: by the listing, or before."""
         return self._types.get(name) or self._listing.declared.get(name, "")
 
     def _fitted(self, value: Expression, type: str, what: str, rule: str) -> tuple[Expression, list[Remark]]:
@@ -120,12 +141,12 @@ class Scope:
         try:
             fitted = coerced(plain, type)
         except DoesNotCoerce:
-            words = "A private value" if private else _shown(plain)
+            words = "A private value" if private else shown(plain)
             return value, [Remark(rule, "R", f"{words} is no {type}, which {what} must be.")]
         if not fitted.changed:
             same = fitted.value is plain or fitted.value.__class__ is plain.__class__
             return value if same else Literal(fitted.value), []
-        how = "Its value was changed" if private else f"{_shown(plain)} was taken as {_shown(fitted.value)}"
+        how = "Its value was changed" if private else f"{shown(plain)} was taken as {shown(fitted.value)}"
         words = f"{how}, because {what} is {type}."
         return Literal(fitted.value), [Remark(rule, "F", words)]
 
@@ -134,7 +155,22 @@ class Scope:
     def used(self, *values: Expression) -> list[Remark]:
         """What is wrong with the variables that values refer to."""
         remarks = [self._about(name) for value in values for name in dict.fromkeys(self._undefined(value))]
+        remarks += [one for value in values for one in self._errors(value)]
         return remarks + [one for value in values for one in self._contents(value)]
+
+    def _errors(self, value: Expression) -> Iterator[Remark]:
+        """What a call that failed came to is no value for anything else; what it says of itself, as `$x.message`, is."""
+        failed = [name for name in refs_of(value) if holds_error(self.variables.get(name))]
+        if not failed:
+            return
+        try:
+            sound = not holds_error(evaluate(value, self.variables))
+        except NotComputable:
+            sound = False
+        if not sound:
+            error = self.variables[failed[0]]
+            words = error.get("message", "") if is_error(error) else "a call failed"
+            yield Remark("V3", "R", f"${failed[0]} is an error, and no value: {words}")
 
     def _undefined(self, value: Expression) -> Iterator[str]:
         if self.known:
@@ -143,7 +179,7 @@ class Scope:
                     yield name
 
     def _about(self, name: str) -> Remark:
-        if name in self._awaited:
+        if name in self.awaited:
             return Remark("V3", "R", f"${name} has no value yet: its call runs at the next 'yld call'.")
         return Remark("V3", "R", f"${name} has no value. {meant(name, sorted(self.variables))}")
 
@@ -159,7 +195,24 @@ class Scope:
 
     def call(self, call: Call) -> list[Remark]:
         values = (*call.args, *(value for _, value in call.named))
-        return [*self._callee(call), *self.used(*values), *self._loading(call)]
+        return [*self._callee(call), *self._recipient(call), *self.used(*values), *self._loading(call)]
+
+    def _recipient(self, call: Call) -> Iterator[Remark]:
+        """Whether a message reaches anybody, where it is known who there is."""
+        to = call.said_to
+        name = to.value if isinstance(to, Literal) else to.text if isinstance(to, Words) else None
+        agents = self._state.agents
+        if agents is None or not isinstance(name, str) or name.strip().lower() in PEOPLE:
+            return
+        words = name.strip()
+        if words.lower().startswith("meeting"):
+            yield Remark("V4", "R", "Meetings are not held here: speak to the user, or to an agent.")
+        elif name_of(words) == self._state.agent:
+            yield Remark("V4", "R", f"{words} speaks to itself.")
+        elif name_of(words) not in agents and not _AGENT_ID.fullmatch(words):
+            yield Remark(
+                "V4", "R", f"There is no agent '{words}' to speak to. {meant(words, ('user', *agents))}".rstrip()
+            )
 
     def _callee(self, call: Call) -> Iterator[Remark]:
         if self._state.playbooks is None:
@@ -167,7 +220,11 @@ class Scope:
         name = call.name.rpartition(".")[2] if call.name.rpartition(".")[2] in BUILT_IN else call.name
         signature = self._state.playbooks.get(call.name) or BUILT_IN.get(name)
         if signature is None:
-            yield Remark("V4", "R", f"There is no playbook '{call.name}'. {meant(call.name, self._state.playbooks)}")
+            if call.name in self._state.private:
+                yield Remark("V4", "R", f"'{call.name}' is of another agent, and is not public.")
+            else:
+                hint = meant(call.name, self._state.playbooks)
+                yield Remark("V4", "R", f"There is no playbook '{call.name}'. {hint}")
             return
         wrong = unbound(signature, call) or _unquoted(signature, call)
         if wrong:
@@ -188,12 +245,22 @@ class Scope:
             remarks[:0] = self._target(name)
         if isinstance(name, str) and not _refused(remarks):
             self._artifacts[name] = True
+            self._remember(name, item.content, "")
         return remarks
+
+    def spoken(self, call: Call) -> None:
+        """A message was queued: it is what the last call came to."""
+        try:
+            self.variables[RESULT] = evaluate(call.message or Literal(""), self.variables)
+        except NotComputable:
+            self.variables.pop(RESULT, None)
 
     def returned(self, item: Return) -> tuple[Return, Any, list[Remark]]:
         """The return as it takes effect, and its value."""
         if item.value is None:
             return item, None, []
+        if isinstance(item.value, Ref) and is_error(self.variables.get(item.value.name)):
+            return item, self.variables[item.value.name], []  # the call fails as the one before has failed
         remarks = self.used(item.value)
         value, more = self._fitted(item.value, self._listing.returns, f"what {self._listing.name} returns", "Q2")
         try:
@@ -240,6 +307,6 @@ def _upper(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -10,9 +10,9 @@ from cuebook.dialects.program.expressions import Expression, Literal, Words
 from cuebook.dialects.program.items import Call, ReplyItem
 from cuebook.dialects.program.model import ProgramText
 from cuebook.dialects.program.observe import Projection, Said
+from cuebook.dialects.program.placeholders import interpolated
 from cuebook.dialects.program.prompts import CHECK
 from cuebook.dialects.program.reply import ReplyReader
-from cuebook.dialects.program.turns import SAYS
 from cuebook.kernel.events import ModelAsked, TextChunk, TextReset
 from cuebook.kernel.journal import Entry
 
@@ -116,13 +116,10 @@ def spoken_in(reader: ReplyReader, text: str) -> list[str]:
 
 def _spoken(item: ReplyItem) -> str | None:
     """The text of a `Say` to the user, where it stands there as it is."""
-    if not isinstance(item, Call) or item.name.rpartition(".")[2] not in SAYS:
+    target = item.said_to if isinstance(item, Call) else None
+    if not isinstance(item, Call) or target is None or str(_text(target)).strip().lower() not in USER:
         return None
-    named = dict(item.named)
-    target = named.get("target") or (item.args[0] if len(item.args) + ("message" in named) > 1 else Literal("user"))
-    if str(_text(target)).strip().lower() not in USER:
-        return None
-    return _text(item.message)
+    return _text(interpolated(item.message))  # what is filled in is shown when it is sent
 
 
 def _text(value: Expression | None) -> str | None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from cuebook.dialects.program.evaluate import NotComputable, condition_of, judge
+from cuebook.dialects.program.evaluate import NotComputable, condition_of, is_error, judge
 from cuebook.dialects.program.expressions import Expression, refs_of
-from cuebook.dialects.program.frames import is_error
 from cuebook.dialects.program.items import Call, Trigger
 from cuebook.dialects.program.scope import Remark
 from cuebook.dialects.program.verdicts import KnownTrigger
@@ -23,11 +22,12 @@ class Triggering:
         variables: Mapping[str, Any] | None,
         fired: Mapping[str, bool] | None = None,
         own: Collection[str] = (),
+        spent: Collection[str] = (),
     ) -> None:
         """`fired`: by id, whether a trigger held, and so fired, before. `own` are the parameters of the frame: what they are
-        triggers nothing.
+        triggers nothing. `spent` have fired for what came in last.
         """
-        self._known, self._before = known, fired or {}
+        self._known, self._before, self._spent = known, fired or {}, spent
         self._conditions: dict[str, Expression] = {}
         self._watched: dict[str, list[str]] = {}
         self._held: dict[str, bool | None] = {}
@@ -78,7 +78,10 @@ class Triggering:
             id = f"{trigger.playbook.rpartition('.')[2]}:{trigger.id}"
         known = self._known.get(id)
         if known is None or known.kind == "BGN":
-            return Remark("T2", "R", f"There is no trigger '{id}' here. {meant(id, sorted(self._known))}")
+            others = sorted(one for one, trigger in self._known.items() if trigger.kind != "BGN")
+            return Remark("T2", "R", f"There is no trigger '{id}' here. {meant(id, others)}")
+        if id in self._spent:
+            return Remark("T4", "F", f"'{known.text}' has fired for this already: the trigger is not fired again.")
         if self._held.get(id) is False:
             return Remark("T4", "F", f"'{known.text}' does not hold: the trigger is not fired.")
         if id in self._due:

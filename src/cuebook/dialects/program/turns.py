@@ -12,9 +12,10 @@ import msgspec
 
 from cuebook.dialects.program import prompts
 from cuebook.dialects.program.deciding import obstacle
-from cuebook.dialects.program.evaluate import NotComputable, evaluate
-from cuebook.dialects.program.expressions import Expression, Ref, refs_of
-from cuebook.dialects.program.frames import RESULT, Error, Frame, QueuedCall, is_error, is_private, settled
+from cuebook.dialects.program.evaluate import NotComputable, evaluate, is_error
+from cuebook.dialects.program.expectations import legal_after
+from cuebook.dialects.program.expressions import Expression, Literal, Ref, refs_of
+from cuebook.dialects.program.frames import RESULT, Error, Frame, QueuedCall, is_private, settled
 from cuebook.dialects.program.grammar import grammar_of
 from cuebook.dialects.program.items import Artifact, Assign, Call, Return, SaveArtifact, Step, Trigger, Var, What, Yield
 from cuebook.dialects.program.listing import Listing, Position
@@ -38,18 +39,23 @@ def ask(machine: Machine, frame: Frame) -> Program[None]:
     listing = machine.catalogue.listing(frame.agent, frame.playbook)
     if listing.lines and frame.position.status == "arrived":
         yield from machine.arrive(frame, frame.position if frame.position.line else Position(listing.lines[0].number))
+    stuck = machine.repeats_itself(frame)
+    if stuck is not None:
+        yield from machine.finish(frame, stuck)
+        return
     yield from machine.count_turn()
     frame.changes += 1
     position = frame.pending()
     state = _state(machine, frame)
     watch = watch_arguments(listing, position, state)
     reply: Reply = yield AskModel(
-        _prompt(machine, frame, listing),
+        _prompt(machine, frame, listing, state),
         machine.history(frame).context,
         model_of(machine, frame),
         watch=Watch(NAME, watch),
-        grammar=_grammar(machine, frame, listing),
+        grammar=_grammar(machine, frame, listing, state),
     )
+    frame.asked += 1
     text = reply.text
     verdicts = verdicts_of(watch, text) or verify_reply(listing, position, state, text)
     machine.remember(frame, "assistant", text.strip() or "(nothing)")
@@ -58,23 +64,25 @@ def ask(machine: Machine, frame: Frame) -> Program[None]:
     if not verdicts.ok:
         yield from _refuse(machine, frame, verdicts, text)
         return
-    frame.refused, frame.retry, frame.heard, frame.last = 0, "", False, verdicts.progress
+    frame.refused, frame.retry, frame.heard, frame.last, frame.applied = 0, "", False, verdicts.progress, []
     _stop(frame, verdicts)
     if any(isinstance(one, CheckTriggers) for one in verdicts.actions) and frame.after in ("", "user"):
         yield from _check_triggers(machine, frame)
 
 
-def _grammar(machine: Machine, frame: Frame, listing: Listing) -> str:
+def _grammar(machine: Machine, frame: Frame, listing: Listing, state: State) -> str:
     """What a model that runs here is held to. It depends on so little that it is seldom made anew."""
     known = frozenset(machine.variables(frame))
     position = frame.position
-    key = (frame.agent, frame.playbook, position, frame.heard, known)
+    legal = legal_after(listing, position if position.line else None, state)
+    key = (frame.agent, frame.playbook, position, frame.heard, known, legal)
     kept = machine.catalogue.grammars
     if key not in kept:
         if len(kept) >= MOST_GRAMMARS:
             kept.clear()
         signatures = machine.view(frame).signatures
-        kept[key] = grammar_of(listing, position if position.line else None, known, signatures, heard=frame.heard) or ""
+        at = position if position.line else None
+        kept[key] = grammar_of(listing, at, known, signatures, heard=frame.heard, legal=legal) or ""
     return kept[key]
 
 
@@ -92,8 +100,10 @@ def _state(machine: Machine, frame: Frame) -> State:
         types={name: type for name, type in memory.types.items() if not _declares(listing, name)},
         artifacts={name: name in frame.loaded for name in memory.artifacts},
         agent=frame.agent,
-        agents=tuple(machine.agents),
+        agents=tuple(machine.catalogue.agents),
         playbooks=view.signatures,
+        private=view.private,
+        spent=machine.already_fired(frame),
         triggers=view.triggers,
         held={id: memory.held.get(id, False) for id in view.conditions},
         said=tuple(frame.said),
@@ -101,6 +111,9 @@ def _state(machine: Machine, frame: Frame) -> State:
         inbox=frame.inbox,
         entries=frame.entries,
         last=frame.last,
+        loops=frame.loops,
+        awaited=tuple(one.target for one in frame.queue if one.target),
+        heard=frame.heard,
     )
 
 
@@ -109,16 +122,16 @@ def _declares(listing: Listing, name: str) -> bool:
     return bool(listing.declared.get(name)) or any(param.name == name for param in listing.params)
 
 
-def _prompt(machine: Machine, frame: Frame, listing: Listing) -> str:
+def _prompt(machine: Machine, frame: Frame, listing: Listing, state: State) -> str:
     position = frame.position if frame.position.line else None
-    legal = () if frame.retry or not listing.lines else listing.lines_of(listing.resumes(position))
+    legal = () if frame.retry or not listing.lines else listing.lines_of(legal_after(listing, position, state))
     return "\n\n".join(
         part
         for part in (
             frame.retry,
             f"State: {_shown_state(machine, frame)}",
             _obstacle(machine, frame, listing),
-            "" if frame.retry else prompts.instruction(listing, frame.position, legal),
+            "" if frame.retry else prompts.instruction(listing, frame.position, legal, again=frame.asked > 0),
         )
         if part
     )
@@ -167,6 +180,7 @@ def _apply(machine: Machine, frame: Frame, listing: Listing, verdicts: Verdicts)
         match action:
             case Step() if action.is_line and listing.lines:
                 if action.line != current:
+                    frame.visit(action.line)
                     frame.entries[action.line] = frame.entries.get(action.line, 0) + 1
                     yield from machine.count_line()
                     if current or action.line != arrived:
@@ -185,6 +199,9 @@ def _apply(machine: Machine, frame: Frame, listing: Listing, verdicts: Verdicts)
             case Trigger(playbook, id):
                 known = f"{playbook.rpartition('.')[2]}:{id}"
                 fired.add(known)
+                machine.fires(
+                    frame, f"{playbook}:{id}" if f"{playbook}:{id}" in machine.view(frame).triggers else known
+                )
                 if known in machine.view(frame).conditions:
                     memory.held[known] = True
                 yield Noted("trigger", {"id": f"{playbook}:{id}", "by": "model"})
@@ -193,9 +210,20 @@ def _apply(machine: Machine, frame: Frame, listing: Listing, verdicts: Verdicts)
             case What() | Return() | Yield() | _:
                 pass
     memory.due += [id for id, now in memory.held.items() if now and not held.get(id) and id not in fired]
+    yield from _yielded_at(machine, frame, listing, verdicts, current)
     frame.position = msgspec.structs.replace(verdicts.position, pending=())
     frame.node = None
     frame.loops = _still(listing, frame.loops, steps)
+
+
+def _yielded_at(machine: Machine, frame: Frame, listing: Listing, verdicts: Verdicts, current: str) -> Program[None]:
+    """A yield that names no line is that of the YLD line behind what was done: it was executed, too."""
+    at = verdicts.position.line
+    before = current or frame.position.line
+    found = listing.by_number.get(at, ())
+    if verdicts.ok and found and at != before and listing.lines[found[0]].code == "YLD":
+        yield from machine.count_line()
+        yield from machine.open_line(frame, at)
 
 
 def _value(machine: Machine, frame: Frame, value: Expression) -> Any:
@@ -245,7 +273,11 @@ def enqueue(machine: Machine, frame: Frame, call: Call, target: str = "", type: 
     given = [*((str(at), one) for at, one in enumerate(call.args)), *call.named]
     private = tuple(key for key, value in given if any(map(is_private, refs_of(value))))
     number = f"{frame.position.line or frame.open.rpartition(':')[2]}#{len(frame.queue) + 1}"
-    frame.queue.append(QueuedCall(number, settled(call, machine.variables(frame), awaited), target, type, private))
+    queued = QueuedCall(number, settled(call, machine.variables(frame), awaited), target, type, private)
+    frame.queue.append(queued)
+    said = queued.call.message if call.name in SAYS else None
+    if isinstance(said, Literal):
+        frame.gives(said.value)
 
 
 def _still(listing: Listing, loops: dict[str, int], steps: list[str]) -> dict[str, int]:
@@ -297,7 +329,10 @@ def auto_summary(frame: Frame) -> str:
 def _refuse(machine: Machine, frame: Frame, verdicts: Verdicts, text: str) -> Program[None]:
     frame.refused += 1
     retry = retry_of(verdicts, frame.playbook, text)
+    frame.applied += [one for one in retry.applied if one not in frame.applied]
+    retry = msgspec.structs.replace(retry, applied=tuple(frame.applied))
     frame.retry = retry.text
+    machine.remember(frame, "user", f"That reply was refused ({retry.rule}): {retry.problem}")
     told = {"playbook": frame.playbook, **msgspec.to_builtins(retry), "attempt": frame.refused, "retries": MOST_RETRIES}
     yield Noted("refused", told)
     if frame.refused > MOST_RETRIES:
@@ -329,5 +364,6 @@ def _check_triggers(machine: Machine, frame: Frame) -> Program[None]:
     reader = ReplyReader()
     for item in reader.feed(reply.text) + reader.finish():
         id = f"{item.playbook.rpartition('.')[2]}:{item.id}" if isinstance(item, Trigger) else ""
-        if id in view.semantic and id not in machine.memory(frame).due:
+        if id in view.semantic and id not in machine.memory(frame).due and id not in machine.already_fired(frame):
+            machine.fires(frame, id)
             machine.memory(frame).due.append(id)

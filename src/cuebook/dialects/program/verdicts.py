@@ -25,17 +25,18 @@ RULES: Mapping[str, tuple[str, str]] = {
     "C5": ("R", "Each step is the same line or one that may follow it."),
     "C6": ("RF", "Nothing is executed behind a YLD line, and its target is the listing's."),
     "C7": ("R", "No QUE, EXE, RET or YLD line is passed over."),
-    "C8": ("R", "A JMP goes to its target, and of If and Otherwise one is taken."),
+    "C8": ("R", "A JMP goes to its target, of If and Otherwise one is taken, and what can be computed decides which."),
     "C9": ("RF", "A return stands at a RET line or at the end of the listing."),
     "C10": ("R", "The program exits only where the listing says so, or at its end."),
     "C11": ("W", "Whoever is waited for has been told something, or the line says to wait."),
-    "C12": ("R", "A QUE line that names a call makes that call."),
+    "C12": ("R", "A QUE line that names a call makes that call, and no other line does."),
     "C13": ("R", "A reply makes progress."),
     "V1": ("RW", "A variable that is set is one of the playbook, its parameters or the state."),
     "V2": ("RF", "A value fits the type of its variable."),
-    "V3": ("R", "Every variable that is used has a value."),
+    "V3": ("R", "Every variable that is used, or was asked for, has a value, and not an error."),
     "V4": ("R", "What is called exists, may be called, and takes these arguments; who is waited for exists."),
     "V5": ("F", "An artifact exists, and its content is there where it is needed."),
+    "V6": ("RF", "A value, an argument, a target or a number of calls that can be computed is the computed one."),
     "T1": ("F", "The triggers are looked at after each step and each variable."),
     "T2": ("R", "A trigger is one of this agent, and not one of the program's start."),
     "T3": ("F", "Behind a trigger its playbook is called, with 'yld call'."),
@@ -88,6 +89,16 @@ class State(msgspec.Struct, frozen=True):
     """How often each line was entered since something new came in."""
     last: str = ""
     """`Verdicts.progress` of the reply before."""
+    private: tuple[str, ...] = ()
+    """Playbooks of other agents that may not be called, as `Agent.Name`."""
+    spent: tuple[str, ...] = ()
+    """Ids of triggers that have fired for what came in last: they do not fire for it again."""
+    loops: dict[str, int] = {}
+    """By the line of a `For each`: the index of the item that is under way."""
+    awaited: tuple[str, ...] = ()
+    """Variables that get the result of a call which is queued and has not run."""
+    heard: bool | None = None
+    """Whether something came in that the listing did not compute, such as what the user said. None if nobody knows."""
 
 
 def signature_of(playbook: Playbook) -> Signature:

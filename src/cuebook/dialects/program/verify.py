@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections import ChainMap
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from cuebook.dialects.program.expressions import Expression, Literal, Ref, Words
+from cuebook.dialects.program.deciding import SPEAKING, Spelled, asked_for
+from cuebook.dialects.program.evaluate import NotComputable, is_error
+from cuebook.dialects.program.expectations import Expectations, same
+from cuebook.dialects.program.expressions import CallOf, Expression, Literal, Ref, Words
 from cuebook.dialects.program.flow import Path
 from cuebook.dialects.program.given import (
     GivenListing,
@@ -44,9 +48,10 @@ from cuebook.dialects.program.items import (
     Yield,
     YieldCheck,
 )
-from cuebook.dialects.program.listing import Listing, Position
+from cuebook.dialects.program.listing import ELIDABLE, Listing, Position, call_named
+from cuebook.dialects.program.placeholders import interpolated
 from cuebook.dialects.program.reply import Reply, items_of
-from cuebook.dialects.program.scope import SUMMARY, Remark, Scope
+from cuebook.dialects.program.scope import BUILT_IN, SUMMARY, Remark, Scope, shown
 from cuebook.dialects.program.signatures import name_of
 from cuebook.dialects.program.triggering import Triggering
 from cuebook.dialects.program.verdicts import (
@@ -71,10 +76,18 @@ class Verifier:
     def __init__(self, listing: Listing, position: Position | None = None, state: State | None = None) -> None:
         self._listing = listing
         self._state = state or State()
-        self._path = Path(listing, position, self._state.entries)
         self._scope = Scope(listing, self._state)
+        self._expect = Expectations(listing, self._scope, self._state, position)
+        self._path = Path(listing, position, self._state.entries, self._expect.ways)
+        self._asked = tuple(self._asked_for(position))
+        """Variables without a value for which the user was asked."""
+        self._given: set[str] = set()
+        """The variables that the reply itself has set at this line, or on its way there."""
+        self._computed: tuple[str, Any] | None = None
+        """What the line where it stands has set, because that could be computed."""
         own = {param.name for param in listing.params}
-        self._triggers = Triggering(self._state.triggers, self._state.variables, self._state.held, own)
+        state = self._state
+        self._triggers = Triggering(state.triggers, state.variables, state.held, own, state.spent)
         self._verdicts: list[Verdict] = []
         self._actions: list[Action] = []
         self._stands: Position | None = None
@@ -103,10 +116,11 @@ class Verifier:
         """The digest of where the terminator leaves the frame."""
 
     def see(self, item: ReplyItem) -> list[Verdict]:
-        """What this item is about to be told; nothing more once something was refused."""
+        """The verdicts on this item; nothing more once something was refused."""
         if self.ended:
             return []
         before = len(self._verdicts)
+        item = self._filled_in(item)
         self._begun(item)
         if self._parting and isinstance(item, _EXECUTES) and not (isinstance(item, Var) and item.name == SUMMARY):
             self._end_for_trigger(item)
@@ -120,10 +134,8 @@ class Verifier:
                 self._actions.append(item)
             case Prose():
                 self._act(item)
-            case Call():
-                self._queued(item, item, self._scope.call(item))
-            case Assign():
-                self._queued(item, item.call, self._scope.assign(item))
+            case Call() | Assign():
+                self._queued(item)
             case Var():
                 self._var(item)
             case Recap() | Plan() | YieldCheck():
@@ -187,7 +199,8 @@ class Verifier:
         """What is legal instead of what was refused is just what the next reply may begin with."""
         if verdict.policy == "R":
             self._stands = self._path.refused(tuple(self._pending), leaving=leaving)
-            legal = self._listing.lines_of(self._listing.resumes(self._stands)) if self._listing.lines else ()
+            resumed = self._listing.resumes(self._stands, self._expect.ways)
+            legal = self._listing.lines_of(resumed) if self._listing.lines else ()
             verdict = msgspec.structs.replace(verdict, legal=legal)
             self.rejected = self.ended = True
         self._verdicts.append(verdict)
@@ -224,6 +237,14 @@ class Verifier:
 
     # --- steps ----------------------------------------------------------------------------------------------
 
+    def _filled_in(self, item: ReplyItem) -> ReplyItem:
+        """An item whose texts have `{$x}` filled in, for each variable that there is."""
+        if not isinstance(item, (Var, Call, Assign, Return, Artifact, SaveArtifact)):
+            return item
+        known = ChainMap[str, Any](self._scope.variables, self._listing.declared)
+        filled: ReplyItem = interpolated(item, known)
+        return filled
+
     def _step(self, step: Step) -> None:
         self._unfired = ""
         if step.is_line and self._elsewhere(step.playbook):
@@ -231,12 +252,18 @@ class Verifier:
             return self._say("C1", "R", words, step)
         if not step.is_line:
             return self._reference(step)
+        if step.line != self._path.number and (self._left(step) or self._unanswered(step)):
+            return None
         refused = self._path.refusal(step)
         if refused is not None:
             return self._tell(refused, leaving=True)
         self._check_passed(step)
         self._call_due(step)
-        self._path.move(step)
+        if self._path.move(step):
+            self._computed = None
+            self._rounds(step)
+            if self._path.line is None or self._path.line.code not in ELIDABLE:
+                self._given.clear()
         self._parting = self._triggers.fired is not None
         self._unchecked, self._bare = step, True
         code = self._path.line.code if self._path.line else step.code
@@ -259,6 +286,182 @@ class Verifier:
         self._actions.append(step)
         return None
 
+    # --- what can be computed -------------------------------------------------------------------------------
+
+    def _rounds(self, step: Step) -> None:
+        """The items of the loops whose next round begins with this step."""
+        for name, value in self._expect.arrived(step.line) if self._path.here is not None else ():
+            if name not in self._scope.variables or not same(value, self._scope.variables[name]):
+                if name in self._given:
+                    self._say("V6", "F", f"${name} is the next item of its list, and not what the reply set.", step)
+                self._put(name, value, step)
+
+    def _left(self, item: Item) -> bool:
+        """The reply leaves its line: what that computes takes effect, if the reply has not said it. True if that is refused."""
+        here = self._path.here
+        computed = self._expect.sets(here) if here is not None and self._path.moved and self._computed is None else None
+        if computed is not None and computed.name not in self._given:
+            words = f"{self._path.number} sets ${computed.name}, and the reply does not: what it comes to is set."
+            self._say("V6", "F", words, item)
+            self._computed = (computed.name, computed.value)
+            self._put(computed.name, computed.value, item)
+        return self.rejected
+
+    def _put(self, name: str, value: Any, item: Item) -> None:
+        """Sets a variable to what was computed."""
+        var = Var(name, Literal(value), start=item.start, end=item.start)
+        fitted, remarks = self._scope.var(var)
+        if self._take(fitted, [one for one in remarks if one.rule != "V2"]):
+            self._triggers.changed(name, self._scope.variables)
+
+    def _expected(self, var: Var) -> Var | None:
+        """The assignment as what can be computed wants it; None if it has no effect."""
+        here = self._path.here
+        computed = self._computed
+        if here is not None and computed is None:
+            found = self._expect.sets(here)
+            if found is not None and found.name == var.name:
+                computed = self._computed = (found.name, found.value)
+        if computed is not None and computed[0] == var.name:
+            self._path.over()
+            return self._held_to(var, computed[1], f"{self._path.number} sets ${var.name} to")
+        if var.name in self._expect.items:
+            return self._held_to(var, self._expect.items[var.name], f"${var.name} is the item of its loop,")
+        fixed = self._state.heard is False and not is_error(self._scope.variables.get(var.name))
+        if fixed and here is not None and var.name in self._scope.variables and var.name in self._expect.reads(here):
+            words = f"{self._path.number} computes with ${var.name}, which has its value: it is not set there."
+            self._say("V6", "F", words, var)
+            return None
+        return var
+
+    def _held_to(self, var: Var, value: Any, what: str) -> Var:
+        try:
+            agrees = same(value, self._expect.value(var.value), self._scope.type_of(var.name))
+        except NotComputable:
+            agrees = False
+        if not agrees:
+            words = f"{what} {shown(value)}, which was computed: what the reply says has no effect."
+            self._say("V6", "F", words, var)
+        return msgspec.structs.replace(var, value=Literal(value))
+
+    def _expected_return(self, item: Return) -> Return:
+        here = self._path.here
+        computed = self._expect.returns(here) if here is not None else None
+        if computed is None:
+            return item
+        try:
+            said = None if item.value is None else self._expect.value(item.value)
+            agrees = same(computed.value, said, self._listing.returns)
+        except NotComputable:
+            agrees = False
+        if agrees and item.value is not None:
+            return msgspec.structs.replace(item, value=Literal(computed.value))
+        if not agrees:
+            words = f"{self._path.number} returns {shown(computed.value)}, which was computed."
+            self._say("V6", "F", words, item)
+        return item if computed.value is None else msgspec.structs.replace(item, value=Literal(computed.value))
+
+    def _expected_call(self, item: Call | Assign) -> Call | Assign | None:
+        """A call as the line has it; None if it has no effect, or was refused."""
+        call = item.call if isinstance(item, Assign) else item
+        here = self._path.here
+        wanted = self._expect.spelled(here) if here is not None else None
+        if wanted is None or _last(wanted.name) != _last(call.name):
+            return item if self._may_call(item, call, wanted) else None
+        if wanted.call is not None and _last(call.name) in SPEAKING:
+            return self._expected_say(item, call, wanted.call)
+        if wanted.call is not None and _last(call.name) in map(_last, self._path.calls):
+            words = f"{self._path.number} calls {wanted.name} once: it is not called again."
+            self._say("V6", "F", words, item)
+            return None
+        fitted, changed = self._expect.called(wanted, call)
+        if changed:
+            words = (
+                f"{self._path.number} calls {wanted.name} with another {' and '.join(changed)}: the listing's is taken."
+            )
+            self._say("V6", "F", words, item)
+        return self._for_target(item, fitted, wanted)
+
+    def _for_target(self, item: Call | Assign, call: Call, wanted: Spelled) -> Call | Assign:
+        given = item.name if isinstance(item, Assign) else ""
+        if wanted.target:
+            if given != wanted.target:
+                words = f"{self._path.number} keeps what {wanted.name} comes to in ${wanted.target}."
+                self._say("V6", "F", words, item)
+            return Assign(wanted.target, call, wanted.type, start=item.start, end=item.end)
+        if given and given in self._scope.variables and wanted.call is not None:
+            words = f"{self._path.number} does not keep what {wanted.name} comes to: ${given} stays as it is."
+            self._say("V6", "F", words, item)
+            return call
+        return msgspec.structs.replace(item, call=call) if isinstance(item, Assign) else call
+
+    def _may_call(self, item: Item, call: Call, wanted: Spelled | None) -> bool:
+        """Whether a call that its line does not name may be made there; refused if another line names it."""
+        name, here = _last(call.name), self._path.here
+        nowhere = here is None and (self._path.moved or self._path.position.status != "done")
+        if name in BUILT_IN or not self._listing.lines or self._listing.react or nowhere:
+            return True
+        if not self._expect.exists(call.name):
+            return True  # it is refused for that
+        if wanted is not None and wanted.call is not None and _last(wanted.name) not in SPEAKING:
+            self._say("C12", "R", f"{self._path.number} calls {wanted.name}, and not {call.name}.", item)
+            return False
+        named = self._listing.lines[here].text if here is not None else ""
+        others = [line.number for line in self._listing.lines if _last(call_named(line)) == name]
+        computed = here is not None and (self._expect.sets(here) or self._expect.returns(here))
+        if (others and name not in named) or computed:
+            where = f"{', '.join(others)} calls it" if others else "the line calls nothing"
+            at = self._path.number if here is not None else "No line"
+            self._say("C12", "R", f"{at} does not call {call.name}: {where}.", item)
+            return False
+        return True
+
+    def _expected_say(self, item: Call | Assign, call: Call, wanted: CallOf) -> Call | Assign | None:
+        """A message for the person that the line names; and with its words, where a variable holds them."""
+        listed = Call(call.name, wanted.args, wanted.named)
+        target, to = listed.said_to, call.said_to
+        if len(wanted.args) + len(wanted.named) > 1 and target is not None and to is not None:
+            person, said_to = _person(_text(target)), _person(_text(to))
+            if not said_to.startswith(person) and not isinstance(target, Ref):
+                policy: Policy = "R" if said_to == "user" else "F"
+                self._say("V6", policy, f"{self._path.number} speaks to {person}, and not to {said_to}.", item)
+                if self.rejected:
+                    return None
+                call = msgspec.structs.replace(call, args=(Literal(person), call.message or Literal("")), named=())
+                item = msgspec.structs.replace(item, call=call) if isinstance(item, Assign) else call
+        message = listed.message
+        if isinstance(message, Ref) and message.name in self._scope.variables and call.message is not None:
+            text = self._scope.variables[message.name]
+            try:
+                agrees = same(text, self._expect.value(call.message), "str")
+            except NotComputable:
+                agrees = False
+            if not agrees and not is_error(text):
+                self._say("V6", "R", f"{self._path.number} says what is in ${message.name}, and nothing else.", item)
+                return None
+            if _last(call.name) in map(_last, self._path.calls):
+                self._say("V6", "R", f"{self._path.number} speaks once.", item)
+                return None
+        return item
+
+    def _asked_for(self, position: Position | None) -> Iterator[str]:
+        """The typed variables of a question that was just answered, as far as they have no value."""
+        if position is None or position.status != "done" or not self._scope.known or self._state.heard is False:
+            return
+        for name in asked_for(self._listing, position.line):
+            if name not in self._scope.variables:
+                yield name
+
+    def _unanswered(self, item: Item) -> bool:
+        """Whether the reply is refused because it does not take down what the user was asked for."""
+        missing = [
+            name for name in self._asked if name not in self._scope.variables and name not in self._scope.awaited
+        ]
+        if missing and not self._path.moved:
+            words = f"${missing[0]} was asked for, and has no value. Set it, or ask again: Say and 'yld user', without a step."
+            self._say("V3", "R", words, item)
+        return self.rejected
+
     # --- values ---------------------------------------------------------------------------------------------
 
     def _var(self, var: Var) -> None:
@@ -267,7 +470,13 @@ class Verifier:
         if self._behind_yield(var):
             return None
         self._unchecked = self._unchecked or var
-        fitted, remarks = self._scope.var(var)
+        expected = self._expected(var)
+        if expected is None:
+            return None
+        fitted, remarks = self._scope.var(expected)
+        if expected is not var:
+            remarks = [one for one in remarks if one.rule != "V2"]
+        self._given.add(var.name)
         if self._take(fitted, remarks):
             self._triggers.changed(var.name, self._scope.variables)
         return None
@@ -283,14 +492,21 @@ class Verifier:
             self._actions[-1] = var
         self._summary = var if lines else None
 
-    def _queued(self, item: Call | Assign, call: Call, remarks: list[Remark]) -> None:
+    def _queued(self, item: Call | Assign) -> None:
+        call = item.call if isinstance(item, Assign) else item
         if self._unfired and _last(self._unfired) == _last(call.name):
             self._unfired = ""
             return
         due = self._triggers.awaiting is not None
         self._triggers.called(call)
-        if not due and self._behind_yield(item):
-            return
+        if not due:
+            if self._behind_yield(item):
+                return
+            expected = self._expected_call(item)
+            if expected is None:
+                return
+            item, call = expected, expected.call if isinstance(expected, Assign) else expected
+        remarks = self._scope.assign(item) if isinstance(item, Assign) else self._scope.call(call)
         if not self._take(item, remarks):
             return
         self._path.call(call.name)
@@ -298,6 +514,7 @@ class Verifier:
         target = call.said_to
         if target is not None:
             self._said.add(_person(_text(target)))
+            self._scope.spoken(call)
 
     def _behind_yield(self, item: ReplyItem) -> bool:
         """Whether an item is refused because it stands at a YLD line: there, nothing is left to do but to yield."""
@@ -362,7 +579,9 @@ class Verifier:
             return self._say("C9", "R", f"{self._path.number} is no RET line, and not the end of the listing.", item)
         if self._path.left_undone:
             return self._say("C12", "R", self._path.left_undone, item)
-        fitted, value, remarks = self._scope.returned(item)
+        if self._left(item) or self._unanswered(item):
+            return None
+        fitted, value, remarks = self._scope.returned(self._expected_return(item))
         if self._take(fitted, remarks):
             self._returned, self._value = fitted, value
         return None
@@ -371,8 +590,10 @@ class Verifier:
         if not (self._path.at_yield or (self._bare and isinstance(self._unchecked, Step))):
             self._check_passed(item)
         self._call_due(item)
+        if self._path.acted and self._left(item):
+            return
         target = self._target(item)
-        if target is None:
+        if target is None or (target not in ("user", "return") and self._unanswered(item)):
             return
         if target == "user" and not self._path.may_wait() and "user" not in self._said:
             self._say("C11", "W", "The user is waited for, and was told nothing.", item)
@@ -410,7 +631,13 @@ class Verifier:
             return None
         if item.target == "return" or (at_return and item.target == "call"):
             self._say("C9", "F", "Nothing was returned: Return[] is taken.", item)
-            self._actions.append(Return(start=item.start, end=item.start))
+            here = path.here
+            computed = self._expect.returns(here) if here is not None else None
+            value = computed.value if computed is not None else None
+            self._value = value
+            returned = Return(None if value is None else Literal(value), start=item.start, end=item.start)
+            self._returned = returned
+            self._actions.append(returned)
             return "return"
         listed = path.listed_target()
         if listed is not None and listed != item.target and item.target != "exit":
