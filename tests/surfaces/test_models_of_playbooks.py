@@ -74,3 +74,52 @@ def test_a_rule_about_a_model_holds_for_its_name_alone(desk: Desk, server: Model
     desk.write("w.yml", BARE["w.yml"])
     ran = desk.call("run", "w.yml", "--model", "claude-opus-4-6")
     assert (ran.code != 0, server.requests) == (True, []), ran.err
+
+
+PROGRAM = """\
+# Desk
+metadata:
+model: theirs/m
+---
+Reads.
+
+## Main() -> str
+### Triggers
+- T1:BGN At the beginning
+### Steps
+- 01:EXE Read $x:str
+- 02:RET $x
+"""
+READ = 'recap – r\nplan – p\n`Step["Main:01:EXE"]` `Var[$x, "ok"]`\ntrig? no\nyld call'
+
+
+def named_by(desk: Desk, dialect: str) -> str:
+    """A playbook that names the model `theirs/m`."""
+    pipeline = BARE["p.yml"].replace("claude-opus-4-6", "theirs/m")
+    named = {"graph": ("w.yml", FLOW), "pipeline": ("p.yml", pipeline), "program": ("w.pbasm", PROGRAM)}
+    name, text = named[dialect]
+    desk.write(name, text)
+    return name
+
+
+@pytest.mark.parametrize("dialect", ["graph", "pipeline", "program"])
+def test_the_model_of_a_run_wins_over_those_that_its_playbook_names(desk: Desk, dialect: str) -> None:
+    ours, theirs = ModelServer(), ModelServer()
+    for server in (ours, theirs):
+        server.replies = [{"graph": "Done.", "pipeline": "{}", "program": READ}[dialect]] * 3
+    try:
+        providers = f'[providers.theirs]\nbase_url = "{theirs.url}"\n[providers.ours]\nbase_url = "{ours.url}"\n'
+        desk.config.write_text(f'model = "ours/m"\n{providers}')
+        name = named_by(desk, dialect)
+        assert desk.call("run", name).code == 0
+        assert (len(ours.requests), len(theirs.requests)) == (0, 1)  # what is configured does not win
+        ran = desk.call("run", name, "--model", "ours/other", "--json")
+        assert ran.code == 0
+        assert (len(ours.requests), len(theirs.requests)) == (1, 1)
+        assert ours.requests[0]["model"] == "other"
+        explained = desk.call("explain", name, "--model", "ours/other")
+        assert "ours/other" in explained.out
+        assert "theirs/m" not in explained.out.partition("touches")[2]
+    finally:
+        ours.close()
+        theirs.close()

@@ -194,7 +194,7 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
         driver.scribe.keep_context(effect.context)
     except UnicodeError as error:
         return await driver.record(key, effect.fingerprint, Failed("not_storable", f"The prompt is no text: {error}."))
-    model = effect.model or driver.settings.model
+    model = driver.settings.asked(effect.model)
     free = driver.engine.is_free(effect, driver.settings)
     event = ModelAsked(model, effect.context.digest, Text(effect.prompt), effect.fingerprint, free, admitted.ruling)
     seq = driver.scribe.note(event, Place(*key, attempt))

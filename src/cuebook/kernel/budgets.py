@@ -48,7 +48,7 @@ def over_budget(driver: Driver, effect: AskModel, estimate: Estimate | None) -> 
     if budget.money is None:
         return None
     if estimate.cost is None and not settings.unknown_cost:
-        model = effect.model or settings.model
+        model = settings.asked(effect.model)
         return Over("unknown_price", f"The price of {model} is not known, and the run has a budget of money.")
     most = used.cost + sum(call.cost or 0.0 for call in calls)
     if most > budget.money or used.cost >= budget.money > 0:

@@ -26,7 +26,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the caller chose for a run; edits on resume or fork replace single fields."""
 
     model: str = ""
-    """`provider/model` used where the playbook names none."""
+    """`provider/model` used where the playbook names none, or everywhere: see `model_wins`."""
     max_tokens: int | None = None
     temperature: float | None = None
     breakpoints: tuple[str, ...] = ()
@@ -47,9 +47,18 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the playbook came as a text, and is no file of that folder."""
     options: dict[str, Any] = {}
     """What the caller chose for the dialect, by name. It cannot be changed later: the program depends on it."""
+    model_wins: bool = False
+    """Whether the model was chosen for this run: then it is asked also where the playbook names another."""
 
     def edited(self, edits: dict[str, Any]) -> Settings:
-        return msgspec.convert({**msgspec.to_builtins(self), **edits}, Settings) if edits else self
+        if not edits:
+            return self
+        chosen = {"model_wins": True} if edits.get("model") and self.model else {}  # another one than at the start
+        return msgspec.convert({**msgspec.to_builtins(self), **chosen, **edits}, Settings)
+
+    def asked(self, named: str | None) -> str:
+        """The model that is asked where the playbook names this one, or none."""
+        return self.model if not named or (self.model_wins and self.model) else named
 
 
 class Totals(msgspec.Struct, gc=False):

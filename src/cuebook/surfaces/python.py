@@ -170,7 +170,7 @@ async def arun(
 
     async def begin(service: Service, wiring: Wiring) -> str:
         chosen = msgspec.structs.replace(wiring.settings(folder=folder, document=book.document), **settings)
-        wiring.check_models(book.dialect, book.document)
+        wiring.check_models(book.dialect, book.document, chosen)
         return (await service.start(book.text, book.name, inputs or {}, chosen)).id
 
     return await session.driven(begin)

@@ -52,7 +52,7 @@ def _settings(wiring: Wiring, playbook: Playbook, wanted: Wanted) -> Settings:
     breakpoints = _steps(wanted.breakpoints, playbook)
     folder = wanted.folder if playbook.path is None else playbook.path.parent
     settings = wiring.settings(breakpoints, folder=folder, document=playbook.document, model=wanted.model)
-    wiring.check_models(playbook.dialect, playbook.document)
+    wiring.check_models(playbook.dialect, playbook.document, settings)
     return msgspec.structs.replace(
         settings,
         from_text=playbook.path is None,

@@ -78,7 +78,8 @@ class Wiring:
         A document that says that it needs none is run without one, and one whose questions stay open lets them, unless
         somebody has said how long; `model` is used instead of the configured one.
         """
-        needed, model = getattr(document, "needs_model", True), model or self.model
+        needed, wins = getattr(document, "needs_model", True), bool(model) or self.model_wins
+        model = model or self.model
         stays_open = getattr(document, "stays_open", False) and self.config.origin("pause_expiry") == UNSAID
         if needed:
             model = self.providers.full_name(model)
@@ -92,11 +93,23 @@ class Wiring:
             pause_expiry=None if stays_open else self.config.get("pause_expiry"),
             workspace=self.reaching.workspace,
             folder="" if folder is None else os.path.realpath(folder),
+            model_wins=wins,
         )
 
-    def check_models(self, dialect: Dialect, document: Any) -> None:
+    @property
+    def model_wins(self) -> bool:
+        """Whether the model was named for this command, or this call: then no playbook chooses another."""
+        return self.config.origin("model").place == "--model"
+
+    def asked(self, named: str | None) -> str:
+        """The model that is asked where a playbook names this one, or none."""
+        return self.model if not named or self.model_wins else named
+
+    def check_models(self, dialect: Dialect, document: Any, settings: Settings) -> None:
         """`BadInput` for a model that a playbook names and that could not be asked, before anything is paid for."""
-        for flaw in self.flaws_of(dialect.models(document)) if isinstance(dialect, NamingModels) else ():
+        if settings.model_wins or not isinstance(dialect, NamingModels):
+            return
+        for flaw in self.flaws_of(dialect.models(document)):
             raise flaw
 
     def flaws_of(self, models: Iterable[Named]) -> Iterator[BadInput]:

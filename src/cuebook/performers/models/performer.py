@@ -288,7 +288,7 @@ class ModelPerformer:
         return Tokens(size.likely, estimate_text(text).likely)
 
     def _found(self, effect: AskModel, settings: Settings) -> tuple[Resolved, Facts]:
-        resolved = self._providers.chosen(effect.model, settings.model)
+        resolved = self._providers.chosen(settings.asked(effect.model), settings.model)
         if _is_embedded(resolved):
             return resolved, Facts(window=resolved.window)
         return resolved, self._prices.facts(resolved.priced_as, resolved.model)

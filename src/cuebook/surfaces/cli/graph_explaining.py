@@ -58,7 +58,7 @@ async def _explained(given: Given, playbook: Playbook, wiring: Wiring) -> Explai
     except EffectFailed as error:
         prepared = None
         notes.append(f"The run would fail: {error.failed}")
-    for flaw in wiring.flaws_of(named_models(workflow)):
+    for flaw in () if wiring.model_wins else wiring.flaws_of(named_models(workflow)):
         notes.append(f"The run would not begin: {flaw}")
     terms, problem = explaining.terms_of(wiring)
     shown = list(_shown(workflow, inputs, prepared))

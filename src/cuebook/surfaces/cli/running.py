@@ -73,7 +73,7 @@ def start(given: Given, playbook: Playbook) -> int:
         wiring.settings(breakpoints, folder=Path(playbook.folder), document=playbook.document), **chosen
     )
 
-    wiring.check_models(playbook.dialect, playbook.document)
+    wiring.check_models(playbook.dialect, playbook.document, settings)
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
         return await service.start(playbook.text, playbook.name, inputs, settings)

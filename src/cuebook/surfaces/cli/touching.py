@@ -89,7 +89,7 @@ class _Reaching:
     async def _actions(self, shown: Shown) -> Sequence[Action]:
         match shown.effect:
             case AskModel(model=model):
-                return self._of_model(model or self._wiring.model)
+                return self._of_model(self._wiring.asked(model))
             case CallTool() as call:
                 return await self._of_tool(shown, call)
             case ReadSource() as source:
