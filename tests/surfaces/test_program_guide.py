@@ -11,6 +11,7 @@ import pytest
 
 from cuebook.dialects.program.check import check
 from cuebook.dialects.program.linting import CODES as LINTED
+from cuebook.dialects.program.unsupported import CODES as UNSUPPORTED
 from cuebook.dialects.program.usage import CODES as USED
 from cuebook.dialects.program.verdicts import RULES
 from tests.surfaces.desk import Desk
@@ -89,6 +90,7 @@ def test_the_guide_tells_what_is_found_in_a_listing() -> None:
     assert {found[1]: (found[2], found[3]) for found in _rows(r"`([A-Z_]+)`", r"(error|warning|note)")} == {
         **LINTED,
         **USED,
+        **UNSUPPORTED,
     }
 
 

@@ -11,7 +11,7 @@ from zlib import crc32
 import msgspec
 
 from cuebook.dialects import registry
-from cuebook.dialects.registry import Input, NamingModels
+from cuebook.dialects.registry import Choosing, Dialect, Input, InvalidPlaybook, NamingModels
 from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.events import PlannedStep
 from cuebook.stored import Stored, StoredPlaybook, beginning_of, id_by_name
@@ -39,6 +39,8 @@ class Listed(msgspec.Struct, frozen=True):
     path: Path
     text: str
     document: Any
+    problem: str = ""
+    """Why it cannot be run as it is written."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -84,7 +86,9 @@ class Library:
         broken = [Broken(one.path, one.problem) for one in left_out if _is_meant(one.path)]
         listed: dict[str, Listed] = {}
         for one in map(self._listed, found):
-            if listed.setdefault(one.id, one) is not one:
+            if one.problem:
+                broken.append(Broken(one.path, one.problem))
+            elif listed.setdefault(one.id, one) is not one:
                 broken.append(Broken(one.path, f"The id '{one.id}' is taken by {listed[one.id].path}."))
         return sorted(listed.values(), key=lambda one: (one.title.lower(), one.id)), broken
 
@@ -106,11 +110,28 @@ class Library:
         known = self._parsed.get(one.path)
         if known is not None and known[0] is one:
             return known[1]
-        document = registry.named(one.dialect).parse(one.text, one.name)
+        dialect = registry.named(one.dialect)
+        document = dialect.parse(one.text, one.name)
         description = str(getattr(document, "description", "") or "")
-        made = Listed(_address(one.id), one.title, one.dialect, description, one.name, one.path, one.text, document)
+        made = Listed(
+            _address(one.id),
+            one.title,
+            one.dialect,
+            description,
+            one.name,
+            one.path,
+            one.text,
+            document,
+            _unfit(dialect, document, one.name),
+        )
         self._parsed[one.path] = (one, made)
         return made
+
+
+def _unfit(dialect: Dialect, document: Any, name: str) -> str:
+    """Why a playbook that can be read cannot be run; empty if it can."""
+    problems = dialect.unfit(document, {}) if isinstance(dialect, Choosing) else ()
+    return InvalidPlaybook(name, problems).message if problems else ""
 
 
 def _address(id: str) -> str:

@@ -20,7 +20,7 @@ def listing(*lines: str) -> str:
 
 
 def test_a_sound_program_has_no_findings() -> None:
-    assert found(DESK) == []
+    assert found(DESK.replace("{Joke()}", "{Price(2)}")) == []
 
 
 @pytest.mark.parametrize(

@@ -92,4 +92,4 @@ async def test_what_is_private_to_another_agent_is_not_called() -> None:
         "# Backend\nHides.\n\n## Inner() -> str\n### Steps\n- 01:RET 1\n",
     )
     run = await played(text, reply('`Step["Main:03:RET"]` `Return[$a.error]` `Var[$__, "It failed"]`'))
-    assert run.result["value"] == "unknown_playbook"
+    assert run.result["value"] == "not_public"

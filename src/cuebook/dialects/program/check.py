@@ -18,6 +18,8 @@ from cuebook.dialects.program.listing import Listing
 from cuebook.dialects.program.lists import trigger_code
 from cuebook.dialects.program.model import Agent, Playbook, ProgramText
 from cuebook.dialects.program.parse import read as parsed
+from cuebook.dialects.program.unsupported import CODES as UNSUPPORTED
+from cuebook.dialects.program.unsupported import surprising, unsupported
 from cuebook.dialects.program.usage import CODES as USED
 from cuebook.dialects.program.usage import used
 from cuebook.dialects.registry import InvalidPlaybook, Problem
@@ -51,16 +53,12 @@ WARNINGS = {
     "OPEN_METADATA": "Metadata has no --- behind it, so that only a part of it counts.",
 }
 
-NOTES = {
-    "NOT_COMPILED": "The steps of a playbook have no numbers: it cannot be run as it is.",
-}
-
 CODES: Codes = {
     **{code: ("error", text) for code, text in ERRORS.items()},
     **{code: ("warning", text) for code, text in WARNINGS.items()},
-    **{code: ("note", text) for code, text in NOTES.items()},
     **LINTED,
     **USED,
+    **UNSUPPORTED,
 }
 
 
@@ -91,7 +89,12 @@ def whole(text: str, name: str, read: Read) -> str:
 
 def unfit(program: ProgramText) -> tuple[Problem, ...]:
     """What keeps a program from being run that can be read: the errors in its listings and triggers."""
-    found = (one for agent in program.agents.values() for one in _of_listings(agent) if one.severity == "error")
+    found = (
+        one
+        for agent in program.agents.values()
+        for one in (*_of_listings(agent), *unsupported(program, agent))
+        if one.severity == "error"
+    )
     return tuple(Problem(one.message, one.line, one.fix, one.code) for one in found)
 
 
@@ -120,16 +123,14 @@ def _of_program(program: ProgramText) -> Iterator[Finding]:
     for agent in program.agents.values():
         yield from _of_listings(agent)
         yield from used(program, agent)
+        yield from unsupported(program, agent)
+        yield from surprising(program, agent)
 
 
 def _of_listings(agent: Agent) -> Iterator[Finding]:
     for playbook in agent.playbooks.values():
         yield from _triggers(playbook)
-        if playbook.uncompiled:
-            fix = "Number them as in '- 01:QUE Say(user, ...)' to run it."
-            words = f"The steps of '{playbook.name}' are not compiled."
-            yield _odd("NOT_COMPILED", words, playbook.line, fix)
-        elif playbook.steps:
+        if playbook.steps and not playbook.uncompiled:
             yield from (_named(playbook, finding) for finding in lint(Listing.of(playbook)))
 
 

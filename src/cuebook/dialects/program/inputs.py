@@ -16,7 +16,6 @@ from cuebook.kernel.errors import BadInput
 
 def accept(program: ProgramText, given: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs as a run keeps them, defaults filled in. `BadInput` names everything that is missing or wrong."""
-    _check_compiled(program)
     params = {param.name: param for param in program.params}
     accepted: dict[str, Any] = {}
     wrong: list[str] = []
@@ -38,16 +37,6 @@ def accept(program: ProgramText, given: Mapping[str, Any]) -> dict[str, Any]:
     if wrong:
         raise BadInput(" ".join(wrong), fix="Give each input as --input NAME=VALUE.")
     return accepted | {name: params[name].default for name in missing}
-
-
-def _check_compiled(program: ProgramText) -> None:
-    for agent in program.agents.values():
-        for playbook in agent.playbooks.values():
-            if playbook.uncompiled:
-                raise BadInput(
-                    f"{program.name}: the steps of '{playbook.name}' (line {playbook.line}) are not compiled.",
-                    fix="Number them as in '- 01:QUE Say(user, ...)' and save the program as .pbasm; `cuebook validate` names slips.",
-                )
 
 
 def taken(program: ProgramText, name: str) -> bool:

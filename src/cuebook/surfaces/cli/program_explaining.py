@@ -9,10 +9,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from cuebook.dialects.program.check import unfit
 from cuebook.dialects.program.machine import MOST_LINES, MOST_TURNS
 from cuebook.dialects.program.model import ProgramText
 from cuebook.dialects.program.retry import MOST_RETRIES
 from cuebook.dialects.program.shape import Shaped, shape_of
+from cuebook.dialects.registry import InvalidPlaybook
 from cuebook.kernel.effects import AskModel
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.run import Budget
@@ -44,6 +46,9 @@ class Explained(msgspec.Struct, frozen=True):
 
 
 def explain(given: Given, playbook: Playbook) -> int:
+    problems = unfit(playbook.document)
+    if problems:
+        raise InvalidPlaybook(playbook.path, problems, codes=True)
     explained = asyncio.run(_explained(given, playbook, session.wiring_of(given)))
     return explaining.told(given, _object, _lines, explained)
 

@@ -1,0 +1,188 @@
+"""What the format has and this runtime does not: each is an error with its line, so that nothing runs that cannot work.
+
+And what works otherwise than its author may expect: variables that a playbook shares with itself when it calls itself, and
+placeholders that are never filled in.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from cuebook.dialects.findings import Codes, Finding
+from cuebook.dialects.program.deciding import SPEAKING, spelled
+from cuebook.dialects.program.evaluate import FUNCTIONS
+from cuebook.dialects.program.expressions import CallOf, Literal, Words, refs_of
+from cuebook.dialects.program.items import Call
+from cuebook.dialects.program.listing import Listing, yield_of
+from cuebook.dialects.program.model import Agent, ListingLine, Playbook, ProgramText
+from cuebook.dialects.program.placeholders import Placeholder, placeholders
+from cuebook.dialects.program.scope import BUILT_IN
+from cuebook.dialects.program.sharing import named_in, touched_by
+
+CODES: Codes = {
+    "NOT_COMPILED": ("error", "The steps of a playbook have no numbers: it cannot be run as it is."),
+    "MEETING": ("error", "A meeting is to be held, which is not supported."),
+    "CREATE_AGENT": ("error", "An agent is to be created, which is not supported."),
+    "HUMAN_AGENT": ("error", "A person other than the user is to be spoken to, which is not supported."),
+    "AGENT_DIALOGUE": ("error", "Agents wait for each other's messages in turns, which is not supported."),
+    "PYTHON_STATE": ("error", "Python reads or sets variables of its agent, which is not supported."),
+    "SHARED_VARIABLES": ("warning", "A playbook that calls itself shares its variables with that call."),
+    "UNKNOWN_PLACEHOLDER": ("warning", "What stands in brackets is never filled in."),
+}
+
+_CREATES = re.compile(r"\bCreateAgent\s*\(")
+_MEETS = re.compile(r"\bInviteToMeeting\s*\(")
+_FOR = re.compile(r"for\s++(?:agent\s++)?+(?P<who>[^\W\d]\w*+)", re.IGNORECASE)
+_BRACKETS = re.compile(r"(?<!\{)\{(?P<source>\$[^{}\n]{1,200})\}")
+_STATE_OF = frozenset({"agent", "self"})
+
+
+def unsupported(program: ProgramText, agent: Agent) -> Iterator[Finding]:
+    """The errors of one agent."""
+    humans = [one for one in program.agents.values() if one.kind == "human"]
+    if agent.kind == "human" and agent is not humans[0]:
+        words = f"'{agent.name}' is a second person, and only one is there to talk to."
+        yield _found("HUMAN_AGENT", words, agent.line, "Leave it out: the user is the one who runs the program.")
+    for playbook in agent.playbooks.values():
+        if playbook.uncompiled:
+            words = f"The steps of '{playbook.name}' are not compiled."
+            fix = "Number them as in '- 01:QUE Say(user, ...)' to run it."
+            yield _found("NOT_COMPILED", words, playbook.line, fix)
+        if playbook.metadata.get("meeting") is True:
+            fix = "Have the agents call each other's public playbooks instead."
+            yield _found("MEETING", f"'{playbook.name}' is a meeting.", playbook.line, fix)
+        for line in playbook.steps:
+            yield from _line(program, agent, line)
+    yield from _python(agent)
+
+
+def surprising(program: ProgramText, agent: Agent) -> Iterator[Finding]:
+    """The warnings about one agent."""
+    for playbook in agent.playbooks.values():
+        shared = _shared(agent, playbook)
+        if shared:
+            names = ", ".join(f"${name}" for name in shared)
+            words = f"'{playbook.name}' calls itself, and {names} {'is' if len(shared) == 1 else 'are'} the same in every call."
+            fix = "Only parameters belong to a call: pass them as such, and return the result."
+            yield _found("SHARED_VARIABLES", words, playbook.line, fix)
+        for source in _unfilled(program, agent, playbook.description):
+            fix = "A variable, a calculation with variables, and a call of a playbook are filled in."
+            yield _found("UNKNOWN_PLACEHOLDER", f"'{{{source}}}' stays as it is.", playbook.line, fix)
+
+
+def _found(code: str, message: str, line: int, fix: str) -> Finding:
+    return Finding(code, CODES[code][0], message, line or None, fix=fix)
+
+
+# --- lines --------------------------------------------------------------------------------------------------
+
+
+def _line(program: ProgramText, agent: Agent, line: ListingLine) -> Iterator[Finding]:
+    if _CREATES.search(line.text):
+        fix = "Declare the agent in the program: those that are there from the beginning can be called."
+        yield _found("CREATE_AGENT", f"{line.number} creates an agent.", line.line, fix)
+    to, waited = _spoken_to(line), yield_of(line)
+    meets = _MEETS.search(line.text) or to.lower().split(" ")[0] == "meeting"
+    if meets or (waited is not None and waited.target == "meeting"):
+        fix = "Have the agents call each other's public playbooks instead."
+        yield _found("MEETING", f"{line.number} is about a meeting.", line.line, fix)
+    awaited = waited_for(program, line)
+    for name in dict.fromkeys((to, awaited)):
+        if name in program.agents and program.agents[name].kind == "human":
+            words = f"{line.number} is for '{name}', and only the user is there to talk to."
+            yield _found("HUMAN_AGENT", words, line.line, "Write user instead of the name.")
+    if awaited and _waits(program, agent) and any(_waits(program, one) for one in _others(program, agent, awaited)):
+        words = f"{line.number} waits for an agent that waits for one itself."
+        fix = "Call a public playbook of the other agent, and return what it asks for."
+        yield _found("AGENT_DIALOGUE", words, line.line, fix)
+
+
+def _spoken_to(line: ListingLine) -> str:
+    found = spelled(line)
+    if found is None or found.call is None or found.name.rpartition(".")[2] not in SPEAKING:
+        return ""
+    to = Call("Say", found.call.args, found.call.named).said_to
+    text = to.text if isinstance(to, Words) else to.value if isinstance(to, Literal) else ""
+    return text.strip() if isinstance(text, str) else ""
+
+
+def waited_for(program: ProgramText, line: ListingLine) -> str:
+    """The agent whose message a line waits for, `agent` where it does not say which; empty if it waits for none."""
+    found = yield_of(line)
+    if found is None or found.target not in (None, "agent"):
+        return ""
+    named = _FOR.search(line.text)
+    if named is not None and named["who"] in program.agents:
+        return named["who"]
+    return "agent" if found.target == "agent" else ""
+
+
+def _others(program: ProgramText, agent: Agent, awaited: str) -> list[Agent]:
+    named = program.agents.get(awaited)
+    return [one for one in ([named] if named is not None else program.agents.values()) if one is not agent]
+
+
+def _waits(program: ProgramText, agent: Agent) -> bool:
+    return any(waited_for(program, line) for one in agent.playbooks.values() for line in one.steps)
+
+
+# --- Python -------------------------------------------------------------------------------------------------
+
+
+def _python(agent: Agent) -> Iterator[Finding]:
+    try:
+        tree = ast.parse(agent.source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(ast.Name(of), "state") if of in _STATE_OF and of not in bound:
+                fix = "Give the function what it needs as arguments, and return what it finds."
+                words = f"Python has no variables of an agent: there is no '{of}.state'."
+                yield _found("PYTHON_STATE", words, node.lineno, fix)
+            case ast.Call(ast.Name("CreateAgent")):
+                fix = "Declare the agent in the program: those that are there from the beginning can be called."
+                yield _found("CREATE_AGENT", "Python creates an agent.", node.lineno, fix)
+            case ast.Call(ast.Name("InviteToMeeting")):
+                fix = "Have the agents call each other's public playbooks instead."
+                yield _found("MEETING", "Python invites to a meeting.", node.lineno, fix)
+
+
+# --- what may surprise --------------------------------------------------------------------------------------
+
+
+def _shared(agent: Agent, playbook: Playbook) -> list[str]:
+    """The variables that a playbook sets and that a call of itself, by whatever way, sets as well."""
+    seen: set[str] = set()
+    waiting = [playbook.name]
+    while waiting:
+        for name in named_in(agent, agent.playbooks[waiting.pop()]):
+            name = name.removeprefix(f"{agent.name}.")
+            if name in agent.playbooks and name not in seen:
+                seen.add(name)
+                waiting.append(name)
+    if playbook.kind != "listing" or playbook.name not in seen:
+        return []
+    return sorted(name for _, name in touched_by(agent, playbook, Listing.of(playbook)).sets)
+
+
+def _unfilled(program: ProgramText, agent: Agent, description: str) -> Iterator[str]:
+    found = placeholders(description)
+    yield from (one.source for one in found if not _is_filled(program, agent, one))
+    read = {one.start for one in found}
+    yield from (one["source"] for one in _BRACKETS.finditer(description) if one.start() not in read)
+
+
+def _is_filled(program: ProgramText, agent: Agent, one: Placeholder) -> bool:
+    """Whether there will be something to fill in, as far as the program tells."""
+    if isinstance(one.value, CallOf):
+        name = one.value.name
+        known = {*agent.playbooks, *BUILT_IN, *FUNCTIONS, *(f"{agent.name}.{own}" for own in agent.playbooks)}
+        return name in known or any(
+            name in (other, f"{owner.name}.{other}") for owner in program.agents.values() for other in owner.playbooks
+        )
+    return "$" in one.source or not any(refs_of(one.value)) or one.source.isidentifier()
