@@ -227,7 +227,7 @@ async def test_the_listing_the_stack_and_the_types_follow_the_run(house: House) 
         "What came of it Returned 42 Turns asked of a model 3 Lines gone through 9 Without a model 4 lines"
     )
     assert over["stack"].words == "It is empty."
-    assert "9 lines" in over["run-status"].words
+    assert "9 steps" in over["run-status"].words
     assert "of" not in over["run-status"].words.split()
 
 

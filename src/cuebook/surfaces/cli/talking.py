@@ -192,7 +192,8 @@ def summary_of(view: RunView, run: Projection, *, sits: bool) -> list[tuple[str,
 
 def _counts(run: Projection) -> Iterator[tuple[str, str]]:
     known = f"at least {run.without_model}" if run.at_least else str(run.without_model)
-    yield "lines", f"{len(run.trace)} gone through, {known} without a model"
+    lines = sum(":" in label for label in run.trace)  # a playbook without a listing is none
+    yield "lines", f"{lines} gone through, {known} without a model"
     refused = f", {wording.counted(len(run.refused), 'reply').replace('replys', 'replies')} refused"
     yield "turns", f"{run.model_calls} of a model{refused if run.refused else ''}"
 
