@@ -236,7 +236,7 @@ class Gate:
         if describer is not None:
             return await describer.describe(effect, settings)
         if isinstance(effect, AskModel):
-            model = effect.model or settings.model
+            model = settings.asked(effect.model)
             return Description((Action("model", model, reads_only=True),), f"Ask {model}")
         if isinstance(effect, Acting) and effect.secrets:
             return Failed(

@@ -78,7 +78,8 @@ class Wiring:
         A document that says that it needs none is run without one, and one whose questions stay open lets them, unless
         somebody has said how long; `model` is used instead of the configured one.
         """
-        needed, wins = getattr(document, "needs_model", True), bool(model) or self.model_wins
+        wins = bool(model) or self.model_wins
+        needed = getattr(document, "asks_model" if wins else "needs_model", True)
         model = model or self.model
         stays_open = getattr(document, "stays_open", False) and self.config.origin("pause_expiry") == UNSAID
         if needed:

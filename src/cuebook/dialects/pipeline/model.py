@@ -312,6 +312,11 @@ class Pipeline(msgspec.Struct, frozen=True, dict=True):
         return tuple(found)
 
     @property
+    def asks_model(self) -> bool:
+        """Whether some step asks a model."""
+        return any(isinstance(step.action, Llm) for step in self.steps)
+
+    @property
     def needs_model(self) -> bool:
         """Whether some step asks the model of the run."""
         return any(isinstance(step.action, Llm) and step.action.model == "default" for step in self.steps)

@@ -137,7 +137,7 @@ class ModelPerformer:
 
     async def describe(self, effect: AskModel, settings: Settings) -> Description:
         """The model by its full name, whichever way the playbook wrote it: rules are about that."""
-        name = effect.model or settings.model
+        name = settings.asked(effect.model)
         with suppress(BadInput):  # performing it says what is wrong
             name = self._providers.full_name(name, settings.model)
         return Description((Action("model", name, reads_only=True),), f"Ask {name}")
