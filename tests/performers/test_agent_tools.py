@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import re
+import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -371,6 +373,106 @@ async def test_a_search_that_takes_too_long_ends(box: Toolbox, workspace: Path):
         (workspace / f"f{n}").write_text("some text\n" * 5_000)
     failed = await Desk(limits=Limits(seconds=0.05)).failure(box, "Grep", {"pattern": "missing"})
     assert failed.code == "timeout"
+
+
+# --- what git leaves out ---
+
+
+def repository(workspace: Path) -> None:
+    """One source, and far more that git leaves out than is ever shown."""
+    (workspace / ".gitignore").write_text("# made\nnode_modules/\n*.log\n!keep.log\n/build\ndocs/**/tmp\n")
+    for number in range(1_200):
+        folder = workspace / "node_modules" / f"p{number % 10}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.js").write_text("const app = 1\n")
+    for name in (
+        "src/app.js",
+        "src/a.log",
+        "src/keep.log",
+        "build/out.js",
+        "src/build/in.js",
+        "docs/x/y/tmp",
+        "docs/z.js",
+    ):
+        path = workspace / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("const app = 1\n")
+    (workspace / "src" / ".gitignore").write_text("own.js\n")
+    (workspace / "src" / "own.js").write_text("const app = 1\n")
+
+
+async def test_what_git_leaves_out_is_not_looked_at_unless_it_is_wanted(box: Toolbox, workspace: Path):
+    repository(workspace)
+    wanted = ["docs/z.js", "src/app.js", "src/build/in.js"]
+    note = "[what .gitignore leaves out was not looked at; set ignored for that]"
+    listed = (await Desk().value(box, "Glob", {"pattern": "**/*.js"})).splitlines()
+    assert listed == [*wanted, note]
+    logs = (await Desk().value(box, "Glob", {"pattern": "**/*.log"})).splitlines()
+    assert logs == ["src/keep.log", note]
+    found = (await Desk().value(box, "Grep", {"pattern": "app"})).splitlines()
+    assert sorted(line.partition(":")[0] for line in found[:-1]) == [*wanted, "src/keep.log"]
+    assert found[-1] == note
+    below = (await Desk().value(box, "Grep", {"pattern": "app", "path": "src"})).splitlines()
+    assert sorted(line.partition(":")[0] for line in below[:-1]) == ["src/app.js", "src/build/in.js", "src/keep.log"]
+    every = (await Desk().value(box, "Glob", {"pattern": "**/own.js", "ignored": True})).splitlines()
+    assert every == ["src/own.js"]
+    named = (await Desk().value(box, "Glob", {"pattern": "**/1199.js", "path": "node_modules"})).splitlines()
+    assert named == ["node_modules/p9/1199.js"], "whoever names a folder wants to look there"
+
+
+def listed_by(git: str, folder: Path) -> list[str]:
+    env = {"HOME": str(folder.parent), "PATH": os.environ["PATH"], "GIT_CONFIG_NOSYSTEM": "1"}
+    subprocess.run([git, "init", "-q"], cwd=folder, check=True, env=env)
+    listing = [git, "ls-files", "--others", "--exclude-standard", "-z"]
+    told = subprocess.run(listing, cwd=folder, check=True, env=env, capture_output=True, text=True)
+    return told.stdout.strip("\0").split("\0")
+
+
+async def test_git_leaves_out_the_same(workspace: Path, box: Toolbox):
+    """By git itself, over patterns of every kind."""
+    git = shutil.which("git")
+    if git is None:
+        pytest.skip("git is not installed: apt-get install git")
+    rules = [
+        "*.o",
+        "!a.o",
+        "/x",
+        "y/",
+        "a/b",
+        "**/c",
+        "d/**",
+        "e/**/f",
+        "g*h",
+        "[ij]k",
+        "[!l]m",
+        "n?",
+        "\\#p",
+        "q\\ ",
+        "r ",
+    ]
+    (workspace / ".gitignore").write_text("\n".join(rules) + "\n")
+    names = [
+        *("a.o", "b.o", "x", "y", "z/x", "z/y/1", "y/1", "a/b", "z/a/b", "c", "z/c/1", "d/1/2", "d", "e/f", "e/1/2/f"),
+        *("gh", "g1h", "g/h", "ik", "kk", "lm", "om", "n1", "n", "#p", "q ", "q", "r", "r ", "z/b.o", "plain"),
+    ]
+    for name in names:
+        path = workspace / name
+        if not any(str(other).startswith(f"{name}/") for other in names):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.is_dir():
+                path.write_text("1")
+    found = await Desk().value(box, "Glob", {"pattern": "**"})
+    assert sorted(found.splitlines()[:-1]) == sorted(listed_by(git, workspace))
+
+
+async def test_rules_of_git_that_make_no_sense_do_no_harm(workspace: Path, box: Toolbox):
+    (workspace / ".gitignore").write_bytes(b"[z-a]\n\xff\n" + b"(a+)+$\n" * 5_000 + b"*" * 5_000 + b"x\n!\n/\n")
+    (workspace / "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!").write_text("1")
+    (workspace / "sub").mkdir()
+    (workspace / "sub" / ".gitignore").symlink_to("/etc/passwd")
+    (workspace / "sub" / "b").write_text("1")
+    found = await Desk().value(box, "Glob", {"pattern": "**/b"})
+    assert found.splitlines()[0] == "sub/b"
 
 
 # --- Bash ---

@@ -15,12 +15,13 @@ from typing import Any
 import msgspec
 
 from cuebook.kernel.effects import ToolSpec
-from cuebook.kernel.errors import BadInput
+from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.agent_tools.delegation import Halt, Halted, flag, in_worker, number, parameters, text
 from cuebook.performers.agent_tools.files import looks_binary, relative
+from cuebook.performers.agent_tools.gitignore import LARGEST, NAME, Rules
 from cuebook.performers.paths import name_inside, open_inside
 from cuebook.performers.tools import SimpleTool, Tool
 
@@ -33,6 +34,8 @@ _MOST_ENTRIES = 200_000
 _FILE = 4 << 20
 _SHOWN = 400
 _SKIPPED = ".git"
+_IGNORED = flag(f"Whether what {NAME} leaves out, such as node_modules, is looked at as well.")
+_LEFT_OUT = f"[what {NAME} leaves out was not looked at; set ignored for that]"
 
 
 class Finding:
@@ -52,6 +55,7 @@ class Finding:
                             "`*` stands for part of a name, `**` for any folders, `{a,b}` for either.", least=1
                         ),
                         path=path,
+                        ignored=_IGNORED,
                     ),
                 ),
                 self._glob,
@@ -70,6 +74,7 @@ class Finding:
                         glob=text("Only files whose names or paths fit, such as `*.py`.", least=1),
                         ignore_case=flag("Whether upper and lower case are the same."),
                         limit=number(f"How many lines to show; {MATCHES} if not given."),
+                        ignored=_IGNORED,
                     ),
                 ),
                 self._grep,
@@ -99,9 +104,11 @@ class Finding:
         fits = _fitting(arguments["pattern"])
         within_git = _SKIPPED in arguments["pattern"].split("/")
 
+        walk = _Walk(self._workspace, ignored=arguments.get("ignored", False), within_git=within_git)
+
         def work(halt: Halt) -> tuple[list[str], bool]:
             found, complete = [], True
-            for entry in self._walk(self._path(arguments), halt, within_git):
+            for entry in walk.entries(self._path(arguments), halt):
                 if entry is None:
                     complete = False
                 elif fits.fullmatch(entry.below):
@@ -112,13 +119,15 @@ class Finding:
         if isinstance(done, Failed):
             return done
         found, complete = done
-        if not found:
-            return ToolResult("No file fits." if complete else "No file fits among those that were looked at.")
         shown = found[:MOST_FILES]
+        if not found:
+            shown.append("No file fits." if complete else "No file fits among those that were looked at.")
         if len(found) > len(shown):
             shown.append(f"[{len(found) - MOST_FILES} more are left out; use a narrower pattern]")
-        if not complete:
+        if found and not complete:
             shown.append(f"[only {_MOST_ENTRIES} entries were looked at; name a folder]")
+        if walk.left_out:
+            shown.append(_LEFT_OUT)
         return ToolResult("\n".join(shown))
 
     async def _grep(self, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
@@ -130,13 +139,16 @@ class Finding:
         def permitted(name: str) -> bool:
             return call.permits(Action("file", f"read:{name}", True)) is None
 
+        walk = _Walk(self._workspace, ignored=arguments.get("ignored", False))
+
         def work(halt: Halt) -> _Found:
-            return self._search(self._path(arguments), wanted, fits, permitted, call.masked, limit, halt)
+            entries = walk.entries(self._path(arguments), halt)
+            return self._search(entries, wanted, fits, permitted, call.masked, limit)
 
         found = await in_worker("Grep", call, work)
         if isinstance(found, Failed):
             return found
-        return found.told(limit)
+        return found.told(limit, left_out=walk.left_out)
 
     # --- inside ---
 
@@ -145,17 +157,16 @@ class Finding:
 
     def _search(
         self,
-        given: str,
+        entries: Iterator[_Entry | None],
         wanted: Any,
         fits: Any,
         permitted: Callable[[str], bool],
         masked: Callable[[str], str],
         limit: int,
-        halt: Halt,
     ) -> _Found:
         """What must not be read is not searched either: to say that it holds a match would be to read it."""
         found = _Found()
-        for entry in self._walk(given, halt, False):
+        for entry in entries:
             if entry is None:
                 found.complete = False
                 break
@@ -180,7 +191,17 @@ class Finding:
                 found.lines.append((entry.name, count, whole if len(whole) <= _SHOWN else f"{whole[:_SHOWN]} [cut]"))
         return found
 
-    def _walk(self, given: str, halt: Halt, within_git: bool) -> Iterator[_Entry | None]:
+
+class _Walk:
+    """A way through the files of the workspace, without those that git is told to leave out."""
+
+    def __init__(self, workspace: Path, *, ignored: bool, within_git: bool = False) -> None:
+        self._workspace = workspace
+        self._ignored, self._within_git = ignored, within_git
+        self.left_out = False
+        """Whether there was something that was left out."""
+
+    def entries(self, given: str, halt: Halt) -> Iterator[_Entry | None]:
         """The regular files below a folder, or the file itself. None in the end where there are too many."""
         name = name_inside(self._workspace, given)
         whole = (self._workspace / name).resolve()
@@ -196,26 +217,61 @@ class Finding:
             return
         prefix = "" if name == "." else f"{name}/"
         top = open_inside(self._workspace, name, os.O_RDONLY | os.O_DIRECTORY)
-        left = _MOST_ENTRIES
         try:
-            for path, folders, files, folder_fd in os.fwalk(".", dir_fd=top, follow_symlinks=False):
-                halt.check()
-                folders[:] = sorted(folder for folder in folders if within_git or folder != _SKIPPED)
-                inner = "" if path == "." else f"{path.removeprefix('./')}/"
-                for file in sorted(files):
-                    halt.check()
-                    left -= 1
-                    if left < 0:
-                        yield None
-                        return
-                    if _is_file(file, folder_fd):
-                        yield _Entry(f"{prefix}{inner}{file}", f"{inner}{file}", folder_fd, file)
+            yield from self._below(top, prefix, halt)
         except RecursionError:
             yield None
         except Halted:
             return
         finally:
             os.close(top)
+
+    def _below(self, top: int, prefix: str, halt: Halt) -> Iterator[_Entry | None]:
+        left = _MOST_ENTRIES
+        rules = {prefix: self._rules_above(prefix)}
+        for path, folders, files, folder_fd in os.fwalk(".", dir_fd=top, follow_symlinks=False):
+            halt.check()
+            inner = "" if path == "." else f"{path.removeprefix('./')}/"
+            here = f"{prefix}{inner}"
+            held = rules.pop(here)
+            if NAME in files and not self._ignored:
+                held = held.within(here, _text_of(NAME, folder_fd))
+            kept = [folder for folder in sorted(folders) if self._within_git or folder != _SKIPPED]
+            folders[:] = [folder for folder in kept if not self._leaves_out(held, f"{here}{folder}", is_folder=True)]
+            rules |= {f"{here}{folder}/": held for folder in folders}
+            for file in sorted(files):
+                halt.check()
+                left -= 1
+                if left < 0:
+                    yield None
+                    return
+                if _is_file(file, folder_fd) and not self._leaves_out(held, f"{here}{file}", is_folder=False):
+                    yield _Entry(f"{here}{file}", f"{inner}{file}", folder_fd, file)
+
+    def _leaves_out(self, rules: Rules, name: str, *, is_folder: bool) -> bool:
+        out = not self._ignored and rules.leaves_out(name, is_folder=is_folder)
+        self.left_out = self.left_out or out
+        return out
+
+    def _rules_above(self, prefix: str) -> Rules:
+        """The rules of the folders above one; none where it is itself left out, since somebody wants to look there."""
+        rules = Rules()
+        if self._ignored or not prefix:
+            return rules
+        folder = ""
+        for part in prefix[:-1].split("/"):
+            try:
+                fd = open_inside(self._workspace, folder or ".", os.O_RDONLY | os.O_DIRECTORY)
+            except (OSError, CuebookError):
+                return Rules()
+            try:
+                rules = rules.within(folder, _text_of(NAME, fd))
+            finally:
+                os.close(fd)
+            folder += f"{part}/"
+            if rules.leaves_out(folder[:-1], is_folder=True):
+                return Rules()
+        return rules
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -249,7 +305,7 @@ class _Found:
         self.complete = True
         self.too_large = 0
 
-    def told(self, limit: int) -> ToolResult:
+    def told(self, limit: int, *, left_out: bool) -> ToolResult:
         shown = [f"{name}:{count}: {line}" for name, count, line in self.lines]
         if not shown:
             shown.append("No line matches.")
@@ -257,7 +313,21 @@ class _Found:
             shown.append(f"[there is more than these {limit} lines; narrow the search]")
         if self.too_large:
             shown.append(f"[{self.too_large} files of more than {_FILE} bytes were not searched]")
+        if left_out:
+            shown.append(_LEFT_OUT)
         return ToolResult("\n".join(shown))
+
+
+def _text_of(name: str, folder: int) -> str:
+    """The text of a small file; empty where it cannot be read."""
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return ""
+    with os.fdopen(fd, "rb", buffering=0) as opened:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return ""
+        return (opened.read(LARGEST) or b"").decode("utf-8", "replace")
 
 
 def _is_file(name: str, folder: int) -> bool:

@@ -1,0 +1,120 @@
+"""Which files of a folder git is told to leave out, by the `.gitignore` files in it and above it.
+
+Patterns become expressions that are matched in linear time, whoever wrote them. It reads what it is handed, and no file.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import msgspec
+
+NAME = ".gitignore"
+LARGEST = 1 << 16
+"""Bytes of a file of rules that are read."""
+_MOST = 1_000
+"""Rules of one file that are used."""
+
+
+class _Rule(msgspec.Struct, frozen=True):
+    expression: str
+    keeps: bool
+    """Whether it takes back what an earlier rule leaves out."""
+    folders: bool
+    """Whether it is about folders only."""
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """Rules of one kind that follow each other."""
+
+    matches: Any
+    keeps: bool
+    folders: bool
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """The rules that hold in a folder: those of its own file come before those of the folders above it."""
+
+    folder: str = ""
+    """Where the file lies, below the workspace, with a slash at its end; empty for the workspace itself."""
+    groups: tuple[_Group, ...] = ()
+    above: Rules | None = None
+
+    def within(self, folder: str, text: str) -> Rules:
+        """The rules that hold in a folder below this one, which has a file of its own."""
+        return Rules(folder, _groups(text), self)
+
+    def leaves_out(self, name: str, *, is_folder: bool) -> bool:
+        """`name` is below the workspace. What lies in a folder that is left out is left out with it."""
+        rules: Rules | None = self
+        while rules is not None:
+            below = name[len(rules.folder) :]
+            for group in reversed(rules.groups):
+                if (is_folder or not group.folders) and group.matches.fullmatch(below):
+                    return not group.keeps
+            rules = rules.above
+        return False
+
+
+def _groups(text: str) -> tuple[_Group, ...]:
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    rules = list(itertools.islice(filter(None, map(_rule, text.splitlines())), _MOST))
+    groups: list[_Group] = []
+    for (keeps, folders), alike in itertools.groupby(rules, key=lambda rule: (rule.keeps, rule.folders)):
+        try:
+            matches = re2.compile("|".join(f"(?:{rule.expression})" for rule in alike), options)
+        except re2.error:  # a class such as [z-a]: git leaves such a rule out, and so are its neighbours here
+            continue
+        groups.append(_Group(matches, keeps, folders))
+    return tuple(groups)
+
+
+def _rule(line: str) -> _Rule | None:
+    line = line.rstrip("\r\n")
+    while line.endswith(" ") and not line.endswith("\\ "):
+        line = line[:-1]
+    if not line or line.startswith("#"):
+        return None
+    keeps = line.startswith("!")
+    pattern = line[1:] if keeps else line
+    folders = pattern.endswith("/")
+    pattern = pattern.rstrip("/")
+    if not pattern:
+        return None
+    anywhere = "/" not in pattern
+    return _Rule(("(?:.*/)?" if anywhere else "") + _expression(pattern.removeprefix("/")), keeps, folders)
+
+
+def _expression(pattern: str) -> str:
+    import re2
+
+    made, at = ["(?s)"], 0
+    while at < len(pattern):
+        rest = pattern[at:]
+        sign, step = rest[0], 1
+        if rest.startswith("**/") and (at == 0 or pattern[at - 1] == "/"):
+            made.append("(?:.*/)?")
+            step = 3
+        elif rest == "**" and at and pattern[at - 1] == "/":
+            made.append(".+")
+            step = 2
+        elif sign == "*":
+            made.append("[^/]*")
+        elif sign == "?":
+            made.append("[^/]")
+        elif sign == "[" and "]" in rest[2:]:
+            end = rest.index("]", 2)
+            inner = rest[1:end].replace("\\", "\\\\").replace("[", "\\[")
+            made.append(f"[^/{inner[1:]}]" if inner[0] in "!^" else f"[{inner}]")
+            step = end + 1
+        elif sign == "\\" and len(rest) > 1:
+            made.append(re2.escape(rest[1]))
+            step = 2
+        else:
+            made.append(re2.escape(sign))
+        at += step
+    return "".join(made)
