@@ -7,7 +7,7 @@ someone's behalf: by their roles, and within their tenant.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from cuebook.kernel.context import digest_of
 from cuebook.kernel.effects import Effect, SecretNeed
 from cuebook.kernel.engine import Engine, Observer, Programs, WatchFunction
 from cuebook.kernel.errors import AlreadyAnswered, BadInput, Busy, Conflict, NotFound, Refused, RunExists, WaitClosed
-from cuebook.kernel.events import ENDED, PAUSES, WAITING, RunStarted, TextChunk, TextReset
+from cuebook.kernel.events import ENDED, FOR_PEOPLE, PAUSES, WAITING, RunStarted, TextChunk, TextReset
 from cuebook.kernel.journal import Entry, Verdict, without_void
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Gate, Performer, Redactor, Store
@@ -51,7 +51,7 @@ from cuebook.kernel.replay import Recorded
 from cuebook.kernel.run import RunRow, Settings, Signal, WaitRow
 from cuebook.kernel.waits import in_full
 from cuebook.listening import Listening
-from cuebook.stores.rules import no_run, no_wait
+from cuebook.stores.rules import ALIKE, no_run, no_wait
 from cuebook.views import RunView, view_of, with_results
 
 PYTHON = "python"
@@ -59,6 +59,9 @@ PYTHON = "python"
 
 _LONGEST_SLEEP = 1.0
 """Seconds between two looks at the clock while a timer runs: it may jump, as over a sleep of the machine."""
+
+_NAMED = 5
+"""Ids that are named where the beginning of one fits more."""
 
 SHORTEST_NAME = 5
 """Characters of a wait's id that may stand for it."""
@@ -229,7 +232,7 @@ class Service(Administration):
 
     async def is_due(self, run: str) -> bool:
         """Whether something is to be done for a run, and no live driver has it."""
-        return run in await self.store.ready(self.engine.clock(), self.engine.driver)
+        return bool(await self.store.ready(self.engine.clock(), self.engine.driver, run))
 
     async def follow(self, run: str) -> RunRow:
         """Waits until a run that another process drives is let go."""
@@ -346,12 +349,11 @@ class Service(Administration):
         try:
             return _of_tenant(await self.store.run(run), who)
         except NotFound:
-            mine = await self.store.runs(tenant=who.tenant, limit=1000)
-            alike = [row for row in mine if run and row.id.startswith(run)]
+            alike = await self.store.runs_called(who.tenant, run) if run else []
             if len(alike) == 1:
                 return alike[0]
             if alike:
-                raise BadInput(f"'{run}' fits {len(alike)} runs.", fix="Give more of its id.") from None
+                raise _ambiguous(run, "runs", [row.id for row in alike]) from None
             raise
 
     async def runs(
@@ -359,12 +361,27 @@ class Service(Administration):
         *,
         name: str | None = None,
         status: Sequence[str] = (),
-        limit: int = 100,
+        among: Collection[str] | None = None,
+        limit: int | None = 100,
         who: Principal = Principal(),
     ) -> list[RunRow]:
-        """Newest first; `name` is a playbook's."""
+        """Newest first; `name` is a playbook's. Those `among` these ids are listed whatever their status."""
         who.require("viewer", "look at runs")
-        return await self.store.runs(tenant=who.tenant, name=name, status=status, limit=limit)
+        return await self.store.runs(tenant=who.tenant, name=name, status=status, among=among, limit=limit)
+
+    async def runs_called(self, beginning: str, who: Principal = Principal()) -> list[RunRow]:
+        """Those whose id begins so, newest first; of very many, some."""
+        who.require("viewer", "look at runs")
+        found = await self.store.runs_called(who.tenant, beginning)
+        return sorted(found, key=lambda row: row.created, reverse=True)
+
+    async def is_interrupted(self, run: str) -> bool:
+        """Whether a run would go on if a process drove it, and none does."""
+        return bool(await self.store.undriven(self.engine.clock(), run))
+
+    async def interrupted(self, who: Principal = Principal()) -> list[RunRow]:
+        """The runs of which this is so, newest first."""
+        return await self.runs(among=await self.store.undriven(self.engine.clock()), limit=None, who=who)
 
     async def view(self, run: str, who: Principal = Principal()) -> RunView:
         row = await self.get(run, who)
@@ -377,10 +394,15 @@ class Service(Administration):
         entries = [entry async for entry in self.engine.entries((await self.get(run, who)).id)]
         return Recorded(entries[:1], 0).settings, Recorded(without_void(entries), 0).settings
 
-    async def inbox(self, who: Principal = Principal()) -> list[WaitRow]:
-        """Everything that waits for a person."""
+    async def inbox(self, who: Principal = Principal(), *, limit: int | None = None, offset: int = 0) -> list[WaitRow]:
+        """Everything that waits for a person, oldest first, or a part of it."""
         who.require("viewer", "look at runs")
-        return [wait for wait in await self.store.waits(tenant=who.tenant) if _is_for_a_person(wait)]
+        return await self.store.waits(tenant=who.tenant, kinds=FOR_PEOPLE, limit=limit, offset=offset)
+
+    async def inbox_ids(self, who: Principal = Principal()) -> list[str]:
+        """The ids of everything that waits for a person."""
+        who.require("viewer", "look at runs")
+        return await self.store.wait_ids(who.tenant, FOR_PEOPLE)
 
     async def waiting(self, name: str, who: Principal = Principal()) -> WaitRow:
         """A wait by its resume token, by its id, or by the beginning of its id: one that is open rather than one that was
@@ -393,12 +415,12 @@ class Service(Administration):
         except NotFound:
             if len(wait) < SHORTEST_NAME or "." in name:
                 raise
-            alike = [one for one in await self.inbox(who) if one.id.startswith(wait)]
-            alike = alike or [one for one in await self.store.waits_called(who.tenant, wait) if _is_for_a_person(one)]
+            named = [one for one in await self.store.waits_called(who.tenant, wait) if one.kind in FOR_PEOPLE]
+            alike = [one for one in named if one.state == "open"] or named
             if not alike:
                 raise
             if len(alike) > 1:
-                raise BadInput(f"'{wait}' fits {len(alike)} waits.", fix="Give more of the id.") from None
+                raise _ambiguous(wait, "waits", [one.id for one in alike]) from None
             row = alike[0]
         if row.tenant != who.tenant:
             raise no_wait(wait)
@@ -577,6 +599,8 @@ class Service(Administration):
         except (AlreadyAnswered, WaitClosed) as late:
             run = await self.store.run(row.run)
             onward = self._next(run) if isinstance(late, WaitClosed) and run.status in ENDED else ""
+            if await self.is_interrupted(run.id):
+                onward = f"`cuebook resume {run.id}` goes on."
             raise type(late)(late.message, fix=too_late(await self.store.wait(row.id), onward)) from None
         await self.engine.hear(row.run)
         return done
@@ -603,8 +627,10 @@ def _has_dialect(row: RunRow) -> bool:
     return row.dialect in [dialect.name for dialect in registry.dialects()]
 
 
-def _is_for_a_person(wait: WaitRow) -> bool:
-    return wait.kind not in ("timer", "message")
+def _ambiguous(name: str, what: str, found: Sequence[str]) -> BadInput:
+    fitting = f"at least {ALIKE}" if len(found) == ALIKE else str(len(found))
+    shown = ", ".join(found[:_NAMED]) + (", ..." if len(found) > _NAMED else "")
+    return BadInput(f"'{name}' fits {fitting} {what}: {shown}.", fix="Give more of the id.")
 
 
 def _of_tenant(row: RunRow, who: Principal) -> RunRow:

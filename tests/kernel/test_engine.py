@@ -845,18 +845,65 @@ async def test_an_effect_without_a_performer_fails_clearly(store: Store, tmp_pat
         "UPDATE records SET body = replace(body, 'echo', 'ECHO') WHERE kind = 'Performed'",
         "UPDATE records SET kind = 'Driven' WHERE seq = 4",
         "DELETE FROM records WHERE seq = 5",
+        *(
+            f"UPDATE runs SET {change}"
+            for change in (
+                "status = 'failed'", "reason = 'budget'", "step = '1'", "model = 'other/model'", "created = created - 60",
+                "updated = updated - 60", "totals = json_set(totals, '$.cost', 7.5)", "error = '{\"code\":\"x\",\"message\":\"y\"}'",
+                "totals = json_set(totals, '$.steps_done', 1)", "owner = 'other'", "dialect = 'other'",
+            )
+        ),
+        *(
+            f"UPDATE steps SET {change} WHERE label = '2'"
+            for change in (
+                "body = json_set(body, '$.status', 'failed')", "body = json_set(body, '$.title', 'Another')",
+                "body = json_set(body, '$.totals.cost', 7.5)", "body = json_set(body, '$.finished', 1.0)",
+                "body = json_set(body, '$.reason', 'Because.')", "status = 'failed'", "seq = 1",
+            )
+        ),
+        "DELETE FROM steps WHERE label = '2'",
+        "INSERT INTO steps SELECT run, path, label, 9, seq, status, json_set(body, '$.visit', 9) FROM steps WHERE label = '2'",
+        *(
+            f"UPDATE waits SET {change}"
+            for change in (
+                "state = 'open'", "body = json_set(body, '$.prompt', 'Another?')", "body = json_set(body, '$.expires', 9.0)",
+                "answer = '{\"value\":\"no\"}'", "decider = 'other'", "tenant = 'other'", "kind = 'timer'",
+                "body = json_set(body, '$.details', json('{\"rules\":[1]}'))", "expires = 5.0", "opened = 5.0",
+            )
+        ),
+        "DELETE FROM waits",
+        "INSERT INTO waits SELECT 'w1', run, tenant, owner, state, expires, opened, json_set(body, '$.id', 'w1'), answer, decider, kind"
+        " FROM waits",
     ],
-)
+)  # fmt: skip
 async def test_verify_finds_every_change(change: str, file_store: SqliteStore, tmp_path: Path) -> None:
     engine = engine_on(file_store, tmp_path)
     await to_the_end(engine, await begin(engine, "everything"))
     assert (await engine.verify("run")).broken_at is None
     await engine.close()
     with closing(sqlite3.connect(file_store.path)) as other, other:
-        other.execute(change)
+        assert other.execute(change).rowcount > 0
     again = SqliteStore(file_store.path)
     assert (await engine_on(again, tmp_path).verify("run")).broken_at is not None
     await again.close()
+
+
+@pytest.mark.parametrize("shape", ["concurrent", "nested", "checkpointed", "failing", "undoing", "catching"])
+async def test_what_is_shown_is_what_the_journal_says_at_every_rest(shape: str, store: Store, tmp_path: Path) -> None:
+    engine = engine_on(store, tmp_path)
+    await begin(engine, shape)
+    assert (await engine.verify("run")).problem == ""
+    for _ in range(6):
+        row = await engine.drive("run")
+        assert (await engine.verify("run")).problem == ""
+        if row.status == "failed":
+            await store.signal(Signal("run", "retry", {}, "me"))
+        elif row.status == "completed":
+            break
+        for wait in await store.waits(run="run"):
+            await store.complete_wait(wait.id, {"value": "yes", "decision": "stop"}, "me", engine.clock())
+        assert (await engine.verify("run")).problem == ""
+    await engine.close()
 
 
 async def test_serve_drives_whatever_is_ready(store: Store, tmp_path: Path) -> None:

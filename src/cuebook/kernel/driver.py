@@ -147,13 +147,13 @@ class Driver:
         """Takes back what failed; the journal is read anew, because it may begin at another checkpoint now."""
         self.waits.take(retry)
         entries = [entry async for entry in self.engine.entries(self.run_id)]
+        self.scribe.tally.know_done(await self.engine.store.steps(self.run_id))
         for rewound in rewinds(entries, retry.payload.get("whole_step", False), retry.by, self._claim.inherited):
             self.scribe.note(rewound, Place(rewound.path))
         await self.scribe.commit(Driven(self.engine.driver), Place(), taken=[retry.id])
         watch = self.scribe.tally.watch
         self._take_up(await self.engine.store.claim(self.run_id, self.engine.driver, self.clock()))
         self.scribe.tally.watch = watch  # it has seen when this drive began
-        self.row.totals.recount(await self.engine.store.steps(self.run_id))
         return self._entries()
 
     async def _until_rest(self) -> RunRow:

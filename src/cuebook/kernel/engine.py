@@ -36,6 +36,7 @@ from cuebook.kernel.journal import (
 )
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Batch, Claim, Estimate, Estimator, Filter, Gate, Performer, Pricing, Redactor, Store
+from cuebook.kernel.projection import compared
 from cuebook.kernel.rehearsal import Rehearsal, rehearse
 from cuebook.kernel.run import RunRow, Settings, StepRow
 from cuebook.kernel.tally import Tally
@@ -172,7 +173,8 @@ class Engine:
         texts: dict[str, str] = {}
         event = msgspec.structs.replace(self.redactor.value(event), **_identity(row))
         body = self.codec.encode(event, texts)
-        record = seal(row.id, seq, self.clock(), row.epoch, Place(), type(event).__name__, body, previous)
+        row.created = self.clock()
+        record = seal(row.id, seq, row.created, row.epoch, Place(), type(event).__name__, body, previous)
         entry = self.codec.entry(record)
         Tally(row).apply(entry)
         await self.store.create(row, text, Batch(row.id, row.epoch, [record], row=row, steps=steps, texts=texts))
@@ -316,13 +318,17 @@ class Engine:
                 yield self.codec.entry(record)
 
     async def verify(self, run: str) -> Verdict:
-        """Checks the chain, that it is whole and this run's, and that the texts it refers to are what they were."""
-        row, steps = await self.store.run(run), await self.store.steps(run)
-        records = [record async for record in self.store.records(run)]
+        """Checks the chain, that it is whole and this run's, that what is shown of the run is what its journal says, and
+        that the texts it refers to are what they were.
+        """
+        whole = await self.store.whole(run)
+        row, records = whole.row, whole.records
         verdict = belongs(records, verify(records), _identity(row))
-        verdict = keeps_up(records, verdict, row, steps)
+        verdict = keeps_up(records, verdict, row, whole.steps)
         if verdict.broken_at is None and await self._is_another(records[0], row):
             return worse(verdict, records[0].seq, "the playbook it started from was changed")
+        if verdict.broken_at is None and not any(record.body.startswith(PURGED) for record in records):
+            verdict = compared(whole, [self.codec.entry(record) for record in records], verdict)
         return unchanged(records, verdict, self.store.text)
 
     async def _is_another(self, begun: Record, row: RunRow) -> bool:

@@ -46,6 +46,9 @@ StepStatus = Literal[
 WaitKind = Literal["question", "approval", "breakpoint", "in_doubt", "budget", "secret", "timer", "message"]
 
 
+FOR_PEOPLE: tuple[WaitKind, ...] = ("question", "approval", "breakpoint", "in_doubt", "budget", "secret")
+"""Kinds of waits that a person ends."""
+
 STATUS_OF_WAIT: dict[str, tuple[RunStatus, StepStatus]] = {
     "approval": ("awaiting_approval", "awaiting_approval"),
     "in_doubt": ("awaiting_approval", "in_doubt"),

@@ -34,7 +34,7 @@ async def _candidates(engine: Engine) -> list[str]:
     """Runs with a wait that is due, and waiting ones for which there is news: their wait may have been due before."""
     now, store = engine.clock(), engine.store
     first = await store.next_expiry()
-    open_waits = await store.waits(limit=1_000_000) if first is not None and first <= now else []
+    open_waits = await store.waits() if first is not None and first <= now else []
     due = [wait.run for wait in open_waits if wait.expires is not None and wait.expires <= now]
     return list(dict.fromkeys([*due, *await store.ready(now, engine.driver)]))
 

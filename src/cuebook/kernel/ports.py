@@ -6,7 +6,7 @@ The kernel defines these shapes and imports none of their implementations.
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -300,6 +300,18 @@ class News(msgspec.Struct):
     signals: list[Signal]
 
 
+class Whole(msgspec.Struct):
+    """Everything that a store has of a run, at one moment."""
+
+    row: RunRow
+    steps: list[StepRow]
+    waits: list[WaitRow]
+    """Also those that are closed."""
+    records: list[Record]
+    odd: str = ""
+    """A row that does not even agree with itself, in words."""
+
+
 class Store(Protocol):
     """Keeps journals. Every write is durable when it returns; a refusal has changed nothing."""
 
@@ -330,12 +342,12 @@ class Store(Protocol):
     async def expire(self, now: float, run: str | None = None) -> list[str]:
         """Marks the waits whose time is over, of one run or of all; gives their runs."""
 
-    async def ready(self, now: float, driver: str) -> list[str]:
+    async def ready(self, now: float, driver: str, run: str | None = None) -> list[str]:
         """Runs that something is to be done for and that this driver may take up: new ones, those with news, those whose
-        wait is over, those that a driver left when it was killed.
+        wait is over, those that a driver left when it was killed. With `run`, only that one is looked at.
         """
 
-    async def undriven(self, now: float) -> list[str]:
+    async def undriven(self, now: float, run: str | None = None) -> list[str]:
         """The same for who only shows them: of a driver that was never seen before, its last word is believed."""
 
     async def next_expiry(self) -> float | None: ...
@@ -364,22 +376,40 @@ class Store(Protocol):
         owner: str | None = None,
         name: str | None = None,
         status: Sequence[str] = (),
-        limit: int = 100,
+        among: Collection[str] | None = None,
+        limit: int | None = 100,
     ) -> list[RunRow]:
-        """Newest first; `name` is the playbook's."""
+        """Newest first; `name` is the playbook's. Those `among` these ids are listed whatever their status."""
+
+    async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
+        """Those whose id begins so; of very many, some."""
 
     async def steps(self, run: str) -> list[StepRow]: ...
 
-    async def waits(self, *, run: str | None = None, tenant: str | None = None, limit: int = 1000) -> list[WaitRow]:
-        """Those still open, oldest first."""
+    async def waits(
+        self,
+        *,
+        run: str | None = None,
+        tenant: str | None = None,
+        kinds: Sequence[str] = (),
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[WaitRow]:
+        """Those still open, oldest first; of all kinds, or of some."""
+
+    async def wait_ids(self, tenant: str, kinds: Sequence[str]) -> list[str]:
+        """The ids of the same."""
 
     async def waits_called(self, tenant: str, beginning: str) -> list[WaitRow]:
-        """Those whose id begins so, open or not; of very many, some."""
+        """Those whose id begins so, open ones first; of very many, some."""
 
     async def wait(self, wait: str) -> WaitRow: ...
 
     def records(self, run: str, after: int = 0, kinds: Sequence[str] = ()) -> AsyncIterator[Record]:
         """The run's whole journal in order, the parent's part first; or only the records of these kinds."""
+
+    async def whole(self, run: str) -> Whole:
+        """A run with all its rows and records, as they are together at one moment."""
 
     async def playbook(self, digest: str) -> str: ...
 

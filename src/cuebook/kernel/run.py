@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -89,14 +87,6 @@ class Totals(msgspec.Struct, gc=False):
         """What a fork keeps of its parent's: how far it was, and nothing of what that cost."""
         names = ("steps", "branched", "completed", "failed", "skipped", "steps_done")
         return Totals(**{name: getattr(self, name) for name in names})
-
-    def recount(self, steps: Iterable[StepRow]) -> None:
-        """Counts the steps that are over, from all that there are."""
-        over = [step for step in steps if step.seq and step.finished is not None]
-        counted = Counter(step.status for step in over if step.counted)
-        self.steps_done = sum(step.status == "completed" for step in over)
-        self.completed, self.skipped = counted.pop("completed", 0), counted.pop("skipped", 0)
-        self.failed = counted.total()
 
     def add(self, usage: Usage) -> None:
         self.calls += 1

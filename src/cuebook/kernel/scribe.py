@@ -140,6 +140,8 @@ class Scribe:
         self._entries.append(entry)
         if also:
             self._batch.plain = False
+            for wait in also.get("opened", ()):
+                wait.opened = entry.at
             for name, values in also.items():
                 setattr(self._batch, name, [*getattr(self._batch, name), *values])
         return seq

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from typing import Any
 
@@ -95,6 +95,13 @@ class Tally:
         fold = _FOLDS.get(type(entry.event))
         if fold is not None:
             fold(self, entry, entry.event)
+
+    def know_done(self, steps: Iterable[StepRow]) -> None:
+        """Says which steps were over before it began: a rewind may take some of them back."""
+        over = [
+            step for step in steps if step.seq and step.finished is not None and not step.cut and not step.failed_at
+        ]
+        self._done = [(step.seq, step.path, step.status, step.counted) for step in over]
 
     def saved(self) -> Callable[[], None]:
         """What goes back to this moment: for an entry that, as it turns out, is not written."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any
 
 from cuebook.kernel.errors import Busy, NotFound, StoreError
 from cuebook.kernel.events import ENDED, UNDER_WAY
 from cuebook.kernel.journal import GENESIS, ROOT, Record, plain, same_line
-from cuebook.kernel.ports import Batch, Claim, Fate, News
+from cuebook.kernel.ports import Batch, Claim, Fate, News, Whole
 from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow, copy_row
 from cuebook.stores.leases import Holder, Leases
 from cuebook.stores.rules import (
@@ -186,15 +186,15 @@ class MemoryStore:
 
     # --- reading ---
 
-    async def ready(self, now: float, driver: str) -> list[str]:
+    async def ready(self, now: float, driver: str, run: str | None = None) -> list[str]:
         holds = self.leases.holds
-        return [run.row.id for run in self._to_do(now) if run.row.driver == driver or not holds(self._holder(run))]
+        return [one.row.id for one in self._to_do(now, run) if one.row.driver == driver or not holds(self._holder(one))]
 
-    async def undriven(self, now: float) -> list[str]:
+    async def undriven(self, now: float, run: str | None = None) -> list[str]:
         seems_held = self.leases.seems_to_hold
-        return [run.row.id for run in self._to_do(now) if not seems_held(self._holder(run), now)]
+        return [one.row.id for one in self._to_do(now, run) if not seems_held(self._holder(one), now)]
 
-    def _to_do(self, now: float) -> list[_Run]:
+    def _to_do(self, now: float, only: str | None) -> list[_Run]:
         """Runs that something is to be done for, or is being done."""
         overdue = {
             w.run for w in self._waits.values() if w.state == "open" and w.expires is not None and w.expires <= now
@@ -202,7 +202,8 @@ class MemoryStore:
         return [
             run
             for run in self._runs.values()
-            if (run.news or run.row.driver or run.row.status in UNDER_WAY or run.row.id in overdue)
+            if only in (None, run.row.id)
+            and (run.news or run.row.driver or run.row.status in UNDER_WAY or run.row.id in overdue)
             and (run.row.status not in ENDED or any(signal.kind == "retry" for signal in run.signals))
         ]
 
@@ -233,7 +234,8 @@ class MemoryStore:
         owner: str | None = None,
         name: str | None = None,
         status: Sequence[str] = (),
-        limit: int = 100,
+        among: Collection[str] | None = None,
+        limit: int | None = 100,
     ) -> list[RunRow]:
         found = [
             run.row
@@ -241,24 +243,45 @@ class MemoryStore:
             if tenant in (None, run.row.tenant)
             and owner in (None, run.row.owner)
             and name in (None, run.row.name)
-            and (not status or run.row.status in status)
+            and ((not status and among is None) or run.row.status in status or run.row.id in (among or ()))
         ]
         return copy.deepcopy(sorted(found, key=lambda row: row.created, reverse=True)[:limit])
+
+    async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
+        found = [
+            run.row for run in self._runs.values() if run.row.id.startswith(beginning) and run.row.tenant == tenant
+        ]
+        return copy.deepcopy(sorted(found, key=lambda row: row.id)[:ALIKE])
 
     async def steps(self, run: str) -> list[StepRow]:
         return in_order(copy.deepcopy(list(self._run(run).steps.values())))
 
-    async def waits(self, *, run: str | None = None, tenant: str | None = None, limit: int = 1000) -> list[WaitRow]:
+    async def waits(
+        self,
+        *,
+        run: str | None = None,
+        tenant: str | None = None,
+        kinds: Sequence[str] = (),
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[WaitRow]:
         found = [
             wait
             for wait in self._waits.values()
-            if wait.state == "open" and run in (None, wait.run) and tenant in (None, wait.tenant)
+            if wait.state == "open"
+            and run in (None, wait.run)
+            and tenant in (None, wait.tenant)
+            and (not kinds or wait.kind in kinds)
         ]
-        return copy.deepcopy(sorted(found, key=lambda wait: wait.opened)[:limit])
+        found.sort(key=lambda wait: (wait.opened, wait.id))
+        return copy.deepcopy(found[offset:][:limit])
+
+    async def wait_ids(self, tenant: str, kinds: Sequence[str]) -> list[str]:
+        return [wait.id for wait in await self.waits(tenant=tenant, kinds=kinds)]
 
     async def waits_called(self, tenant: str, beginning: str) -> list[WaitRow]:
         found = [wait for wait in self._waits.values() if wait.id.startswith(beginning) and wait.tenant == tenant]
-        return copy.deepcopy(sorted(found, key=lambda wait: wait.id)[:ALIKE])
+        return copy.deepcopy(sorted(found, key=lambda wait: (wait.state != "open", wait.id))[:ALIKE])
 
     async def wait(self, wait: str) -> WaitRow:
         if wait not in self._waits:
@@ -269,6 +292,11 @@ class MemoryStore:
         for record in self._lineage(self._run(run)):
             if record.seq > after and (not kinds or record.kind in kinds):
                 yield record
+
+    async def whole(self, run: str) -> Whole:
+        held = self._run(run)
+        waits = [wait for wait in self._waits.values() if wait.run == run]
+        return copy.deepcopy(Whole(held.row, in_order(list(held.steps.values())), waits, list(self._lineage(held))))
 
     async def playbook(self, digest: str) -> str:
         if digest not in self._playbooks:

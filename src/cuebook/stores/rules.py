@@ -30,7 +30,7 @@ def run_exists(run: str) -> RunExists:
 
 
 ALIKE = 20
-"""Waits that are given where the beginning of an id fits more."""
+"""Runs or waits that are given where the beginning of an id fits more."""
 
 
 def no_wait(wait: str) -> NotFound:

@@ -9,7 +9,7 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from cuebook.kernel.errors import (
     StoreTooNew,
 )
 from cuebook.kernel.journal import GENESIS, ROOT, Record
-from cuebook.kernel.ports import Batch, Claim, Fate, News
+from cuebook.kernel.ports import Batch, Claim, Fate, News, Whole
 from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
 from cuebook.stores.leases import Holder, Leases
 from cuebook.stores.rules import ALIKE, damaged, in_order, no_run, no_wait, unfinished
@@ -40,6 +40,8 @@ _PATIENCE = 10.0
 _EMPTY = 4096
 """Bytes of a store that was being made when the power went: a header and no tables. Its journal is its own."""
 
+_ALL = -1
+"""To SQLite, no limit."""
 _TO_DO = (
     "SELECT r.key, r.id, r.driver, d.lease, d.host, d.pid, d.born FROM runs r LEFT JOIN drivers d ON d.id = r.driver"
 )
@@ -148,17 +150,18 @@ class SqliteStore:
     async def tenants(self, kind: str) -> list[str]:
         return [row[0] for row in self._all("SELECT DISTINCT tenant FROM kept WHERE kind = ? ORDER BY tenant", (kind,))]
 
-    async def ready(self, now: float, driver: str) -> list[str]:
+    async def ready(self, now: float, driver: str, run: str | None = None) -> list[str]:
         holds = self.leases.holds
-        return [run for run, holder in self._to_do(now) if holder.driver == driver or not holds(holder)]
+        return [one for one, holder in self._to_do(now, run) if holder.driver == driver or not holds(holder)]
 
-    async def undriven(self, now: float) -> list[str]:
-        return [run for run, holder in self._to_do(now) if not self.leases.seems_to_hold(holder, now)]
+    async def undriven(self, now: float, run: str | None = None) -> list[str]:
+        return [one for one, holder in self._to_do(now, run) if not self.leases.seems_to_hold(holder, now)]
 
-    def _to_do(self, now: float) -> list[tuple[str, Holder]]:
+    def _to_do(self, now: float, run: str | None) -> list[tuple[str, Holder]]:
         """Runs that something is to be done for, or is being done, with who holds them."""
-        rows = self._all(f"{_TO_DO} WHERE ({_BEGUN}) AND {_NOT_OVER} ORDER BY r.key", ())
-        due = self._all(f"{_TO_DO} WHERE r.key IN ({_OVERDUE}) AND {_NOT_OVER} ORDER BY r.key", (now,))
+        only, one = ("", ()) if run is None else (" AND r.id = ?", (run,))
+        rows = self._all(f"{_TO_DO} WHERE ({_BEGUN}) AND {_NOT_OVER}{only} ORDER BY r.key", one)
+        due = self._all(f"{_TO_DO} WHERE r.key IN ({_OVERDUE}) AND {_NOT_OVER}{only} ORDER BY r.key", (now, *one))
         return [(run, Holder(*holder)) for _, run, *holder in (sorted({*rows, *due}) if due else rows)]
 
     async def fate(self, driver: str) -> Fate:
@@ -189,15 +192,25 @@ class SqliteStore:
         owner: str | None = None,
         name: str | None = None,
         status: Sequence[str] = (),
-        limit: int = 100,
+        among: Collection[str] | None = None,
+        limit: int | None = 100,
     ) -> list[RunRow]:
-        marks = ",".join("?" * len(status))
+        chosen = [f"status IN ({','.join('?' * len(status))})"] if status else []
+        chosen += [] if among is None else ["id IN (SELECT value FROM json_each(?))"]
+        named = () if among is None else (msgspec.json.encode(sorted(among)).decode(),)
         rows = self._all(
             f"SELECT {RUN} FROM runs WHERE (? IS NULL OR tenant = ?)"
             " AND (? IS NULL OR owner = ?) AND (? IS NULL OR name = ?)"
-            + (f" AND status IN ({marks})" if status else "")
+            + (f" AND ({' OR '.join(chosen)})" if chosen else "")
             + " ORDER BY created DESC, key DESC LIMIT ?",
-            (tenant, tenant, owner, owner, name, name, *status, limit),
+            (tenant, tenant, owner, owner, name, name, *status, *named, _ALL if limit is None else limit),
+        )
+        return [run_row(row) for row in rows]
+
+    async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
+        rows = self._all(
+            f"SELECT {RUN} FROM runs WHERE id >= ? AND id < ? AND tenant = ? ORDER BY id LIMIT ?",
+            (beginning, f"{beginning}\U0010ffff", tenant, ALIKE),
         )
         return [run_row(row) for row in rows]
 
@@ -206,20 +219,38 @@ class SqliteStore:
             raise no_run(run)
         return self._steps(run, "")
 
-    async def waits(self, *, run: str | None = None, tenant: str | None = None, limit: int = 1000) -> list[WaitRow]:
+    async def waits(
+        self,
+        *,
+        run: str | None = None,
+        tenant: str | None = None,
+        kinds: Sequence[str] = (),
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[WaitRow]:
         chosen = {"run": None if run is None else self._key(run), "tenant": tenant}
         given = {name: value for name, value in chosen.items() if value is not None}
         rows = self._all(
             "SELECT body, state, answer, decider FROM waits WHERE state = 'open'"
             + "".join(f" AND {name} = ?" for name in given)
-            + " ORDER BY opened LIMIT ?",
-            (*given.values(), limit),
+            + (f" AND kind IN ({','.join('?' * len(kinds))})" if kinds else "")
+            + " ORDER BY opened, id LIMIT ? OFFSET ?",
+            (*given.values(), *kinds, _ALL if limit is None else limit, offset),
         )
         return [wait_row(row) for row in rows]
 
+    async def wait_ids(self, tenant: str, kinds: Sequence[str]) -> list[str]:
+        marks = ",".join("?" * len(kinds))
+        rows = self._all(
+            f"SELECT id FROM waits WHERE state = 'open' AND tenant = ? AND kind IN ({marks}) ORDER BY opened, id",
+            (tenant, *kinds),
+        )
+        return [row[0] for row in rows]
+
     async def waits_called(self, tenant: str, beginning: str) -> list[WaitRow]:
         rows = self._all(
-            "SELECT body, state, answer, decider FROM waits WHERE id >= ? AND id < ? AND tenant = ? ORDER BY id LIMIT ?",
+            "SELECT body, state, answer, decider FROM waits WHERE id >= ? AND id < ? AND tenant = ?"
+            " ORDER BY state <> 'open', id LIMIT ?",
             (beginning, f"{beginning}\U0010ffff", tenant, ALIKE),
         )
         return [wait_row(row) for row in rows]
@@ -246,6 +277,33 @@ class SqliteStore:
                 if not rows:
                     break
                 seq = rows[-1].seq + 1
+
+    async def whole(self, run: str) -> Whole:
+        self._all("BEGIN", ())  # nothing else is done here before it ends, so nobody reads what is not new any more
+        try:
+            row = await self.run(run)
+            key = self._key(run)
+            steps = self._all("SELECT body, path, label, visit, seq, status FROM steps WHERE run = ?", (key,))
+            waits = self._all(
+                "SELECT body, state, answer, decider, id, tenant, owner, expires, opened, kind FROM waits WHERE run = ?",
+                (key,),
+            )
+            records = [
+                record for part, first, last in self._lineage(row) for record in self._records(part, first, last)
+            ]
+        finally:
+            self._all("COMMIT", ())
+        found = Whole(row, [], [wait_row(one[:4]) for one in waits], records)
+        for body, *columns in steps:
+            step = self._step(run, body)
+            found.steps.append(step)
+            if columns != [*step.key, step.seq, step.status]:
+                found.odd = f"the row of step {step.label} does not agree with itself"
+        for wait, (*_, id, tenant, owner, expires, opened, kind) in zip(found.waits, waits, strict=True):
+            told = (wait.id, wait.run, wait.tenant, wait.owner, wait.expires, wait.opened, wait.kind)
+            if told != (id, run, tenant, owner, expires, opened, kind):
+                found.odd = f"the row of the wait {id} does not agree with itself"
+        return found
 
     async def playbook(self, digest: str) -> str:
         text = self._playbooks.get(digest)
@@ -409,9 +467,12 @@ class SqliteStore:
 
     def _steps(self, run: str, condition: str) -> list[StepRow]:
         rows = self._all(f"SELECT body FROM steps WHERE run = ? {condition}", (self._key(run),))
+        return in_order([self._step(run, row[0]) for row in rows])
+
+    def _step(self, run: str, body: Any) -> StepRow:
         try:
-            return in_order([msgspec.json.decode(row[0], type=StepRow) for row in rows])
-        except msgspec.DecodeError as error:
+            return msgspec.json.decode(body, type=StepRow)
+        except (msgspec.DecodeError, TypeError) as error:
             raise damaged(f"The steps of run {run} cannot be read: {error}.") from None
 
     def _waits_of(self, run: str) -> list[WaitRow]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from cuebook.kernel.errors import Busy, CuebookError, NotFound, Refused, StoreError
 from cuebook.kernel.events import ENDED, UNDER_WAY, RunStarted
 from cuebook.kernel.run import RunRow
-from cuebook.service import PYTHON, Service
+from cuebook.service import PYTHON, Principal, Service
 
 log = logging.getLogger("cuebook")
 
@@ -89,9 +89,12 @@ class Drivers:
         """Whether somebody is at a run, or will be without being asked. What a person let go waits for a person."""
         if self.drives(run) or await self._has_driver(run):
             return True
-        if await self._is_foreign(run):
-            return False
-        return run in self._served or not _was_let_go(await self._service.store.run(run))
+        return await self._will_take(await self._service.store.run(run))
+
+    async def left(self, who: Principal) -> list[RunRow]:
+        """Runs that go on only when somebody resumes them, newest first."""
+        rows = await self._service.interrupted(who)
+        return [row for row in rows if not self.drives(row.id) and not await self._will_take(row)]
 
     async def require(self, run: str) -> None:
         """`Refused` where nobody would go on with a run: it works in another folder, and nobody drives it there."""
@@ -172,6 +175,10 @@ class Drivers:
             self._not_before[run] = now + _GRACE
             return False
         return True
+
+    async def _will_take(self, row: RunRow) -> bool:
+        """Whether this process takes up a run, that no process drives, without being asked."""
+        return not await self._is_foreign(row.id) and (row.id in self._served or not _was_let_go(row))
 
     async def _is_foreign(self, run: str) -> bool:
         """Whether it is of another folder and was not adopted, or is not to be driven by this process at all."""

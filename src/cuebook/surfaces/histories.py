@@ -7,7 +7,7 @@ A run is a playbook's if it was started from its file, whatever the file held th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path, PurePath
 
 from cuebook.kernel.context import digest_of
@@ -34,12 +34,18 @@ class Histories:
         """The file that each run was started from."""
 
     async def of(
-        self, one: Listed, *, status: Sequence[str] = (), limit: int = 100, who: Principal = Principal()
+        self,
+        one: Listed,
+        *,
+        status: Sequence[str] = (),
+        among: Collection[str] | None = None,
+        limit: int = 100,
+        who: Principal = Principal(),
     ) -> list[RunRow]:
-        """The runs of a playbook, newest first."""
+        """The runs of a playbook, newest first; those `among` these ids whatever their status."""
         named: list[RunRow] = []
         for name in _names(one):
-            named += await self._service.runs(name=name, status=status, limit=_LOOKED_AT, who=who)
+            named += await self._service.runs(name=name, status=status, among=among, limit=_LOOKED_AT, who=who)
         named.sort(key=lambda row: row.created, reverse=True)
         known = _Known(self._library.all())
         found: list[RunRow] = []

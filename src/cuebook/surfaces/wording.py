@@ -8,7 +8,7 @@ from typing import Any
 
 from cuebook.kernel.budgets import money_words
 from cuebook.kernel.context import Text
-from cuebook.kernel.events import UNDER_WAY, ArtifactMade
+from cuebook.kernel.events import ENDED, WAITING, ArtifactMade
 from cuebook.kernel.journal import Verdict, step_at
 from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
 from cuebook.service import RunView
@@ -104,15 +104,15 @@ def moment(at: float) -> str:
 
 
 INTERRUPTED = "interrupted"
-"""How a run stands that its journal calls pending or running, and that nobody is at."""
+"""The status of a run that would go on if a process drove it, whatever its journal says."""
 
 
-def status_of(row: RunRow, alive: bool = True, waits: Iterable[WaitRow] = ()) -> str:
-    """A run whose driver is gone is `running` in its journal; a person wants to know that nobody is at it."""
+def status_of(row: RunRow, waits: Iterable[WaitRow] = (), *, interrupted: bool = False) -> str:
+    """A run whose driver is gone is still `running` in its journal, and one that was approved still awaits that."""
+    if interrupted:
+        return INTERRUPTED
     if row.status == "awaiting_approval" and in_doubt(waits):
         return "in doubt"
-    if row.status in UNDER_WAY and not alive:
-        return INTERRUPTED
     if row.status == "paused" and row.reason:
         return f"paused ({row.reason})"
     return row.status.replace("_", " ")
@@ -153,12 +153,13 @@ def final_output(view: RunView) -> Text | None:
     return list(view.outputs.values())[-1] if view.outputs else None
 
 
-def row_object(row: RunRow) -> dict[str, Any]:
+def row_object(row: RunRow, *, interrupted: bool = False) -> dict[str, Any]:
     """What every `--json` of a run begins with."""
     return {
         "run": row.id,
         "playbook": row.name,
         "status": row.status,
+        "interrupted": interrupted,
         "reason": row.reason,
         "model": row.model,
         "created": row.created,
@@ -167,12 +168,12 @@ def row_object(row: RunRow) -> dict[str, Any]:
     }
 
 
-def run_object(view: RunView) -> dict[str, Any]:
+def run_object(view: RunView, *, interrupted: bool = False) -> dict[str, Any]:
     """A run with everything about it."""
     row, totals = view.run, view.run.totals
     output = final_output(view)
     return {
-        **row_object(row),
+        **row_object(row, interrupted=interrupted),
         "steps": [_step_object(step) for step in view.steps],
         "outputs": {label: str(text) for label, text in view.outputs.items()},
         "output": str(output) if output is not None else None,
@@ -216,6 +217,32 @@ def wait_object(wait: WaitRow) -> dict[str, Any]:
         **({"approval": approval_object(wait)} if wait.kind == "approval" else {}),
         **{name: wait.details[name] for name in told if name in wait.details},
     }
+
+
+def interrupted_object(row: RunRow, next: str) -> dict[str, Any]:
+    """A run that somebody has to resume, in the shape of a wait: nothing but the run can be named."""
+    return {
+        "wait": None,
+        "run": row.id,
+        "step": row.step,
+        "kind": INTERRUPTED,
+        "prompt": interrupted_words(row),
+        "type": "",
+        "options": [],
+        "default": None,
+        "opened": row.updated,
+        "expires": None,
+        "next": next,
+    }
+
+
+def interrupted_words(row: RunRow) -> str:
+    """Why a run that is interrupted does not go on by itself."""
+    if row.status in WAITING:
+        return "What it waited for is decided, or its time is over, and no process has taken it up."
+    if row.status in ENDED:
+        return "A retry was asked for, and no process has taken it up."
+    return "No process drives it."
 
 
 def approval_object(wait: WaitRow) -> dict[str, Any]:

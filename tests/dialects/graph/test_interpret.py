@@ -299,8 +299,10 @@ async def test_a_failed_node_is_retried_from_its_beginning(store: Store) -> None
     row = await bench.run(flow("a", "b", "c", nodes={"b": node}))
     assert row.status == "failed"
     await bench.service.retry(row.id)
-    assert (await bench.service.drive(row.id)).status == "completed"
+    row = await bench.service.drive(row.id)
+    assert (row.status, row.totals.steps_done) == ("completed", 3), "what was taken back is not counted"
     assert bench.calls == ["run a", "run b", "run c", "run b", "run c"]
+    assert (await bench.service.verify(row.id)).problem == ""
 
 
 # --- models and tools --------------------------------------------------------------------------------------------

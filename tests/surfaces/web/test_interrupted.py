@@ -13,10 +13,14 @@ from cuebook.performers.models.scripted import Says, ScriptedModel
 from cuebook.service import Service
 from cuebook.surfaces.programs import Programs
 from cuebook.surfaces.web import telling
+from tests.stores.pen import claim, create, killed, wait_row
+from tests.support import new_row
 from tests.surfaces.web.house import House, Sse
 from tests.surfaces.web.markup import Markup
 from tests.surfaces.web.reading import Reader
-from tests.surfaces.web.test_driving import PLAIN, another
+from tests.surfaces.web.test_driving import ASKS, PLAIN, another, impatient
+
+__all__ = ["impatient"]
 
 
 async def begun_elsewhere(house: House, workspace: str = "") -> tuple[Service, RunRow, asyncio.Task[RunRow]]:
@@ -153,3 +157,94 @@ async def test_what_the_server_itself_has_in_hand_is_not_interrupted(house: Hous
     gate.set()
     for run in runs:
         await house.until(run, "completed")
+
+
+async def answered_elsewhere(house: House, workspace: str = "") -> str:
+    """A run that waited and was answered by a process that ended then."""
+    other = another(house)
+    row = await other.start(ASKS, "asks.md", {}, Settings(model="test/one", workspace=workspace))
+    await other.drive(row.id)
+    (wait,) = await other.store.waits(run=row.id)
+    await other.answer(wait.id, "well")
+    await other.close()
+    return row.id
+
+
+async def test_what_a_killed_process_had_taken_up_goes_on_in_any_server(house: House, impatient: None) -> None:
+    await house.model(ScriptedModel(["went"])).serve()
+    house.site.drivers._at_once = 0
+    run = await answered_elsewhere(house)
+    await claim(house.service.store, run, "gone")
+    await killed(house.service.store, "gone")
+    told = await house.get(f"/api/runs/{run}")
+    assert (told["status"], told["interrupted"]) == ("awaiting_input", False), "this server will take it up"
+    house.site.drivers._at_once = 20
+    await house.until(run, "completed")
+
+
+async def test_what_a_killed_process_had_taken_up_can_be_resumed(house: House) -> None:
+    await house.model(ScriptedModel(["went"])).serve()
+    run = await answered_elsewhere(house)
+    await claim(house.service.store, run, "gone")
+    await killed(house.service.store, "gone")
+    await house.post(f"/api/runs/{run}/resume", 202)
+    await house.until(run, "completed")
+
+
+async def test_a_run_of_another_folder_that_was_answered_is_in_the_inbox(house: House, impatient: None) -> None:
+    await house.model(ScriptedModel(["went"])).serve()
+    run = await answered_elsewhere(house, "/somewhere/else")
+    told = await house.get(f"/api/runs/{run}")
+    assert (told["status"], told["interrupted"]) == ("awaiting_input", True)
+    assert [one["run"] for one in (await house.get("/api/runs?status=interrupted"))["runs"]] == [run]
+    inbox = await house.get("/api/inbox")
+    assert (inbox["waits"], [one["run"] for one in inbox["interrupted"]], inbox["total"]) == ([], [run], 1)
+    page = await shown(house, "/inbox")
+    assert f"cuebook resume {run}" in page.words
+    assert (await shown(house, f"/runs/{run}")).by_id("run-status")["data-status"] == "interrupted"
+    assert "1 thing waiting" in str((await house.client.get("/runs", headers={"Accept": "text/html"})).text)
+
+
+async def test_an_interrupted_run_is_resumed_from_the_inbox(house: House) -> None:
+    await held(house, "One.", "Two.")
+    other, row, driven = await begun_elsewhere(house)
+    await let_go(other, driven)
+    forms = [a.get("data-api") for tag, a in (await shown(house, "/inbox")).elements if tag == "form"]
+    assert f"/api/runs/{row.id}/resume" in forms
+    assert run_ids(await house.get("/api/runs?status=interrupted")) == [row.id]
+    await house.post(f"/api/runs/{row.id}/resume", 202)
+    await house.until(row.id, "completed")
+    assert (await house.get("/api/inbox"))["total"] == 0
+
+
+def run_ids(listed: Any) -> list[str]:
+    return [one["run"] for one in listed["runs"]]
+
+
+async def test_the_inbox_is_given_whole_or_in_parts_that_say_what_follows(house: House) -> None:
+    await house.model(ScriptedModel([])).serve()
+    store = house.service.store
+    await create(store, "waits", new_row("hand", "waits"))
+    opened = [wait_row(f"w{n:05}", "waits", tenant="local", opened=float(n)) for n in range(1100)]
+    await store.append((await claim(store, "waits")).batch(opened=opened))
+    names = [f"w{n:05}" for n in range(1100)]
+    whole = await house.get("/api/inbox")
+    assert [one["wait"] for one in whole["waits"]] == names
+    assert (whole["total"], whole["next_offset"]) == (1100, None)
+    part = await house.get("/api/inbox?limit=500&offset=500")
+    assert [one["wait"] for one in part["waits"]] == names[500:1000]
+    assert (part["total"], part["next_offset"]) == (1100, 1000)
+    counted = await house.get("/api/inbox?limit=0")
+    assert (counted["waits"], counted["total"], counted["mark"]) == ([], 1100, whole["mark"])
+    await store.complete_wait("w01099", {"value": "x"}, "me", 0.0)
+    assert (await house.get("/api/inbox?limit=0"))["mark"] != whole["mark"]
+    assert (await house.client.get("/api/inbox?offset=x")).status_code == 422
+    seen: list[str] = []
+    path = "/inbox"
+    while path:
+        page = await shown(house, path)
+        seen += [
+            str(a["id"]).removeprefix("wait-") for _, a in page.elements if str(a.get("id", "")).startswith("wait-w")
+        ]
+        path = next((str(a["href"]) for tag, a in page.elements if "?offset=" in str(a.get("href", ""))), "")
+    assert seen == names[:-1]

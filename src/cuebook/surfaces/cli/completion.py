@@ -146,7 +146,10 @@ def runs(*statuses: str) -> Complete:
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
         async def look(service: Service) -> Items:
-            rows = [row for row in await service.runs(status=statuses, limit=1000) if row.id.startswith(incomplete)]
+            rows = await service.runs(status=statuses, limit=MOST)
+            if incomplete:
+                named = await service.runs_called(incomplete)
+                rows = [row for row in named if not statuses or row.status in statuses]
             return [CompletionItem(row.id, help=f"{row.name}, {row.status.replace('_', ' ')}") for row in rows[:MOST]]
 
         return _from_store(ctx, look)

@@ -315,7 +315,7 @@ def _of_models(row: RunRow) -> list[tuple[str, str]]:
 def summary(view: RunView) -> list[tuple[str, str]]:
     """The closing lines: name and words."""
     row = view.run
-    lines = [("status", wording.status_of(row, waits=view.waits))]
+    lines = [("status", wording.status_of(row, view.waits))]
     if row.error is not None:
         told = (
             not row.step

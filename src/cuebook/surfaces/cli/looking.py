@@ -14,7 +14,7 @@ import msgspec
 from cuebook.dialects.program import PROGRAM
 from cuebook.dialects.registry import Exporting, Tracing
 from cuebook.kernel.errors import BadInput
-from cuebook.kernel.events import ENDED, RunStatus
+from cuebook.kernel.events import RunStatus
 from cuebook.kernel.expiry import settle
 from cuebook.kernel.journal import Entry, step_at
 from cuebook.kernel.run import RunRow, StepRow
@@ -57,34 +57,34 @@ def _nothing(given: Given, words: str) -> int:
 def runs_command(given: Given) -> int:
     """List runs, newest first.
 
-    STATUS is pending, running, paused, awaiting_input, awaiting_approval, completed, failed, cancelled or expired.
+    STATUS is pending, running, paused, awaiting_input, awaiting_approval, completed, failed, cancelled, expired or
+    interrupted: that is a run that would go on if a process drove it, whatever else it is called.
     """
     wanted = [one.replace(" ", "_") for one in given["status"]]
+    known = (*get_args(RunStatus), wording.INTERRUPTED)
     for one in wanted:
-        if one == wording.INTERRUPTED:
-            raise BadInput("--status: a run that was interrupted is one that is running.", fix="Use --status running.")
-        if one not in get_args(RunStatus):
-            close = get_close_matches(one, get_args(RunStatus), n=1)
+        if one not in known:
+            close = get_close_matches(one, known, n=1)
             hint = f"Did you mean {close[0]}? " if close else ""
-            raise BadInput(
-                f"--status: no run is ever '{one}'.", fix=f"{hint}There are: {', '.join(get_args(RunStatus))}."
-            )
+            raise BadInput(f"--status: no run is ever '{one}'.", fix=f"{hint}There are: {', '.join(known)}.")
     if not session.wiring_of(given).has_store():
         return _nothing(given, f"{session.no_runs(session.wiring_of(given))} {session.HOW_TO_START}")
 
     async def look(service: Service) -> int:
-        rows = await service.runs(status=wanted, limit=given["limit"] + 1)
+        left = {row.id for row in await service.interrupted()}
+        among = left if wording.INTERRUPTED in wanted else None
+        rows = await service.runs(status=wanted, among=among, limit=given["limit"] + 1)
         more = len(rows) > given["limit"]
         rows = rows[: given["limit"]]
         if not rows and not given["as_json"]:
             return _nothing(given, "There are no such runs." if given["status"] else session.NO_RUNS)
         if given["as_json"]:
-            sys.stdout.write(live.json_line([_row_object(row) for row in rows]))
+            sys.stdout.write(live.json_line([_row_object(row, row.id in left) for row in rows]))
             return 0
         lines = [("RUN", "STARTED", "STATUS", "STEPS", "TOKENS", "COST", "PLAYBOOK")]
         for row in rows:
             totals = row.totals
-            status = wording.status_of(row, await _alive(service, row))
+            status = wording.status_of(row, interrupted=row.id in left)
             steps = wording.steps_of(row)
             cost = wording.cost_of(totals)
             lines.append((row.id, wording.moment(row.created), status, steps, f"{totals.tokens:,}", cost, row.name))
@@ -125,16 +125,16 @@ def show_command(given: Given) -> int:
             text = msgspec.json.format(msgspec.json.encode(told, enc_hook=str), indent=2)
             sys.stdout.write(in_json(text.decode()) + "\n")
             return 0
-        view, alive = await service.view(row.id), await _alive(service, row)
+        view, interrupted = await service.view(row.id), await service.is_interrupted(row.id)
         output = wording.final_output(view)
         program = None if given["output"] else await _program(service, row)
         if given["as_json"]:
             told = {"program": program.plain()} if program is not None else {}
-            sys.stdout.write(live.json_line({**onward.as_object(view, alive), **told}))
+            sys.stdout.write(live.json_line({**onward.as_object(view, interrupted=interrupted), **told}))
         elif given["output"]:
             hand_over(f"{output}\n" if output is not None else "")
         else:
-            say(_in_words(view, await session.title_of(service, row), alive, program))
+            say(_in_words(view, await session.title_of(service, row), program, interrupted=interrupted))
         return 0
 
     return _looking(given, look)
@@ -179,7 +179,7 @@ async def _trace(service: Service, row: RunRow) -> dict[str, Any]:
     return {"run": row.id, "status": row.status, **source.dialect.trace(source.document, entries)}
 
 
-def _in_words(view: RunView, title: str, alive: bool, program: Projection | None) -> str:
+def _in_words(view: RunView, title: str, program: Projection | None, *, interrupted: bool) -> str:
     row = view.run
     parts = [f"{title}\n{row.name}, started {wording.moment(row.created)}"]
     if row.parent:
@@ -195,9 +195,13 @@ def _in_words(view: RunView, title: str, alive: bool, program: Projection | None
         parts += _steps_in_words(view)
         closing = live.summary(view)
     next = [words for words in closing[1:] if words[0] in ("next", "or")]
-    lines = [("status", wording.status_of(row, alive, view.waits)), *closing[1 : -max(1, len(next))]]
-    if row.status != "completed":
-        lines += next if program is not None else [("next", onward.what_next(row, view.waits, alive)), *next[1:]]
+    lines = [
+        ("status", wording.status_of(row, view.waits, interrupted=interrupted)), *closing[1 : -max(1, len(next))]
+    ]  # fmt: skip
+    if interrupted:
+        lines += [("because", wording.interrupted_words(row)), ("next", onward.what_next(row, [], interrupted=True))]
+    elif row.status != "completed":
+        lines += next if program is not None else [("next", onward.what_next(row, view.waits)), *next[1:]]
     parts.append("\n".join(f"{name + ':':<12}{words}" for name, words in lines if words))
     return "\n\n".join(parts)
 
@@ -290,18 +294,22 @@ def _event_line(event: live.Seen, shown: dict[str, Any]) -> str:
     ],
 )
 def inbox_command(given: Given) -> int:
-    """List everything that waits for a person, or show one WAIT in full."""
+    """List everything that waits for a person, or show one WAIT in full.
+
+    Runs that were interrupted are listed too: they go on when somebody resumes them.
+    """
     if given["wait"]:
         return _looking(given, lambda service: _one_wait(service, given))
     if not session.wiring_of(given).has_store():
         return _nothing(given, f"Nothing waits. {session.NO_RUNS}")
 
     async def look(service: Service) -> int:
-        waits = await service.inbox()
+        waits, left = await service.inbox(), await service.interrupted()
         if given["as_json"]:
-            sys.stdout.write(live.json_line([wording.wait_object(wait) for wait in waits]))
+            resumes = [wording.interrupted_object(row, onward.what_next(row, [], interrupted=True)) for row in left]
+            sys.stdout.write(live.json_line([*(wording.wait_object(wait) for wait in waits), *resumes]))
             return 0
-        if not waits:
+        if not waits and not left:
             return _nothing(given, "Nothing waits.")
         lines = [("WAIT", "RUN", "SINCE", "KIND", "STEP", "PROMPT")]
         for wait in waits:
@@ -309,6 +317,9 @@ def inbox_command(given: Given) -> int:
             lines.append(
                 (wait.id, wait.run, wording.moment(wait.opened), kind, step_at(wait.place), wording.short(wait.prompt))
             )
+        for row in left:
+            resume = f"`{onward.what_next(row, [], interrupted=True)}` goes on"
+            lines.append(("-", row.id, wording.moment(row.updated), wording.INTERRUPTED, row.step, resume))
         _print_table(lines)
         return 0
 
@@ -387,13 +398,9 @@ def replay_command(given: Given) -> int:
     return _looking(given, look)
 
 
-async def _alive(service: Service, row: RunRow) -> bool:
-    return row.status not in ENDED and await service.store.alive(row.id)
-
-
-def _row_object(row: RunRow) -> dict[str, Any]:
+def _row_object(row: RunRow, interrupted: bool) -> dict[str, Any]:
     return {
-        **wording.row_object(row),
+        **wording.row_object(row, interrupted=interrupted),
         "steps": wording.steps_object(row)["steps_total"],
         **wording.steps_object(row),
         "tokens": row.totals.tokens,

@@ -33,12 +33,12 @@ def exit_code(row: RunRow) -> int:
     return EXIT_CODES.get(row.status, 1)
 
 
-def what_next(row: RunRow, waits: list[WaitRow], alive: bool = False) -> str:
+def what_next(row: RunRow, waits: list[WaitRow], *, interrupted: bool = False) -> str:
     """The command a person would give now."""
-    return typed(_next(row, waits, alive).strip())
+    return typed((f"resume {row.id}" if interrupted else _next(row, waits)).strip())
 
 
-def _next(row: RunRow, waits: list[WaitRow], alive: bool) -> str:
+def _next(row: RunRow, waits: list[WaitRow]) -> str:
     match row.status:
         case "completed":
             return f"show {row.id}"
@@ -58,7 +58,7 @@ def _next(row: RunRow, waits: list[WaitRow], alive: bool) -> str:
         case "paused":
             return f"resume {row.id}"
         case _:
-            return f"events {row.id} --follow" if alive else f"resume {row.id}"
+            return f"events {row.id} --follow"
 
 
 def besides(row: RunRow, waits: list[WaitRow]) -> list[tuple[str, str]]:
@@ -106,9 +106,10 @@ def _larger(waits: list[WaitRow]) -> str:
     return f"--budget-{code} MORE" if code in ("money", "tokens", "seconds", "steps") else ""
 
 
-def as_object(view: RunView, alive: bool = False) -> dict[str, Any]:
+def as_object(view: RunView, *, interrupted: bool = False) -> dict[str, Any]:
     """A run as `--json` prints it."""
-    return {**run_object(view), "next": what_next(view.run, view.waits, alive)}
+    next = what_next(view.run, view.waits, interrupted=interrupted)
+    return {**run_object(view, interrupted=interrupted), "next": next}
 
 
 def approval_lines(wait: WaitRow) -> list[str]:

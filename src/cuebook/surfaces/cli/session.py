@@ -351,5 +351,6 @@ async def wait_of(service: Service, name: str, kind: str) -> WaitRow:
         raise Refused(
             f"What run {row.id} waited for is decided, or its time is over.", fix=f"`cuebook resume {row.id}` goes on."
         )
-    what = wording.status_of(row, await service.store.alive(row.id))
-    raise NotFound(f"Run {row.id} is {what}: it waits for nothing.", fix=f"Try `{onward.what_next(row, [])}`.")
+    interrupted = await service.is_interrupted(row.id)
+    what, next = wording.status_of(row, interrupted=interrupted), onward.what_next(row, [], interrupted=interrupted)
+    raise NotFound(f"Run {row.id} is {what}: it waits for nothing.", fix=f"Try `{next}`.")

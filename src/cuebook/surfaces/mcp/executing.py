@@ -5,6 +5,7 @@ The run itself is driven beside the call: a client that goes away loses nothing.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from mcp_types import CallToolResult
 
 from cuebook.gate.people import NotAllowed
 from cuebook.kernel.errors import BadInput, NotFound
-from cuebook.kernel.events import UNDER_WAY
 from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.surfaces.library import Listed
 from cuebook.surfaces.loading import Playbook
@@ -21,8 +21,7 @@ from cuebook.surfaces.mcp import restraining, telling
 from cuebook.surfaces.mcp.calling import LOOKS, RUNS, Answer, Call, Hints, Offered
 from cuebook.surfaces.mcp.carrying import carried, gone_on
 from cuebook.surfaces.mcp.checking import check_given
-from cuebook.surfaces.mcp.following import Progress, followed, stand_of
-from cuebook.surfaces.mcp.host import LEFT
+from cuebook.surfaces.mcp.following import Progress, followed
 from cuebook.surfaces.mcp.marking import brief
 from cuebook.surfaces.mcp.shapes import (
     Cancel,
@@ -181,14 +180,10 @@ async def get(call: Call, given: Get) -> CallToolResult:
 
 async def list_runs(call: Call, given: ListRuns) -> CallToolResult:
     host, caller = call.host, call.caller
-    kept = {status for status in given.status if status != INTERRUPTED}
-    asked = kept | set(UNDER_WAY if INTERRUPTED in given.status else ())
-    limit = given.limit if asked.isdisjoint(UNDER_WAY) else _LOOKED_AT
+    left = {row.id for row in await host.drivers.left(caller.principal)}
+    among = left if INTERRUPTED in given.status else None
     found: list[RunRow] = []
-    left: set[str] = set()
-    for row in await _runs(call, given, sorted(asked), limit):
-        if row.status in UNDER_WAY and await stand_of(host, row) in LEFT:
-            left.add(row.id)
+    for row in await _runs(call, given, sorted(set(given.status)), among, given.limit + len(left)):
         if not given.status or (INTERRUPTED if row.id in left else row.status) in given.status:
             found.append(row)
         if len(found) == given.limit:
@@ -196,18 +191,17 @@ async def list_runs(call: Call, given: ListRuns) -> CallToolResult:
     return telling.given({"executions": await telling.rows(found, host, caller, left)}, untrusted=telling.LISTED)
 
 
-async def _runs(call: Call, given: ListRuns, status: list[str], limit: int) -> list[RunRow]:
+async def _runs(
+    call: Call, given: ListRuns, status: list[str], among: Collection[str] | None, limit: int
+) -> list[RunRow]:
     """Of the playbook that is meant, or all, newest first."""
     host, who = call.host, call.caller.principal
     if given.playbook_id and given.path:
         raise BadInput("A playbook is given by its playbook_id or by its path.", fix="Leave one of them out.")
     if not given.playbook_id and not given.path:
-        return await host.service.runs(status=status, limit=limit, who=who)
-    return await host.histories.of(_listed(call, given.playbook_id, given.path), status=status, limit=limit, who=who)
-
-
-_LOOKED_AT = 1000
-"""Runs among which those are looked for that nobody is at."""
+        return await host.service.runs(status=status, among=among, limit=limit, who=who)
+    one = _listed(call, given.playbook_id, given.path)
+    return await host.histories.of(one, status=status, among=among, limit=limit, who=who)
 
 
 async def restart(call: Call, given: Restart) -> Answer:

@@ -80,7 +80,7 @@ async def listed(host: Host, caller: Caller) -> list[Resource]:
         for one in host.library.all()
     ]
     for row in await host.service.runs(limit=_RECENT, who=caller.principal):
-        status = wording.status_of(row, await _has_somebody(host, row))
+        status = wording.status_of(row, interrupted=await _is_left(host, row))
         title = f"{one_line(row.name, 100)}, {status}, {wording.moment(row.created)}"
         made.append(Resource(uri=run_uri(row.id), name=row.id, title=title, mime_type="text/markdown"))
     return made
@@ -101,7 +101,7 @@ async def read(host: Host, caller: Caller, uri: str) -> ReadResourceResult:
                 return _page(uri, book_uri(id), host.library.named(id).text, _offset(uri, parts.query))
             case ["playbook", "runs", run] if len(run) >= SHORTEST:
                 view = await host.service.view(run, caller.principal)
-                return _text(uri, transcript(view, await _has_somebody(host, view.run)))
+                return _text(uri, transcript(view, interrupted=await _is_left(host, view.run)))
             case ["playbook", "runs", run, "outputs", step] if len(run) >= SHORTEST:
                 view = await host.service.view(run, caller.principal)
                 return _output(uri, view, step, _offset(uri, parts.query))
@@ -112,8 +112,8 @@ async def read(host: Host, caller: Caller, uri: str) -> ReadResourceResult:
     )
 
 
-async def _has_somebody(host: Host, row: RunRow) -> bool:
-    return await stand_of(host, row) not in LEFT
+async def _is_left(host: Host, row: RunRow) -> bool:
+    return await stand_of(host, row) in LEFT
 
 
 def _offset(uri: str, query: str) -> int:
@@ -160,16 +160,16 @@ def _page(uri: str, place: str, text: str, offset: int, more: Mapping[str, Any] 
     return ReadResourceResult(contents=[contents])
 
 
-def transcript(view: RunView, alive: bool) -> str:
+def transcript(view: RunView, *, interrupted: bool) -> str:
     """What happened, as a page: each step with what it brought, marked as data. Of many steps, the last ones."""
-    return "\n".join(_transcript(view, alive, Marking()))
+    return "\n".join(_transcript(view, interrupted, Marking()))
 
 
-def _transcript(view: RunView, alive: bool, marking: Marking) -> Iterator[str]:
+def _transcript(view: RunView, interrupted: bool, marking: Marking) -> Iterator[str]:
     row = view.run
     yield f"# Execution {row.id}\n"
     yield f"- playbook: {one_line(row.name)} ({row.dialect})"
-    yield f"- status: {wording.status_of(row, alive, view.waits)}"
+    yield f"- status: {wording.status_of(row, view.waits, interrupted=interrupted)}"
     yield f"- started: {wording.moment(row.created)}, by {row.owner}"
     yield f"- used: {wording.tokens_of(row.totals)} tokens, {wording.cost_of(row.totals)}"
     yield f"\n{marking.note}"

@@ -13,7 +13,6 @@ from urllib.parse import quote
 import msgspec
 from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
 
-from cuebook.kernel.events import UNDER_WAY
 from cuebook.kernel.run import Budget, RunRow, WaitRow
 from cuebook.service import RunView
 from cuebook.surfaces import wording
@@ -114,8 +113,7 @@ async def rows(found: Sequence[RunRow], host: Host, caller: Caller, left: Collec
     """Runs at a glance; `left` are those that nobody is at."""
     playbooks = await host.histories.playbooks(found)
     return [
-        _row_object(row, playbooks.get(row.id), caller)
-        | ({"status": INTERRUPTED} if row.id in left and row.status in UNDER_WAY else {})
+        _row_object(row, playbooks.get(row.id), caller) | ({"status": INTERRUPTED} if row.id in left else {})
         for row in found
     ]
 
@@ -319,7 +317,7 @@ def _larger(code: str) -> dict[str, str]:
 
 def _lines(view: RunView, value: Mapping[str, Any], marking: Marking, stand: Stand) -> Iterator[str]:
     row = view.run
-    status = wording.status_of(row, stand not in LEFT, view.waits)
+    status = wording.status_of(row, view.waits, interrupted=stand in LEFT)
     yield f"Execution {row.id}: {status}, {wording.steps_words(row)}."
     if value.get("note"):
         yield str(value["note"])

@@ -217,9 +217,9 @@ NOBODY = Principal("nobody", "", frozenset())
 
 
 async def waiting_for(site: Site, who: Principal) -> int:
-    """How much waits for somebody, for a page that tells them of an error; 0 where that cannot be told either."""
+    """How much waits for somebody: questions and the like, and runs to resume. 0 where that is unknown."""
     with suppress(CuebookError):
-        return len(await site.service.inbox(who))
+        return len(await site.service.inbox_ids(who)) + len(await site.drivers.left(who))
     return 0
 
 

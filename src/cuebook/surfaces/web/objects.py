@@ -13,8 +13,7 @@ from cuebook.surfaces.library import Listed
 def row_object(row: RunRow, *, interrupted: bool = False) -> dict[str, Any]:
     """A run at a glance."""
     return {
-        **wording.row_object(row),
-        "interrupted": interrupted,
+        **wording.row_object(row, interrupted=interrupted),
         "owner": row.owner,
         "dialect": row.dialect,
         "step": row.step,
@@ -27,7 +26,7 @@ def row_object(row: RunRow, *, interrupted: bool = False) -> dict[str, Any]:
 def run_object(view: RunView, *, interrupted: bool = False) -> dict[str, Any]:
     """A run with everything about it."""
     row = row_object(view.run, interrupted=interrupted)
-    return {**row, **wording.run_object(view), "inputs": view.inputs, "notes": view.notes}
+    return {**row, **wording.run_object(view, interrupted=interrupted), "inputs": view.inputs, "notes": view.notes}
 
 
 def wait_object(wait: WaitRow) -> dict[str, Any]:

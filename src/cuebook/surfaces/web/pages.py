@@ -21,7 +21,7 @@ from cuebook.surfaces.library import Listed
 from cuebook.surfaces.reading.findings import checked
 from cuebook.surfaces.web import catalog, drawing, estimating, formatted, rest
 from cuebook.surfaces.web.bodies import fields
-from cuebook.surfaces.web.guard import NOBODY, wants_json
+from cuebook.surfaces.web.guard import NOBODY, waiting_for, wants_json
 from cuebook.surfaces.web.problems import NEW_TOKEN, Problem
 from cuebook.surfaces.web.rendering import page
 from cuebook.surfaces.web.returning import HOME, safe_path
@@ -33,6 +33,8 @@ from cuebook.surfaces.wording import INTERRUPTED
 
 HISTORY = 100
 """Runs that a page lists, newest first."""
+WAITS = 200
+"""Waits that a page lists, oldest first."""
 _KEPT = 300
 """Playbooks of which it is kept what was found in them."""
 _WIDE = 600
@@ -43,7 +45,7 @@ _OTHERS = 10
 
 async def _page(request: Request, site: Site, who: Principal, template: str, **values: Any) -> Response:
     """A page of somebody who is signed in: it also says how much waits for them."""
-    return page(request, template, waiting=len(await site.service.inbox(who)), **values)
+    return page(request, template, waiting=await waiting_for(site, who), **values)
 
 
 # --- playbooks ---
@@ -80,7 +82,7 @@ async def library(request: Request, site: Site, who: Principal) -> Response:
     last: dict[str, RunRow] = {}
     for row in rows:
         last.setdefault(books.get(row.id, ""), row)
-    left = await interrupted(site, last.values())
+    left = await interrupted(site, last.values(), who)
     listed, broken = site.library.found()
     flaws = await asyncio.to_thread(lambda: [len(_grave(_found_before(one.text, str(one.path)))) for one in listed])
     tiles = []
@@ -145,7 +147,7 @@ async def playbook(request: Request, site: Site, who: Principal) -> Response:
         findings=await asyncio.to_thread(_found, one.text, str(one.path)),
         besides=about.besides,
         rows=rows,
-        left=await interrupted(site, rows),
+        left=await interrupted(site, rows, who),
         text=one.text,
     )
 
@@ -199,24 +201,26 @@ def _title(dialect: str, text: str, name: str) -> str:
 async def runs(request: Request, site: Site, who: Principal) -> Response:
     status, playbook = (request.query_params.get(name, "") for name in ("status", "playbook"))
     listed = site.library.all()
-    statuses = [status] if status in rest.STATUSES else []
+    statuses = [status] if status in rest.LISTED else []
+    left = frozenset(row.id for row in await site.drivers.left(who))
+    among = left if status == INTERRUPTED else None
     if playbook:
         one = site.library.named(playbook)
-        rows = await site.histories.of(one, status=statuses, limit=HISTORY, who=who)
+        rows = await site.histories.of(one, status=statuses, among=among, limit=HISTORY, who=who)
     else:
-        rows = await site.service.runs(status=statuses, limit=HISTORY, who=who)
+        rows = await site.service.runs(status=statuses, among=among, limit=HISTORY, who=who)
     return await _page(
         request,
         site,
         who,
         "runs.html",
         rows=rows,
-        left=await interrupted(site, rows),
+        left=left,
         titles=await _titles(site, rows),
         listed=listed,
         chosen=status,
         playbook=playbook,
-        statuses=rest.STATUSES,
+        statuses=rest.LISTED,
     )
 
 
@@ -238,7 +242,7 @@ async def run(request: Request, site: Site, who: Principal) -> Response:
         types=seen.view.types,
         listed=listed,
         others=others,
-        left=await interrupted(site, others),
+        left=await interrupted(site, others, who),
         models=models,
     )
 
@@ -261,9 +265,16 @@ async def diff(request: Request, site: Site, who: Principal) -> Response:
 
 
 async def inbox(request: Request, site: Site, who: Principal) -> Response:
-    waits = await site.service.inbox(who)
-    titles = await _titles(site, [await site.service.get(id, who) for id in {wait.run for wait in waits}])
-    return page(request, "inbox.html", waits=waits, titles=titles, waiting=len(waits))
+    found = await rest.waiting(request, site, who, WAITS)
+    runs = [await site.service.get(id, who) for id in {wait.run for wait in found.waits}]
+    return page(
+        request,
+        "inbox.html",
+        found=found,
+        titles=await _titles(site, [*runs, *found.left]),
+        here={row.id for row in found.left if await site.drivers.takes(row.id)},
+        waiting=found.total,
+    )
 
 
 async def wait(request: Request, site: Site, who: Principal) -> Response:

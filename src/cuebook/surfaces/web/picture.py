@@ -100,14 +100,14 @@ class Picture:
     @property
     def status(self) -> str:
         """As a page shows it: a run waits as soon as nothing else of it goes on."""
+        if self.interrupted:
+            return INTERRUPTED
         if self.ended:
             return self.row.status
         busy = any(card.row.status in BUSY and not self._holds_wait(card) for card in self.order)
         kinds = {wait.kind for wait in self.waits.values()}
         if kinds and not busy:
             return next(run for kind, (run, _) in STATUS_OF_WAIT.items() if kind in kinds)
-        if self.interrupted:
-            return INTERRUPTED
         return "pending" if self.row.status == "pending" else "running"
 
     def status_of(self, card: Card) -> str:

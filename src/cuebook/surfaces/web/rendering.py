@@ -48,6 +48,7 @@ def environment() -> Environment:
         steps=wording.steps_of,
         duration=duration,
         moment=moment,
+        interruption=wording.interrupted_words,
         shown=shown,
         counted=counted,
         words=words,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from cuebook.kernel.context import digest_of
 from cuebook.kernel.errors import AlreadyAnswered
 from cuebook.kernel.events import ENDED, RunStatus
-from cuebook.kernel.run import RunRow
+from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.service import Principal
 from cuebook.surfaces import comparing, wording
 from cuebook.surfaces.starting import check_settings
@@ -25,12 +26,14 @@ from cuebook.surfaces.web.objects import row_object, run_object, wait_object
 from cuebook.surfaces.web.positions import Position
 from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.site import Site
-from cuebook.surfaces.web.standing import interrupted, is_interrupted
+from cuebook.surfaces.web.standing import is_interrupted
 from cuebook.surfaces.web.starting import declared_artifact, no_artifact, start, typed_changes
 from cuebook.surfaces.web.watching import page_events, plain_events
 
 MOST_RUNS = 1000
-STATUSES: tuple[str, ...] = get_args(RunStatus)
+MOST_WAITS = 1_000_000
+LISTED: tuple[str, ...] = (*get_args(RunStatus), wording.INTERRUPTED)
+"""What runs can be listed by: their statuses, and whether they are interrupted."""
 _FIELD = "var_"
 _DIFF_LINES = 500
 
@@ -151,23 +154,24 @@ async def decide_wait(request: Request, site: Site, who: Principal) -> Response:
 async def runs(request: Request, site: Site, who: Principal) -> Response:
     query = request.query_params
     status, limit = _statuses(query.get("status", "")), _limit(query.get("limit", "100"))
+    left = {row.id for row in await site.drivers.left(who)}
+    among = left if wording.INTERRUPTED in status else None
     if query.get("run"):
         row = await site.service.get(query["run"], who)
-        rows = [row] if not status or row.status in status else []
+        rows = [row] if not status or row.status in status or row.id in (among or ()) else []
     elif query.get("playbook"):
         one = site.library.named(query["playbook"])
-        rows = await site.histories.of(one, status=status, limit=limit, who=who)
+        rows = await site.histories.of(one, status=status, among=among, limit=limit, who=who)
     else:
-        rows = await site.service.runs(status=status, limit=limit, who=who)
-    left = await interrupted(site, rows)
+        rows = await site.service.runs(status=status, among=among, limit=limit, who=who)
     return answer({"runs": [row_object(row, interrupted=row.id in left) for row in rows]})
 
 
 def _statuses(text: str) -> list[str]:
     given = [one.strip() for one in text.split(",") if one.strip()]
-    unknown = next((one for one in given if one not in STATUSES), None)
+    unknown = next((one for one in given if one not in LISTED), None)
     if unknown is not None:
-        known = ", ".join(STATUSES)
+        known = ", ".join(LISTED)
         raise Problem(422, "bad_status", f"There is no status '{unknown[:100]}'.", fix=f"The statuses are {known}.")
     return given
 
@@ -177,6 +181,12 @@ def _limit(text: str) -> int:
     if not digits or int(digits) > MOST_RUNS:
         raise Problem(422, "bad_limit", f"`limit` is a number from 1 to {MOST_RUNS}.")
     return int(digits)
+
+
+def _number(text: str, name: str, most: int) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) > most:
+        raise Problem(422, f"bad_{name}", f"`{name}` is a number from 0 to {most:,}.")
+    return int(text)
 
 
 async def run(request: Request, site: Site, who: Principal) -> Response:
@@ -213,8 +223,42 @@ async def compared(site: Site, first: str, second: str, who: Principal) -> dict[
     return comparing.compare(sides[0], sides[1], lines=_DIFF_LINES)
 
 
+class Waiting(NamedTuple):
+    """What waits for a person: all of it, or the part that was asked for."""
+
+    waits: list[WaitRow]
+    left: list[RunRow]
+    """Runs that somebody has to resume."""
+    total: int
+    next_offset: int | None
+    """Where the waits after these begin; None where there are no more."""
+    mark: str
+    """Changes whenever something comes or goes."""
+
+
+async def waiting(request: Request, site: Site, who: Principal, limit: int | None) -> Waiting:
+    query = request.query_params
+    limit = limit if query.get("limit") is None else _number(query["limit"], "limit", MOST_WAITS)
+    offset = _number(query.get("offset", "0"), "offset", MOST_WAITS)
+    ids, left = await site.service.inbox_ids(who), await site.drivers.left(who)
+    waits = [] if limit == 0 else await site.service.inbox(who, limit=limit, offset=offset)
+    after = offset + len(waits)
+    mark = digest_of(" ".join([*ids, *(row.id for row in left)]))
+    return Waiting(waits, left, len(ids) + len(left), after if after < len(ids) else None, mark)
+
+
 async def inbox(request: Request, site: Site, who: Principal) -> Response:
-    return answer({"waits": [wait_object(wait) for wait in await site.service.inbox(who)]})
+    """Everything that waits for a person; with `limit` and `offset`, a part of the waits."""
+    found = await waiting(request, site, who, None)
+    return answer(
+        {
+            "waits": [wait_object(wait) for wait in found.waits],
+            "interrupted": [row_object(row, interrupted=True) for row in found.left],
+            "total": found.total,
+            "next_offset": found.next_offset,
+            "mark": found.mark,
+        }
+    )
 
 
 async def wait(request: Request, site: Site, who: Principal) -> Response:

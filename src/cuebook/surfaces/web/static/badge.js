@@ -4,8 +4,8 @@ export async function countWaits() {
   const link = document.querySelector('.top nav a[href="/inbox"]');
   if (!link || document.hidden) return;
   try {
-    const response = await fetch("/api/inbox", { headers: { Accept: "application/json" } });
-    if (response.ok) show(link, (await response.json()).waits.length);
+    const response = await fetch("/api/inbox?limit=0", { headers: { Accept: "application/json" } });
+    if (response.ok) show(link, (await response.json()).total);
   } catch {
     // the server is away; the next count will tell
   }

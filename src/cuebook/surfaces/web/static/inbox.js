@@ -1,15 +1,15 @@
 // The inbox is shown anew when something has come or gone; where somebody is typing, it only says so.
 
 const inbox = document.getElementById("inbox");
-const known = inbox.dataset.waits;
+const known = inbox.dataset.mark;
 
 setInterval(async () => {
   if (document.hidden) return;
   try {
-    const response = await fetch("/api/inbox", { headers: { Accept: "application/json" } });
+    const response = await fetch("/api/inbox?limit=0", { headers: { Accept: "application/json" } });
     if (!response.ok) return;
-    const { waits } = await response.json();
-    if (waits.map((one) => one.wait).join(" ") === known) return;
+    const { mark } = await response.json();
+    if (mark === known) return;
     if (isInUse()) document.getElementById("news").hidden = false;
     else location.reload();
   } catch {
