@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import sqlite3
 import struct
@@ -12,19 +13,21 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cuebook.kernel.engine import Engine
-from cuebook.kernel.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
+from cuebook.kernel.errors import CuebookError, StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
 from cuebook.kernel.events import WAITING
 from cuebook.kernel.run import Settings
 from cuebook.stores import writer
 from cuebook.stores.sqlite import SqliteStore
-from tests.stores.children import child, hear, tell
+from tests.stores.children import ROOT, child, hear, tell
 from tests.stores.disk_child import NOBODY
 from tests.stores.pen import create, numbers
 from tests.support import begin, engine_on, eventually, lines
+from tests.thorough import THOROUGH
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals, mounts and users as on Linux")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount, and become somebody else")
@@ -394,12 +397,135 @@ async def test_a_disk_that_turned_read_only_is_named_and_the_run_goes_on_later(t
     await store.close()
     remount(tiny_disk, "ro")
     try:
+        again = SqliteStore(path)
         with pytest.raises(StoreReadOnly) as caught:
-            await create(SqliteStore(path), "other")
+            await create(again, "other")
+        await again.close()
     finally:
         remount(tiny_disk, "rw")
     says(caught.value, path)
     await finish(path, folder=tmp_path)
+
+
+def look_by_commands(path: Path, folder: Path) -> None:
+    environ = {**os.environ, "CUEBOOK_STORE": str(path), "PYTHONPATH": str(ROOT / "src"), "HOME": str(folder)}
+    for command in (["runs"], ["show", "run"], ["inbox"], ["verify", "run"], ["audit", "run"], ["events", "run"]):
+        ran = subprocess.run(
+            [sys.executable, "-m", "cuebook", *command], env=environ, cwd=folder, capture_output=True, text=True
+        )
+        assert (ran.returncode, ran.stderr) == (0, ""), command
+        assert ran.stdout
+
+
+@as_root
+async def test_a_store_on_a_read_only_disk_can_be_read_and_verified(tiny_disk: Path, tmp_path: Path) -> None:
+    path = tiny_disk / "store.db"
+    store = SqliteStore(path)
+    engine = engine_on(store, tmp_path)
+    await engine.drive(await begin(engine, "everything"))
+    await engine.close()
+    await store.close()
+    remount(tiny_disk, "ro")
+    try:
+        archived = SqliteStore(path)
+        looking = engine_on(archived, tmp_path)
+        assert [row.status for row in await archived.runs()] == ["awaiting_input"]
+        assert len(await archived.waits()) == 1
+        assert await archived.steps("run")
+        assert (await looking.verify("run")).broken_at is None
+        assert not (await looking.replay("run")).complete
+        with pytest.raises(StoreReadOnly) as caught:
+            await looking.drive("run")
+        says(caught.value, path)
+        await archived.close()
+        look_by_commands(path, tmp_path)
+    finally:
+        remount(tiny_disk, "rw")
+    await finish(path, folder=tmp_path)
+
+
+@as_root
+async def test_a_read_only_store_whose_log_cannot_be_read_is_refused(tiny_disk: Path, tmp_path: Path) -> None:
+    """Its newest commits are in there: without them, what is shown would be wrong."""
+    path = tiny_disk / "store.db"
+    store = SqliteStore(path)
+    await begin(engine_on(store, tmp_path), "everything")
+    log = path.with_name("store.db-wal")
+    kept = log.read_bytes()
+    await store.close()
+    log.write_bytes(kept)
+    remount(tiny_disk, "ro")
+    try:
+        with pytest.raises(StoreReadOnly):
+            SqliteStore(path)
+    finally:
+        remount(tiny_disk, "rw")
+
+
+async def test_a_flipped_bit_is_noticed_wherever_it_is(tmp_path: Path) -> None:
+    """In the schema, in a row, in a journal: it changes nothing that is shown, or it is said."""
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    engine = engine_on(store, tmp_path)
+    await finish_some(engine)
+    wanted = await everything_shown(store)
+    await engine.close()
+    await store.close()
+    whole = path.read_bytes()
+    chance = random.Random(4)
+    spots = [*(chance.randrange(len(whole)) for _ in range(2000 if THOROUGH else 60)), *_schema_spots(whole, chance)]
+    noticed = 0
+    for spot in spots:
+        try:
+            store = SqliteStore(flipped(tmp_path, whole, spot, 1 << chance.randrange(8)))
+        except CuebookError:
+            noticed += 1
+            continue
+        try:
+            shown = await everything_shown(store)
+            verdicts = [await engine_on(store, tmp_path).verify(run) for run in shown]
+            broken = any(verdict.broken_at is not None for verdict in verdicts)
+            noticed += broken
+            assert broken or all(shown[run] == wanted[run] for run in shown), f"byte {spot}"
+        except CuebookError:
+            noticed += 1
+        finally:
+            await store.close()
+    assert noticed
+
+
+def flipped(folder: Path, whole: bytes, spot: int, bit: int) -> Path:
+    """A store that differs in one bit."""
+    path = folder / "flipped.db"
+    for name in ("flipped.db-wal", "flipped.db-shm"):
+        (folder / name).unlink(missing_ok=True)
+    changed = bytearray(whole)
+    changed[spot] ^= bit
+    path.write_bytes(changed)
+    return path
+
+
+def _schema_spots(whole: bytes, chance: random.Random) -> list[int]:
+    """Places within the texts that say what tables there are."""
+    first = whole.index(b"CREATE TABLE")
+    return [first + chance.randrange(1500) for _ in range(400 if THOROUGH else 40)]
+
+
+async def finish_some(engine: Engine) -> None:
+    await engine.drive(await begin(engine, "everything", "waits"))
+    await engine.drive(await begin(engine, "failing", "failed"))
+    await engine.drive(await begin(engine, "nested", "nested"))
+
+
+async def everything_shown(store: SqliteStore) -> dict[str, Any]:
+    """What is shown of each run, without who drives it."""
+    shown: dict[str, Any] = {}
+    for row in await store.runs():
+        row.epoch, row.driver = 0, ""
+        waits = await store.waits(run=row.id)
+        kinds = [record.kind async for record in store.records(row.id)]
+        shown[row.id] = (row, await store.steps(row.id), waits, kinds, await store.playbook(row.playbook))
+    return shown
 
 
 def test_an_error_nobody_foresaw_still_names_the_file(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.surfaces.desk import Desk, finished
+from tests.surfaces.desk import Desk, Ran, finished
 
 LONG = "# Long\n\n" + "".join(f"## STEP {n}: Do\n\n{'Word ' * 300}\n\n" for n in range(1, 101))
 
@@ -83,3 +83,37 @@ def test_whoever_has_seen_enough_may_leave(bare_desk: Desk, args: list[str]) -> 
     process.stdout.close()
     assert (process.wait(60), process.stderr.read()) == (0, "")
     process.stderr.close()
+
+
+def unread(desk: Desk, *args: str, numbers: tuple[int, ...] = (1,)) -> Ran:
+    """What a command does whose streams with these numbers lead into a pipe that nobody reads any more."""
+    there, here = os.pipe()
+    os.close(there)
+
+    def lead_nowhere() -> None:
+        for number in numbers:
+            os.dup2(here, number)
+
+    process = desk.begin(*args, before=lead_nowhere, pass_fds=[here])
+    os.close(here)
+    return finished(process)
+
+
+@pytest.mark.parametrize("how", [["--events"], ["--json"], []])
+@pytest.mark.parametrize("numbers", [(1,), (1, 2)])
+def test_a_run_goes_on_when_its_reader_has_left(desk: Desk, how: list[str], numbers: tuple[int, ...]) -> None:
+    """As with `| head`, and as with `2>&1 | head`."""
+    desk.write("ask.md", '# Ask\n\n## STEP 1: What\n\n@elicit(input, "What?")\n\n## STEP 2: Work\n\nWork.\n')
+    run = desk.call("run", "ask.md", "--json").object["run"]
+    ran = unread(desk, "answer", run, "tea", *how, numbers=numbers)
+    assert (ran.code, "Traceback" in ran.err, "observer" in ran.err) == (0, False, False), ran.err
+    assert desk.call("runs", "--json").object[0]["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    "command", [["events"], ["events", "--json"], ["events", "--follow"], ["show"], ["audit"], ["runs"]]
+)
+def test_who_only_looks_ends_quietly_when_its_reader_has_left(desk: Desk, command: list[str]) -> None:
+    run = desk.call("run", "tea.md", "--json").object["run"]
+    ran = unread(desk, *command, *([] if command == ["runs"] else [run]))
+    assert (ran.code, ran.err) == (0, "")

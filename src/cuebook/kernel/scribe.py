@@ -140,8 +140,6 @@ class Scribe:
         self._entries.append(entry)
         if also:
             self._batch.plain = False
-            for wait in also.get("opened", ()):
-                wait.opened = entry.at
             for name, values in also.items():
                 setattr(self._batch, name, [*getattr(self._batch, name), *values])
         return seq

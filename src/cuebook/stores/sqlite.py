@@ -9,7 +9,7 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,7 +55,9 @@ _NOT_OVER = (
 
 
 class SqliteStore:
-    """Opens (and, unless told otherwise, creates) the store at `path`."""
+    """Opens the store at `path`, and creates it where there is none. One that may not be written, as on a read-only disk, can
+    be read; every write is refused.
+    """
 
     def __init__(self, path: str | os.PathLike[str], *, synchronous: Literal["FULL", "NORMAL"] = "FULL") -> None:
         self.path = Path(path)
@@ -69,12 +71,18 @@ class SqliteStore:
                 f"The store {self.path} cannot be created: {error.strerror}.",
                 fix="Choose a folder you can write to with --store or CUEBOOK_STORE.",
             ) from None
+        self._connect: Callable[[], sqlite3.Connection] = self._connect_to_write
         try:
-            connection = self._connect()
-            self._migrate(connection)
+            try:
+                connection = self._opened()
+            except sqlite3.OperationalError as error:
+                if not isinstance(self.translate(error), StoreReadOnly) or not self.path.is_file():
+                    raise
+                self._connect = self._connect_to_read
+                connection = self._opened()
             self._reader = self._connect()
             self._reader.execute("PRAGMA query_only = ON")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:
             raise self.translate(error) from error
         self._connection = connection
         self._keys: dict[str, int] = {}
@@ -357,7 +365,35 @@ class SqliteStore:
         except OSError:
             return False
 
-    def _connect(self) -> sqlite3.Connection:
+    def _opened(self) -> sqlite3.Connection:
+        connection = self._connect()
+        self._migrate(connection)
+        connection.execute("SELECT count(*) FROM runs").fetchone()  # a store that may not be written says so by now
+        return connection
+
+    def _connect_to_read(self) -> sqlite3.Connection:
+        """Where nothing may be written, SQLite reads a store together with the log of whoever uses it. Without a log nobody
+        does, and it is read as it is.
+        """
+        self._refuse_journal()
+        unused = "" if os.path.lexists(f"{self.path}-wal") else "&immutable=1"
+        address = f"{self.path.absolute().as_uri()}?mode=ro{unused}"
+        connection = sqlite3.connect(
+            address, timeout=_PATIENCE, isolation_level=None, check_same_thread=False, uri=True
+        )
+        try:
+            self._recognise(connection)
+            if _version(connection) < len(MIGRATIONS):
+                raise StoreReadOnly(
+                    f"The store {self.path} is of an older version, and cannot be brought up to date: it is read-only.",
+                    fix="Copy it, with its -wal if there is one, to a folder you can write to.",
+                )
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _connect_to_write(self) -> sqlite3.Connection:
         self._refuse_journal()
         connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
         try:
@@ -403,7 +439,7 @@ class SqliteStore:
     def _all(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
         try:
             return self._reader.execute(sql, values).fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:
             raise self.translate(error) from error
 
     def _key(self, run: str) -> int:
@@ -504,12 +540,17 @@ class SqliteStore:
                 f"The store {self.path} cannot be opened for writing.",
                 fix="Check the permissions of its folder, of the file and of its -wal and -shm, or choose another with --store.",
             )
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or _is_garbled(error):
             return StoreDamaged(
                 f"The store {self.path} is damaged or is not a Cuebook store.",
                 fix="Restore it from a backup, or choose another with --store.",
             )
         return StoreError(f"The store {self.path} failed: {error}.", fix="Check the disk, then resume the run.")
+
+
+def _is_garbled(error: Exception) -> bool:
+    """Whether a text of the store, or of its schema, is no UTF-8 any more."""
+    return isinstance(error, UnicodeError) or "decode to UTF-8" in str(error) or "malformed" in str(error)
 
 
 def _keep_a_log(connection: sqlite3.Connection) -> None:

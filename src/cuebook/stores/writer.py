@@ -157,7 +157,7 @@ class Writer(Generic[X]):
             self._transaction.undo()
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError:
+            if isinstance(error, sqlite3.OperationalError | UnicodeDecodeError) or type(error) is sqlite3.DatabaseError:
                 raise self._translate(error) from error
             raise
 

@@ -21,7 +21,7 @@ from cuebook.kernel.run import RunRow, Settings, WaitRow
 from cuebook.service import PYTHON, Principal, Service
 from cuebook.stores.memory import MemoryStore
 from cuebook.surfaces import wording
-from cuebook.surfaces.cli import onward
+from cuebook.surfaces.cli import onward, streams
 from cuebook.surfaces.cli.answers import Source
 from cuebook.surfaces.cli.asking import Asker, asker_for
 from cuebook.surfaces.cli.live import Events, Published, Remembering, Seen, View, view_for
@@ -175,14 +175,14 @@ async def shown(service: Service, row: RunRow, view: View, asker: Asker | None =
         begun = row.status != "pending" or bool(row.parent)
         view.published = Published(source, row.id, before if begun else ())
         for entry in () if begun else before:  # nobody has seen how it began
-            view.see(entry)
-    view.begin(title, row, await service.store.steps(row.id), plan)
+            streams.shown(view.see, entry)
+    streams.shown(view.begin, title, row, await service.store.steps(row.id), plan)
     watcher = Watcher(service, row.id, view, before[-1].seq if isinstance(view, Remembering) and before else None)
     try:
         with asker.silent() if asker is not None else nullcontext():
             row = await watcher.driven()
             while asker is not None and row.status in WAITING:
-                view.rest()
+                streams.shown(view.rest)
                 if not await asker.ask_for(await service.store.waits(run=row.id)):
                     break
                 row = await watcher.driven()
@@ -190,10 +190,10 @@ async def shown(service: Service, row: RunRow, view: View, asker: Asker | None =
         raise Interrupted(row.id) from None
     finally:
         watcher.stop()
-        view.rest()
+        streams.shown(view.rest)
         if asker is not None:
             asker.close()
-    view.end(await service.view(row.id))
+    streams.shown(view.end, await service.view(row.id))
     return onward.exit_code(row)
 
 
@@ -255,12 +255,12 @@ class Watcher:
             if self._last is not None and event.seq <= self._last:
                 return
             self._last = event.seq
-        self._view.see(event)
+        streams.shown(self._view.see, event)
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_BETWEEN_TICKS)
-            self._view.tick()
+            streams.shown(self._view.tick)
 
 
 async def source_of(service: Service, row: RunRow) -> Source | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import sys
-from typing import IO
+from collections.abc import Callable
+from typing import IO, Any
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
@@ -29,6 +31,22 @@ def loss(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
         return os.strerror(error.errno)
     return ""
+
+
+def shown(show: Callable[..., None], *given: Any) -> None:
+    """Calls what writes to stdout or stderr while a run is driven. Where nobody reads one of them any more, that one leads
+    nowhere from then on, and the run goes on unseen.
+    """
+    try:
+        show(*given)
+    except BrokenPipeError:
+        broken = select.poll()
+        for stream in (sys.stdout, sys.stderr):
+            broken.register(stream.fileno(), 0)  # what is told of a pipe without asking is that its reader has left
+        gone = {number for number, _ in broken.poll(0)}
+        for stream in (sys.stdout, sys.stderr):
+            if stream.fileno() in gone:
+                silence(stream)
 
 
 def silence(stream: IO[str]) -> None:
