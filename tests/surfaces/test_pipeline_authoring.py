@@ -90,7 +90,8 @@ def test_mistakes_have_lines_and_codes(bare_desk: Desk) -> None:
 
 
 def test_notes_do_not_fail_and_warnings_do_if_wanted(bare_desk: Desk) -> None:
-    bare_desk.write("full.yml", FULL)
+    always = "".join(line for line in FULL.splitlines(keepends=True) if "condition: $test.exit_code" not in line)
+    bare_desk.write("full.yml", always)
     assert bare_desk.call("validate", "--strict", "full.yml").code == 0
     bare_desk.write("odd.yml", HELLO.replace("echo hello", "echo hello | cat"))
     assert bare_desk.call("validate", "odd.yml").code == 0

@@ -76,7 +76,7 @@ def test_each_step_has_its_decision_and_the_rules(desk: Desk, release: Path) -> 
     decided = {name: step["decision"] for name, step in steps.items()}
     assert decided == {"tests": "allow", "notes": "allow", "tag": "ask", "post": "ask", "look": "ask"}
     assert steps["tag"]["rules"][0] == "the step asks for approval"
-    assert "allowed_domains asks about every other host (release.yml)" in steps["look"]["rules"]
+    assert "allowed_domains asks about every other host and port (release.yml)" in steps["look"]["rules"]
     assert "a secret is asked about (default)" in steps["post"]["rules"]
     assert steps["notes"]["tools"] == [{"tool": "Bash", "decision": "ask"}]
 

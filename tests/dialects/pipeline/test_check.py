@@ -21,13 +21,44 @@ def test_what_may_surprise_is_noted() -> None:
     assert found(FULL) == [
         (11, "NO_EFFECT"),
         (21, "NO_POSTCONDITION"),
-        (21, "NO_ROLLBACK"),
         (35, "NO_POSTCONDITION"),
+        (41, "MAY_BE_SKIPPED"),
         (41, "NO_ROLLBACK"),
+        (54, "MAY_BE_SKIPPED"),
         (54, "NO_POSTCONDITION"),
-        (54, "NO_ROLLBACK"),
     ]
-    assert {one.severity for one in check(FULL, "a.yml")} == {"note"}
+    assert {one.severity for one in check(FULL, "a.yml") if one.code != "MAY_BE_SKIPPED"} == {"note"}
+
+
+@pytest.mark.parametrize(
+    ("step", "warns"),
+    [
+        ("command: cli cat, stdin: $a.stdout", True),
+        ("command: cli cat, stdin: $a.stdout, condition: $first.exit_code == 0", True),
+        ("command: cli cat, stdin: $a.stdout, condition: '!$a.skipped'", False),
+        ("command: cli cat, stdin: $a.stdout, condition: '${on}'", False),
+        ("command: cli cat, stdin: $a.stdout, condition: $b.approved", False),
+        ("command: 'cli echo \"${a.skipped}\"'", False),
+        ("command: cli cat, stdin: $first.stdout", False),
+    ],
+)
+def test_a_step_that_uses_one_that_may_be_skipped_is_warned_of(step: str, warns: bool) -> None:
+    text = f"""
+name: A
+args: {{on: {{default: true}}}}
+steps:
+  - {{id: first, command: cli ls, effect: read}}
+  - {{id: a, command: cli ls, effect: read, condition: '${{on}}'}}
+  - {{id: b, command: cli ls, effect: read, condition: '${{on}}', approval: required}}
+  - {{id: c, {step}, effect: read}}
+"""
+    assert [one.code for one in check(text, "a.yml")] == (["MAY_BE_SKIPPED"] if warns else [])
+
+
+def test_a_selector_is_warned_of_since_nothing_sees_elements() -> None:
+    post = "{type: dom_contains, text: Sold, selector: .state}"
+    text = f"name: A\nsteps:\n  - {{id: a, command: http https://x.y, postcondition: {post}}}\n"
+    assert [one.code for one in check(text, "a.yml")] == ["NO_EVIDENCE"]
 
 
 def test_what_only_reads_needs_neither() -> None:
@@ -91,7 +122,7 @@ def test_every_code_that_is_given_has_a_meaning() -> None:
 def test_findings_as_sarif() -> None:
     log = sarif(check(FULL, "a.yml"), "a.yml")
     results = log["runs"][0]["results"]
-    assert {one["ruleId"] for one in results} == {"NO_EFFECT", "NO_POSTCONDITION", "NO_ROLLBACK"}
+    assert {one["ruleId"] for one in results} == {"NO_EFFECT", "NO_POSTCONDITION", "NO_ROLLBACK", "MAY_BE_SKIPPED"}
 
 
 @pytest.mark.parametrize("dialect", ["graph", "markdown"])

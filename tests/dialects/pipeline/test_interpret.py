@@ -652,3 +652,45 @@ async def test_a_tool_of_a_real_server(tmp_path: Path) -> None:
     assert finished["e"] == "The tool failed: Error executing tool fail"
     assert "nothing" in finished["f"]
     await bench.close()
+
+
+# --- conditions that could only be wrong ---
+
+
+@pytest.mark.parametrize(
+    ("condition", "status"),
+    [
+        ("$a.json.items.length > 1", "failed"),
+        ("$a.json.items.length", "failed"),
+        ("$a.json.n.more == 1", "failed"),
+        ("$a.json.nothing > 1", "failed"),
+        ("$a.json.nothing != null", "skipped"),
+        ("$a.json.nothing", "skipped"),
+        ("$a.json.items.7 == 1", "skipped"),
+        ("$a.json.empty > 1", "skipped"),
+        ("$a.json.items.0 == 4", "completed"),
+    ],
+)
+async def test_a_condition_is_never_false_by_mistake(bench: Bench, condition: str, status: str) -> None:
+    text = (
+        f"name: C\nsteps:\n  - {{id: a, command: cli true}}\n  - {{id: b, command: cli true, condition: '{condition}'}}"
+    )
+    given = cli("a", "echo", '{"items": [4, 5], "n": 3, "empty": null}')
+    row = await bench.do(given, parse(text, "c.yml").steps[1])
+    assert (await bench.statuses(row.id))["b"] == status
+
+
+async def test_an_approver_sees_the_hint_with_the_arguments_of_the_run(bench: Bench) -> None:
+    text = """
+name: Tag
+args: {version: {type: string}}
+steps:
+  - {id: tag, command: 'cli touch v${version}', approval: required, rollback_hint: 'git tag -d v${version}'}
+  - {id: then, command: cli false}
+"""
+    made = parse(text, "tag.yml")
+    row = await bench.do(*made.steps, args=list(made.args.values()), inputs={"version": "1.2"})
+    assert (await bench.wait(row.id)).details["preview"]["to undo it"] == "git tag -d v1.2"
+    row = await bench.decide(row.id, "approve")
+    assert row.error is not None
+    assert "git tag -d v1.2" in row.error.fix

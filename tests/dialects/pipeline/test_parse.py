@@ -223,6 +223,7 @@ def test_there_can_be_many_steps_but_not_any_number() -> None:
         (["command: cli x", "output: {type: json, schema: {type: objct}}"], "INVALID_OUTPUT_SCHEMA", "cannot be used"),
         (["command: cli x", "output: {type: json, schema: {$ref: 'http://x/y'}}"], "INVALID_OUTPUT_SCHEMA", "http://x"),
         (["command: cli x", "output: {type: json, schema: {pattern: '(?=a)'}}"], "UNSUPPORTED_REGEX", "(?=a)"),
+        (["command: cli x", "retry: {max_attempts: 2, delay_ms: 9, max_delay_ms: 8}"], "SCHEMA", "above max_delay_ms"),
         (["command: cli x", "timeout_ms: 0"], "SCHEMA", "a whole number of at least 1"),
         (["command: cli x", "on_error: ignore"], "SCHEMA", "on_error cannot be 'ignore'"),
         (["command: cli x", "effect: none"], "SCHEMA", "effect cannot be 'none'"),
@@ -259,7 +260,7 @@ def test_a_schema_is_an_object_or_a_truth(schema: str) -> None:
 
 
 def test_a_number_of_attempts_is_enough_for_retry() -> None:
-    assert step("command: cli x", "retry: 3").retry == Retry(3, 1.0, "fixed", 60.0, False)
+    assert step("command: cli x", "retry: 3").retry == Retry(3, 1.0, "fixed", None, False)
 
 
 def test_stdin_may_be_any_text() -> None:

@@ -52,6 +52,8 @@ async def test_what_was_printed_last_is_the_output(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("retry", "delays"),
     [
+        (Retry(3, 600.0), [600.0, 600.0]),
+        (Retry(3, 600.0, "exponential"), [600.0, 600.0]),
         (Retry(3, 10.0), [10.0, 10.0]),
         (Retry(4, 10.0, "exponential", 30.0), [10.0, 20.0, 30.0]),
     ],

@@ -9,7 +9,8 @@ from urllib.parse import urlencode
 import msgspec
 
 from cuebook.dialects.pipeline.args import variable_of
-from cuebook.dialects.pipeline.model import Cli, Http, Mcp, Secret, Step, Words
+from cuebook.dialects.pipeline.model import ArgRef, Cli, Http, Mcp, Ref, Secret, Step, Words
+from cuebook.dialects.pipeline.references import as_written
 from cuebook.dialects.pipeline.resolve import Scope
 from cuebook.dialects.pipeline.results import Result, encoded, written
 from cuebook.dialects.pipeline.urls import BadPlace, address
@@ -220,7 +221,19 @@ def preview(step: Step, scope: Scope, referred: Sequence[str], last: str) -> dic
     named = [name for name in referred if name in scope.results] or ([last] if last else [])
     outputs = {f"{OUTPUT_OF}{name}": _shown(scope.results[name]) for name in named}
     made = {name: text for name, text in outputs.items() if text}
-    return {**made, "to undo it": step.rollback_hint} if step.rollback_hint else made
+    hint = hint_of(step, scope)
+    return {**made, "to undo it": hint} if hint else made
+
+
+def hint_of(step: Step, scope: Scope) -> str:
+    """How the step is undone, with the run's arguments in it; one that has no value stays as it is written."""
+    parts = (step.rollback_hint,) if step.undo is None else step.undo.parts
+    return "".join(part if isinstance(part, str) else _argument_in(part, scope) for part in parts)
+
+
+def _argument_in(ref: Ref, scope: Scope) -> str:
+    value = scope.args.get(ref.name) if isinstance(ref, ArgRef) else None
+    return as_written(Words((ref,))) if value is None else written(value)
 
 
 def _shown(result: Result) -> str:

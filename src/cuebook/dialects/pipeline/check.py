@@ -5,12 +5,13 @@ It reads the text, and never runs it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cuebook.dialects.findings import Codes, Finding, log_of
 from cuebook.dialects.pipeline.model import Arg, Cli, Llm, Pipeline, Step
 from cuebook.dialects.pipeline.parse import Parsed, read
+from cuebook.dialects.pipeline.resolve import refs
 from cuebook.dialects.registry import Problem
 from cuebook.dialects.tool_names import READING
 
@@ -58,6 +59,7 @@ WARNINGS = {
     "NO_SHELL": "A sign of the shell is handed to a program as it is.",
     "NO_TOOL_CALLS": "A model is allowed tools and no calls, or calls and no tools.",
     "NO_EVIDENCE": "A postcondition asks for something that the step never shows, so a person is always asked.",
+    "MAY_BE_SKIPPED": "A step uses the output of one that may be skipped, and fails then.",
     "ALWAYS_NULL": "A reference to something that the step never has.",
 }
 
@@ -126,9 +128,13 @@ def _changing(pipeline: Pipeline) -> Iterator[Step]:
 
 
 def _notes(parsed: Parsed, pipeline: Pipeline) -> Iterator[Problem]:
-    yield from unverified(pipeline)
+    hintless = {step.id: step for step in _changing(pipeline) if not step.rollback_hint}
     for step in _changing(pipeline):
-        if not step.rollback_hint:
+        if step.postcondition is None:
+            also = ", nor how it is undone (rollback_hint)" if step.id in hintless else ""
+            message = f"Nothing tells whether the step '{step.id}' worked{also}."
+            yield Problem(message, step.line, _how_to_verify(step), UNVERIFIED)
+        elif step.id in hintless:
             fix = "Add rollback_hint: whoever approves the step is shown it."
             yield Problem(f"Nothing says how the step '{step.id}' is undone.", step.line, fix, "NO_ROLLBACK")
     for step in pipeline.steps:
@@ -136,6 +142,7 @@ def _notes(parsed: Parsed, pipeline: Pipeline) -> Iterator[Problem]:
             fix = "Add a schema to its output."
             yield Problem(f"The step '{step.id}' takes any JSON.", step.output.line, fix, "NO_OUTPUT_SCHEMA")
     yield from _unused(parsed, pipeline)
+    yield from _skippable(pipeline)
     for demand in pipeline.demands:
         usual, key = (USUAL_SECONDS, "max_seconds") if demand.seconds is not None else (USUAL_OUTPUT, "max_output")
         if (demand.seconds or demand.output or 0) > usual:
@@ -150,6 +157,36 @@ def _notes(parsed: Parsed, pipeline: Pipeline) -> Iterator[Problem]:
         line = parsed.lines.get("consent_boundary")
         fix = "Use `approval: required` where a person is to agree."
         yield Problem("consent_boundary has no effect.", line, fix, "NO_EFFECT")
+
+
+def _skippable(pipeline: Pipeline) -> Iterator[Problem]:
+    """Steps that use what another gives which may be skipped, without asking about it."""
+    steps = {step.id: step for step in pipeline.steps}
+    for step in pipeline.steps:
+        guarded = _guards(step, steps)
+        used = dict.fromkeys(
+            ref.step for ref in refs((step.action, step.stdin, step.env)) if ref.path[0] in ("stdout", "json")
+        )
+        for name in used:
+            source = steps[name]
+            if source.condition is not None and name not in guarded and source.condition_text not in guarded:
+                fix = f"Give it a condition, as in `!${name}.skipped`, or the same one."
+                message = f"The step '{step.id}' uses the output of '{name}', which may be skipped: it fails then."
+                yield Problem(message, step.line, fix, "MAY_BE_SKIPPED")
+
+
+def _guards(step: Step, steps: Mapping[str, Step]) -> set[str]:
+    """The conditions that a step runs under, and the steps that these ask about, directly or by way of others."""
+    found: set[str] = set()
+    waiting = [step]
+    while waiting:
+        one = waiting.pop()
+        if one.condition is None or one.condition_text in found:
+            continue
+        asked = [ref.step for ref in refs(one.condition)]
+        found |= {one.condition_text, *asked}
+        waiting += [steps[name] for name in asked]
+    return found
 
 
 def _unused(parsed: Parsed, pipeline: Pipeline) -> Iterator[Problem]:

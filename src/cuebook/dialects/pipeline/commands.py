@@ -23,6 +23,10 @@ from cuebook.kernel.tool_names import likely_server
 
 NAMESPACES = ("cli", "http", "mcp", "llm")
 WITHOUT_DRIVER = ("web", "node")
+_INSTEAD = {
+    "web": "Use the tools of an MCP server that drives a browser, such as Playwright's, by `mcp`; or `http` for plain pages.",
+    "node": "Use the tools of an MCP server that runs on that device by `mcp`; or `cli` or `http`.",
+}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 WITHOUT_BODY = ("GET", "HEAD")
 LONGEST = 100_000
@@ -71,7 +75,7 @@ def written(scope: Scope, text: str, line: int, at: str, more: Value | None) -> 
     shape, text = scope.shape, text.strip()
     namespace = namespace_of(text)
     if namespace in WITHOUT_DRIVER:
-        fix = "Use cli, http or mcp for what it does."
+        fix = _INSTEAD[namespace]
         shape.wrong(line, f"{at}: there is no driver for {namespace} here yet.", fix, "NO_DRIVER")
         return None
     if namespace not in NAMESPACES:

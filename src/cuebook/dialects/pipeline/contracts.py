@@ -162,6 +162,9 @@ def retry(shape: Shape, value: Value, at: str) -> Retry | None:
         if name in fields:
             delay = shape.whole(fields[name], f"{at}.{name}", 0)
             more[field] = _bounded(shape, fields[name], f"{at}.{name}", delay, LONGEST_DELAY) / 1000
+    if more.get("delay", 0.0) > more.get("max_delay", LONGEST_DELAY):
+        fix = "Raise max_delay_ms, or lower delay_ms."
+        shape.wrong(fields["max_delay_ms"].line, f"{at}.delay_ms is above max_delay_ms.", fix)
     if "backoff" in fields:
         more["backoff"] = shape.choice(fields["backoff"], f"{at}.backoff", ("fixed", "exponential"))
     if "jitter" in fields:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cuebook.dialects.pipeline.acting import Given, acting, preview, prompt, unhanded
+from cuebook.dialects.pipeline.acting import Given, acting, hint_of, preview, prompt, unhanded
 from cuebook.dialects.pipeline.llm import asking
 from cuebook.dialects.pipeline.model import Llm, Pipeline, Step
 from cuebook.dialects.pipeline.outputs import broken_off, evidence, read, violated, violations
@@ -122,7 +122,7 @@ def _told(progress: Progress, step: Step, failed: Failed, facts: Facts) -> Faile
     done += reversed(progress.undoable)
     fix = failed.fix
     if done:
-        hints = details["rollback_hints"] = {name: progress.hints[name] for name in done}
+        hints = details["rollback_hints"] = {name: hint_of(progress.hinting[name], progress.scope) for name in done}
         shown = " ".join(f"{name}: {hints[name]}" for name in done[:_HINTS])
         fix = f"{fix} To undo what was done: {hints[step.id] if done == [step.id] else shown}".lstrip()
     return Failed(failed.code, f"Step {step.id} failed: {failed.message}", fix, details=details)

@@ -159,7 +159,8 @@ class Retry(msgspec.Struct, frozen=True):
     delay: float = 1.0
     """Seconds before the second attempt."""
     backoff: Literal["fixed", "exponential"] = "fixed"
-    max_delay: float = 60.0
+    max_delay: float | None = None
+    """Seconds that no delay is above; None: a minute, or `delay` where that is longer."""
     jitter: bool = False
 
 
@@ -197,6 +198,9 @@ class Step(msgspec.Struct, frozen=True):
     output: Output | None = None
     postcondition: Postcondition | None = None
     rollback_hint: str = ""
+    """As it was written."""
+    undo: Words | None = None
+    """The same, where it refers to arguments."""
     timeout: float | None = None
     """Seconds."""
     retry: Retry | None = None

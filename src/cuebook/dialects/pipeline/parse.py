@@ -22,7 +22,7 @@ SIZE_LIMIT = 4_000_000
 """Characters."""
 MOST_STEPS = 10_000
 FIELDS = ("id", "name", "description", "version", "args", "steps", "allowed_domains", "consent_boundary")
-_HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?", re.ASCII)
+_HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?(?::[0-9]{1,5})?", re.ASCII)
 
 
 class Parsed(msgspec.Struct, frozen=True):
@@ -130,7 +130,7 @@ class _Reading:
         hosts = [one.strip().lower() for one in self._shape.texts(value, "allowed_domains", at_least=1)]
         for one, host in zip(value.items, hosts, strict=False):
             if host and not _HOST.fullmatch(host):
-                fix = "Write the name of a host, as in api.example.com."
+                fix = "Write the name of a host, as in api.example.com, or with a port, as in 127.0.0.1:8080."
                 self._shape.wrong(one.line, f"allowed_domains: '{host[:60]}' is no host.", fix, "BAD_DOMAIN")
         return tuple(dict.fromkeys(hosts))
 

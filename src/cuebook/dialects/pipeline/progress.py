@@ -30,7 +30,8 @@ class Progress:
         """Of the step that is next."""
         self.last = ""
         """The last step that gave an output."""
-        self.hints = {step.id: step.rollback_hint for step in pipeline.steps if step.rollback_hint}
+        self.hinting = {step.id: step for step in pipeline.steps if step.rollback_hint}
+        """The steps that say how they are undone."""
         self.undoable: list[str] = []
         """The steps that were done and say how a person undoes them."""
         self._inputs = dict(inputs)
@@ -49,7 +50,7 @@ class Progress:
         self.number += 1
         self._since += 1
         results[step.id] = result
-        if step.id in self.hints and not result.facts.skipped and not result.facts.error:
+        if step.id in self.hinting and not result.facts.skipped and not result.facts.error:
             self.undoable.append(step.id)
         leaving = list(self._leaving.get(number, ()))
         if len(result.text):

@@ -160,6 +160,11 @@ class Scope:
             message = f"{at}: '{found[:60]}' stays as it is: nothing is put in its place there."
             self.shape.odd(line, message, "Write out what it stands for.", "NOT_REPLACED")
 
+    def names_only_arguments(self, text: str) -> bool:
+        """Whether a text refers to arguments, and to nothing else."""
+        inside = [_INSIDE.fullmatch(place[1].strip()) for place in _PLACE.finditer(text)]
+        return bool(inside) and all(one is not None and not one[2] and one[1] in self._args for one in inside)
+
     def _leading(self, text: str) -> str:
         """The first reference in a text that leads to something; empty where there is none."""
         step = STEP.fullmatch(text.strip())

@@ -105,7 +105,8 @@ class Scope:
     # --- conditions ---
 
     def holds(self, condition: Any) -> bool:
-        return _truth(self._operand(condition))
+        value = self._operand(condition)
+        return value is not _MISSING and _truth(value)
 
     def _operand(self, operand: Any) -> Any:
         match operand:
@@ -118,14 +119,23 @@ class Scope:
             case Operation(operator="!", operands=(one,)):
                 return not self.holds(one)
             case Operation(operator=operator, operands=(left, right)):
-                return _COMPARISONS[operator](self._operand(left), self._operand(right))
+                ordered = operator not in ("==", "!=")
+                return _COMPARISONS[operator](self._compared(left, ordered), self._compared(right, ordered))
             case _:
                 return self._found(operand, 0, asked=True)
+
+    def _compared(self, operand: Any, ordered: bool) -> Any:
+        """An operand of a comparison. Of which is more there is no telling where one of them is not there."""
+        value = self._operand(operand)
+        if ordered and value is _MISSING:
+            fix = f"See what that step gave, or ask first, as in `{_shown(operand)} != null && ...`."
+            raise _unresolved("missing_value", f"its condition compares {_shown(operand)}, which is not there", 0, fix)
+        return None if value is _MISSING else value
 
     # --- references ---
 
     def _found(self, ref: Ref, line: int, *, asked: bool = False, whole: bool = False) -> Any:
-        """What a reference leads to. A condition (`asked`) gets null where there is nothing; otherwise that fails. An output
+        """What a reference leads to. A condition (`asked`) may ask for what is not there; otherwise that fails. An output
         comes without the line end at its end, unless it is handed on as a `whole`.
         """
         if isinstance(ref, ArgRef):
@@ -145,7 +155,8 @@ class Scope:
         value = _within(_FIELDS[str(field)](ref.step, result, line), rest)
         if value is _MISSING:
             if asked:
-                return None
+                _check_path(ref, _FIELDS[str(field)](ref.step, result, line))
+                return _MISSING
             raise _unresolved("missing_value", f"there is no {_shown(ref)}", line, "See what that step gave.")
         return without_line_end(value) if field == "stdout" and not whole else value
 
@@ -198,6 +209,23 @@ def _within(value: Any, path: tuple[str | int, ...]) -> Any:
         else:
             return _MISSING
     return value
+
+
+def _check_path(ref: StepRef, value: Any) -> None:
+    """A path that leads into what has no parts, or asks a list for a name, can never be there: it is a mistake."""
+    for number, part in enumerate(ref.path[1:], 1):
+        if isinstance(value, list) and isinstance(part, int):
+            return
+        if not isinstance(value, dict):
+            kind = "a list" if isinstance(value, list) else "null" if value is None else "a single value"
+            place = _shown(StepRef(ref.step, ref.path[:number]))
+            message = f"its condition asks for {_shown(ref)}, and {place} is {kind}, which has no '{part}'"
+            if value is None:
+                return
+            raise _unresolved("missing_value", message, 0, "Correct the path, or let that step give what it asks for.")
+        if str(part) not in value:
+            return
+        value = value[str(part)]
 
 
 def _nothing(ref: Ref, line: int) -> EffectFailed:

@@ -28,6 +28,9 @@ _UNHEARD = frozenset({"timeout", "server_failed", "dropped", "bad_result", SPENT
 """Failures of a tool after which nobody knows whether it did something, unless the call was never sent."""
 
 
+_MINUTE = 60.0
+
+
 def attempts(step: Step, once: Callable[[int], Program[Result]]) -> Program[Result]:
     """What comes of a step in as many attempts as it may have. `once` is told which one it is."""
     number = 1
@@ -76,7 +79,7 @@ def nothing_done(step: Step, failed: Failed, facts: Facts) -> bool:
 def _delay(retry: Retry, number: int) -> Program[float]:
     """Seconds before the next attempt."""
     delay = retry.delay * (2 ** (number - 1) if retry.backoff == "exponential" else 1)
-    delay = min(delay, retry.max_delay)
+    delay = min(delay, max(_MINUTE, retry.delay) if retry.max_delay is None else retry.max_delay)
     if retry.jitter and delay > 0:
         drawn: Drawn = yield Random()
         delay *= 0.5 + drawn.value / 2

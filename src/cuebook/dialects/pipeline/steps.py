@@ -8,7 +8,18 @@ from typing import Any
 
 from cuebook.dialects.pipeline import commands, contracts
 from cuebook.dialects.pipeline.conditions import condition
-from cuebook.dialects.pipeline.model import Condition, Constant, Http, JsonPath, Llm, Output, Secret, Step, Words
+from cuebook.dialects.pipeline.model import (
+    Condition,
+    Constant,
+    DomContains,
+    Http,
+    JsonPath,
+    Llm,
+    Output,
+    Secret,
+    Step,
+    Words,
+)
 from cuebook.dialects.pipeline.references import Scope
 from cuebook.dialects.shape import Shape
 from cuebook.dialects.values import Value
@@ -78,7 +89,10 @@ def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) 
     for name in ("name", "rollback_hint"):
         if name in fields:
             read[name] = trimmed(shape, fields[name], f"{at}.{name}")
-            scope.told(read[name], fields[name].line, f"{at}.{name}")
+            if name == "rollback_hint" and scope.names_only_arguments(read[name]):
+                read["undo"] = scope.words(read[name], fields[name].line, f"{at}.{name}")
+            else:
+                scope.told(read[name], fields[name].line, f"{at}.{name}")
     if "stdin" in fields:
         # What a model is given is a part of its prompt.
         taken = scope.words if namespace == "llm" else scope.words_or_secret
@@ -135,8 +149,14 @@ def _check_stdin(shape: Shape, made: Step, fields: Mapping[str, Value], at: str)
 
 
 def _check_evidence(shape: Shape, made: Step, at: str) -> None:
-    """What only a response can show is never seen elsewhere."""
-    if made.postcondition is None or isinstance(made.action, Http):
+    """What only a response can show is never seen elsewhere, and the elements of a page nowhere here."""
+    if made.postcondition is None:
+        return
+    if any(isinstance(one, DomContains) and one.selector for one in made.postcondition.assertions):
+        message = f"{at}: no step sees the elements of a page, so that with a selector a person is always asked."
+        fix = "Take the selector out: the whole page is searched then."
+        shape.odd(made.postcondition.line, message, fix, "NO_EVIDENCE")
+    if isinstance(made.action, Http):
         return
     for assertion in made.postcondition.assertions:
         if not isinstance(assertion, JsonPath):

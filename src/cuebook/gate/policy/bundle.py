@@ -155,7 +155,7 @@ class Layer(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
         decision, key = self.bundle.rules(domain).default, f"{TABLES[domain]}.default"
         words = f"{key} '{decision}'"
         if domain == "egress" and self.bundle.allowed_domains and decision in (None, "allow"):
-            decision, key, words = "ask", "allowed_domains", "allowed_domains asks about every other host"
+            decision, key, words = "ask", "allowed_domains", "allowed_domains asks about every other host and port"
         return None if decision is None else (decision, Rule(words, self.place(key), self.lines.get(key)))
 
     def place(self, key: str) -> str:
