@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects import registry
-from cuebook.dialects.registry import Dialect, NamingSecrets
+from cuebook.dialects.registry import Dialect, NamingSecrets, ReadingSecrets
 from cuebook.kernel.effects import SecretNeed
-from cuebook.kernel.events import AnyEvent, Forked, Performing, RunStarted, WaitClosed
+from cuebook.kernel.events import AnyEvent, Forked, Performed, Performing, RunStarted, WaitClosed
 from cuebook.kernel.journal import PURGED, Codec
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow
@@ -89,10 +89,15 @@ class Handles:
         seen = self._seen.get(row.id)
         if seen is None:
             seen = _remember(self._seen, row.id, _Seen())
-        async for record in self._store.records(row.id, seen.seq, _KINDS):
+        reads = _reading(row)
+        async for record in self._store.records(row.id, seen.seq, (*_KINDS, Performed.__name__) if reads else _KINDS):
             seen.seq = record.seq
-            if not record.body.startswith(PURGED):
-                seen.see(self._codec.decode(record.body), declared)
+            if record.body.startswith(PURGED):
+                continue
+            event = self._codec.decode(record.body)
+            seen.see(event, declared)
+            if reads is not None and isinstance(event, Performed):
+                seen.used.update(reads.secrets_in(event))
         # What a person has changed is in the journal only once the run has taken it up.
         decided = (
             [wait.answer.get("overrides", {}) for wait in (await self._store.news(row.id)).waits] if declared else []
@@ -107,10 +112,20 @@ class Handles:
         return self._declared[key]
 
     async def _parsed(self, row: RunRow) -> tuple[SecretNeed, ...]:
-        dialect = next((one for one in registry.dialects() if one.name == row.dialect), None)
+        dialect = _dialect_of(row)
         if not isinstance(dialect, NamingSecrets):
             return ()
         return declared_by(dialect, dialect.parse(await self._store.playbook(row.playbook), row.name))
+
+
+def _reading(row: RunRow) -> ReadingSecrets | None:
+    dialect: object = _dialect_of(row)
+    return dialect if isinstance(dialect, ReadingSecrets) else None
+
+
+def _dialect_of(row: RunRow) -> Dialect | None:
+    """None of a program of one's own."""
+    return next((one for one in registry.dialects() if one.name == row.dialect), None)
 
 
 def _remember(kept: dict[Any, Any], key: Any, value: Any) -> Any:

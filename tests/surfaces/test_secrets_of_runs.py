@@ -214,25 +214,43 @@ nodes:
 edges:
   - {from: read, to: again}
 """
+FILED = GRAPH.replace(GRAPH[GRAPH.index("skills:") : GRAPH.index("nodes:")], "").replace(
+    "instruction: Say it.}", "instruction: Say it., skills: [shop]}"
+)
+SKILL = """\
+---
+name: shop
+description: Sells things.
+mcp: {type: stdio, command: shop-server, env: {TOK: The token of the shop.}}
+---
+Sell it.
+"""
 SAID = {
     "markdown, given to a configured server": ("tea.md", TEA, '[mcp.shop]\ncommand = ["shop-server"]\nsecret_env = {T = "env:TOK"}\n'),
     "markdown, given to a skill": ("tea.md", TEA, '[skills.github]\nGITHUB_TOKEN = "env:TOK"\n'),
     "graph, given to a server of its own": ("sort.yml", GRAPH, ""),
+    "graph, given to a server of a skill in a file": ("sort.yml", FILED, ""),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", SAID)
 def test_what_a_model_says_of_a_secret_is_masked_by_every_process(office: Desk, server: ModelServer, kind: str) -> None:
     name, text, more = SAID[kind]
+    if text is FILED:
+        (office.work / ".claude/skills/shop").mkdir(parents=True)
+        office.write(".claude/skills/shop/SKILL.md", SKILL)
     office.config.write_text(office.config.read_text() + more)
     server.replies = ["\n".join(forms(CANARY).values()), "\n".join(forms(CANARY).values())]
     first = "read" if name.endswith("yml") else "1"
     began = office.call("run", office.write(name, text), "--break", first, "--no-ask")
     assert began.code == 3, began.err
-    ended = office.call("resume", run_of(office))
-    assert ended.code == 0, ended.err
+    said = [began]
+    while said[-1].code == 3 and len(said) < 5:  # a server is only started when somebody agreed to it
+        asked = office.call("show", run_of(office), "--json").object["status"] == "awaiting_approval"
+        said.append(office.call(*(("decide", run_of(office), "approve") if asked else ("resume", run_of(office)))))
+    assert said[-1].code == 0, said[-1].err
     assert office.call("events", run_of(office), "--json").out.count("[secret env:TOK]") >= len(forms(CANARY))
-    assert_clean(office, began, ended)
+    assert_clean(office, *said)
 
 
 def test_a_program_waits_for_the_secret_of_an_agent_that_lives_elsewhere(office: Desk) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from cuebook.dialects.options import Option
 from cuebook.kernel.effects import Program, QuestionType, SecretNeed
 from cuebook.kernel.errors import BadInput, told
-from cuebook.kernel.events import PlannedStep, TextChunk, TextReset
+from cuebook.kernel.events import Performed, PlannedStep, TextChunk, TextReset
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.outcomes import AnyOutcome
 from cuebook.kernel.run import RunRow, Settings, WaitRow
@@ -232,6 +232,14 @@ class NamingSecrets(Protocol):
 
     def secrets(self, document: Any) -> Iterable[SecretNeed]:
         """Those that a run may use, whether or not it comes to them."""
+
+
+@runtime_checkable
+class ReadingSecrets(Protocol):
+    """A dialect whose runs may read elsewhere which secrets they use."""
+
+    def secrets_in(self, performed: Performed) -> Iterable[SecretNeed]:
+        """Those that what was read mentions."""
 
 
 @runtime_checkable

@@ -13,6 +13,7 @@ from cuebook.dialects.options import Option
 from cuebook.dialects.registry import Named, OutlinedStep, Publisher
 from cuebook.kernel.effects import Program, SecretNeed
 from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.events import Performed
 from cuebook.kernel.journal import Entry
 
 UNTIL_DECISION = Option("until_decision", "Stop after the first node that a condition follows.")
@@ -62,6 +63,13 @@ class Graph:
         """The variables that the servers of its own skills are given."""
         servers = [skill.mcp for skill in document.skills.values() if skill.mcp is not None]
         return [SecretNeed(f"env:{name}", required=False) for server in servers for name in server.env]
+
+    def secrets_in(self, performed: Performed) -> Iterable[SecretNeed]:
+        """Those of a skill that lies in a file."""
+        from cuebook.dialects.graph.material import skill_of
+
+        skill = skill_of(performed)
+        return () if skill is None or skill.server is None else skill.server.needs
 
     def takes(self, document: Workflow, name: str) -> bool:
         return taken(document, name)

@@ -17,6 +17,7 @@ from cuebook.dialects.tool_names import BUILT_IN, READING
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import All, CallTool, Program, ReadSource, ServerSpec, ToolSpec
 from cuebook.kernel.errors import told
+from cuebook.kernel.events import Performed
 from cuebook.kernel.outcomes import EffectFailed, Failed
 from cuebook.kernel.outcomes import Source as Read
 
@@ -47,6 +48,14 @@ class Skill(msgspec.Struct, frozen=True):
             return None
         command = (self.mcp.command, *self.mcp.args) if self.mcp.command else ()
         return ServerSpec(self.id, command, self.mcp.url, tuple(self.mcp.env), self.mcp.headers)
+
+
+def skill_of(performed: Performed) -> Skill | None:
+    """The skill that was read by this effect, if it was one."""
+    read = performed.outcome
+    if not performed.fingerprint.startswith("ReadSource skill:") or not isinstance(read, Read):
+        return None
+    return msgspec.json.decode(str(read.content), type=Skill)
 
 
 class Material:
