@@ -95,6 +95,7 @@ def test_a_failed_tool_is_told_to_the_model_and_ends_nothing() -> None:
     assert talk.reply.text == "So be it."
     assert talk.calls[0][1] == ToolResult("It is down.", is_error=True)
     assert ("tool", "It is down.") in stage.shown()
+    assert [block.is_error for block in stage.asked[-1].context] == [False, False, True]
 
 
 @pytest.mark.parametrize(

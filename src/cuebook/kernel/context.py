@@ -91,6 +91,8 @@ class Block(msgspec.Struct, frozen=True):
     """What an assistant turn asked for."""
     call_id: str = ""
     """Which call a tool turn answers."""
+    is_error: bool = False
+    """Whether that call failed."""
 
 
 class Context:
@@ -112,11 +114,19 @@ class Context:
         self.digest = ""
         if parent is not None and block is not None:
             node = (parent.digest, block.role, block.text.digest, block.call_id, block.calls)
-            self.head = msgspec.json.encode(node).decode()
+            self.head = msgspec.json.encode((*node, True) if block.is_error else node).decode()
             self.digest = digest_of(self.head)
 
-    def add(self, role: Role, text: Text | str, *, calls: tuple[ToolCall, ...] = (), call_id: str = "") -> Context:
-        return Context(self, Block(role, text if isinstance(text, Text) else Text(text), calls, call_id))
+    def add(
+        self,
+        role: Role,
+        text: Text | str,
+        *,
+        calls: tuple[ToolCall, ...] = (),
+        call_id: str = "",
+        is_error: bool = False,
+    ) -> Context:
+        return Context(self, Block(role, text if isinstance(text, Text) else Text(text), calls, call_id, is_error))
 
     @property
     def lead(self) -> Context:

@@ -125,7 +125,7 @@ def converse(
         repeats.see(reply, answered)
         note = repeats.note()
         for call, result in answered:
-            context = context.add("tool", f"{_shown(result)}{note}", call_id=call.id)
+            context = context.add("tool", f"{_shown(result)}{note}", call_id=call.id, is_error=result.is_error)
         ask = msgspec.structs.replace(ask, prompt="", context=context)
     raise EffectFailed(Failed("too_many_turns", f"The model did not come to an end within {max_turns} turns."))
 

@@ -182,3 +182,12 @@ async def test_in_a_tool_loop_everything_so_far_is_marked_for_the_cache() -> Non
     for sent in server.requests:
         marked = [("cache_control" in part) for message in sent["messages"] for part in message["content"]]
         assert marked == [False] * (len(marked) - 1) + [True]
+
+
+async def test_a_call_that_failed_is_told_as_failed() -> None:
+    calls = (ToolCall("1", "look"), ToolCall("2", "look"))
+    context = EMPTY.add("user", "Look.").add("assistant", "", calls=calls)
+    context = context.add("tool", "seen", call_id="1").add("tool", "It is down.", call_id="2", is_error=True)
+    async with ProviderServer(anthropic_reply("ok")) as server:
+        await reply_of(anthropic_at(server), AskModel(context=context))
+    assert [part.get("is_error", False) for part in server.requests[0]["messages"][-1]["content"]] == [False, True]

@@ -196,7 +196,8 @@ def _turns(messages: Sequence[Turn]) -> list[dict[str, Any]]:
 
 def _content(message: Turn) -> list[dict[str, Any]]:
     if message.role == "tool":
-        return [{"type": "tool_result", "tool_use_id": message.call_id, "content": message.text}]
+        result = {"type": "tool_result", "tool_use_id": message.call_id, "content": message.text}
+        return [{**result, "is_error": True} if message.is_error else result]
     # The protocol refuses empty texts and an assistant's text that ends in blanks.
     text = message.text.rstrip() if message.role == "assistant" else message.text
     content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text.strip() else []

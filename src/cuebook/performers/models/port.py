@@ -35,6 +35,8 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     calls: tuple[ToolCall, ...] = ()
     call_id: str = ""
+    is_error: bool = False
+    """Of a tool's turn: whether the call failed."""
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -182,7 +184,7 @@ def messages_of(effect: AskModel) -> tuple[Turn, ...]:
     lead = context.lead
     messages = [Turn("system", lead.joined())] if len(lead) else []
     if lead is not context:
-        messages += [Turn(b.role, str(b.text), b.calls, b.call_id) for b in list(context)[len(lead) :]]
+        messages += [Turn(b.role, str(b.text), b.calls, b.call_id, b.is_error) for b in list(context)[len(lead) :]]
     if effect.prompt:
         messages.append(Turn("user", effect.prompt))
     return tuple(messages)
