@@ -99,6 +99,38 @@ async def test_a_call_is_made_at_its_own_line_and_no_other_is_made_there(early: 
     assert run.seen.verdicts == ["C12:R"]
 
 
+async def test_no_variable_is_changed_to_lead_a_condition_elsewhere() -> None:
+    steps = '- 01:EXE Choose $n:int\n- 02:CND If $n > 10\n  - 02.01:RET "big"\n- 03:RET "small"'
+    says = [
+        reply(*CHOSEN, '`Step["Main:02:CND"]` `Var[$n, 30]`', "trig? no", returned("02.01", '"big"')),
+        reply("yld call"),
+    ]
+    run = await played(program(steps), says)
+    assert (run.result["value"], run.variables()["n"]) == ("small", 3)
+    assert run.seen.verdicts == ["V6:F", "C8:R"]
+
+
+async def test_a_trigger_is_no_way_to_another_call() -> None:
+    more = "## OnOrder() -> None\n### Triggers\n- T1:EVT When something is ordered\n### Steps\n- 01:RET\n"
+    fired = reply(*READ, 'trig? `Trigger["OnOrder:T1:EVT"]`', '`Pay(amount=900, to="eve")`', "yld call")
+    run = await played(f"{PAY}\n{more}", [fired, reply("yld call")], call="Desk.Main")
+    assert run.result["value"] == "paid 9 to bob"
+    assert run.seen.calls.count("Pay") == 1
+
+
+async def test_a_loop_over_a_list_has_a_round_for_each_item_whoever_goes_through_it() -> None:
+    steps = (
+        '- 01:EXE $xs:list = ["a", "b", "c"]\n- 02:CND For each $x in $xs\n  - 02.01:QUE Say(user, Tell them about $x)\n'
+        "  - 02.02:JMP 02\n- 03:RET $x"
+    )
+    told = [(f'`Step["Main:02.01:QUE"]` `Say("user", "{x}")`', "trig? no") for x in "abc"]
+    skipped = reply(*told[0], returned("03", '"z"'))
+    run = await played(program(steps), [skipped, reply(*told[1], *told[2], "yld call")])
+    assert run.messages == ["a", "b", "c"]
+    assert run.result["value"] == "c"
+    assert run.seen.verdicts == ["C8:R"]
+
+
 async def test_a_call_without_a_step_is_not_made_besides_that_of_its_line() -> None:
     text = program(
         "- 01:QUE Say(user, Ask for $n:int)\n- 02:YLD for user\n- 03:QUE $r:str = Pay($n)\n- 04:YLD for call\n- 05:RET $r",

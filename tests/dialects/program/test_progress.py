@@ -222,6 +222,17 @@ async def test_what_was_asked_for_is_taken_down_or_asked_for_again() -> None:
     assert run.variables()["n"] == 2
 
 
+@pytest.mark.parametrize("line", ["EXE Take $n down", "QUE Say(user, Repeat $n)"])
+async def test_it_may_be_taken_down_at_the_next_line(line: str) -> None:
+    text = program(f"- 01:QUE Say(user, Ask for $n:int)\n- 02:YLD for user\n- 03:{line}\n- 04:RET $n")
+    said = '`Say("user", "2")`' if line.startswith("QUE") else ""
+    run = await played(
+        text, [ASK, reply(f'`Step["Main:03:{line[:3]}"]` `Var[$n, 2]` {said}', "trig? no", "yld call")], ("two",)
+    )
+    assert run.result["value"] == 2
+    assert run.seen.refused == []
+
+
 # --- what a model and a person are told ---
 
 

@@ -419,6 +419,10 @@ def reads_of(line: ListingLine) -> frozenset[str]:
             value = _expression(text, at) if found else None
         case "QUE":
             value = _called(text, at) if call_named(line) else None
+        case "CND":
+            value = _comparison(text)[0]
+        case "JMP":
+            value = _comparison(jump_condition(line))[0]
     return frozenset() if value is None or has_words(value) or mentions(value) else frozenset(refs_of(value))
 
 

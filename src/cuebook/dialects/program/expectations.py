@@ -29,7 +29,8 @@ class Expectations:
         self._signatures: Mapping[str, Signature] = state.playbooks or {}
         self._known = state.playbooks is not None
         self._decider = Decider(listing, scope.type_of, known=self._knows, signatures=self._signatures, watched=())
-        self._loops = dict(state.loops)
+        self.loops = dict(state.loops)
+        """By the line of each `For each` that the reply is in: the index of its item, as far as that is known."""
         self._came = position.line if position is not None else ""
         """The line from which the next one is reached; a `For each` that is named on the way does not count."""
         self.items: dict[str, Any] = {}
@@ -49,7 +50,7 @@ class Expectations:
 
     def ways(self, node: int) -> tuple[int, ...]:
         """What may follow a node, as far as that can be computed now."""
-        return self._decider.ways(node, self._variables, self._loops, self._came)
+        return self._decider.ways(node, self._variables, self.loops, self._came)
 
     def arrived(self, number: str) -> Iterator[tuple[str, Any]]:
         """The reply went to a line: the items of the `For each` loops whose next round begins there."""
@@ -60,7 +61,7 @@ class Expectations:
         for loop in self._loops_around(index):
             yield from self._round(loop, index, came)
         around = {self._listing.lines[loop].number for loop in self._loops_around(index)}
-        self._loops = {line: round for line, round in self._loops.items() if line in around}
+        self.loops = {line: round for line, round in self.loops.items() if line in around}
         self._came = number
 
     def _loops_around(self, index: int) -> Iterator[int]:
@@ -76,12 +77,12 @@ class Expectations:
         inside = came is not None and (came == loop or loop in self._loops_around(came))
         if inside and came is not None and index > came:
             return
-        round = self._loops.get(number, -1 if not inside else None)
-        self._loops.pop(number, None)
+        round = self.loops.get(number, -1 if not inside else None)
+        self.loops.pop(number, None)
         if found is None or round is None or not isinstance(items, list) or self._decider.passable(loop):
             return
         if round + 1 < len(items):
-            self._loops[number] = round + 1
+            self.loops[number] = round + 1
             self.items[found[0]] = items[round + 1]
             yield found[0], items[round + 1]
 

@@ -94,8 +94,12 @@ class Triggering:
     def _fire(self, trigger: Trigger) -> None:
         self.fired = self.awaiting = trigger
 
+    def awaits(self, call: Call) -> bool:
+        """Whether a call is the one that a trigger which fired is for."""
+        return self.awaiting is not None and _same(call.name, self.awaiting.playbook)
+
     def called(self, call: Call) -> None:
-        if self.awaiting is not None and _same(call.name, self.awaiting.playbook):
+        if self.awaits(call):
             self.awaiting = None
 
     def missed(self) -> Iterator[tuple[Trigger, Remark]]:

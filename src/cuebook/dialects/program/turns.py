@@ -5,7 +5,6 @@ A reply that is refused takes effect up to the place where it was; the model is 
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -173,7 +172,6 @@ def _apply(machine: Machine, frame: Frame, listing: Listing, verdicts: Verdicts)
     memory = machine.memory(frame)
     held = dict(memory.held)
     fired: set[str] = set()
-    steps = [one.line for one in verdicts.actions if isinstance(one, Step) and one.is_line]
     arrived = frame.open.rpartition(":")[2] if frame.position.status != "done" else ""
     current = ""
     for action in verdicts.actions:
@@ -213,7 +211,7 @@ def _apply(machine: Machine, frame: Frame, listing: Listing, verdicts: Verdicts)
     yield from _yielded_at(machine, frame, listing, verdicts, current)
     frame.position = msgspec.structs.replace(verdicts.position, pending=())
     frame.node = None
-    frame.loops = _still(listing, frame.loops, steps)
+    frame.loops = verdicts.loops
 
 
 def _yielded_at(machine: Machine, frame: Frame, listing: Listing, verdicts: Verdicts, current: str) -> Program[None]:
@@ -278,14 +276,6 @@ def enqueue(machine: Machine, frame: Frame, call: Call, target: str = "", type: 
     said = queued.call.message if call.name in SAYS else None
     if isinstance(said, Literal):
         frame.gives(said.value)
-
-
-def _still(listing: Listing, loops: dict[str, int], steps: list[str]) -> dict[str, int]:
-    """The iterations that are still under way: a model that went through a loop by itself has changed the item."""
-    at = [listing.by_number[line][0] for line in steps if line in listing.by_number]
-    if any(one >= other for one, other in pairwise(at)):
-        return {}
-    return {line: index for line, index in loops.items() if all(step.startswith(f"{line}.") for step in steps)}
 
 
 # --- how it ends --------------------------------------------------------------------------------------------

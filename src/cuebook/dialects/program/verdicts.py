@@ -158,6 +158,8 @@ class Verdicts(msgspec.Struct, frozen=True):
     """`$__`, where the reply gave one."""
     progress: str = ""
     """What the next reply must differ in."""
+    loops: dict[str, int] = {}
+    """By the line of a `For each` that the reply stands in: the index of the item that is under way."""
 
     def __iter__(self) -> Iterator[Verdict]:
         return iter(self.verdicts)

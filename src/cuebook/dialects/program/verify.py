@@ -79,6 +79,7 @@ class Verifier:
         self._scope = Scope(listing, self._state)
         self._expect = Expectations(listing, self._scope, self._state, position)
         self._path = Path(listing, position, self._state.entries, self._expect.ways)
+        self._from = position
         self._asked = tuple(self._asked_for(position))
         """Variables without a value for which the user was asked."""
         self._given: set[str] = set()
@@ -182,6 +183,7 @@ class Verifier:
             self._value,
             _text(self._summary.value) if self._summary else "",
             self._progress if self._terminator is not None else self._digest(position),
+            self._expect.loops,
         )
 
     def _position(self) -> Position:
@@ -195,10 +197,11 @@ class Verifier:
         leaving = isinstance(item, Step)
         self._tell(Verdict(rule, policy, words.strip(), item.start, item.end, self._path.number), leaving=leaving)
 
-    def _tell(self, verdict: Verdict, *, leaving: bool) -> None:
-        """What is legal instead of what was refused is just what the next reply may begin with."""
+    def _tell(self, verdict: Verdict, *, leaving: bool, stands: Position | None = None) -> None:
+        """What is legal instead of what was refused is just what the next reply may begin with. `stands` is where that is, if
+        not where the reply has come to."""
         if verdict.policy == "R":
-            self._stands = self._path.refused(tuple(self._pending), leaving=leaving)
+            self._stands = stands or self._path.refused(tuple(self._pending), leaving=leaving)
             resumed = self._listing.resumes(self._stands, self._expect.ways)
             legal = self._listing.lines_of(resumed) if self._listing.lines else ()
             verdict = msgspec.structs.replace(verdict, legal=legal)
@@ -252,7 +255,8 @@ class Verifier:
             return self._say("C1", "R", words, step)
         if not step.is_line:
             return self._reference(step)
-        if step.line != self._path.number and (self._left(step) or self._unanswered(step)):
+        leaves = self._path.moved and step.line != self._path.number
+        if leaves and (self._left(step) or self._unanswered(step)):
             return None
         refused = self._path.refusal(step)
         if refused is not None:
@@ -457,9 +461,12 @@ class Verifier:
         missing = [
             name for name in self._asked if name not in self._scope.variables and name not in self._scope.awaited
         ]
-        if missing and not self._path.moved:
+        line = self._path.line if self._path.moved else None
+        if missing and (line is None or line.code not in ELIDABLE):
             words = f"${missing[0]} was asked for, and has no value. Set it, or ask again: Say and 'yld user', without a step."
-            self._say("V3", "R", words, item)
+            self._actions = [one for one in self._actions if not isinstance(one, Step)]  # back to where it was asked
+            place = Verdict("V3", "R", words, item.start, item.end, self._path.number)
+            self._tell(place, leaving=False, stands=self._from)
         return self.rejected
 
     # --- values ---------------------------------------------------------------------------------------------
@@ -497,10 +504,10 @@ class Verifier:
         if self._unfired and _last(self._unfired) == _last(call.name):
             self._unfired = ""
             return
-        due = self._triggers.awaiting is not None
+        due = self._triggers.awaits(call)
         self._triggers.called(call)
         if not due:
-            if self._behind_yield(item):
+            if self._behind_yield(item) or (self._path.moved and self._unanswered(item)):
                 return
             expected = self._expected_call(item)
             if expected is None:
