@@ -40,7 +40,7 @@ from cuebook.kernel.context import digest_of
 from cuebook.kernel.effects import Effect, SecretNeed
 from cuebook.kernel.engine import Engine, Observer, Programs, WatchFunction
 from cuebook.kernel.errors import AlreadyAnswered, BadInput, Busy, Conflict, NotFound, Refused, RunExists, WaitClosed
-from cuebook.kernel.events import ENDED, FOR_PEOPLE, PAUSES, WAITING, RunStarted, TextChunk, TextReset
+from cuebook.kernel.events import ENDED, FOR_PEOPLE, PAUSES, WAITING, ModelAsked, RunStarted, TextChunk, TextReset
 from cuebook.kernel.journal import Entry, Verdict, without_void
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Gate, Performer, Redactor, Store
@@ -52,7 +52,7 @@ from cuebook.kernel.run import RunRow, Settings, Signal, WaitRow
 from cuebook.kernel.waits import in_full
 from cuebook.listening import Listening
 from cuebook.stores.rules import ALIKE, no_run, no_wait
-from cuebook.views import RunView, view_of, with_results
+from cuebook.views import RunView, Sent, sent, view_of, with_results
 
 PYTHON = "python"
 """The dialect of runs whose program was handed in as Python: only whoever has it can drive them."""
@@ -388,6 +388,17 @@ class Service(Administration):
         entries = without_void([entry async for entry in self.engine.entries(row.id)])
         view = view_of(row, await self.store.steps(row.id), await self.store.waits(run=row.id), entries)
         return with_results(view, await self.store.playbook(row.playbook), entries)
+
+    async def sent(self, run: str, asked: int | str, who: Principal = Principal()) -> list[Sent]:
+        """Everything that a model was sent: with the call of this record, or with the last call of the step of this label."""
+        row = await self.get(run, who)
+        calls = [entry async for entry in self.engine.entries(row.id) if isinstance(entry.event, ModelAsked)]
+        found = [entry.event for entry in calls if asked in (entry.seq, entry.place.step)]
+        if not found:
+            known = ", ".join(dict.fromkeys(entry.place.step for entry in calls)) or "none"
+            raise NotFound(f"Run {row.id} asked no model at {asked}.", fix=f"Steps that asked one: {known}.")
+        assert isinstance(found[-1], ModelAsked)
+        return sent(found[-1], self.store.text)
 
     async def settings(self, run: str, who: Principal = Principal()) -> tuple[Settings, Settings]:
         """What a run was started with, and what it has by now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -26,7 +26,7 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.journal import Entry, Place
-from cuebook.kernel.outcomes import Answer, Reply, Resumed, is_incomplete
+from cuebook.kernel.outcomes import Answer, Failed, Reply, Resumed, is_incomplete
 from cuebook.kernel.questions import BEFOREHAND, UNATTENDED
 from cuebook.kernel.run import RunRow, StepRow, WaitRow
 
@@ -104,6 +104,8 @@ class RunView(msgspec.Struct, frozen=True):
     """Those it has by now: a fork or a resumption may have changed some."""
     answers: dict[str, list[Answered]] = {}
     """What each step asked, and what was answered, by label."""
+    partial: dict[str, str] = {}
+    """What models had said in steps that were cut short, by label."""
     passed_on: dict[str, str] = {}
     """Steps whose output is that of a step within them, by label, and the label of that one."""
     changed_inputs: frozenset[str] = frozenset()
@@ -123,6 +125,7 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
     changed: set[str] = set()
     incomplete: set[str] = set()
     answers: dict[str, list[Answered]] = {}
+    partial: dict[str, str] = {}
     asking = Answers()
     nesting = Nesting()
 
@@ -152,6 +155,8 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
             case Performed(outcome=Resumed(overrides=overrides, by=by)):
                 change(overrides)
                 told_of(entry.place.step, overrides, by)
+            case Performed(outcome=Failed(details={"said": str(said)})):
+                partial[entry.place.step] = said
             case Warned():
                 notes.setdefault(entry.place.step, []).append(f"warning: {event.message}")
             case WaitOpened(kind="approval"):
@@ -181,6 +186,7 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
         notes,
         inputs,
         answers,
+        partial,
         nesting.passed_on,
         frozenset(changed),
         frozenset(incomplete),
@@ -280,6 +286,33 @@ def _decided(closed: WaitClosed) -> str:
     said = "approved" if closed.answer.get("decision") == "approve" else "denied"
     reason = str(closed.answer.get("reason", "")).strip()
     return f"{said} by {closed.by}{f': {reason}' if reason else ''}"
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """One piece of what a model was sent."""
+
+    role: str
+    text: str
+
+
+def sent(asked: ModelAsked, load: Callable[[str], str]) -> list[Sent]:
+    """Everything that a model was sent with a call, in order: the context, piece by piece, and the prompt last.
+
+    `load` gives a stored text by its digest. Neighbours of one role are sent as one.
+    """
+    found = [Sent("user", str(asked.prompt))]
+    digest = asked.context
+    while digest:
+        parent, role, text, _, calls = msgspec.json.decode(load(digest))
+        written = "".join(f"\n[calls {call['name']} {_json(call.get('arguments', {}))}]" for call in calls)
+        found.append(Sent(role, load(text) + written))
+        digest = parent
+    merged: list[Sent] = []
+    for one in reversed(found):
+        if merged and merged[-1].role == one.role == "system":
+            one = Sent("system", f"{merged.pop().text}\n\n{one.text}")
+        merged.append(one)
+    return merged
 
 
 class Shown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 
 import pytest
@@ -195,3 +196,18 @@ def test_a_question_is_shown_with_its_answer_and_no_text_twice(desk: Desk, serve
     assert again.code == 0
     run = desk.call("runs", "--json").object[0]["run"]
     assert "  answered by an answer given beforehand: warm\n" in desk.call("show", run).out
+
+
+def test_what_a_model_was_sent_can_be_looked_at(desk: Desk, run: str) -> None:
+    first, second = (desk.call("show", run, "--sent", step, "--json").object for step in ("1", "2"))
+    assert [one["role"] for one in second][-2:] == ["system", "user"]
+    assert "Reply number 1." in second[-2]["text"]
+    assert "Reply number 1." not in str(first)
+    assert "asked no model at 99. Steps that asked one: 1, 2, 3." in desk.call("show", run, "--sent", "99").err
+
+
+def test_events_have_a_time_and_plain_values(desk: Desk, run: str) -> None:
+    lines = desk.call("events", run).out.splitlines()
+    assert all(re.match(r" +\d+  \d\d:\d\d:\d\d\.\d{3}  ", line) for line in lines)
+    assert any("outcome.content=Reply number 1." in line for line in lines)
+    assert "{'" not in "".join(lines)

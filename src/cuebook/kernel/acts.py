@@ -46,6 +46,7 @@ from cuebook.kernel.events import (
 )
 from cuebook.kernel.journal import Key, Place, plain
 from cuebook.kernel.outcomes import (
+    SAID,
     Answer,
     AnyOutcome,
     Done,
@@ -209,6 +210,8 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
         driver.under_way.pop(key, None)  # from here on its real usage counts
     if isinstance(outcome, Reply):
         outcome = stream.close(outcome)
+    elif isinstance(outcome, Failed) and stream.said:  # people have read it, and it was paid for
+        outcome = msgspec.structs.replace(outcome, details={**outcome.details, SAID: stream.said})
     return await driver.record(key, effect.fingerprint, outcome, attempt)
 
 
@@ -263,6 +266,12 @@ class _Stream:
         self._masked = driver.engine.redactor.stream
         self._filter: Filter | None = None
         self._offset = 0
+        self._shown: list[str] = []
+
+    @property
+    def said(self) -> str:
+        """What observers have been shown of it."""
+        return "".join(self._shown)
 
     def emit(self, text: str) -> bool:
         if self._filter is None:
@@ -279,6 +288,7 @@ class _Stream:
 
     def reset(self) -> None:
         self._watch, self._filter, self._offset = self._watch_of(), None, 0
+        self._shown.clear()
         self._publish(TextReset(self._run, self._seq, self._step))
 
     def close(self, reply: Reply) -> Reply:
@@ -294,6 +304,7 @@ class _Stream:
         if text:
             self._publish(TextChunk(self._run, self._seq, self._step, self._offset, text))
             self._offset += len(text)
+            self._shown.append(text)
 
 
 # --- by acting on the world ---------------------------------------------------------------------------

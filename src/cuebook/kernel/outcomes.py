@@ -32,6 +32,10 @@ class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     origin: CostOrigin = "unknown"
 
 
+SAID = "said"
+"""Among the details of a failed model call: what people had been shown of its reply by then."""
+
+
 class Reply(Outcome, frozen=True):
     content: Text
     calls: tuple[ToolCall, ...] = ()

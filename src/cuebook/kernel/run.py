@@ -196,6 +196,13 @@ class StepRow(msgspec.Struct, gc=False):
         return self.label if self.visit <= 1 else f"{self.label}#{self.visit}"
 
 
+def stopped(run: RunRow, step: StepRow) -> str:
+    """How a step was ended with its run, where it did not fail by itself: cancelled, denied or expired. Otherwise empty."""
+    if not (step.cut and step.status == "failed" and run.status in ("cancelled", "expired")):
+        return ""
+    return "denied" if run.error is not None and run.error.code == "denied" else run.status
+
+
 class WaitRow(msgspec.Struct, kw_only=True):
     """Something a run waits for."""
 

@@ -10,7 +10,7 @@ from cuebook.kernel.budgets import money_words
 from cuebook.kernel.context import Text
 from cuebook.kernel.events import ENDED, WAITING, ArtifactMade
 from cuebook.kernel.journal import Verdict, step_at
-from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
+from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow, stopped
 from cuebook.service import RunView
 from cuebook.views import ARTIFACT_FILES, Answered
 
@@ -103,6 +103,11 @@ def moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
+def clock(at: float) -> str:
+    """The time of a day, to the millisecond."""
+    return f"{time.strftime('%H:%M:%S', time.localtime(at))}.{int(at % 1 * 1000):03d}"
+
+
 INTERRUPTED = "interrupted"
 """The status of a run that would go on if a process drove it, whatever its journal says."""
 
@@ -174,11 +179,12 @@ def run_object(view: RunView, *, interrupted: bool = False) -> dict[str, Any]:
     output = final_output(view)
     return {
         **row_object(row, interrupted=interrupted),
-        "steps": [_step_object(step) for step in view.steps],
+        "steps": [_step_object(step, row) for step in view.steps],
         "outputs": {label: str(text) for label, text in view.outputs.items()},
         "output": str(output) if output is not None else None,
         "artifact": None if view.artifact is None else _artifact_object(view.artifact),
         "values": view.values,
+        "partial": view.partial,
         "answers": {label: [answered_object(one) for one in given] for label, given in view.answers.items()},
         "totals": totals_object(totals),
         "error": None if row.error is None else {"code": row.error.code, "message": str(row.error)},
@@ -262,12 +268,13 @@ def approval_object(wait: WaitRow) -> dict[str, Any]:
     return {name: wait.details[name] for name in names if name in wait.details}
 
 
-def _step_object(step: StepRow) -> dict[str, Any]:
+def _step_object(step: StepRow, row: RunRow) -> dict[str, Any]:
     return {
         "label": step.label,
         "title": step.title,
         "visit": step.visit,
         "status": step.status,
+        "stopped": stopped(row, step) or None,
         "reason": step.reason,
         "started": step.started,
         "finished": step.finished,

@@ -17,7 +17,7 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import RunStatus
 from cuebook.kernel.expiry import settle
 from cuebook.kernel.journal import Entry, step_at
-from cuebook.kernel.run import RunRow, StepRow
+from cuebook.kernel.run import RunRow, StepRow, stopped
 from cuebook.service import RunView, Service
 from cuebook.surfaces import wording
 from cuebook.surfaces.cli import completion, live, onward, options, session
@@ -103,6 +103,7 @@ def runs_command(given: Given) -> int:
         click.Option(["--output"], is_flag=True, help="Print the last output and nothing else."),
         click.Option(["--state"], is_flag=True, help="Print the state as the playbook's format has it, as JSON."),
         click.Option(["--trace"], is_flag=True, help="Print the trace and the results, as JSON."),
+        click.Option(["--sent"], metavar="STEP", help="Print everything that a model was sent at this step."),
         options.STORE,
         options.AS_JSON,
     ],
@@ -115,11 +116,18 @@ def show_command(given: Given) -> int:
     that were followed and why, and the sources. Of a program, shown are what was said, the listing with the line it stands
     at, the stack and the variables; with --trace, all of that and every line it went through.
     """
-    if sum(given[name] for name in ("output", "state", "trace")) > 1:
-        raise BadInput("--output, --state and --trace do not go together.", fix="Give one of them.")
+    if sum(bool(given[name]) for name in ("output", "state", "trace", "sent")) > 1:
+        raise BadInput("--output, --state, --trace and --sent do not go together.", fix="Give one of them.")
 
     async def look(service: Service) -> int:
         row = await service.get(given["run"])
+        if given["sent"]:
+            pieces = await service.sent(row.id, given["sent"])
+            if given["as_json"]:
+                sys.stdout.write(live.json_line([{"role": one.role, "text": one.text} for one in pieces]))
+            else:
+                say("\n\n".join(f"{one.role}:\n\n{one.text}" for one in pieces))
+            return 0
         if given["state"] or given["trace"]:
             told = await (_state if given["state"] else _trace)(service, row)
             text = msgspec.json.format(msgspec.json.encode(told, enc_hook=str), indent=2)
@@ -211,7 +219,7 @@ def _steps_in_words(view: RunView) -> Iterator[str]:
     for number, step in enumerate(view.steps):
         head = (
             f"step {live.named(step.label, step.title)}{f' (visit {step.visit})' if step.visit > 1 else ''}\n"
-            f"  {_step_line(step)}"
+            f"  {_step_line(step, view.run)}"
         )
         told = step.seq and last[step.label] == number  # what is known of a step is known of its last visit
         notes = [*_answers_in_words(view, step.label), *view.notes.get(step.label, [])] if told else []
@@ -220,6 +228,9 @@ def _steps_in_words(view: RunView) -> Iterator[str]:
             yield f"{head}\n  its output is that of step {source}"
             continue
         output = view.outputs.get(step.label)
+        if told and output is None and (said := view.partial.get(step.label)):
+            yield f"{head}\n  said before it was cut short:\n\n{said.rstrip()}"
+            continue
         yield f"{head}\n\n{str(output).rstrip()}" if output is not None and told else head
 
 
@@ -229,8 +240,9 @@ def _answers_in_words(view: RunView, label: str) -> Iterator[str]:
         yield f"answered by {one.giver}: {one.answer}"
 
 
-def _step_line(step: StepRow) -> str:
-    words = [step.status.replace("_", " ") + (f": {step.reason}" if step.reason else "")]
+def _step_line(step: StepRow, run: RunRow) -> str:
+    how = stopped(run, step)
+    words = [how or step.status.replace("_", " ") + (f": {step.reason}" if step.reason else "")]
     if step.started and step.finished:
         words.append(wording.duration(step.totals.seconds or step.finished - step.started))
     if step.totals.calls:
@@ -279,10 +291,21 @@ def events_command(given: Given) -> int:
 
 def _event_line(event: live.Seen, shown: dict[str, Any]) -> str:
     step = event.place.step if isinstance(event, Entry) else event.step
-    data = ", ".join(
-        f"{name}={wording.short(value)}" for name, value in shown["data"].items() if value not in ("", None, {})
-    )
-    return f"{shown['id']:>6}  {step:<4} {shown['event']:<14} {data}"[:200].rstrip()
+    at = f"{wording.clock(event.at):<12}" if isinstance(event, Entry) else " " * 12
+    data = ", ".join(_told(shown["data"]))
+    return f"{shown['id']:>6}  {at}  {step:<4} {shown['event']:<14} {data}"[:200].rstrip()
+
+
+def _told(data: dict[str, Any], before: str = "") -> Iterator[str]:
+    """What an event holds, name by name; what is nested by its whole name, as in `outcome.text=...`."""
+    for name, value in data.items():
+        if value in ("", None, {}, []):
+            continue
+        if isinstance(value, dict):
+            yield from _told(value, f"{before}{name}.")
+        else:
+            text = value if isinstance(value, str) else live.json_text(value)
+            yield f"{before}{name}={wording.short(text)}"
 
 
 @command(

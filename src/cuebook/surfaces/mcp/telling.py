@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
 
-from cuebook.kernel.run import Budget, RunRow, WaitRow
+from cuebook.kernel.run import Budget, RunRow, StepRow, WaitRow
 from cuebook.service import RunView
 from cuebook.surfaces import wording
 from cuebook.surfaces.mcp.host import LEFT, Caller, Host, Stand, told_state
@@ -314,6 +314,24 @@ def _larger(code: str) -> dict[str, str]:
 
 # --- the same in words ---
 
+_SHOWN, _BRIEF = 2_000, 200
+"""Characters of an output and of a variable; the structured content has more of them."""
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else as_json(value)
+
+
+def _output_in(value: Mapping[str, Any], step: StepRow) -> str:
+    """The output of a step, where it was asked for."""
+    found = (one for one in value["steps"] if (one["step"], one["visit"]) == (step.label, step.visit))
+    return str(next((one.get("output", "") for one in found), ""))
+
+
+def _is_result(output: str, result: Any) -> bool:
+    """Whether an output is what stands at the end as the result."""
+    return result is not None and output in (result, _as_text(result))
+
 
 def _lines(view: RunView, value: Mapping[str, Any], marking: Marking, stand: Stand) -> Iterator[str]:
     row = view.run
@@ -327,6 +345,11 @@ def _lines(view: RunView, value: Mapping[str, Any], marking: Marking, stand: Sta
         yield f"step {one_line(step.label)}: {step.status}{':' if step.reason else ''}"
         if step.reason:
             yield marking.data(brief(step.reason))
+        if (output := _output_in(value, step)) and not _is_result(output, value["result"]):
+            yield f"Its output:\n{marking.data(brief(output, _SHOWN))}"
+    if value.get("variables"):
+        named = (f"{name} = {brief(_as_text(one), _BRIEF)}" for name, one in value["variables"].items())
+        yield f"Variables:\n{marking.data(chr(10).join(named))}"
     for label in sorted(view.incomplete):
         yield f"The output of step {one_line(label)} is not whole: it was longer than its limit, and the rest was not kept."
     if value["elicitation"] is not None:

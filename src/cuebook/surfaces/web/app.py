@@ -36,6 +36,7 @@ WAYS: tuple[Way, ...] = (
     Way("/runs", "GET", pages.runs, "viewer", "page"),
     Way("/runs/{id}", "GET", pages.run, "viewer", "page"),
     Way("/runs/{id}/diff/{other}", "GET", pages.diff, "viewer", "page"),
+    Way("/runs/{id}/sent/{record}", "GET", pages.sent, "viewer", "page"),
     Way("/inbox", "GET", pages.inbox, "viewer", "page"),
     Way("/waits/{id}", "GET", pages.wait, "viewer", "page"),
     Way("/settings/connections", "GET", pages.connections, "viewer", "page"),

@@ -19,7 +19,7 @@ from cuebook.kernel.run import RunRow
 from cuebook.service import Principal
 from cuebook.surfaces.library import Listed
 from cuebook.surfaces.reading.findings import checked
-from cuebook.surfaces.web import catalog, drawing, estimating, formatted, rest
+from cuebook.surfaces.web import catalog, drawing, estimating, formatted, problems, rest
 from cuebook.surfaces.web.bodies import fields
 from cuebook.surfaces.web.guard import NOBODY, waiting_for, wants_json
 from cuebook.surfaces.web.problems import NEW_TOKEN, Problem
@@ -37,6 +37,8 @@ WAITS = 200
 """Waits that a page lists, oldest first."""
 _KEPT = 300
 """Playbooks of which it is kept what was found in them."""
+_DIGITS = 9
+"""Of the number of a record."""
 _WIDE = 600
 """From here on a drawing gets more than half of its page."""
 _OTHERS = 10
@@ -262,6 +264,17 @@ async def diff(request: Request, site: Site, who: Principal) -> Response:
     told = {name: found[name] for name in ("same", "runs", "steps", "totals")}
     titles = await _titles(site, [await site.service.get(one["run"], who) for one in found["runs"]])
     return await _page(request, site, who, "diff.html", differs=found, titles=titles, **told)
+
+
+async def sent(request: Request, site: Site, who: Principal) -> Response:
+    """Everything that a model was sent with one call."""
+    row = await site.service.get(request.path_params["id"], who)
+    record = request.path_params["record"]
+    if not record.isdecimal() or len(record) > _DIGITS:
+        raise problems.not_found()
+    pieces = await site.service.sent(row.id, int(record), who)
+    titles = await _titles(site, [row])
+    return await _page(request, site, who, "sent.html", pieces=pieces, run=row, title=titles.get(row.id, row.id))
 
 
 async def inbox(request: Request, site: Site, who: Principal) -> Response:

@@ -31,8 +31,8 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, same_line
-from cuebook.kernel.outcomes import CommandResult, Reply, Resumed
-from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
+from cuebook.kernel.outcomes import CommandResult, Failed, Reply, Resumed
+from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow, stopped
 from cuebook.kernel.tally import Tally
 from cuebook.surfaces.web.calls import Calls
 from cuebook.surfaces.web.cards import BUSY, Card, Key, inside, slug, within
@@ -288,6 +288,8 @@ class Picture:
                 card.errors = ran.stderr if ran.exit_code and len(ran.stderr) else None
             case Performed(outcome=Reply() as reply) if card is not None and call is not None:
                 card.texts[call] = reply.text[: reply.released]
+            case Performed(outcome=Failed(details={"said": str(said)})) if card is not None and call is not None:
+                card.texts[call] = said
             case StepFinished():
                 self._finish(entry, event, changes)
             case ValueSet():
@@ -316,7 +318,7 @@ class Picture:
                 pass
 
     def _lose(self, calls: list[Entry], changes: Changes) -> None:
-        """Of calls that ended without a reply: what had come of their texts is in no journal, and is shown no more."""
+        """Of calls that ended without a reply: their cards are drawn again, with as much of the texts as is on record."""
         changes.lost = [asked for asked in calls if asked.seq not in self._calls.open]
         cards = [self.card_at(asked.place) for asked in changes.lost]
         changes.again += [card for card in cards if card is not None and card not in changes.again]
@@ -408,12 +410,10 @@ class Picture:
         self.finished, self.result, changes.ended = entry.at, event.result, True
         self._rewound = False
         self.waits.clear()
-        how = "denied" if event.error is not None and event.error.code == "denied" else event.status
         for card in self.order:
             self._touch(card, card.status)
             card.waits.clear()
-            if card.row.cut and card.row.status == "failed" and event.status in ("cancelled", "expired"):
-                card.stopped = how
+            card.stopped = stopped(self.row, card.row)
             self._release(card, changes)
             if card.row.status == "pending":
                 card.row = msgspec.structs.replace(card.row, status="skipped")

@@ -168,8 +168,8 @@ async def test_a_run_is_cancelled_in_the_middle_of_its_text(house: House, sit: S
     await page.get_by_role("button", name="Cancel").click()
     await expect_status(page, "cancelled")
     await expect(page.locator("#summary")).to_contain_text("cancelled")
-    await expect(copy).to_be_hidden()
-    await expect(head(page, "1").get_by_text("Raw")).to_be_hidden()
+    await expect(text(page, "1").locator(".tail")).to_have_text("Half of ")
+    await expect(copy).to_be_visible()
     await head(page, "1").get_by_label("Meta").check()
     await expect(head(page, "1").locator(".meta")).to_contain_text(
         re.compile("Tokens.*unknown.*Cost estimate.*unknown", re.DOTALL)
@@ -181,7 +181,9 @@ async def test_a_run_is_cancelled_in_the_middle_of_its_text(house: House, sit: S
     await page.reload()
     assert await dom(page) == live
     assert model.stopped == 1
-    assert (await house.get(f"/api/runs/{run}"))["status"] == "cancelled"
+    told = await house.get(f"/api/runs/{run}")
+    assert (told["status"], told["partial"]) == ("cancelled", {"1": "Half of "})
+    assert (told["steps"][0]["status"], told["steps"][0]["stopped"]) == ("failed", "cancelled")
 
 
 async def test_a_failed_run_is_retried_where_it_stopped(house: House, sit: Sit) -> None:
