@@ -37,13 +37,13 @@ def test_a_program_is_loaded_with_what_it_imports(bare_desk: Desk) -> None:
     assert playbook.check() == []
 
 
-def test_a_source_that_is_not_compiled_is_an_error_wherever_it_is_looked_at(bare_desk: Desk) -> None:
-    bare_desk.write("hello.pb", "# Greeter\n## Main\n### Triggers\n- At the beginning\n### Steps\n- Greet the user\n")
-    said = bare_desk.call("validate", "hello.pb")
+def test_a_source_that_is_not_compiled_is_an_error_wherever_it_is_looked_at(desk: Desk) -> None:
+    desk.write("hello.pb", "# Greeter\n## Main\n### Triggers\n- At the beginning\n### Steps\n- Greet the user\n")
+    said = desk.call("validate", "hello.pb")
     assert said.code == 2
     assert "hello.pb:2: error: The steps of 'Main' are not compiled." in said.out
     for command in ("explain", "run"):
-        ran = bare_desk.call(command, "hello.pb")
+        ran = desk.call(command, "hello.pb")
         assert (ran.code, "not compiled" in ran.err) == (2, True), command
         assert "hello.pb:2" in ran.err
 
