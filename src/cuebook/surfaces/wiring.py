@@ -19,6 +19,7 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Settings
 from cuebook.performers.models import DEFAULT, ModelPerformer, Prices, ProviderConfig, Providers
+from cuebook.performers.models.offers import Offers
 from cuebook.performers.models.port import REPLY_LIMIT, Model
 from cuebook.performers.models.providers import BUILT_IN
 from cuebook.performers.tools import Tool
@@ -54,6 +55,7 @@ class Wiring:
         shared = {name for name, provider in config.providers.items() if provider.shared}
         limit = config.get("limits.reply") or REPLY_LIMIT
         self.providers = Providers(self.keys, custom, models=models, shared=shared, reply_limit=limit)
+        self.offers = Offers(self.providers)
         self.reaching = Reaching(config, self.keys, tools=tools)
 
     @property

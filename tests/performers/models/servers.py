@@ -78,7 +78,7 @@ class ProviderServer:
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         self.paths.append(first.split(" ")[1])
         self.headers.append(headers)
-        self.requests.append(json.loads(body))
+        self.requests.append(json.loads(body or b"null"))
         answer = self.answers.pop(0)
         kind = "application/json" if answer.body is not None else "text/event-stream"
         sent = {"content-type": kind, "transfer-encoding": "chunked", "connection": "close", **answer.headers}

@@ -14,6 +14,7 @@ from cuebook.performers.models.port import ModelError
 from cuebook.performers.models.scripted import ScriptedModel
 from cuebook.surfaces.web.serving import bound
 from tests.office import GATED
+from tests.performers.models.servers import Answer, ProviderServer
 from tests.surfaces.web.house import House
 
 TEA = """\
@@ -418,11 +419,27 @@ async def test_keys_are_never_shown(house: House, monkeypatch: pytest.MonkeyPatc
     assert "sk-never" not in told.text
     openai = next(one for one in told.json()["providers"] if one["name"] == "openai")
     assert (openai["usable"], openai["key"], openai["key_from"]) == (True, "OPENAI_API_KEY", "environment")
-    models = await house.get("/api/models")
-    assert models["default"] == "test/one"
-    assert models["models"][0] == "test/one"
-    assert any(name.startswith("openai/gpt") for name in models["models"])
-    assert not any(name.startswith("anthropic/") for name in models["models"])
+
+
+async def test_models_are_those_that_the_providers_offer(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-never-to-be-shown")
+    house.book("hello.playbook.md", "# Hello\n\n## STEP 1: Greet\n\nSay hello.\n")
+    async with ProviderServer(Answer(body={"data": [{"id": "alpha"}, {"id": "text-embedding-1"}]})) as lab:
+        (house.config / "cuebook.toml").write_text(
+            f'[providers.lab]\nbase_url = "{lab.url}/v1"\n\n[providers.openai]\nbase_url = "http://127.0.0.1:9/v1"\n'
+        )
+        await house.model(ScriptedModel([])).serve()
+        models = await house.get("/api/models")
+        page = (await house.client.get("/playbooks/hello/run")).text
+        connections = (await house.client.get("/settings/connections")).text
+    assert (models["default"], models["models"][0]) == ("test/one", "test/one")
+    by_name = {one["name"]: one for one in models["providers"]}
+    assert (by_name["lab"]["models"], by_name["lab"]["answered"]) == (["lab/alpha"], True)
+    assert "lab/alpha" in models["models"]
+    assert "lab/text-embedding-1" not in models["models"]
+    assert not any(name.startswith(("openai/", "anthropic/")) for name in models["models"]), "no table of prices"
+    assert '<option value="lab/alpha"' in page
+    assert "Answers, and offers 1 model." in connections
 
 
 async def test_what_does_not_answer_at_this_machine_is_of_no_use(house: House) -> None:

@@ -114,6 +114,13 @@ class ProviderStatus(msgspec.Struct, frozen=True):
     """Why not, and what to do about it."""
 
 
+class Access(msgspec.Struct, frozen=True):
+    """How a provider is asked which models it offers."""
+
+    url: str
+    headers: dict[str, str]
+
+
 class Resolved(msgspec.Struct, frozen=True):
     """The model behind a name, and where its facts are looked up."""
 
@@ -267,6 +274,19 @@ class Providers:
             reason = "" if name in self._models else self._reason(name)
             statuses.append(ProviderStatus(name, not reason, reason))
         return statuses
+
+    def access(self, provider: str) -> Access | None:
+        """How to ask a provider for its models; None for one that has no list, and for one that a project brought."""
+        config = self._configs.get(provider)
+        if config is None or provider in self._models or provider in self._shared:
+            return None
+        key = self._key(provider, config)
+        base = config.base_url.rstrip("/")
+        if config.protocol == "anthropic":
+            given = {"x-api-key": key} if key else {}
+            headers = {"anthropic-version": "2023-06-01", **given, **config.headers}
+            return Access(f"{base}/v1/models?limit=1000", headers)
+        return Access(f"{base}/models", {**({"Authorization": f"Bearer {key}"} if key else {}), **config.headers})
 
     def default(self) -> str:
         """The model for runs that name none: the embedded one, which needs no key."""

@@ -11,10 +11,14 @@ import click
 
 from cuebook.performers.models import DEFAULT, Request, Turn, find_weights, install_weights
 from cuebook.performers.models.local import NAME, LocalModel
+from cuebook.performers.models.offers import Offer
 from cuebook.performers.models.providers import check_engine
 from cuebook.surfaces.cli import live, options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import harmless, say
+
+_PATIENCE = 4.0
+"""Seconds for the providers to say what they offer."""
 
 
 class _Progress:
@@ -47,8 +51,13 @@ def models_command(ctx: click.Context, as_json: bool) -> int:
         return 0
     wiring = session.wiring_of({})
     statuses = wiring.providers.available()
+    offers = {offer.provider: offer for offer in wiring.offers.listed(_PATIENCE)}
     if as_json:
-        listed = [{"provider": one.name, "usable": one.usable, "reason": one.reason} for one in statuses]
+        listed = []
+        for one in statuses:
+            offer = offers.get(one.name, Offer(one.name))
+            about = {"answered": offer.answered, "models": list(offer.models), "listing": offer.reason}
+            listed.append({"provider": one.name, "usable": one.usable, "reason": one.reason, **about})
         origin = str(wiring.config.origin("model"))
         sys.stdout.write(live.json_line({"model": wiring.model, "origin": origin, "providers": listed}))
         return 0
@@ -56,8 +65,15 @@ def models_command(ctx: click.Context, as_json: bool) -> int:
     for one in statuses:
         name = DEFAULT if one.name == "local" else f"{one.name}/MODEL"
         config = wiring.provider_configs.get(one.name)
-        ready = "wants no key" if config is not None and config.key is None else "ready"
+        ready = "needs no key" if config is not None and config.key is None else "ready"
+        if config is not None and config.key is not None:
+            ready = "a key is set"
         say(f"{name:<20}  {ready if one.usable else one.reason}")
+        said = offers.get(one.name)
+        if said is None or one.name == "local":
+            continue
+        for line in [f"it {said.reason}"] if said.reason else said.models:
+            say(f"  {line}")
     return 0
 
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from cuebook.config.reach import ToolServer
 from cuebook.gate.people import NotAllowed
 from cuebook.performers.addresses import is_loopback
-from cuebook.performers.models import Prices
+from cuebook.performers.models.offers import Offer
 from cuebook.performers.models.providers import ProviderStatus
 from cuebook.service import Principal
 from cuebook.surfaces.keys import backend, checked_key
@@ -45,19 +45,20 @@ async def models(request: Request, site: Site, who: Principal) -> Response:
     return answer(await asyncio.to_thread(usable_models, site))
 
 
-def usable_models(site: Site) -> dict[str, Any]:
-    """The models that can be asked now, the default first; and what each provider lacks."""
+def usable_models(site: Site, patience: float | None = None) -> dict[str, Any]:
+    """The models that providers with a key say they offer, the default first; and what each provider lacks."""
     wiring = site.wiring
     statuses = _statuses(site)
     usable = {one.name for one in statuses if one.usable}
-    default, prices = wiring.model, Prices()
-    names = [default] if default.partition("/")[0] in usable else []
-    if "local" in usable:
-        names.append(wiring.providers.default())
-    for provider in sorted(usable - {"local"}):
-        names += [f"{provider}/{model}" for model in prices.names(provider)]
-    told = [{"name": one.name, "usable": one.usable, "reason": one.reason} for one in statuses]
-    return {"default": default, "models": list(dict.fromkeys(names)), "providers": told}
+    offers = {offer.provider: offer for offer in wiring.offers.listed(patience) if offer.provider in usable}
+    names = [wiring.model] if wiring.model.partition("/")[0] in usable else []
+    names += [name for offer in offers.values() for name in offer.models]
+    told = []
+    for one in statuses:
+        offer = offers.get(one.name, Offer(one.name))
+        about = {"answered": offer.answered, "models": list(offer.models), "listing": offer.reason}
+        told.append({"name": one.name, "usable": one.usable, "reason": one.reason, **about})
+    return {"default": wiring.model, "models": list(dict.fromkeys(names)), "providers": told}
 
 
 async def connections(request: Request, site: Site, who: Principal) -> Response:
@@ -69,7 +70,9 @@ def connected(site: Site) -> dict[str, Any]:
     wiring = site.wiring
     name, keeps = backend()
     providers = []
+    offers = {offer.provider: offer for offer in wiring.offers.listed()}
     for one in _statuses(site):
+        offer = offers.get(one.name, Offer(one.name))
         config = wiring.provider_configs.get(one.name)
         key = None if config is None else config.key
         providers.append(
@@ -80,6 +83,9 @@ def connected(site: Site) -> dict[str, Any]:
                 "address": None if config is None else _shown(config.base_url),
                 "key": key,
                 "key_from": None if key is None else wiring.keys.source(key),
+                "answered": offer.answered,
+                "offers": len(offer.models),
+                "listing": offer.reason,
             }
         )
     servers = [_server(server) for server in wiring.config.reach.servers.values()]

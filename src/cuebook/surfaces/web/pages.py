@@ -161,19 +161,34 @@ async def preflight(request: Request, site: Site, who: Principal) -> Response:
     use = estimating.use_of(one, await site.histories.of(one, limit=HISTORY, who=who))
     costs = estimating.estimates(site, use, names)
     default = usable["default"] if usable["default"] in names else next(iter(names), "")
+    models = [{"name": name, "words": costs[name]} for name in names]
     return await _page(
         request,
         site,
         who,
         "preflight.html",
         one=one,
-        models=[{"name": name, "words": costs[name]} for name in names],
+        models=models,
+        groups=[_group(provider, models) for provider in usable["providers"]],
         default=default,
         labels=_steps(one),
         asked=_about(one).asked,
         findings=_grave(await asyncio.to_thread(_found, one.text, str(one.path))),
         estimate=estimating.estimate(use, costs.get(default, "")),
     )
+
+
+def _group(provider: dict[str, Any], models: list[dict[str, str]]) -> dict[str, Any]:
+    """The models of one provider, and what is to be said where they are not known."""
+    name = provider["name"]
+    own = [model for model in models if model["name"].partition("/")[0] == name]
+    if not provider["usable"]:
+        note = provider["reason"]
+    elif provider["listing"]:
+        note = f"{name} {provider['listing']}: type the name of a model."
+    else:
+        note = "" if own else f"{name} offers no model for text."
+    return {"provider": name, "models": own, "note": note}
 
 
 def _steps(one: Listed) -> list[PlannedStep]:
@@ -231,7 +246,7 @@ async def run(request: Request, site: Site, who: Principal) -> Response:
     seen = await opened(site, row)
     listed = (await site.histories.playbooks([row])).get(row.id, "")
     others = await _others(site, row, listed, who)
-    models = (await asyncio.to_thread(catalog.usable_models, site))["models"]
+    models = (await asyncio.to_thread(catalog.usable_models, site, 0))["models"]
     return await _page(
         request,
         site,

@@ -53,7 +53,20 @@ document.addEventListener("input", (event) => {
 
 document.addEventListener("change", (event) => {
   if (event.target.closest("form[data-submit-on-change]")) event.target.form.requestSubmit();
-  if ("estimate" in event.target.dataset) {
-    document.getElementById("estimate").textContent = event.target.selectedOptions[0].dataset.cost;
-  }
+});
+
+// What a run would cost is known for the models that are listed; any other can be typed.
+document.addEventListener("input", (event) => {
+  if (!("estimate" in (event.target.dataset ?? {}))) return;
+  const listed = [...event.target.list.options].find((one) => one.value === event.target.value);
+  document.getElementById("estimate").textContent = listed?.dataset.cost ?? "unknown: this model is not listed";
+});
+
+document.addEventListener("click", (event) => {
+  const chosen = event.target.closest?.("button[data-fill]");
+  if (!chosen) return;
+  const field = document.getElementById(chosen.dataset.fill);
+  field.value = chosen.dataset.value;
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+  field.focus();
 });
