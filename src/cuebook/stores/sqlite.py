@@ -216,8 +216,8 @@ class SqliteStore:
         return [run_row(row) for row in rows]
 
     async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
-        rows = self._all(
-            f"SELECT {RUN} FROM runs WHERE id >= ? AND id < ? AND tenant = ? ORDER BY id LIMIT ?",
+        rows = self._all(  # with a plus, the index of tenants is not taken, and that of ids is
+            f"SELECT {RUN} FROM runs WHERE id >= ? AND id < ? AND +tenant = ? ORDER BY id LIMIT ?",
             (beginning, f"{beginning}\U0010ffff", tenant, ALIKE),
         )
         return [run_row(row) for row in rows]

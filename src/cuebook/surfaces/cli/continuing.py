@@ -109,7 +109,7 @@ def decide_command(given: Given) -> int:
     `cuebook inbox WAIT` shows what an approval is about. 'approve' and 'deny' count once; what was approved is exactly
     what runs, and a change asks again.
 
-    An effect is in doubt if the process ended while it was under way: nobody knows whether it happened. 'repeat' does
+    An effect is in doubt if it was begun and its outcome is not known, as when the process ended meanwhile. 'repeat' does
     it again, 'stop' fails the run, and 'done' goes on with the outcome you give: '{"exit_code": 0, "stdout": "..."}' of a
     command, '{"status": 200, "body": "..."}' of a request, '{"value": ...}' of a tool. `cuebook inbox WAIT` says which.
     """
