@@ -233,7 +233,7 @@ def _step(step: StepRow, *, incomplete: bool) -> dict[str, Any]:
     if step.reason:
         made["reason"] = step.reason
     if step.started is not None and step.finished is not None:
-        made["seconds"] = round(step.finished - step.started, 3)
+        made["seconds"] = round(step.totals.seconds, 3)  # without the time in which it waited for a person
     return made
 
 

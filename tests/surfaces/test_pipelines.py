@@ -606,3 +606,12 @@ def test_a_model_step_asks_about_a_server_that_was_not_agreed_to_and_that_holds_
     (other / "asks.yml").write_text(ASKS)
     desk.work = other
     assert desk.call("run", "asks.yml").code == 0
+
+
+def test_the_inbox_names_the_playbook_and_when_a_wait_expires(desk: Desk, count: Path) -> None:
+    waiting(desk)
+    head, line = desk.call("inbox").out.splitlines()
+    assert head.split() == ["WAIT", "RUN", "PLAYBOOK", "SINCE", "EXPIRES", "KIND", "STEP", "PROMPT"]
+    assert "count.yml" in line
+    (wait,) = desk.call("inbox", "--json").object
+    assert wait["playbook"] == "count.yml"

@@ -328,21 +328,27 @@ def inbox_command(given: Given) -> int:
 
     async def look(service: Service) -> int:
         waits, left = await service.inbox(), await service.interrupted()
+        names = {run: (await service.get(run)).name for run in dict.fromkeys(wait.run for wait in waits)}
         if given["as_json"]:
             resumes = [wording.interrupted_object(row, onward.what_next(row, [], interrupted=True)) for row in left]
-            sys.stdout.write(live.json_line([*(wording.wait_object(wait) for wait in waits), *resumes]))
+            sys.stdout.write(
+                live.json_line(
+                    [*({**wording.wait_object(wait), "playbook": names[wait.run]} for wait in waits), *resumes]
+                )
+            )
             return 0
         if not waits and not left:
             return _nothing(given, "Nothing waits.")
-        lines = [("WAIT", "RUN", "SINCE", "KIND", "STEP", "PROMPT")]
+        lines = [("WAIT", "RUN", "PLAYBOOK", "SINCE", "EXPIRES", "KIND", "STEP", "PROMPT")]
         for wait in waits:
-            kind = wait.kind.replace("_", " ")
-            lines.append(
-                (wait.id, wait.run, wording.moment(wait.opened), kind, step_at(wait.place), wording.short(wait.prompt))
-            )
+            since, expires = wording.moment(wait.opened), "-" if wait.expires is None else wording.moment(wait.expires)
+            kind, step, prompt = wait.kind.replace("_", " "), step_at(wait.place), wording.short(wait.prompt)
+            lines.append((wait.id, wait.run, names[wait.run], since, expires, kind, step, prompt))
         for row in left:
             resume = f"`{onward.what_next(row, [], interrupted=True)}` goes on"
-            lines.append(("-", row.id, wording.moment(row.updated), wording.INTERRUPTED, row.step, resume))
+            lines.append(
+                ("-", row.id, row.name, wording.moment(row.updated), "-", wording.INTERRUPTED, row.step, resume)
+            )
         _print_table(lines)
         return 0
 
