@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cuebook.dialects import registry
 from cuebook.kernel.errors import CuebookError
@@ -32,6 +32,8 @@ class StoredPlaybook(NamedTuple):
     name: str
     """As its runs are called: its path from the folder it is stored in."""
     text: str
+    document: Any
+    """As it was parsed."""
 
 
 class LeftOut(NamedTuple):
@@ -57,19 +59,13 @@ class Stored:
 
     def found(self) -> tuple[list[StoredPlaybook], list[LeftOut]]:
         """All that can be run, by id, and what was left out."""
-        kept: dict[str, StoredPlaybook] = {}
-        left_out: list[LeftOut] = []
+        return sorted_out(self.each())
+
+    def each(self) -> Iterator[StoredPlaybook | LeftOut]:
+        """What each file comes to, one after the other: whoever wants may do something else in between."""
         for folder in self._folders:
             for path in _files(folder, self._levels):
-                one = self._at(path, folder)
-                if isinstance(one, LeftOut):
-                    left_out.append(one)
-                elif one.id in kept:
-                    taken = f"The id '{one.id}' is taken by {kept[one.id].path}."
-                    left_out.append(LeftOut(path, taken, "Give one of them another id."))
-                else:
-                    kept[one.id] = one
-        return sorted(kept.values(), key=lambda one: one.id), left_out
+                yield self._at(path, folder)
 
     def named(self, name: str) -> StoredPlaybook | None:
         """The one with this id, or else the only one with this title."""
@@ -104,6 +100,21 @@ class Stored:
             return LeftOut(path, f"It cannot be read: {error.strerror}.")
 
 
+def sorted_out(each: Iterable[StoredPlaybook | LeftOut]) -> tuple[list[StoredPlaybook], list[LeftOut]]:
+    """Those that can be run, by id, and the others: of two with one id, the second is left out."""
+    kept: dict[str, StoredPlaybook] = {}
+    left_out: list[LeftOut] = []
+    for one in each:
+        if isinstance(one, LeftOut):
+            left_out.append(one)
+        elif one.id in kept:
+            taken = f"The id '{one.id}' is taken by {kept[one.id].path}."
+            left_out.append(LeftOut(one.path, taken, "Give one of them another id."))
+        else:
+            kept[one.id] = one
+    return sorted(kept.values(), key=lambda one: one.id), left_out
+
+
 def beginning_of(path: Path, limit: int) -> bytes:
     """What a file begins with. `OSError` for what is no file: of a pipe, say, nobody knows whether anything ever comes."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -115,17 +126,20 @@ def beginning_of(path: Path, limit: int) -> bytes:
 
 def _files(folder: Path, levels: int) -> Iterator[Path]:
     try:
-        entries = sorted(folder.iterdir())
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
     except OSError:
         return
     for entry in entries:
-        if entry.is_dir() and levels:
+        if not entry.is_dir():
+            if entry.name.lower().endswith(SUFFIXES):
+                yield folder / entry.name
+        elif levels:
             if not entry.name.startswith((".", "_")) and entry.name not in _OTHERS and not entry.is_symlink():
-                yield from _files(entry, levels - 1)
-        elif entry.is_dir():
-            yield from (path for suffix in SUFFIXES if (path := entry / f"{_OWN_FOLDER}{suffix}").is_file())
-        elif entry.suffix.lower() in SUFFIXES:
-            yield entry
+                yield from _files(folder / entry.name, levels - 1)
+        else:
+            own = folder / entry.name
+            yield from (path for suffix in SUFFIXES if (path := own / f"{_OWN_FOLDER}{suffix}").is_file())
 
 
 def _playbook(path: Path, folder: Path) -> StoredPlaybook | LeftOut:
@@ -143,7 +157,7 @@ def _playbook(path: Path, folder: Path) -> StoredPlaybook | LeftOut:
     except CuebookError as error:
         return LeftOut(path, str(error))
     id = getattr(document, "id", "") or id_by_name(path, [folder])
-    return StoredPlaybook(id, str(document.title), dialect.name, path, name, text)
+    return StoredPlaybook(id, str(document.title), dialect.name, path, name, text, document)
 
 
 def id_by_name(path: Path, folders: Container[Path]) -> str:

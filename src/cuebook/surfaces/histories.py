@@ -6,6 +6,7 @@ A run is a playbook's if it was started from its file, whatever the file held th
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path, PurePath
@@ -14,7 +15,7 @@ from cuebook.kernel.context import digest_of
 from cuebook.kernel.events import RunStarted
 from cuebook.kernel.run import RunRow
 from cuebook.service import Principal, Service
-from cuebook.surfaces.library import Library, Listed
+from cuebook.surfaces.library import Library, Listed, Shelf
 
 _LOOKED_AT = 1000
 """Runs of a name among which those of a playbook are looked for."""
@@ -32,6 +33,7 @@ class Histories:
         self._library = library
         self._files: dict[str, Path | None] = {}
         """The file that each run was started from."""
+        self._seen: tuple[Shelf, _Known] | None = None
 
     async def of(
         self,
@@ -47,7 +49,7 @@ class Histories:
         for name in _names(one):
             named += await self._service.runs(name=name, status=status, among=among, limit=_LOOKED_AT, who=who)
         named.sort(key=lambda row: row.created, reverse=True)
-        known = _Known(self._library.all())
+        known = await self._known()
         found: list[RunRow] = []
         for row in named:
             if len(found) == limit:
@@ -56,11 +58,17 @@ class Histories:
                 found.append(row)
         return found
 
-    async def playbooks(self, rows: Iterable[RunRow]) -> dict[str, str]:
+    async def playbooks(self, rows: Iterable[RunRow], shelf: Shelf | None = None) -> dict[str, str]:
         """The ids of the playbooks that some runs are of, by the ids of the runs; those of none are not there."""
-        known = _Known(self._library.all())
+        known = await self._known(shelf)
         found = [(row.id, await self._playbook(row, known)) for row in rows]
         return {run: playbook for run, playbook in found if playbook}
+
+    async def _known(self, shelf: Shelf | None = None) -> _Known:
+        shelf = shelf or await self._library.read()
+        if self._seen is None or self._seen[0] is not shelf:
+            self._seen = shelf, await asyncio.to_thread(_Known, shelf.listed)
+        return self._seen[1]
 
     async def _playbook(self, row: RunRow, known: _Known) -> str:
         """The id of the playbook that a run is of; empty where there is none."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import operator
 import re
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,16 +17,22 @@ from cuebook.dialects import registry
 from cuebook.dialects.registry import Choosing, Dialect, Input, InvalidPlaybook, NamingModels
 from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.events import PlannedStep
-from cuebook.stored import Stored, StoredPlaybook, beginning_of, id_by_name
+from cuebook.stored import LeftOut, Stored, StoredPlaybook, beginning_of, id_by_name, sorted_out
 
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 _STEP = re.compile(r"^#{2,3}\s*STEP\b", re.IGNORECASE | re.MULTILINE)
 _FIELD = re.compile(r"^(steps|nodes)\s*:|\"(steps|nodes)\"\s*:", re.MULTILINE)
 _NO_PLAYBOOK = re.compile(r"(readme|changelog|license|contributing|skill)\b|.*\.(test|policy)\.", re.IGNORECASE)
+_MARKDOWN = (".md", ".markdown")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _GLANCE = 100_000
 """Bytes of a file that tell what it is meant to be."""
 _LEVELS = 3
 """Folders below a given one in which playbooks are looked for."""
+_PATIENCE = 1.0
+"""Seconds that a page waits for the rest."""
+_SLICE = 50
+"""Files after which what was read so far is shown."""
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -69,36 +78,58 @@ class Broken(msgspec.Struct, frozen=True):
     problem: str
 
 
+class Shelf(msgspec.Struct, frozen=True):
+    """What was found. It is the same object as long as nothing changed."""
+
+    listed: tuple[Listed, ...] = ()
+    """Those that can be run, by title."""
+    broken: tuple[Broken, ...] = ()
+    whole: bool = True
+    """Whether everything was read: the first time that takes a while."""
+
+
 class Library:
-    """What lies in the folders, read again when it changed."""
+    """What lies in the folders, read again when it changed.
+
+    Files are read and parsed beside the event loop, which has others to serve; from a coroutine, await `read` or `find`.
+    """
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self.folders = tuple(dict.fromkeys(folders))
         self.stored = Stored(self.folders, levels=_LEVELS)
-        self._parsed: dict[Path, tuple[StoredPlaybook, Listed]] = {}
+        self._listed: dict[Path, tuple[StoredPlaybook, Listed | None]] = {}
+        self._shelf = Shelf(whole=False)
+        self._seen: list[StoredPlaybook | LeftOut] = []
+        """What the files came to when the shelf was made."""
+        self._reading: asyncio.Task[Shelf] | None = None
+
+    async def read(self, patience: float | None = _PATIENCE) -> Shelf:
+        """Everything as it is now; after so many seconds, what was read by then. None waits as long as it takes."""
+        fresh = asyncio.create_task(self._fresh())
+        done, _ = await asyncio.wait([fresh], timeout=patience)
+        return fresh.result() if done else self._shelf
+
+    async def find(self, id: str) -> Listed:
+        """As `named`, once everything is read."""
+        return self._named(id, await self.read(None))
 
     def all(self) -> list[Listed]:
-        return self.found()[0]
+        return list(self._read().listed)
 
     def found(self) -> tuple[list[Listed], list[Broken]]:
         """Those that can be run, by title, and those that cannot."""
-        found, left_out = self.stored.found()
-        broken = [Broken(one.path, one.problem) for one in left_out if _is_meant(one.path)]
-        listed: dict[str, Listed] = {}
-        for one in map(self._listed, found):
-            if one.problem:
-                broken.append(Broken(one.path, one.problem))
-            elif listed.setdefault(one.id, one) is not one:
-                broken.append(Broken(one.path, f"The id '{one.id}' is taken by {listed[one.id].path}."))
-        return sorted(listed.values(), key=lambda one: (one.title.lower(), one.id)), broken
+        shelf = self._read()
+        return list(shelf.listed), list(shelf.broken)
 
     def named(self, id: str) -> Listed:
         """`NotFound` if there is none; `BadInput` if there is one and it cannot be run."""
-        listed, broken = self.found()
-        found = next((one for one in listed if one.id == id), None)
+        return self._named(id, self._read())
+
+    def _named(self, id: str, shelf: Shelf) -> Listed:
+        found = next((one for one in shelf.listed if one.id == id), None)
         if found is not None:
             return found
-        for one in broken:
+        for one in shelf.broken:
             if _address(id_by_name(one.path, self.folders)) == id:
                 raise BadInput(
                     f"The playbook '{id}' cannot be run as written: {one.problem}",
@@ -106,25 +137,61 @@ class Library:
                 )
         raise NotFound(f"There is no playbook '{id[:100]}'.", fix="The library lists those there are.")
 
-    def _listed(self, one: StoredPlaybook) -> Listed:
-        known = self._parsed.get(one.path)
+    async def _fresh(self) -> Shelf:
+        """What lies there now: what is being read already may have missed the latest change."""
+        before = self._reading
+        if before is not None and not before.done() and before.get_loop() is asyncio.get_running_loop():
+            await asyncio.shield(before)
+        if self._reading is before or self._reading is None:
+            self._reading = asyncio.create_task(asyncio.to_thread(self._read))
+        return await asyncio.shield(self._reading)
+
+    def _read(self) -> Shelf:
+        """Looks at each file, and parses those that changed. Where it takes long, others see what there is so far."""
+        seen: list[StoredPlaybook | LeftOut] = []
+        for one in self.stored.each():
+            seen.append(one)
+            if not self._shelf.whole:
+                time.sleep(0)  # lets others have their turn
+                if len(seen) % _SLICE == 0:
+                    self._shelf = self._made(seen, whole=False)
+        if len(seen) != len(self._seen) or not all(map(operator.is_, seen, self._seen)):
+            self._shelf, self._seen = self._made(seen, whole=True), seen
+        elif not self._shelf.whole:
+            self._shelf = self._made(seen, whole=True)
+        return self._shelf
+
+    def _made(self, seen: Iterable[StoredPlaybook | LeftOut], *, whole: bool) -> Shelf:
+        found, left_out = sorted_out(seen)
+        broken = [Broken(one.path, one.problem) for one in left_out if _is_meant(one.path)]
+        listed: dict[str, Listed] = {}
+        for one in filter(None, map(self._made_of, found)):
+            if one.problem:
+                broken.append(Broken(one.path, one.problem))
+            elif listed.setdefault(one.id, one) is not one:
+                broken.append(Broken(one.path, f"The id '{one.id}' is taken by {listed[one.id].path}."))
+        by_title = sorted(listed.values(), key=lambda one: (one.title.lower(), one.id))
+        return Shelf(tuple(by_title), tuple(broken), whole)
+
+    def _made_of(self, one: StoredPlaybook) -> Listed | None:
+        """None for a page that only shows what playbooks look like."""
+        known = self._listed.get(one.path)
         if known is not None and known[0] is one:
             return known[1]
-        dialect = registry.named(one.dialect)
-        document = dialect.parse(one.text, one.name)
-        description = str(getattr(document, "description", "") or "")
-        made = Listed(
-            _address(one.id),
-            one.title,
-            one.dialect,
-            description,
-            one.name,
-            one.path,
-            one.text,
-            document,
-            _unfit(dialect, document, one.name),
-        )
-        self._parsed[one.path] = (one, made)
+        made: Listed | None = None
+        if not _only_shows(one.path, one.text):
+            made = Listed(
+                _address(one.id),
+                one.title,
+                one.dialect,
+                str(getattr(one.document, "description", "") or ""),
+                one.name,
+                one.path,
+                one.text,
+                one.document,
+                _unfit(registry.named(one.dialect), one.document, one.name),
+            )
+        self._listed[one.path] = (one, made)
         return made
 
 
@@ -140,12 +207,39 @@ def _address(id: str) -> str:
     return plain if plain == id else f"{plain or 'playbook'}-{crc32(id.encode()):08x}"
 
 
+def _only_shows(path: Path, text: str) -> bool:
+    """Whether a Markdown file is a page about something, with playbooks for examples: a README, or one whose steps all are in
+    blocks of code. Run by its name it is a playbook all the same.
+    """
+    if path.suffix.lower() not in _MARKDOWN or path.stem.endswith(".playbook"):
+        return False
+    if _NO_PLAYBOOK.match(path.name):
+        return True
+    return _STEP.search(text) is not None and _STEP.search(_without_code(text)) is None
+
+
+def _without_code(text: str) -> str:
+    kept: list[str] = []
+    fence = ""
+    for line in text.splitlines():
+        found = _FENCE.match(line)
+        if fence:
+            if found and found[1].startswith(fence) and not line.strip().strip(fence[0]):
+                fence = ""
+        elif found:
+            fence = found[1]
+        else:
+            kept.append(line)
+    return "\n".join(kept)
+
+
 def _is_meant(path: Path) -> bool:
     """Whether a file that is no playbook was meant to be one: it has what one is recognised by."""
     if _NO_PLAYBOOK.match(path.name):
         return False
-    mark = _STEP if path.suffix.lower() in (".md", ".markdown") else _FIELD
+    markdown = path.suffix.lower() in _MARKDOWN
     try:
-        return mark.search(beginning_of(path, _GLANCE).decode("utf-8", "replace")) is not None
+        text = beginning_of(path, _GLANCE).decode("utf-8", "replace")
     except OSError:
         return False
+    return (_STEP if markdown else _FIELD).search(_without_code(text) if markdown else text) is not None

@@ -85,7 +85,7 @@ class Announcing:
             if not self._listeners and not self._sessions:
                 continue
             began = clock()
-            books = self._host.library.all()
+            books = list((await self._host.library.read(None)).listed)
             took = clock() - began
             if not same(books, self._books):
                 self._books = books

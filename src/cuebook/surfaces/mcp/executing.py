@@ -232,7 +232,8 @@ _CANCELLING = 10.0
 
 
 async def list_books(call: Call, given: ListBooks) -> CallToolResult:
-    found, broken = call.host.library.found()
+    shelf = await call.host.library.read(None)
+    found, broken = list(shelf.listed), list(shelf.broken)
     wanted = given.query.lower()
     books = [one for one in found if wanted in f"{one.id}\n{one.title}\n{one.description}\n{one.text}".lower()]
     page = books[given.offset : given.offset + _PAGE]

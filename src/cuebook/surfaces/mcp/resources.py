@@ -77,7 +77,7 @@ async def listed(host: Host, caller: Caller) -> list[Resource]:
             description=one_line(one.description) or None,
             mime_type="text/plain",
         )
-        for one in host.library.all()
+        for one in (await host.library.read(None)).listed
     ]
     for row in await host.service.runs(limit=_RECENT, who=caller.principal):
         status = wording.status_of(row, interrupted=await _is_left(host, row))
@@ -98,7 +98,7 @@ async def read(host: Host, caller: Caller, uri: str) -> ReadResourceResult:
             case ["playbook", "spec", topic] if topic in SPECS:
                 return _text(uri, spec(topic))
             case ["playbook", "playbooks", id]:
-                return _page(uri, book_uri(id), host.library.named(id).text, _offset(uri, parts.query))
+                return _page(uri, book_uri(id), (await host.library.find(id)).text, _offset(uri, parts.query))
             case ["playbook", "runs", run] if len(run) >= SHORTEST:
                 view = await host.service.view(run, caller.principal)
                 return _text(uri, transcript(view, interrupted=await _is_left(host, view.run)))

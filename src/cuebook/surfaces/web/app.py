@@ -99,6 +99,11 @@ async def _let_go(site: Site) -> None:
     await asyncio.gather(site.drivers.close(), site.runtime.close())
 
 
+async def _look_beforehand(site: Site) -> None:
+    """Reads the library, so that the first page does not wait for it."""
+    await site.faces.of(await site.library.read(None))
+
+
 def make_app(site: Site, hosts: Hosts) -> Starlette:
     """The app of a site. It drives runs while it is up; the service is closed by whoever opened it."""
     routes = [Route(way.path, Door(way, site), methods=[way.method]) for way in WAYS]
@@ -115,9 +120,11 @@ def make_app(site: Site, hosts: Hosts) -> Starlette:
     async def life(app: Starlette) -> AsyncIterator[None]:
         await site.drivers.open()
         letting_go = asyncio.create_task(_let_go(site))
+        looking = asyncio.create_task(_look_beforehand(site))
         try:
             yield
         finally:
+            looking.cancel()
             site.closing.set()
             await mcp.close()
             await letting_go

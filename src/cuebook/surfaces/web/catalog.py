@@ -31,13 +31,13 @@ _SOON = 0.3
 
 
 async def playbooks(request: Request, site: Site, who: Principal) -> Response:
-    found, broken = site.library.found()
-    told = [{"path": str(one.path), "problem": one.problem} for one in broken]
-    return answer({"playbooks": [playbook_object(one) for one in found], "broken": told})
+    shelf = await site.library.read(None)
+    told = [{"path": str(one.path), "problem": one.problem} for one in shelf.broken]
+    return answer({"playbooks": [playbook_object(one) for one in shelf.listed], "broken": told})
 
 
 async def playbook(request: Request, site: Site, who: Principal) -> Response:
-    one = site.library.named(request.path_params["id"])
+    one = await site.library.find(request.path_params["id"])
     return answer({**playbook_object(one), "text": one.text})
 
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from cuebook.dialects import registry
-from cuebook.dialects.findings import Finding
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.events import PlannedStep
 from cuebook.kernel.run import RunRow
 from cuebook.service import Principal
 from cuebook.surfaces.library import Listed
-from cuebook.surfaces.reading.findings import checked
-from cuebook.surfaces.web import catalog, drawing, estimating, formatted, problems, rest
+from cuebook.surfaces.web import catalog, drawing, estimating, problems, rest
 from cuebook.surfaces.web.bodies import fields
 from cuebook.surfaces.web.guard import NOBODY, waiting_for, wants_json
 from cuebook.surfaces.web.problems import NEW_TOKEN, Problem
@@ -27,7 +25,7 @@ from cuebook.surfaces.web.rendering import page
 from cuebook.surfaces.web.returning import HOME, safe_path
 from cuebook.surfaces.web.site import Site
 from cuebook.surfaces.web.standing import interrupted
-from cuebook.surfaces.web.views import About, Need, about_of
+from cuebook.surfaces.web.tiles import Tile, about, findings, grave, needs_of
 from cuebook.surfaces.web.watching import opened
 from cuebook.surfaces.wording import INTERRUPTED
 
@@ -53,48 +51,31 @@ async def _page(request: Request, site: Site, who: Principal, template: str, **v
 # --- playbooks ---
 
 
-class Tile(NamedTuple):
-    """A playbook in the library."""
-
-    listed: Listed
-    needs: tuple[Need, ...]
-    last: RunRow | None
-    status: str
-    """Of that run, as people read it."""
-    flaws: int
-    """What is wrong or odd in it."""
-
-    @property
-    def summary(self) -> str:
-        """Its description without the marks of Markdown."""
-        return formatted.markdown(self.listed.description).striptags()
-
-    @property
-    def words(self) -> str:
-        """What a search looks in."""
-        one = self.listed
-        needs = " ".join(need.name for need in self.needs)
-        return " ".join(f"{one.title} {one.id} {one.dialect} {one.description} {needs}".lower().split())
-
-
 async def library(request: Request, site: Site, who: Principal) -> Response:
     q = request.query_params.get("q", "").strip()
     rows = await site.service.runs(limit=rest.MOST_RUNS, who=who)
-    books = await site.histories.playbooks(rows)
+    shelf = await site.library.read()
+    books = await site.histories.playbooks(rows, shelf)
     last: dict[str, RunRow] = {}
     for row in rows:
         last.setdefault(books.get(row.id, ""), row)
     left = await interrupted(site, last.values(), who)
-    listed, broken = site.library.found()
-    flaws = await asyncio.to_thread(lambda: [len(_grave(_found_before(one.text, str(one.path)))) for one in listed])
+    faces, whole = await site.faces.of(shelf)
+    fitting = [face for face in faces if all(word in face.words for word in q.lower().split())]
     tiles = []
-    for one, found in zip(listed, flaws, strict=True):
-        run = last.get(one.id)
-        status = "" if run is None else INTERRUPTED if run.id in left else run.status
-        tiles.append(Tile(one, _needs(one, _about(one)), run, status, found))
-    fitting = [tile for tile in tiles if all(word in tile.words for word in q.lower().split())]
-    folders = site.library.folders
-    return await _page(request, site, who, "library.html", found=fitting, q=q, broken=broken, folders=folders)
+    for face in fitting:
+        run = last.get(face.listed.id)
+        tiles.append(Tile(face, run, "" if run is None else INTERRUPTED if run.id in left else run.status))
+    shown: dict[str, Any] = {
+        "found": tiles,
+        "q": q,
+        "broken": shelf.broken,
+        "folders": site.library.folders,
+        "reading": not whole,
+    }
+    waiting = await waiting_for(site, who)
+    # Beside the loop: thousands of tiles take their time.
+    return await asyncio.to_thread(page, request, "library.html", waiting=waiting, **shown)
 
 
 async def to_library(request: Request, site: Site, who: Principal) -> Response:
@@ -102,40 +83,11 @@ async def to_library(request: Request, site: Site, who: Principal) -> Response:
     return RedirectResponse(HOME, 303)
 
 
-def _about(one: Listed) -> About:
-    try:
-        return about_of(one.dialect, one.document)
-    except CuebookError:
-        return About()
-
-
-def _needs(one: Listed, about: About) -> tuple[Need, ...]:
-    models = tuple(Need("model", name) for name in one.models) or ((Need("model", "any"),) if one.needs_model else ())
-    return (*models, *about.needs)
-
-
-def _found(text: str, path: str) -> list[Finding]:
-    """What is wrong or odd in a playbook, as `cuebook validate` tells it."""
-    try:
-        return checked(text, path)
-    except CuebookError as error:  # not the playbook, but something that it is checked by
-        return [Finding(error.code, "error", error.message, fix=error.fix)]
-
-
-_found_before = lru_cache(maxsize=_KEPT)(_found)
-"""The same, as it was when the text was looked at first: what lies beside the playbook may have changed since."""
-
-
-def _grave(found: Iterable[Finding]) -> list[Finding]:
-    """Those that matter to whoever runs a playbook; notes are for whoever writes it."""
-    return [one for one in found if one.severity != "note"]
-
-
 async def playbook(request: Request, site: Site, who: Principal) -> Response:
-    one = site.library.named(request.path_params["id"])
-    about = _about(one)
-    layout = drawing.laid_out(about.drawing)
-    drawn = drawing.picture(layout, f"The steps of {one.title}") if about.drawing.boxes else Markup("")
+    one = await site.library.find(request.path_params["id"])
+    shown = about(one)
+    layout = drawing.laid_out(shown.drawing)
+    drawn = drawing.picture(layout, f"The steps of {one.title}") if shown.drawing.boxes else Markup("")
     rows = await site.histories.of(one, limit=HISTORY, who=who)
     return await _page(
         request,
@@ -143,11 +95,11 @@ async def playbook(request: Request, site: Site, who: Principal) -> Response:
         who,
         "playbook.html",
         one=one,
-        needs=_needs(one, about),
+        needs=needs_of(one, shown),
         drawing=drawn,
         is_wide=layout.wide > _WIDE,
-        findings=await asyncio.to_thread(_found, one.text, str(one.path)),
-        besides=about.besides,
+        findings=await asyncio.to_thread(findings, one.text, str(one.path)),
+        besides=shown.besides,
         rows=rows,
         left=await interrupted(site, rows, who),
         text=one.text,
@@ -155,7 +107,7 @@ async def playbook(request: Request, site: Site, who: Principal) -> Response:
 
 
 async def preflight(request: Request, site: Site, who: Principal) -> Response:
-    one = site.library.named(request.path_params["id"])
+    one = await site.library.find(request.path_params["id"])
     usable = await asyncio.to_thread(catalog.usable_models, site)
     names: list[str] = usable["models"]
     use = estimating.use_of(one, await site.histories.of(one, limit=HISTORY, who=who))
@@ -172,8 +124,8 @@ async def preflight(request: Request, site: Site, who: Principal) -> Response:
         groups=[_group(provider, models) for provider in usable["providers"]],
         default=default,
         labels=_steps(one),
-        asked=_about(one).asked,
-        findings=_grave(await asyncio.to_thread(_found, one.text, str(one.path))),
+        asked=about(one).asked,
+        findings=grave(await asyncio.to_thread(findings, one.text, str(one.path))),
         estimate=estimating.estimate(use, costs.get(default, "")),
     )
 
@@ -217,12 +169,12 @@ def _title(dialect: str, text: str, name: str) -> str:
 
 async def runs(request: Request, site: Site, who: Principal) -> Response:
     status, playbook = (request.query_params.get(name, "") for name in ("status", "playbook"))
-    listed = site.library.all()
+    listed = (await site.library.read()).listed
     statuses = [status] if status in rest.LISTED else []
     left = frozenset(row.id for row in await site.drivers.left(who))
     among = left if status == INTERRUPTED else None
     if playbook:
-        one = site.library.named(playbook)
+        one = await site.library.find(playbook)
         rows = await site.histories.of(one, status=statuses, among=among, limit=HISTORY, who=who)
     else:
         rows = await site.service.runs(status=statuses, among=among, limit=HISTORY, who=who)
@@ -267,7 +219,7 @@ async def run(request: Request, site: Site, who: Principal) -> Response:
 async def _others(site: Site, row: RunRow, playbook: str, who: Principal) -> list[RunRow]:
     """Runs that one is compared with: of its playbook, or else of its text."""
     if playbook:
-        found = await site.histories.of(site.library.named(playbook), limit=_OTHERS + 1, who=who)
+        found = await site.histories.of(await site.library.find(playbook), limit=_OTHERS + 1, who=who)
     else:
         named = await site.service.runs(name=row.name, limit=HISTORY, who=who)
         found = [one for one in named if one.playbook == row.playbook]

@@ -160,7 +160,7 @@ async def runs(request: Request, site: Site, who: Principal) -> Response:
         row = await site.service.get(query["run"], who)
         rows = [row] if not status or row.status in status or row.id in (among or ()) else []
     elif query.get("playbook"):
-        one = site.library.named(query["playbook"])
+        one = await site.library.find(query["playbook"])
         rows = await site.histories.of(one, status=status, among=among, limit=limit, who=who)
     else:
         rows = await site.service.runs(status=status, among=among, limit=limit, who=who)

@@ -17,6 +17,7 @@ from cuebook.surfaces.histories import Histories
 from cuebook.surfaces.library import Library
 from cuebook.surfaces.web.feeds import Feeds
 from cuebook.surfaces.web.sessions import Sessions
+from cuebook.surfaces.web.tiles import Faces
 from cuebook.surfaces.wiring import Wiring
 
 Kind = Literal["page", "form", "json", "stream", "static"]
@@ -36,6 +37,7 @@ class Site:
     drivers: Drivers
     feeds: Feeds
     runtime: Runtime
+    faces: Faces = field(default_factory=Faces)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the server is about to end: streams end then."""
 

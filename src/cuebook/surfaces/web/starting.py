@@ -31,7 +31,7 @@ async def start(site: Site, asked: Start, who: Principal, key: str = "") -> RunR
         options=asked.options,
         budget=None if asked.budget is None else asked.budget.budget,
     )
-    playbook = _playbook(site, asked)
+    playbook = await _playbook(site, asked)
     if asked.answers and isinstance(playbook.dialect, registry.Outlining):
         check_answers(asked.answers, playbook.dialect.outline(playbook.document))
     row = await start_run(site.wiring, site.service, playbook, wanted, who, key=key or asked.key)
@@ -39,12 +39,12 @@ async def start(site: Site, asked: Start, who: Principal, key: str = "") -> RunR
     return row
 
 
-def _playbook(site: Site, asked: Start) -> Playbook:
+async def _playbook(site: Site, asked: Start) -> Playbook:
     if bool(asked.playbook) == bool(asked.text):
         raise BadInput("Either `playbook` or `text` is wanted.", fix="Give the id of one, or the text of one.")
     if asked.text:
         return Playbook.from_text(asked.text, Path(asked.name).name)
-    return playbook_of(site.library.named(asked.playbook))
+    return playbook_of(await site.library.find(asked.playbook))
 
 
 async def typed_changes(site: Site, row: RunRow, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,13 +46,13 @@ def _digest(token: str) -> str:
 
 
 async def make_token(request: Request, site: Site, who: Principal) -> Response:
-    one = site.library.named(request.path_params["id"])
+    one = await site.library.find(request.path_params["id"])
     token = await new_token(site.service.store, one.id, who, site.service.engine.clock())
     return answer({"token": token, "address": f"/api/playbooks/{one.id}/trigger"}, 201)
 
 
 async def remove_token(request: Request, site: Site, who: Principal) -> Response:
-    one = site.library.named(request.path_params["id"])
+    one = await site.library.find(request.path_params["id"])
     await site.service.store.forget(who.tenant, KIND, one.id)
     return Response(status_code=204)
 
