@@ -317,7 +317,7 @@ async def test_an_unexpected_error_shows_an_id_and_no_trace(house: House, caplog
     def broken(*args: Any) -> Any:
         raise RuntimeError("the inside of the house")
 
-    house.site.library.read = broken  # type: ignore[method-assign]
+    house.site.library.read = broken  # type: ignore[method-assign, assignment]
     for path, kind in (("/api/playbooks", "application/problem+json"), ("/", "text/html; charset=utf-8")):
         response = await house.client.get(path)
         assert (response.status_code, response.headers["content-type"]) == (500, kind)
