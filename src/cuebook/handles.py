@@ -14,6 +14,7 @@ import msgspec
 from cuebook.dialects import registry
 from cuebook.dialects.registry import Dialect, NamingSecrets, ReadingSecrets
 from cuebook.kernel.effects import SecretNeed
+from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import AnyEvent, Forked, Performed, Performing, RunStarted, WaitClosed
 from cuebook.kernel.journal import PURGED, Codec
 from cuebook.kernel.ports import Store
@@ -94,7 +95,7 @@ class Handles:
             seen.seq = record.seq
             if record.body.startswith(PURGED):
                 continue
-            event = self._codec.decode(record.body)
+            event = self._codec.entry(record).event
             seen.see(event, declared)
             if reads is not None and isinstance(event, Performed):
                 seen.used.update(reads.secrets_in(event))
@@ -115,7 +116,11 @@ class Handles:
         dialect = _dialect_of(row)
         if not isinstance(dialect, NamingSecrets):
             return ()
-        return declared_by(dialect, dialect.parse(await self._store.playbook(row.playbook), row.name))
+        text = await self._store.playbook(row.playbook)
+        try:
+            return declared_by(dialect, dialect.parse(text, row.name))
+        except BadInput:  # of another version: its program does not start here either
+            return ()
 
 
 def _reading(row: RunRow) -> ReadingSecrets | None:

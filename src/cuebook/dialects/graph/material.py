@@ -16,7 +16,7 @@ from cuebook.dialects.graph.sources import BadSource, given_sources
 from cuebook.dialects.tool_names import BUILT_IN, READING
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import All, CallTool, Program, ReadSource, ServerSpec, ToolSpec
-from cuebook.kernel.errors import told
+from cuebook.kernel.errors import NotFound, told
 from cuebook.kernel.events import Performed
 from cuebook.kernel.outcomes import EffectFailed, Failed
 from cuebook.kernel.outcomes import Source as Read
@@ -55,7 +55,10 @@ def skill_of(performed: Performed) -> Skill | None:
     read = performed.outcome
     if not performed.fingerprint.startswith("ReadSource skill:") or not isinstance(read, Read):
         return None
-    return msgspec.json.decode(str(read.content), type=Skill)
+    try:
+        return msgspec.json.decode(str(read.content), type=Skill)
+    except (NotFound, msgspec.DecodeError):  # its text was purged
+        return None
 
 
 class Material:
