@@ -171,7 +171,11 @@ def unanswered(how: str, kind: str) -> Failed:
     """What comes of a question or a pause that expired or was cancelled."""
     if how == "expired":
         words = {"question": "The question was not answered in time.", "breakpoint": "The pause was not ended in time."}
-        return Failed("expired", words[kind], fix="Restart the run from that step.")
+        fixes = {
+            "question": "Retry the run: it asks once more.",
+            "breakpoint": "Retry the run, and end its pause then.",
+        }
+        return Failed("expired", words[kind], fix=fixes[kind])
     return CANCELLED
 
 

@@ -107,3 +107,10 @@ def test_a_marker_of_three_ticks_can_be_copied_with_them() -> None:
     said = str(coded('Write ```if cta == "true"``` and run `cuebook validate`.'))
     assert "<code>```if cta == &#34;true&#34;```</code>" in said
     assert "<code>cuebook validate</code>" in said
+
+
+def test_a_task_list_shows_what_is_done() -> None:
+    made = formatted.markdown("- [ ] Boil\n- [x] Pour\n\nA [ ] in a line stays.")
+    assert "<li>☐ Boil</li>" in made
+    assert "<li>☑ Pour</li>" in made
+    assert "A [ ] in a line stays." in made

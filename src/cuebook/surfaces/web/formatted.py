@@ -32,6 +32,9 @@ _FORMATTER: HtmlFormatter[str] = HtmlFormatter(nowrap=True, classprefix="hl-")
 _DIFF = re.compile(r"\s*(diff --git |--- \S.*\n\+\+\+ \S|@@ -\d)")
 """How a diff begins. Words that quote one are words."""
 
+_TASK = re.compile(r"<li>(?:\s*<p>)?\[([ xX])\] ")
+"""How an item of a task list begins."""
+
 _TURNS = {code: f"[U+{code:04X}]" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 """Characters that show what comes after them in another order than it has, and how they are shown themselves."""
 
@@ -63,7 +66,7 @@ def markdown(text: str) -> Markup:
         link_rel="noopener noreferrer nofollow",
         strip_comments=True,
     )
-    return Markup(cleaned)
+    return Markup(_TASK.sub(lambda found: found[0].replace(f"[{found[1]}]", "☐" if found[1] == " " else "☑"), cleaned))
 
 
 def plain(text: str) -> Markup:
