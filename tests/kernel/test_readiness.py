@@ -1,4 +1,4 @@
-"""What a run lacks where it is driven: it waits for that before anything of it is done, and goes on once it is there."""
+"""What a run lacks where it is driven: it waits for that before it does anything, and continues once it is there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support import PROGRAMS, begin, performers
 
 
 class Shelf:
-    """What is lacking, changed by tests; counts how often somebody looked."""
+    """What is lacking, changed by tests; counts how often it was looked for."""
 
     def __init__(self) -> None:
         self.lacks = ""

@@ -245,7 +245,7 @@ def test_what_a_model_says_of_a_secret_is_masked_by_every_process(office: Desk, 
     began = office.call("run", office.write(name, text), "--break", first, "--no-ask")
     assert began.code == 3, began.err
     said = [began]
-    while said[-1].code == 3 and len(said) < 5:  # a server is only started when somebody agreed to it
+    while said[-1].code == 3 and len(said) < 5:  # a server is only started once a person has agreed to it
         asked = office.call("show", run_of(office), "--json").object["status"] == "awaiting_approval"
         said.append(office.call(*(("decide", run_of(office), "approve") if asked else ("resume", run_of(office)))))
     assert said[-1].code == 0, said[-1].err

@@ -63,7 +63,7 @@ STATUS_OF_WAIT: dict[str, tuple[RunStatus, StepStatus]] = {
 
 
 PAUSES: frozenset[str] = frozenset({"breakpoint", "budget", "secret"})
-"""Waits that end when somebody resumes the run."""
+"""Waits that end when the run is resumed."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""Notices that somebody may no longer do what they are still doing, such as reading a stream that is open."""
+"""Notices when a user loses the right to something under way, such as reading an open stream."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ class Door:
         return response
 
     async def _still(self, request: Request, who: Principal) -> bool:
-        """Whether somebody who came in would be let in again."""
+        """Whether the user would be let in again."""
         now, needs = await self._known(request), self._way.needs
         if now is None or (now.name, now.tenant) != (who.name, who.tenant):
             return False
