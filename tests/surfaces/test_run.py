@@ -187,6 +187,14 @@ def test_a_failed_run_says_why_and_what_next(desk: Desk, server: ModelServer) ->
     assert "Traceback" not in ran.err
 
 
+def test_another_attempt_says_which_and_why(desk: Desk, server: ModelServer) -> None:
+    server.replies = [500, "Sencha.", "Done."]
+    ran = desk.call("run", "tea.md")
+    assert ran.code == 0
+    assert "attempt 2 of 5: test failed (HTTP 500)" in ran.err
+    assert "attempt" not in desk.call("run", "tea.md").err, "nothing is said where the first one is enough"
+
+
 def test_a_spent_budget_pauses_the_run(desk: Desk) -> None:
     ran = desk.call("run", "tea.md", "--budget-steps", "1", "--json")
     shown = ran.object

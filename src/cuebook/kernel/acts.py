@@ -37,6 +37,7 @@ from cuebook.kernel.errors import CuebookError, Fenced, told
 from cuebook.kernel.events import (
     Checkpointed,
     ModelAsked,
+    Noted,
     Performed,
     Performing,
     StepFinished,
@@ -484,6 +485,9 @@ async def _perform_once(
         words = f"Step {key[1]}: {message}" if key[1] else message
         driver.scribe.note(Warned(code, words), Place(*key, attempt))
 
+    def note(name: str, data: dict[str, Any]) -> None:
+        driver.scribe.note(Noted(name, data), Place(*key, attempt))
+
     which = (effect.attempt_at if isinstance(effect, Acting) else "") or key[3]
     call = Call(
         run=driver.run_id,
@@ -493,6 +497,7 @@ async def _perform_once(
         emit=stream.emit,
         reset=stream.reset,
         warn=warn,
+        note=note,
         permits=admitted.permits,
         secrets=admitted.secrets,
         limits=admitted.limits,

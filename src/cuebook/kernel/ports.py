@@ -48,6 +48,10 @@ def _no_secrets() -> dict[str, str]:
     return {}
 
 
+def _unnoted(name: str, data: dict[str, Any]) -> None:
+    pass
+
+
 class Call(msgspec.Struct, frozen=True):
     """What a performer is told besides the effect."""
 
@@ -62,6 +66,8 @@ class Call(msgspec.Struct, frozen=True):
     """Takes back what was emitted, because the attempt begins again."""
     warn: Callable[[str, str], None]
     """Notes a warning (code, message) on the step."""
+    note: Callable[[str, dict[str, Any]], None] = _unnoted
+    """Notes something on the step that is worth seeing while it goes on, such as another attempt."""
     permits: Callable[[Action], Failed | None] = _all_permitted
     """For an action that shows only while performing, such as a redirect: why it must not be done, or None."""
     secrets: Callable[[], dict[str, str]] = _no_secrets

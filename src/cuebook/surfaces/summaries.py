@@ -80,6 +80,8 @@ def note_words(name: str, data: Mapping[str, Any]) -> str:
         case "attempt", {"number": number, "message": message}:
             wait = f"; the next one after {wording.duration(data['delay'])}" if data.get("delay") else ""
             return f"{number} failed ({data.get('code', '')}): {_one_line(message)}{wait}"
+        case "model_attempt", {"number": number, "of": of, "reason": reason}:
+            return f"attempt {number} of {of}: {_one_line(reason)}"
         case "contract", {"problems": problems}:
             return f"violated: {'; '.join(map(_one_line, problems))}"
         case "repair", {"number": number, "problems": problems}:

@@ -23,6 +23,7 @@ class Observer:
         self.began = asyncio.Event()
         self.resets = 0
         self.warnings: list[tuple[str, str]] = []
+        self.notes: list[tuple[str, dict[str, Any]]] = []
         self._until = until
 
     def emit(self, text: str) -> bool:
@@ -44,6 +45,7 @@ class Observer:
             emit=self.emit,
             reset=self.reset,
             warn=lambda code, message: self.warnings.append((code, message)),
+            note=lambda name, data: self.notes.append((name, data)),
         )
 
 

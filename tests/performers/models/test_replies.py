@@ -177,7 +177,10 @@ async def test_a_server_that_wants_no_key_is_sent_none(protocol: str, monkeypatc
 )
 async def test_a_provider_that_could_not_answer_did_not_refuse(status: int, words: str) -> None:
     answer = Answer(status=status, body={"error": {"message": "The disk is full."}})
+    observer = Observer()
     async with ProviderServer(*[answer] * 5) as server:
-        failed = await failure_of(providers_at(server.url))
+        failed = await failure_of(providers_at(server.url), observer=observer)
     assert failed.message.startswith(f"{words}The disk is full")
     assert ("tried 5 times" in failed.message) == (status != 400)
+    told = [] if status == 400 else [(number, 5, f"{words}The disk is full.") for number in (2, 3, 4, 5)]
+    assert [(data["number"], data["of"], data["reason"]) for _, data in observer.notes] == told

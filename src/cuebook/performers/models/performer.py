@@ -200,6 +200,8 @@ class ModelPerformer:
                         f"The reply of {resolved.name} broke off after {len(heard.text)} characters and was asked for"
                         " again; what the lost part cost is not in the total.",
                     )
+                reason = masked(error.message, self._providers.secrets())[:_SAID]
+                call.note("model_attempt", {"number": retry + 2, "of": self._retries.attempts, "reason": reason})
             await self._sleep(wait)
             waited += wait
             retry += 1

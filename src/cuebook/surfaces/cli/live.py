@@ -269,7 +269,7 @@ def noted(event: object) -> list[str]:
     run, sent and called, and how that ended.
     """
     match event:
-        case Noted(name="route" as name, data=data):
+        case Noted(name="route" | "model_attempt" as name, data=data):
             return [note_words(name, data)]
         case Noted(name=name, data=data) if name in _TOLD:
             return [f"{name}: {note_words(name, data)}"]

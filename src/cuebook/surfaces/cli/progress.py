@@ -13,6 +13,7 @@ import msgspec
 from cuebook.kernel.events import (
     Driven,
     ModelAsked,
+    Noted,
     Performed,
     Performing,
     Planned,
@@ -29,6 +30,7 @@ from cuebook.kernel.outcomes import Failed, Reply, Usage
 from cuebook.kernel.run import RunRow, StepRow
 from cuebook.performers.models.tokens import estimate_text
 from cuebook.surfaces import wording
+from cuebook.surfaces.summaries import note_words
 
 MOST = 12
 """Steps that a list shows."""
@@ -88,6 +90,8 @@ class Progress:
                 self._come_to(label, entry.place.visit)
             case ModelAsked(model=model):
                 self._act(entry, f"asking {model}")
+            case Noted(name="model_attempt" as name, data=data):
+                self._act(entry, note_words(name, data))
             case Performing(effect=effect):
                 doing = _DOING.get(effect.kind, "calling")
                 self._act(entry, f"{doing} {effect.subject}" if effect.subject else "at work")

@@ -34,6 +34,7 @@ from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, same_line
 from cuebook.kernel.outcomes import CommandResult, Failed, Reply, Resumed
 from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow, stopped
 from cuebook.kernel.tally import Tally
+from cuebook.surfaces.summaries import note_words
 from cuebook.surfaces.web.calls import Calls
 from cuebook.surfaces.web.cards import BUSY, Card, Key, inside, slug, within
 from cuebook.surfaces.web.changes import Changes
@@ -299,6 +300,9 @@ class Picture:
                 changes.noted.append(card)
             case Warned():
                 self.notes.append(f"Warning: {event.message}")
+            case Noted(name="model_attempt" as name, data=data) if card is not None:
+                card.notes.append((entry.seq, f"The model is asked again, {note_words(name, data)}"))
+                changes.noted.append(card)
             case Noted(name="route", data=data) if card is not None:
                 card.notes.append((entry.seq, route_words(data)))
                 changes.noted.append(card)
