@@ -517,3 +517,11 @@ async def test_half_a_character_is_told_as_that(house: House, text: str) -> None
     assert re.search(r"holds \\ud[0-9a-f]{3}, which is half of a character", refused.json()["detail"])
     broken = await house.client.post("/api/runs", content=b'{"text": "x', headers=headers)
     assert "is no JSON" in broken.json()["detail"]
+
+
+async def test_advice_is_in_the_words_of_the_reader(house: House) -> None:
+    await house.model(ScriptedModel([])).serve()
+    book = house.book("needs.md", "# N\n\n## INPUTS\n\n- `topic` (string): What\n\n## STEP 1: A\n\nOf {{topic}}.\n")
+    refused = await house.client.post("/api/runs", json={"playbook": book})
+    assert refused.status_code == 422
+    assert refused.json()["fix"] == "Give them in `inputs`."

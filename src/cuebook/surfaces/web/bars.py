@@ -13,6 +13,8 @@ _MOST = 40
 """Steps that are shown: those that took longest."""
 _REST = 0.01
 """The part of the whole from which on the rest is worth a line."""
+_SHOWN = 0.0005
+"""Seconds from which on a step took time: what is done within it is counted there."""
 _SHORT = 0.5
 """Seconds of waiting that are not worth a word."""
 
@@ -33,7 +35,8 @@ class Share(NamedTuple):
 def shares(run: Picture) -> list[Share]:
     """In the order of the steps, without those that did nothing, and then the rest: together what the run took."""
     worked, totals = run.work.worked, run.row.totals
-    took = [(card, worked.get(card.key, 0.0), card.cost) for card in run if card.key in worked or card.cost > 0]
+    every = [(card, worked.get(card.key, 0.0), card.cost) for card in run]
+    took = [one for one in every if one[1] >= _SHOWN or one[2] > 0]
     longest = sorted(took, key=lambda one: -one[1])[:_MOST]
     shown: list[tuple[Card | None, float, float]] = [one for one in took if one in longest]
     seconds = totals.seconds - sum(seconds for _, seconds, _ in shown)

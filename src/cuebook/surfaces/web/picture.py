@@ -91,6 +91,8 @@ class Picture:
         self._calls = Calls()
         self._answers = Answers()
         self._nesting = Nesting()
+        self._begins = 0
+        """Of a fork, its first own record: what came before is its parent's."""
         self._by_person: dict[str, Any] = {}
         """Values that a person changed, until the program says so too."""
 
@@ -174,7 +176,8 @@ class Picture:
         )
         if len(cards) > 1:
             cards = [card for card in cards if not any(inside(other.row, card.row) for other in cards)]
-        return [card.key for card in cards] or ([self.latest.key] if self.latest is not None else [])
+        own = self.latest is not None and self.latest.row.seq >= self._begins
+        return [card.key for card in cards] or ([self.latest.key] if self.latest is not None and own else [])
 
     def _touch(self, card: Card, status: str | None = None) -> None:
         """Remembers how a card was before this entry."""
@@ -277,6 +280,7 @@ class Picture:
                 self.inputs, self.settings = dict(event.inputs), dict(event.settings)
             case Forked():
                 self.settings |= event.settings
+                self._begins = entry.seq
                 self.waits.clear()
                 for kept in self.order:
                     kept.cost_kept += kept.cost
