@@ -47,8 +47,9 @@ def main() -> None:
     wanted = {path.name: digest(path) for path in chosen.requirements}
     if not wanted.items() <= present.items():
         pinned = [word for path in chosen.requirements for word in ("--requirement", str(path))]
+        # Wheels alone: building from source would run code of the package.
         run_pip(
-            [*install, "--progress-bar", "off", "--require-hashes", *pinned],
+            [*install, "--progress-bar", "off", "--require-hashes", "--only-binary=:all:", *pinned],
             f"Installing {count(chosen.requirements)} pinned packages into {shown(environment)}",
         )
         present |= wanted
