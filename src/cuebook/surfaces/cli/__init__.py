@@ -37,7 +37,7 @@ COMMANDS = {
     "fork": ("branching", "Restart with changed values or settings."),
     "runtime": ("enveloping", "Answer one request of the runtime contract by an envelope."),
     "replay": ("looking", "Go through a run again on its journal alone, performing nothing."),
-    "verify": ("looking", "Check that a run's journal was not changed."),
+    "verify": ("looking", "Check that a run's journal was not changed, and that it says what is shown of the run."),
     "audit": ("auditing", "Show what a run did and who let it through, and check its journal."),
     "runs": ("looking", "List runs, newest first."),
     "show": ("looking", "Show a run: its steps, outputs and what it waits for."),

@@ -379,10 +379,10 @@ async def _one_wait(service: Service, given: Given) -> int:
 
 @command("verify", [RUN, options.STORE, options.AS_JSON])
 def verify_command(given: Given) -> int:
-    """Check that a run's journal was not changed.
+    """Check that a run's journal was not changed, and that it says what is shown of the run.
 
     Prints the head of the chain: keep it elsewhere, and a rewrite of the whole journal shows too. Exit code 1 means
-    that the journal is broken.
+    that the journal is broken, or that the status, a step or a wait of the run is not what the journal says.
     """
 
     async def look(service: Service) -> int:
