@@ -742,3 +742,7 @@ async def test_a_spent_budget_waits_however_often_it_is_looked_at(tmp_path: Path
         assert (row.status, row.reason) == ("paused", "budget")
         assert [wait.state for wait in await yard.service.store.waits(run=row.id)] == ["open"]
     await yard.close()
+
+
+def test_a_line_end_within_a_command_is_seen_in_its_line() -> None:
+    assert approvals.one_line("Run git log 'v1\n..HEAD'\n") == r"Run git log 'v1\n..HEAD'"

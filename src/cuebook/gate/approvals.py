@@ -43,7 +43,9 @@ def shown(text: str, limit: int = SHOWN) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    return shown(" ".join(text.split()), limit).replace("\n", " ")
+    """A text in one line. A line end within it is shown as one: it is a part of what a command is given."""
+    lines = (" ".join(line.split()) for line in text.strip().split("\n"))
+    return shown(r"\n".join(lines), limit).replace("\n", " ")
 
 
 def _plain(text: str) -> str:
