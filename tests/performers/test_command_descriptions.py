@@ -167,6 +167,8 @@ UNBOUND = [
     ("sh", "-c", "python3 -c \"exec(open('a.s' + 'h').read())\""),
     ("node", "-e", "require('./a' + '.js')"),
     ("perl", "-ne", "do 'a'.'.pl'"),
+    ("sh", "-c", "cat /*/*/*/*/nothing*"),
+    ("sh", "-c", "cat */*/*/*/*"),
     ("tar", "c", "."),
     ("tar", "c", "many"),
 ]
@@ -222,6 +224,18 @@ async def test_a_file_more_that_a_wildcard_fits_is_another_binding(
     before = await described(confining, effect)
     (workspace / "0.sh").write_text("echo 3")
     assert (await described(confining, effect)).bound != before.bound
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["sh " + "{a,b}" * 3000, "sh " + "{" * 5000, "cat " + "*" * 2000, "sh " * 2000, "$(" * 2000, "sh -c '" * 500],
+    ids=lambda script: script[:12],
+)
+async def test_a_script_full_of_expansions_is_described_all_the_same(
+    confining: CommandPerformer, workspace: Path, script: str
+) -> None:
+    mentioning(workspace)
+    assert (await described(confining, shell(script))).preview["command"]
 
 
 async def test_a_shells_input_is_read_as_its_script(confining: CommandPerformer, workspace: Path) -> None:

@@ -26,6 +26,11 @@ _MOST_FILES = 500
 _MOST_BYTES = 20 << 20
 _MOST_FOLDERS = 16
 _MOST_MATCHES = 500
+_MOST_WILD = 3
+"""Parts of a path with wildcards: each multiplies the folders that have to be looked at."""
+_MOST_BRACES = 4
+_OWN_WORDS = 30
+"""Words after an interpreter among which its own options are."""
 _DEEPEST = 4
 _SCRIPT = re.compile(r"[\s'\"\\$`*?\[{;|&<>()]")
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
@@ -79,8 +84,9 @@ class _Words:
                 self.places.add(word)
             if _SCRIPT.search(word):
                 self.script(word, shell=shell, depth=depth)
-            self.modules |= dict.fromkeys(modules_of(argv[at:]) if "python" in word or "pypy" in word else ())
-            if code_argument(argv[at:]):
+            options = argv[at : at + _OWN_WORDS]
+            self.modules |= dict.fromkeys(modules_of(options))
+            if code_argument(options):
                 self.unbound[_CODE] = None
             before = word
 
@@ -120,7 +126,7 @@ def _spellings(word: str) -> Iterator[str]:
 
 def _braced(word: str) -> Iterator[str]:
     found = _BRACES.search(word)
-    if found is None:
+    if found is None or word.count("{") > _MOST_BRACES:
         yield word
         return
     for part in found[1].split(","):
@@ -158,6 +164,10 @@ class _Search:
         return Named(dict(sorted(self._files.items())), tuple(self._unbound))
 
     def _matches(self, folder: str, pattern: str) -> None:
+        parts = pattern.split("/")
+        if os.path.isabs(pattern) or ".." in parts or sum(map(glob.has_magic, parts)) > _MOST_WILD:
+            self._unbound[f"what '{pattern[:100]}' fits"] = None
+            return
         found = list(islice(glob.iglob(os.path.join(glob.escape(folder), pattern)), _MOST_MATCHES + 1))
         if len(found) > _MOST_MATCHES:
             self._unbound[f"what '{pattern}' fits: more than {_MOST_MATCHES} files"] = None
@@ -191,6 +201,9 @@ class _Search:
         known = sha256()
         for folder, folders, names in os.walk(top):
             folders.sort()
+            self._left -= 1
+            if self._left < 0:
+                return ""
             for name in sorted(names):
                 path = os.path.join(folder, name)
                 self._left -= 1
