@@ -10,6 +10,7 @@ from cuebook.dialects.program.check import check
 from cuebook.dialects.registry import InvalidPlaybook
 from cuebook.surfaces.library import Library
 from tests.dialects.program.machine_room import Room
+from tests.dialects.program.test_machine import reply
 from tests.dialects.program.texts import SOURCE, line_of
 
 HEAD = "# Desk\nWorks.\n\n## Main() -> None\n### Triggers\n- T1:BGN At the beginning\n"
@@ -96,6 +97,20 @@ def test_a_placeholder_that_is_never_filled_in_is_warned_of(placeholder: str, co
     text = f"{HEAD}\n## Joke($x:str) -> str\nTell one: {placeholder}\n"
     found = [one.code for one in check(text, "a.pbasm") if one.code == "UNKNOWN_PLACEHOLDER"]
     assert found == ["UNKNOWN_PLACEHOLDER"] * codes
+
+
+async def test_an_agent_that_is_asked_back_by_a_model_gets_the_message_and_a_warning() -> None:
+    text = steps("- 01:QUE Say(Host, A table?)", "- 02:YLD for agent Host", more=OTHER + "- 01:RET\n")
+    says = [
+        reply(
+            '`Step["Main:01:QUE"]` `Say("Host", "A table?")`', "trig? no", '`Step["Main:02:YLD"]` yld for agent Host'
+        ),
+        reply('`Say("Desk", "6 or 8?")`', "yld for agent Desk"),
+        reply("yld call"),
+    ]
+    run = await Room().play(text, says, call="Desk.Main")
+    assert "Host says: 6 or 8?" in run.prompt(2)
+    assert any("Host waits for Desk, and Desk for an answer." in one for one in run.seen.warnings)
 
 
 def test_the_library_does_not_offer_it_and_says_why(tmp_path: Path) -> None:

@@ -214,24 +214,24 @@ def _hear(machine: Machine, frame: Frame, words: str) -> None:
 
 
 def _hear_agent(machine: Machine, frame: Frame) -> Program[None]:
-    """Messages from other agents. Whoever was written to answers first."""
+    """Messages from other agents. An agent that was written to answers first, unless it waits for an answer itself."""
+    waiting = {one.agent for one in machine.stack[:-1] if one.after == "agent"} - {frame.agent}
     for name, memory in machine.agents.items():
-        if name != frame.agent and memory.mail and name in machine.catalogue.agents:
+        if name != frame.agent and name not in waiting and memory.mail and name in machine.catalogue.agents:
             frame.after = "agent"
             frame.running.insert(0, QueuedCall("#1", Call(machine.catalogue.messages)))
             yield from _dispatch(machine, name, memory.take(1)[0])
             return
     mail = machine.memory(frame).take()
-    waiting = next((one for one in machine.stack[:-1] if one.after == "agent" and one.agent != frame.agent), None)
-    if not mail and waiting is not None:
-        words = f"{frame.agent} waits for {frame.awaits or waiting.agent}, and {waiting.agent} waits for an answer."
+    if not mail and waiting:
+        words = f"{frame.agent} waits for {frame.awaits or 'an agent'}, and {', '.join(sorted(waiting))} for an answer."
         fix = "Agents do not talk in turns here: answer with Say, and return."
         yield from machine.finish(frame, Error("not_supported", words, fix))
         return
     if not mail:
         yield Warned("message", f"{frame.agent} waits for {frame.awaits or 'an agent'}, and no message came.")
-    words_ = [f"{one['from']} says: {one['text']}" for one in mail] or ["No message came."]
-    _hear(machine, frame, "\n".join(words_))
+    words = "\n".join(f"{one['from']} says: {one['text']}" for one in mail) or "No message came."
+    _hear(machine, frame, words)
 
 
 # --- Python and raw playbooks -------------------------------------------------------------------------------

@@ -317,7 +317,7 @@ class Machine:
     def already_fired(self, frame: Frame) -> tuple[str, ...]:
         """The triggers that have fired for the last message: those in words for a state that is still the same."""
         memory = self.memory(frame)
-        now = self._situation(frame)
+        now = self._situation(frame) if memory.fired else ""
         return tuple(id for id, then in memory.fired.items() if then in ("", now))
 
     def fires(self, frame: Frame, id: str) -> None:
