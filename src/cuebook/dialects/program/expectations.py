@@ -115,7 +115,7 @@ class Expectations:
         return found if found is not None and (self._code(index) == "QUE" or found.name in self._signatures) else None
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a playbook, as far as anybody knows."""
+        """Whether there is such a playbook; true where the playbooks are not known."""
         return self._knows(name)
 
     def called(self, wanted: Spelled, call: Call) -> tuple[Call, list[str]]:

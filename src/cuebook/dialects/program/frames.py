@@ -122,7 +122,7 @@ class Frame(msgspec.Struct):
         self.entries = {}
 
     def progress(self) -> None:
-        """Something changed: what a model does now is no repetition."""
+        """Something changed: what a model does now does not count as a repetition."""
         self.idle, self.visited = 0, []
 
     def visit(self, line: str) -> None:

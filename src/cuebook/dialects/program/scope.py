@@ -89,7 +89,7 @@ class Scope:
         value, more = self._fitted(var.value, type, f"${var.name}", "V2")
         remarks += more
         if type_name(type) in _NEVER_NULL and "none" not in type.lower() and value == Literal(None):
-            remarks.append(Remark("V2", "R", f"Nothing is no {type}, which ${var.name} must be."))
+            remarks.append(Remark("V2", "R", f"${var.name} must be of the type {type}, and got no value."))
         if not _refused(remarks):
             self._remember(var.name, value, type)
         return msgspec.structs.replace(var, value=value, type=type if var.type else ""), remarks
@@ -159,7 +159,7 @@ class Scope:
         return remarks + [one for value in values for one in self._contents(value)]
 
     def _errors(self, value: Expression) -> Iterator[Remark]:
-        """What a call that failed came to is no value for anything else; what it says of itself, as `$x.message`, is."""
+        """The error of a failed call cannot be used as a value; its parts, as `$x.message`, can."""
         failed = [name for name in refs_of(value) if holds_error(self.variables.get(name))]
         if not failed:
             return

@@ -29,7 +29,7 @@ CODES: Codes = {
     "AGENT_DIALOGUE": ("error", "Agents wait for each other's messages in turns, which is not supported."),
     "PYTHON_STATE": ("error", "Python reads or sets variables of its agent, which is not supported."),
     "SHARED_VARIABLES": ("warning", "A playbook that calls itself shares its variables with that call."),
-    "UNKNOWN_PLACEHOLDER": ("warning", "What stands in brackets is never filled in."),
+    "UNKNOWN_PLACEHOLDER": ("warning", "A placeholder is never filled in."),
 }
 
 _CREATES = re.compile(r"\bCreateAgent\s*\(")

@@ -98,7 +98,7 @@ class State(msgspec.Struct, frozen=True):
     awaited: tuple[str, ...] = ()
     """Variables that get the result of a call which is queued and has not run."""
     heard: bool | None = None
-    """Whether something came in that the listing did not compute, such as what the user said. None if nobody knows."""
+    """Whether something came in that the listing did not compute, such as what the user said. None if unknown."""
 
 
 def signature_of(playbook: Playbook) -> Signature:
@@ -159,7 +159,7 @@ class Verdicts(msgspec.Struct, frozen=True):
     progress: str = ""
     """What the next reply must differ in."""
     loops: dict[str, int] = {}
-    """By the line of a `For each` that the reply stands in: the index of the item that is under way."""
+    """By the line of each `For each` around the reply's last line: the index of its item."""
 
     def __iter__(self) -> Iterator[Verdict]:
         return iter(self.verdicts)
