@@ -264,3 +264,18 @@ async def test_a_file_that_is_no_model_is_a_failure(monkeypatch: pytest.MonkeyPa
     failed = await failure_of(providers(), "x", model="local")
     assert failed.code == "model_not_installed"
     assert "could not be loaded" in failed.message
+
+
+@marked
+async def test_a_free_text_comes_to_its_end_by_itself() -> None:
+    prompt = "Write a formal thank-you letter to Ada for a book, in three sentences."
+    reply = await reply_of(providers(), AskModel(prompt=prompt, max_tokens=400), model="local")
+    assert reply.finish == "stop", reply.text
+
+
+@marked
+async def test_a_grammar_is_kept_to() -> None:
+    grammar = 'root ::= "complaint" | "question"'
+    prompt = "Is this message a complaint or a question? Answer with one word.\n\nThe lamp does not turn on."
+    reply = await reply_of(providers(), AskModel(prompt=prompt, grammar=grammar), model="local")
+    assert reply.text in ("complaint", "question")
