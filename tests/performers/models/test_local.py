@@ -87,7 +87,7 @@ async def test_a_schema_holds_it() -> None:
 @marked
 async def test_a_schema_it_cannot_follow_is_a_failure() -> None:
     failed = await failure_of(providers(), AskModel(prompt="Pick.", schema={"type": "colour"}), model="local")
-    assert failed.code == "model_bad_request"
+    assert failed.code == "schema_mismatch", "it was asked in words instead, and checked"
 
 
 @marked
