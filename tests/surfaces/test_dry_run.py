@@ -290,7 +290,8 @@ def test_a_tool_is_shown_with_its_arguments() -> None:
 
 def test_a_step_that_can_only_fail_says_so() -> None:
     text = "# A\n\n## STEP 1: B\n\n@tool(web, find, {broken)\n\n## STEP 2: C\n\nNever.\n"
-    (failed,) = shown(text)
+    warned, failed = shown(text)
+    assert "The step fails." in warned["warning"]
     assert "the arguments of @tool (line 5) cannot be used" in failed["failed"]
 
 

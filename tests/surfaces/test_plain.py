@@ -201,7 +201,7 @@ def test_a_pipe_gets_text_alone_where_people_read_and_the_output_to_the_last_let
     ran = desk.call("run", "one.md")
     assert ran.code == 0
     assert is_clean(ran.err)
-    run = re.search(r"run: (\w{10})", ran.err)
+    run = re.search(r"run: (\w{12})", ran.err)
     assert run is not None
     assert is_clean(desk.call("events", run[1]).out)
     assert is_clean(desk.call("show", run[1]).out)

@@ -42,14 +42,14 @@ def test_a_run_streams_under_headings_and_ends_in_a_summary(desk: Desk, server: 
         assert "\x1b[2J" not in sitting.raw
         assert "\x1b[36m" in sitting.raw, "there are colours"
         seen = sitting.text
-    assert re.match(r"Tea  test/echo-1, run \w{10}\n· 1  Choose\n· 2  Brew\n· 3  Serve\n\nStep 1 of 3  Choose ─", seen)
+    assert re.match(r"Tea  test/echo-1, run \w{12}\n· 1  Choose\n· 2  Brew\n· 3  Serve\n\nStep 1 of 3  Choose ─", seen)
     assert re.search(
         r"Choose ─+\nSencha it is\.\n\d\.\d s, 10 tokens in, 5 out, cost unknown\n\nStep 2 of 3  Brew", seen
     )
     assert "Hot ]0;ownedand [2Jstrong.\n" in seen
     assert re.search(r"╭─+ completed ─+╮", seen)
     assert re.search(r"│ steps +3 of 3 +│\n│ model ", seen), "there is nothing to say of the steps"
-    assert re.search(r"│ again +cuebook show \w{10} +│", seen)
+    assert re.search(r"│ again +cuebook show \w{12} +│", seen)
     assert "in all" not in seen, "the line that says how far it is has left nothing behind"
 
 
