@@ -16,11 +16,11 @@ import msgspec
 
 from cuebook import __version__
 from cuebook.kernel.engine import Engine
-from cuebook.kernel.events import WaitOpened
+from cuebook.kernel.events import ENDED, WaitClosed, WaitOpened
 from cuebook.kernel.journal import Record
 from cuebook.kernel.ports import Batch, Store
-from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
-from cuebook.kernel.tally import Tally
+from cuebook.kernel.projection import projected
+from cuebook.kernel.run import RunRow, Signal, WaitRow
 from cuebook.stores.sqlite import SqliteStore
 from tests.support import begin, engine_on, new_row
 
@@ -55,24 +55,24 @@ def _ascii(value: bytes) -> str:
 async def put_into(store: Store, engine: Engine, kept: Kept) -> None:
     """Gives a store the recorded run as if it had written it itself."""
     records = kept.journal()
-    row = msgspec.structs.replace(kept.row, driver="")
-    tally, waits = Tally(row), {}
-    for entry in map(engine.codec.entry, records):
-        tally.apply(entry)
-        event = entry.event
-        if isinstance(event, WaitOpened):
-            waits[event.wait] = WaitRow(
-                id=event.wait, run=row.id, tenant=row.tenant, owner=row.owner, place=entry.place, kind=event.kind,
-                prompt=event.prompt, purpose=event.purpose, type=event.type, options=event.options, opened=entry.at,
-            )  # fmt: skip
-        waits.pop(getattr(event, "wait", "") if entry.event.__class__.__name__ == "WaitClosed" else "", None)
-    changed, steps, _ = tally.take_changes()
-    made: list[StepRow] = list(steps)
-    await store.create(
-        row,
-        kept.text,
-        Batch(row.id, 0, records, row=changed, steps=made, texts=kept.texts, opened=list(waits.values())),
+    entries = [engine.codec.entry(record) for record in records]
+    row, steps = projected(msgspec.structs.replace(kept.row, driver=""), entries)
+    opened = [
+        WaitRow(
+            id=event.wait, run=row.id, tenant=row.tenant, owner=row.owner, place=entry.place, kind=event.kind,
+            prompt=event.prompt, purpose=event.purpose, type=event.type, options=event.options, default=event.default,
+            expires=event.expires, details=event.details, opened=entry.at,
+        )
+        for entry in entries
+        if isinstance(event := entry.event, WaitOpened)
+    ]  # fmt: skip
+    closed = [entry.event.wait for entry in entries if isinstance(entry.event, WaitClosed)]
+    if row.status in ENDED:
+        closed = [wait.id for wait in opened]
+    batch = Batch(
+        row.id, 0, records, row=row, steps=list(steps.values()), texts=kept.texts, opened=opened, closed=closed
     )
+    await store.create(row, kept.text, batch)
 
 
 async def record(folder: Path) -> None:
