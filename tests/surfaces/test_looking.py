@@ -211,3 +211,23 @@ def test_events_have_a_time_and_plain_values(desk: Desk, run: str) -> None:
     assert all(re.match(r" +\d+  \d\d:\d\d:\d\d\.\d{3}  ", line) for line in lines)
     assert any("outcome.content=Reply number 1." in line for line in lines)
     assert "{'" not in "".join(lines)
+
+
+def test_a_store_of_an_older_version_is_brought_up_to_date(desk: Desk, run: str) -> None:
+    fork = str(desk.call("restart", run, "2", "--json").object["run"])
+    listed = desk.call("runs", "--json").object
+    connection = sqlite3.connect(desk.store)
+    connection.executescript(
+        """
+        DROP INDEX waits_open;
+        ALTER TABLE waits DROP COLUMN kind;
+        CREATE INDEX waits_open ON waits (tenant, opened) WHERE state = 'open';
+        UPDATE runs SET totals = json_remove(totals, '$.completed');
+        UPDATE steps SET body = json_remove(body, '$.counted');
+        PRAGMA user_version = 2;
+        """
+    )
+    connection.close()
+    assert desk.call("runs", "--json").object == listed
+    for one in (run, fork):
+        assert "unbroken" in desk.call("verify", one).out

@@ -142,3 +142,6 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX waits_open ON waits (tenant, opened, kind) WHERE state = 'open';
     """,
 )
+
+FOLDED_SINCE = 3
+"""The version since which rows are folded as today; those of an older store are made again from the journals."""

@@ -29,7 +29,7 @@ from cuebook.kernel.ports import Batch, Claim, Fate, News, Whole
 from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
 from cuebook.stores.leases import Holder, Leases
 from cuebook.stores.rules import ALIKE, damaged, in_order, no_run, no_wait, unfinished
-from cuebook.stores.schema import MIGRATIONS
+from cuebook.stores.schema import FOLDED_SINCE, MIGRATIONS
 from cuebook.stores.transaction import NAMES_OF_ENDED, RECORD, RUN, Transaction, run_row, wait_row
 from cuebook.stores.writer import Writer
 
@@ -427,10 +427,15 @@ class SqliteStore:
             return
         try:
             connection.execute("BEGIN IMMEDIATE")
-            for number in range(_version(connection), len(MIGRATIONS)):
+            before = _version(connection)
+            for number in range(before, len(MIGRATIONS)):
                 for statement in _statements(MIGRATIONS[number]):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {number + 1}")
+            if 0 < before < FOLDED_SINCE:
+                from cuebook.stores.refold import refold
+
+                refold(connection)
             connection.execute("COMMIT")
         except BaseException:
             connection.close()  # and with it goes what was not committed

@@ -16,7 +16,7 @@ from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import Record
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Batch
-from cuebook.kernel.run import RunRow, Signal, Totals, WaitRow
+from cuebook.kernel.run import RunRow, Signal, StepRow, Totals, WaitRow
 from cuebook.stores.leases import Holder, Leases
 from cuebook.stores.rules import attach_late, check_signal, damaged, fenced, gap, no_run, no_wait, refusal, run_exists
 
@@ -296,7 +296,7 @@ class Transaction:
         for seq, path in batch.dropped:
             self._drop(key, seq, path)
         for s in batch.steps:
-            self._steps.append((key, s.path, s.label, s.visit, s.seq, s.status, _json(s).decode()))
+            self._steps.append(step_values(key, s))
         if batch.texts:
             self._texts.extend(batch.texts.items())
         for wait in batch.opened:
@@ -323,6 +323,11 @@ class Transaction:
                 " AND (substr(path, 1, length(?)) = ? OR substr(?, 1, length(path)) = path)",
                 (key, seq, path, path, path),
             )
+
+
+def step_values(key: int, step: StepRow) -> tuple[Any, ...]:
+    """The columns of a step's row."""
+    return (key, step.path, step.label, step.visit, step.seq, step.status, _json(step).decode())
 
 
 def run_row(row: Sequence[Any]) -> RunRow:

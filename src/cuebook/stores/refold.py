@@ -1,0 +1,55 @@
+"""Writes the rows of runs again from their journals, for stores whose rows an older version folded in another way."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+
+from cuebook.kernel.errors import StoreDamaged
+from cuebook.kernel.journal import PURGED, Codec, Record
+from cuebook.kernel.projection import projected
+from cuebook.kernel.run import RunRow
+from cuebook.stores.transaction import RECORD, RUN, run_row, step_values
+
+
+def refold(connection: sqlite3.Connection) -> None:
+    """A run whose journal cannot be read keeps the rows that it has; `verify` says what is wrong with it."""
+
+    def text(digest: str) -> str:
+        found = connection.execute("SELECT body FROM texts WHERE digest = ?", (digest,)).fetchone()
+        return str(found[0]) if found else ""
+
+    codec = Codec(text)
+    rows = connection.execute(f"SELECT {RUN}, key FROM runs").fetchall()
+    runs = {row.id: (row, key) for row, key in ((run_row(values[:-1]), values[-1]) for values in rows)}
+    for row, key in runs.values():
+        records = _journal(connection, runs, row)
+        if any(record.body.startswith(PURGED) for record in records):
+            continue
+        try:
+            folded, steps = projected(row, [codec.entry(record) for record in records])
+        except StoreDamaged:
+            continue
+        totals = msgspec.json.encode(folded.totals).decode()
+        connection.execute("UPDATE runs SET totals = ? WHERE key = ?", (totals, key))
+        connection.execute("DELETE FROM steps WHERE run = ?", (key,))
+        connection.executemany(
+            "INSERT INTO steps VALUES (?,?,?,?,?,?,?)", [step_values(key, step) for step in steps.values()]
+        )
+
+
+def _journal(connection: sqlite3.Connection, runs: dict[str, tuple[RunRow, int]], row: RunRow) -> list[Record]:
+    """A run's records, those that it has from its parents first."""
+    records: list[Record] = []
+    before = 1 << 32
+    while True:
+        first = row.parent_seq if row.parent else 1
+        own = connection.execute(
+            f"SELECT {RECORD} FROM records WHERE run = ? AND seq >= ? AND seq < ? ORDER BY seq",
+            (runs[row.id][1], first, before),
+        )
+        records = [Record(row.id, *values) for values in own] + records
+        if not row.parent:
+            return records
+        before, row = min(before, first), runs[row.parent][0]
