@@ -109,6 +109,19 @@ async def test_a_run_that_is_cancelled_meanwhile_ends(store: Store, tmp_path: Pa
     await engine.close()
 
 
+async def test_a_run_that_was_cancelled_before_waits_for_nothing(store: Store, tmp_path: Path, shelf: Shelf) -> None:
+    engine = engine_of(store, tmp_path, shelf)
+    row = await engine.drive(await begin(engine, "everything"))
+    assert row.status == "awaiting_input"
+    shelf.lacks = "a"
+    await store.signal(Signal("run", "cancel", {"reason": "enough"}, "ann"))
+    row = await engine.drive("run")
+    assert row.status == "cancelled"
+    assert await store.waits(run="run") == []
+    assert (await engine.verify("run")).broken_at is None
+    await engine.close()
+
+
 async def test_a_fork_waits_for_itself(store: Store, tmp_path: Path, shelf: Shelf) -> None:
     engine = engine_of(store, tmp_path, shelf)
     await engine.drive(await begin(engine, "everything", settings=Settings()))

@@ -119,13 +119,17 @@ class Waits:
                 closed = WaitClosed(row.id, "answered", row.kind, {"value": message.payload.get("value")}, message.by)
                 return self._close(closed, row, [message.id])
             decided = self._rows.get(row.id, row)
-            if decided.state == "open":
+            if decided.state == "open" and not self._is_cancelled(line):
                 decided = await self._park(row) or row
             if decided.state != "open":
                 how = _HOW.get(decided.state, "cancelled")
                 return self._close(WaitClosed(row.id, how, row.kind, decided.answer, decided.by), row)
-            if self._driver.cancel is not None and not line.cursor.cancelled:
+            if self._is_cancelled(line):
                 return self._close(WaitClosed(row.id, "cancelled", row.kind), row)
+
+    def _is_cancelled(self, line: Line) -> bool:
+        """Whether a cancellation has come that the branch does not know of yet."""
+        return self._driver.cancel is not None and not line.cursor.cancelled
 
     def _close(self, closed: WaitClosed, row: WaitRow, taken: list[int] | None = None) -> WaitClosed:
         driver = self._driver
