@@ -275,7 +275,8 @@ class Service(Administration):
         for wait, changed in zip(pauses, changes, strict=True):
             await self._complete(wait, {"overrides": values, "settings": changed}, who)
         stands = bool(waits) if row.status in WAITING else row.status in ENDED
-        stands = stands and row.reason != "non_determinism" and not await self.is_due(row.id)
+        stands = stands and row.reason != "non_determinism"
+        stands = stands and not (await self.is_interrupted(row.id) or await self.is_due(row.id))
         if not pauses and (values or checked or stands):
             doubted = next((wait for wait in waits if wait.kind == "in_doubt"), None)
             status = "in doubt" if doubted is not None else row.status.replace("_", " ")

@@ -174,6 +174,21 @@ async def test_at_first_sight_a_driver_elsewhere_is_shown_by_its_last_word(store
     assert await store.undriven(1000.0) == ["run"], "nothing is done to it by that"
     with pytest.raises(Busy):
         await store.claim("run", "d2", 1000.0)
+    assert await store.undriven(1000.0) == ["run"], "whatever else was looked at meanwhile"
+    await beat(store, "d1", ELSEWHERE, 103.0)
+    assert await store.undriven(1000.0) == [], "it was heard from here"
+
+
+async def test_a_retry_that_nobody_is_seen_to_take_can_be_sent_again(store: Store) -> None:
+    """As after a restart in a new container: the process that was to retry it cannot be looked at, and says nothing."""
+    await taken_up(store, "retry")
+    await beat(store, "d1", ELSEWHERE, 11.0)
+    await store.signal(Signal("run", "retry", {"whole_step": True}, "you"))
+    assert [signal.payload for signal in (await store.news("run")).signals] == [{"whole_step": True}]
+    await store.alive("run")
+    await beat(store, "d1", ELSEWHERE, 14.0)
+    with pytest.raises(Refused, match="being retried already"):
+        await store.signal(Signal("run", "retry", {}, "you"))
 
 
 async def test_a_retired_driver_holds_nothing(store: Store) -> None:

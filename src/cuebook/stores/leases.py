@@ -48,10 +48,12 @@ _FATES: dict[bool | None, Literal["lives", "ended", "silent"]] = {True: "lives",
 
 
 class _Watched:
-    __slots__ = ("beat", "looked", "silent")
+    __slots__ = ("beat", "heard", "looked", "silent")
 
-    def __init__(self, beat: float, looked: float) -> None:
+    def __init__(self, beat: float, looked: float, heard: bool) -> None:
         self.beat, self.looked, self.silent = beat, looked, 0.0
+        self.heard = heard
+        """Whether it gave a sign of life while it was watched from here."""
 
 
 class Leases:
@@ -69,12 +71,15 @@ class Leases:
         return self._heard(holder.driver, holder.lease) if known is None else known
 
     def seems_to_hold(self, holder: Holder, now: float) -> bool:
-        """The same for who only shows it and cannot watch for long: at first sight the wall clock is believed."""
-        first = holder.driver not in self._watched
-        held = self.holds(holder)
-        if held and first and holder.driver in self._watched:
-            return holder.lease is not None and holder.lease > now
-        return held
+        """The same for who only shows it and cannot watch for long: until it is heard, the wall clock is believed."""
+        return self.surely_holds(holder) or (self.holds(holder) and holder.lease is not None and holder.lease > now)
+
+    def surely_holds(self, holder: Holder) -> bool:
+        """Whether it was seen to live: its process, or a new heartbeat since it is watched."""
+        if not self.holds(holder):
+            return False
+        watched = self._watched.get(holder.driver)
+        return watched is None or watched.heard
 
     def _heard(self, driver: str, beat: float) -> bool:
         now = self.clock()
@@ -82,7 +87,7 @@ class Leases:
         if watched is None or watched.beat != beat:
             if len(self._watched) > 10_000:
                 self._watched.clear()
-            self._watched[driver] = _Watched(beat, now)
+            self._watched[driver] = _Watched(beat, now, heard=watched is not None)
             return True
         watched.silent += min(LONGEST_GAP, now - watched.looked)
         watched.looked = now

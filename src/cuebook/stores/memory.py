@@ -140,7 +140,7 @@ class MemoryStore:
     async def signal(self, signal: Signal) -> None:
         held = self._run(signal.run)
         before = [waiting for waiting in held.signals if signal.kind == waiting.kind == "retry"]
-        check_signal(signal, held.row.status, under_way=bool(before) and self.leases.holds(self._holder(held)))
+        check_signal(signal, held.row.status, under_way=bool(before) and self.leases.surely_holds(self._holder(held)))
         held.signals = [waiting for waiting in held.signals if waiting not in before]
         mine = [wait for wait in self._waits.values() if wait.run == signal.run and wait.state == "open"]
         if signal.kind == "late" and any(attach_late(wait, signal.payload) for wait in mine):

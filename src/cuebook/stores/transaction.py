@@ -203,7 +203,7 @@ class Transaction:
         key, status, driver = found
         again = "SELECT 1 FROM signals WHERE run = ? AND taken = 0 AND kind = 'retry'"
         retried = signal.kind == "retry" and self._db.execute(again, (key,)).fetchone() is not None
-        check_signal(signal, status, under_way=retried and self._leases.holds(self._holder(driver)))
+        check_signal(signal, status, under_way=retried and self._leases.surely_holds(self._holder(driver)))
         if retried:  # whoever sent the first one did not live to see it taken
             self._db.execute("UPDATE signals SET taken = 1 WHERE run = ? AND taken = 0 AND kind = 'retry'", (key,))
         self._quiet.discard(key)
