@@ -55,7 +55,8 @@ ALIKE_EVERYWHERE = FILTERS | frozenset(
 """Programs that only look, and read no settings in the folder they run in."""
 
 _FOLDER_OPTIONS: dict[str, tuple[str, ...]] = {
-    "git": ("-C", "--git-dir", "--work-tree"),
+    "git": ("-C", "--git-dir", "--work-tree", "-c", "--config-env", "--exec-path"),
+    "env": ("-C", "--chdir"),
     **dict.fromkeys(("make", "gmake"), ("-C", "--directory", "-f", "--file", "--makefile", "-I", "--include-dir")),
     **dict.fromkeys(("npm", "npx"), ("-C", "--prefix", "--userconfig", "--globalconfig")),
     **dict.fromkeys(("pnpm", "pnpx"), ("-C", "--dir")),
@@ -87,8 +88,14 @@ _FOLDER_OPTIONS: dict[str, tuple[str, ...]] = {
     "tsc": ("-p", "--project", "-b", "--build"),
 }
 """Options by which programs work in another folder, or by the settings of another: those decide what code they run."""
-_BEFORE_THE_VERB = frozenset({"git", "terraform", "tofu"})
-"""Programs that take them before their first word only; after it the same letters mean something else."""
+_BEFORE_THE_VERB: dict[str, frozenset[str]] = {
+    "git": frozenset({"--namespace", "--super-prefix", "--attr-source"}),
+    "env": frozenset({"-u", "--unset", "-a", "--argv0"}),
+    **dict.fromkeys(("terraform", "tofu"), frozenset[str]()),
+}
+"""Programs that take them before their first word only, after which the same letters mean something else; and their other
+options whose value is the next word.
+"""
 
 
 def choices_of_folder(argv: Sequence[str]) -> list[int]:
@@ -97,7 +104,7 @@ def choices_of_folder(argv: Sequence[str]) -> list[int]:
     options = _FOLDER_OPTIONS.get(name, ())
     ends: list[int] = []
     for at, word in enumerate(argv[1:] if options else (), start=2):
-        value_of_last = bool(ends) and ends[-1] == at
+        value_of_last = (bool(ends) and ends[-1] == at) or argv[at - 2] in _BEFORE_THE_VERB.get(name, ())
         if name in _BEFORE_THE_VERB and not word.startswith("-") and not value_of_last:
             break
         if any(_chooses(word, option) for option in options):

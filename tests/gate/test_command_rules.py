@@ -370,6 +370,22 @@ def placed(folder: str, *argv: str) -> Action:
         (["pytest *"], run("pytest", "--rootdir", "x"), "ask"),
         (["pytest *"], run("pytest", "-q", "-x"), "allow"),
         (["terraform *"], run("terraform", "-chdir=x", "plan"), "ask"),
+        (["git *"], run("git", "--attr-source", "HEAD", "-C", "x", "status"), "ask"),
+        (["git *"], run("git", "-c", "core.fsmonitor=./x", "status"), "ask"),
+        (["git *"], run("git", "--exec-path=x", "status"), "ask"),
+        (["git -c color.ui=never *"], run("git", "-c", "color.ui=never", "log"), "allow"),
+        (["git -c color.ui=never *"], run("git", "-c", "color.ui=never", "-C", "x", "log"), "ask"),
+        # The same where another program starts the one that takes them.
+        (["nice git *"], run("nice", "git", "log"), "allow"),
+        (["nice git *"], run("nice", "git", "-C", "x", "log"), "ask"),
+        (["timeout 60 git *"], run("timeout", "60", "git", "--git-dir=x", "log"), "ask"),
+        (["timeout 60 git -C x *"], run("timeout", "60", "git", "-C", "x", "log"), "allow"),
+        (["nice -n *"], run("nice", "-n", "5", "timeout", "9", "make", "-C", "x"), "ask"),
+        (["nice -n *"], run("nice", "-n", "5", "timeout", "9", "make", "test"), "allow"),
+        (["env *"], run("env", "LANG=C", "git", "-C", "x", "log"), "ask"),
+        (["env *"], run("env", "-C", "x", "git", "status"), "ask"),
+        (["env *"], run("env", "-u", "LANG", "--chdir=x", "git", "status"), "ask"),
+        (["env *"], run("env", "LANG=C", "ls", "-C"), "allow"),
     ],
 )
 def test_an_allow_rule_counts_in_the_folder_it_was_written_for(

@@ -120,7 +120,7 @@ class Command:
         not only covered by a wildcard of it.
         """
         certain = re.split(r"[*?]", pattern, maxsplit=1)[0]
-        chosen = () if is_literal(pattern) else choices_of_folder(self.argv)
+        chosen = () if is_literal(pattern) else _choices_of_folder(self.argv)
         return all(certain.startswith(shlex.join(self.argv[:end])) for end in chosen)
 
     def _allowed_by_two(self, patterns: Sequence[str], otherwise: Callable[[str], bool] | None) -> tuple[int, ...]:
@@ -157,6 +157,22 @@ class Command:
                 return
             seen.update(fresh)
             waiting += [(one, depth + 1) for one in fresh]
+
+
+def _choices_of_folder(argv: tuple[str, ...]) -> Iterator[int]:
+    """Those of the program, and of what it starts."""
+    waiting, seen = [0], {0}
+    while waiting:
+        start = waiting.pop()
+        part = argv[start:]
+        yield from (start + end for end in choices_of_folder(part))
+        own = WRAPPERS.get(basename(part[0]))
+        fresh = {start + at for at in _starts(part, own)[0]} - seen if own is not None else set[int]()
+        seen |= fresh
+        if len(seen) > MOST:
+            yield len(argv)
+            return
+        waiting += fresh
 
 
 def _joined(folder: str, below: str) -> str:
