@@ -58,8 +58,9 @@ class _Word(NamedTuple):
 class _Redirection:
     """Where a command reads or writes; `fed` is a text that it is given as its input."""
 
-    def __init__(self, to: str, fed: str = "") -> None:
+    def __init__(self, to: str, wild: bool, fed: str = "") -> None:
         self.to = to
+        self.wild = wild
         self.fed = fed
 
 
@@ -186,7 +187,7 @@ def mentions_in(script: str) -> Mentions:
             below += reader.nested
             for token in reader.tokens:
                 if isinstance(token, _Redirection):
-                    words[token.to, False] = None
+                    words[token.to, token.wild] = None
                     below += [token.fed] if token.fed else []
                 elif isinstance(token, _Word):
                     words[token.text, token.wild] = None
@@ -270,7 +271,7 @@ class _Reader:
         while self._at < len(self._text) and self._text[self._at] in " \t":
             self._at += 1
         to = self._word()
-        redirection = _Redirection(to.text, to.text if operator == "<<<" else "")
+        redirection = _Redirection(to.text, to.wild, to.text if operator == "<<<" else "")
         self.tokens.append(redirection)
         if operator in ("<<", "<<-"):
             self._awaited.append((redirection, to.text, operator == "<<-", to.bare))

@@ -128,6 +128,7 @@ async def test_another_content_of_a_named_file_is_another_binding(
 
 
 SPELLINGS: dict[str, tuple[tuple[str, ...], str]] = {
+    "wildcard of a redirection": (("bash", "-c", "sh < a.s?"), "a.sh"),
     "a word": (("sh", "a.sh"), "a.sh"),
     "from here": (("sh", "./a.sh"), "a.sh"),
     "in a script": (("sh", "-c", "sh a.sh"), "a.sh"),
@@ -171,6 +172,10 @@ UNBOUND = [
     ("sh", "-c", "cat */*/*/*/*"),
     ("tar", "c", "."),
     ("tar", "c", "many"),
+    ("sh", "-c", "sh ~+/a.sh"),
+    ("bash", "-O", "extglob", "-c", "sh @(a).sh"),
+    ("bash", "-O", "globstar", "-c", "sh **/b.sh"),
+    ("bash", "-c", "cat {a..b}.sh | sh"),
 ]
 
 
@@ -207,6 +212,21 @@ async def test_what_cannot_be_bound_is_said(workspace: Path, argv: tuple[str, ..
         (workspace / "many" / str(number)).touch()
     description = await described(CommandPerformer(choose(), workspace), RunCommand(argv))
     assert "may have changed" in description.preview["content not bound"]
+
+
+@pytest.mark.parametrize("argv", [("python3", "-"), ("timeout", "5", "python3"), ("xargs", "cat")])
+async def test_what_an_interpreter_reads_from_its_input_is_not_bound(workspace: Path, argv: tuple[str, ...]) -> None:
+    effect = RunCommand(argv, stdin="import this")
+    description = await described(CommandPerformer(choose(), workspace), effect)
+    assert "its input" in description.preview["content not bound"]
+
+
+@pytest.mark.parametrize("argv", [("python3", "a.sh"), ("grep", "python3"), ("awk", "{print $1}")])
+async def test_what_is_read_as_data_is_no_code(workspace: Path, argv: tuple[str, ...]) -> None:
+    mentioning(workspace)
+    effect = RunCommand(argv, stdin="import this")
+    description = await described(CommandPerformer(choose(), workspace), effect)
+    assert "content not bound" not in description.preview
 
 
 @pytest.mark.parametrize("argv", [("sh", "a.sh"), ("sh", "-c", "cd sub && sh b.sh"), ("awk", "{print $1}", "a.sh")])

@@ -18,7 +18,7 @@ import msgspec
 
 from cuebook.performers.contents import digest_of
 from cuebook.performers.paths import real
-from cuebook.programs import SHELLS, code_argument, modules_of
+from cuebook.programs import FILTERS, SHELLS, code_argument, is_interpreter, modules_of, takes_code_from_input
 from cuebook.shell import commands_in, mentions_in
 
 _MOST_WORDS = 5_000
@@ -34,10 +34,14 @@ _OWN_WORDS = 30
 _DEEPEST = 4
 _SCRIPT = re.compile(r"[\s'\"\\$`*?\[{;|&<>()]")
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_BY_SHELL = re.compile(r"[@+!?*]\(|\*\*|\{[^{}\s]*\.\.[^{}\s]*\}|(?:^|[\s=:;|&<>(])~")
+"""What some shells expand and what is not expanded here: further patterns, sequences, homes."""
 _GOES_THERE = frozenset({"cd", "pushd", "-C", "--chdir", "--directory", "--prefix", "--cwd"})
 
 EXPANDED = "what a variable or a substitution in the script stands for"
+_FITTING = "what a pattern of the shell in the script fits"
 _CODE = "what the code among the arguments opens"
+_CODE_READ = "what the code that it reads from its input opens"
 _WIDE = "the whole workspace, which is named as a folder"
 _MANY = "some of the many words"
 
@@ -57,7 +61,19 @@ def named_by(argv: Sequence[str], stdin: str, cwd: str, workspace: str) -> Named
     words.command(argv)
     if stdin and any(basename(word) in SHELLS for word in argv):
         words.script(stdin, shell=True)
+    elif stdin and _reads_code(argv):
+        words.unbound[_CODE_READ] = None
     return _Search(words, cwd, workspace).named()
+
+
+def _reads_code(argv: Sequence[str]) -> bool:
+    """Whether its program, or one that this starts, does as its input says."""
+    if not argv or basename(argv[0]) in FILTERS:
+        return False
+    if is_interpreter(argv[0]):
+        return takes_code_from_input(argv)
+    own = argv[:_OWN_WORDS]
+    return any(is_interpreter(word) and takes_code_from_input(argv[at:]) for at, word in enumerate(own))
 
 
 class _Words:
@@ -97,6 +113,8 @@ class _Words:
         found = mentions_in(text)
         if shell and found.expands:
             self.unbound[EXPANDED] = None
+        if shell and _BY_SHELL.search(text):
+            self.unbound[_FITTING] = None
         for word, wild in found.words:
             self._add(word)
             if wild and shell:
