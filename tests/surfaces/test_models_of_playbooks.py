@@ -58,6 +58,17 @@ def test_a_model_is_found_by_its_name_alone(desk: Desk, server: ModelServer, nam
     assert "anthropic/" in ran.err + ran.out or name == "p.yml", "a run of a pipeline has no model of its own"
 
 
+def test_a_name_alone_goes_to_the_configured_provider_in_every_dialect(desk: Desk, server: ModelServer) -> None:
+    server.replies = ['{"ok": true}', '{"ok": true}']
+    servers = "".join(f'[providers.{name}]\nbase_url = "{server.url}"\n' for name in ("lab", "other"))
+    desk.config.write_text(f'model = "lab/alpha"\n{servers}')
+    for name in ("w.yml", "p.yml"):
+        desk.write(name, BARE[name].replace("claude-opus-4-6", "beta"))
+        ran = desk.call("run", name)
+        assert (ran.code, server.requests[-1]["model"]) == (0, "beta"), ran.err
+    assert "model: lab/" in ran.err, "a pipeline has no model of its own, so those of its steps are shown"
+
+
 @pytest.mark.parametrize("name", BARE)
 def test_a_name_without_any_provider_is_refused_before_a_run_begins(desk: Desk, server: ModelServer, name: str) -> None:
     desk.config.write_text("")

@@ -54,7 +54,8 @@ class Wiring:
         self.provider_configs: dict[str, ProviderConfig] = {**BUILT_IN, **custom}
         shared = {name for name, provider in config.providers.items() if provider.shared}
         limit = config.get("limits.reply") or REPLY_LIMIT
-        self.providers = Providers(self.keys, custom, models=models, shared=shared, reply_limit=limit)
+        own = config.get("model") or ""
+        self.providers = Providers(self.keys, custom, models=models, shared=shared, reply_limit=limit, own=own)
         self.offers = Offers(self.providers)
         self.reaching = Reaching(config, self.keys, tools=tools)
 

@@ -151,8 +151,12 @@ class Providers:
         shared: Collection[str] = (),
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         reply_limit: int = REPLY_LIMIT,
+        own: str = "",
     ) -> None:
-        """`shared` names the providers that a project brought: only a user may choose a model of theirs."""
+        """`shared` names the providers that a project brought: only a user may choose a model of theirs. `own` is the configured
+        model, for runs that have none of their own.
+        """
+        self._own = own
         self._keys = keys
         self._shared = frozenset(shared)
         self._configs = {**BUILT_IN, **(custom or {})}
@@ -185,7 +189,7 @@ class Providers:
         vendor = _vendor(name)
         if vendor and self._has_key(vendor):
             return f"{vendor}/{name}"
-        options = self._options(name, vendor, own.partition("/")[0])
+        options = self._options(name, vendor, (own or self._own).partition("/")[0])
         if len(options) == 1:
             return options[0]
         raise self._undecided(name, vendor, options)

@@ -307,9 +307,11 @@ def used(usage: Usage) -> list[str]:
     return [f"{usage.input:,} tokens in", f"{usage.output:,} out", cost]
 
 
-def _of_models(row: RunRow) -> list[tuple[str, str]]:
-    """What is said of a run that may ask models."""
-    return [("model", row.model), ("tokens", wording.tokens_of(row.totals)), ("cost", wording.cost_of(row.totals))]
+def _of_models(view: RunView) -> list[tuple[str, str]]:
+    """What is said of a run that may ask models: its own, or those of its steps where it has none."""
+    row = view.run
+    model = row.model or ", ".join(dict.fromkeys(step.model for step in view.steps if step.model)) or "none"
+    return [("model", model), ("tokens", wording.tokens_of(row.totals)), ("cost", wording.cost_of(row.totals))]
 
 
 def summary(view: RunView) -> list[tuple[str, str]]:
@@ -334,7 +336,7 @@ def summary(view: RunView) -> list[tuple[str, str]]:
     lines += [
         ("steps", wording.steps_of(row)),
         *([("artifact", view.artifact.type)] if view.artifact is not None and view.artifact.type else []),
-        *(_of_models(row) if row.model or row.totals.calls else []),
+        *(_of_models(view) if row.model or row.totals.calls else []),
         ("time", wording.duration(row.totals.seconds)),
         ("run", row.id),
         *onward.besides(row, view.waits),
