@@ -615,3 +615,13 @@ def test_the_inbox_names_the_playbook_and_when_a_wait_expires(desk: Desk, count:
     assert "count.yml" in line
     (wait,) = desk.call("inbox", "--json").object
     assert wait["playbook"] == "count.yml"
+
+
+def test_a_run_says_at_its_end_whose_output_is_incomplete(desk: Desk) -> None:
+    steps = [{"id": one, "command": "cli seq 1 20000", "effect": "read"} for one in ("first", "last")]
+    desk.write("cut.yml", json.dumps({"name": "cut", "steps": steps}))
+    ran = desk.call("run", "cut.yml")
+    assert "\nincomplete: the output of steps first, last\n" in ran.err
+    run = desk.call("runs", "--json").object[0]["run"]
+    assert desk.call("show", run, "--json").object["incomplete"] == ["first", "last"]
+    assert "incomplete: the output of steps first, last" in desk.call("show", run).out

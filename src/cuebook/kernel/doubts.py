@@ -72,7 +72,7 @@ def reason(fate: Fate) -> str:
                 " (it may still be running there)"
             )
         case _:
-            return "the run was interrupted while it was under way"
+            return "how it ended was not recorded"
 
 
 def _given(failed: Failed | None) -> dict[str, str]:

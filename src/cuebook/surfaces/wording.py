@@ -158,6 +158,12 @@ def final_output(view: RunView) -> Text | None:
     return list(view.outputs.values())[-1] if view.outputs else None
 
 
+def incomplete_of(view: RunView) -> str:
+    """Which steps have an output of which not all was kept as it was."""
+    steps = ", ".join(sorted(view.incomplete))
+    return f"the output of step{'s' if len(view.incomplete) > 1 else ''} {steps}"
+
+
 def row_object(row: RunRow, *, interrupted: bool = False) -> dict[str, Any]:
     """What every `--json` of a run begins with."""
     return {
@@ -185,6 +191,7 @@ def run_object(view: RunView, *, interrupted: bool = False) -> dict[str, Any]:
         "artifact": None if view.artifact is None else _artifact_object(view.artifact),
         "values": view.values,
         "partial": view.partial,
+        "incomplete": sorted(view.incomplete),
         "answers": {label: [answered_object(one) for one in given] for label, given in view.answers.items()},
         "totals": totals_object(totals),
         "error": None if row.error is None else {"code": row.error.code, "message": str(row.error)},

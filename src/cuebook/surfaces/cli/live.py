@@ -335,6 +335,7 @@ def summary(view: RunView) -> list[tuple[str, str]]:
             lines.append(("until", wording.moment(wait.expires)))
     lines += [
         ("steps", wording.steps_of(row)),
+        *([("incomplete", wording.incomplete_of(view))] if view.incomplete else []),
         *([("artifact", view.artifact.type)] if view.artifact is not None and view.artifact.type else []),
         *(_of_models(view) if row.model or row.totals.calls else []),
         ("time", wording.duration(row.totals.seconds)),
