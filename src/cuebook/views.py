@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -60,6 +60,11 @@ class Answered(msgspec.Struct, frozen=True):
     def giver(self) -> str:
         """Who answered, for people to read."""
         return _GIVERS.get(self.by, self.by) or "a person"
+
+
+def only_answered(step: StepRow, output: Text | None, answers: Sequence[Answered]) -> bool:
+    """Whether the output of a step is nothing but the last answer that a person gave in it."""
+    return output is not None and not step.totals.calls and bool(answers) and str(output) == answers[-1].answer
 
 
 _GIVERS = {BEFOREHAND: "an answer given beforehand", UNATTENDED: "its default, as nobody was asked"}

@@ -100,12 +100,15 @@ def test_an_approval_that_expired_with_no_server_says_so(desk: Desk) -> None:
 
     async def overdue(store: SqliteStore) -> None:
         (wait,) = await store.waits()
-        store._connection.execute("UPDATE waits SET expires = 1 WHERE id = ?", (wait.id,))
+        sql = "UPDATE waits SET expires = 1, body = json_set(body, '$.expires', 1.0) WHERE id = ?"
+        store._connection.execute(sql, (wait.id,))
 
     on(desk, overdue)
     shown = desk.call("show", run).out
     assert "status:     interrupted\n" in shown
     assert f"next:       cuebook resume {run}\n" in shown
+    (listed,) = desk.call("inbox", "--json").object
+    assert (listed["kind"], listed["next"]) == ("interrupted", f"cuebook resume {run}"), "the approval is open no more"
     assert desk.call("resume", run).code == 5
     assert desk.call("runs", "--json").object[0]["status"] == "expired"
 

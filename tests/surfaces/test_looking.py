@@ -188,6 +188,7 @@ def test_a_question_is_shown_with_its_answer_and_no_text_twice(desk: Desk, serve
     assert "  asked: How, Ada?\n  answered by " in shown
     assert ": warm\n" in shown
     assert shown.count("Heated.") == 1
+    assert "\n  its output is this answer\n" in shown
     assert "its output is that of step 2a" in shown
     assert "steps:      2 of 3, 1 skipped\n" in shown
     (row,) = desk.call("runs", "--json").object

@@ -66,7 +66,7 @@ def test_a_name_alone_goes_to_the_configured_provider_in_every_dialect(desk: Des
         desk.write(name, BARE[name].replace("claude-opus-4-6", "beta"))
         ran = desk.call("run", name)
         assert (ran.code, server.requests[-1]["model"]) == (0, "beta"), ran.err
-    assert "model: lab/" in ran.err, "a pipeline has no model of its own, so those of its steps are shown"
+        assert "\nmodel: lab/" in ran.err, "a pipeline has no model of its own, so those of its steps are shown"
 
 
 @pytest.mark.parametrize("name", BARE)

@@ -98,13 +98,18 @@ class Drivers:
 
     async def require(self, run: str) -> None:
         """`Refused` where nobody would go on with a run: it works in another folder, and nobody drives it there."""
-        place = await self._place(run)
-        if place in ("", _NOWHERE, self._workspace) or await self._has_driver(run):
+        place = await self.elsewhere(run)
+        if not place:
             return
         raise Refused(
             f"Run {run} works in {place}, and this server works in {self._workspace}: it would not go on here.",
             fix="Do that there, with `cuebook` or with a server of that folder. Cancelling it is possible here, too.",
         )
+
+    async def elsewhere(self, run: str) -> str:
+        """The other folder in which a run works and no process drives it; empty where it can go on after a decision here."""
+        place = await self._place(run)
+        return "" if place in ("", _NOWHERE, self._workspace) or await self._has_driver(run) else place
 
     async def moves(self, run: str) -> bool:
         """Whether something is done with a run just now, or is about to be."""

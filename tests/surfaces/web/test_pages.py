@@ -132,7 +132,7 @@ async def test_what_is_odd_in_a_playbook_is_told_before_it_runs(house: House) ->
         for one in ("1 warning in this playbook", "line 5", "{{thsi}}", "Declare it in INPUTS"):
             assert one in words, one
     assert "in this playbook" not in (await page(house, "/playbooks/fine")).words
-    assert "2 notes in this playbook" in (await page(house, "/playbooks/noted")).words
+    assert "1 note in this playbook" in (await page(house, "/playbooks/noted")).words
     assert "in this playbook" not in (await page(house, "/playbooks/noted/run")).words
 
 
@@ -256,6 +256,9 @@ async def test_a_question_shows_its_answer_who_gave_it_and_the_name_it_is_kept_u
     made = await page(house, f"/runs/{run}")
     assert {"who", "__elicit_step_1"} <= set(fields(made))
     assert "Question Who? Answer Ada by " in " ".join(made.words.split())
+    html = (await house.client.get(f"/runs/{run}")).text
+    assert 'Its output is this answer.</p><pre class="raw" tabindex="0">Ada</pre>' in html, "kept for Copy and Raw"
+    assert '<div class="rendered">' not in html
     told = await house.get(f"/api/runs/{run}")
     assert told["values"] == {"__elicit_step_1": "Ada", "who": "Ada"}
     await house.post(f"/api/runs/{run}/resume", 202)

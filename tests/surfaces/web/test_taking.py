@@ -154,3 +154,16 @@ async def test_what_ended_elsewhere_is_forgotten_when_the_server_starts(house: H
     await house.close()
     await house.serve()
     assert await served(house) == set()
+
+
+async def test_what_waits_in_another_folder_says_where_instead_of_asking(house: House) -> None:
+    await house.model(ScriptedModel([])).serve()
+    run = await foreign(house)
+    for path in ("/inbox", f"/runs/{run}"):
+        page = (await house.client.get(path)).text
+        assert "data-elsewhere" in page
+        assert f"This run works in <code>{ELSEWHERE}</code>" in page
+    own = await house.begin(playbook=house.book("asks.md", ASKS))
+    await house.until(own, "awaiting_input")
+    assert (await house.client.get("/inbox")).text.count("data-elsewhere") == 1
+    assert "data-elsewhere" not in (await house.client.get(f"/runs/{own}")).text

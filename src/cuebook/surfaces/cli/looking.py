@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, get_args
@@ -17,13 +18,14 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import RunStatus
 from cuebook.kernel.expiry import settle
 from cuebook.kernel.journal import Entry, step_at
-from cuebook.kernel.run import RunRow, StepRow, stopped
+from cuebook.kernel.run import RunRow, StepRow, WaitRow, stopped
 from cuebook.service import RunView, Service
 from cuebook.surfaces import wording
 from cuebook.surfaces.cli import completion, live, onward, options, session
 from cuebook.surfaces.cli.continuing import RUN
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.plain import complain, hand_over, in_json, say
+from cuebook.views import only_answered
 
 if TYPE_CHECKING:
     from cuebook.dialects.program.observe import Projection
@@ -228,6 +230,9 @@ def _steps_in_words(view: RunView) -> Iterator[str]:
             yield f"{head}\n  its output is that of step {source}"
             continue
         output = view.outputs.get(step.label)
+        if told and only_answered(step, output, view.answers.get(step.label, ())):
+            yield f"{head}\n  its output is this answer"
+            continue
         if told and output is None and (said := view.partial.get(step.label)):
             yield f"{head}\n  said before it was cut short:\n\n{said.rstrip()}"
             continue
@@ -327,7 +332,9 @@ def inbox_command(given: Given) -> int:
         return _nothing(given, f"Nothing waits. {session.NO_RUNS}")
 
     async def look(service: Service) -> int:
-        waits, left = await service.inbox(), await service.interrupted()
+        left = await service.interrupted()
+        late = {row.id for row in left}
+        waits = [one for one in await service.inbox() if one.run not in late or not _is_over(one)]
         names = {run: (await service.get(run)).name for run in dict.fromkeys(wait.run for wait in waits)}
         if given["as_json"]:
             resumes = [wording.interrupted_object(row, onward.what_next(row, [], interrupted=True)) for row in left]
@@ -353,6 +360,10 @@ def inbox_command(given: Given) -> int:
         return 0
 
     return _looking(given, look)
+
+
+def _is_over(wait: WaitRow) -> bool:
+    return wait.expires is not None and wait.expires <= time.time()
 
 
 async def _one_wait(service: Service, given: Given) -> int:

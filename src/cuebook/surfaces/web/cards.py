@@ -10,7 +10,7 @@ from zlib import crc32
 from cuebook.kernel.context import Text
 from cuebook.kernel.journal import ROOT, parent_key
 from cuebook.kernel.run import StepRow, WaitRow
-from cuebook.views import Answered
+from cuebook.views import Answered, only_answered
 
 Key = tuple[str, str, int]
 BUSY = ("running", "tool_call")
@@ -61,6 +61,11 @@ class Card:
         if any(wait.kind == "breakpoint" for wait in self.waits.values()):
             return "paused"
         return self.row.status
+
+    @property
+    def only_answered(self) -> bool:
+        """Whether its output is an answer, which is shown with its question."""
+        return only_answered(self.row, self.output, [answered for _, answered in self.answers])
 
     @property
     def seconds(self) -> float:

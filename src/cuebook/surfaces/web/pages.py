@@ -213,6 +213,7 @@ async def run(request: Request, site: Site, who: Principal) -> Response:
         others=others,
         left=await interrupted(site, others, who),
         models=models,
+        elsewhere="" if seen.run.ended else await site.drivers.elsewhere(row.id),
     )
 
 
@@ -253,6 +254,7 @@ async def inbox(request: Request, site: Site, who: Principal) -> Response:
         found=found,
         titles=await _titles(site, [*runs, *found.left]),
         here={row.id for row in found.left if await site.drivers.takes(row.id)},
+        elsewhere={row.id: await site.drivers.elsewhere(row.id) for row in runs},
         waiting=found.total,
     )
 

@@ -79,6 +79,7 @@ def _output(step: Card, run: Picture) -> Html:
     key = (
         step.key,
         step.passed_on,
+        step.only_answered,
         step.output.digest,
         step.errors and step.errors.digest,
         run.row.dialect,
