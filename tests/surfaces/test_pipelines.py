@@ -625,3 +625,15 @@ def test_a_run_says_at_its_end_whose_output_is_incomplete(desk: Desk) -> None:
     run = desk.call("runs", "--json").object[0]["run"]
     assert desk.call("show", run, "--json").object["incomplete"] == ["first", "last"]
     assert "incomplete: the output of steps first, last" in desk.call("show", run).out
+
+
+def test_progress_shows_what_models_and_tools_gave_as_it_does_for_commands(desk: Desk, server: ModelServer) -> None:
+    server.replies = ['{"kind": "bug"}']
+    steps = [
+        {"id": "sort", "command": "llm", "llm": {"prompt": "Which?", "model": "default"}, "output": "json"},
+        {"id": "say", "command": "cli echo bug", "effect": "read"},
+    ]
+    desk.write("sort.yml", json.dumps({"name": "sort", "steps": steps}))
+    told = desk.call("run", "sort.yml").err
+    assert 'step sort\n  | {"kind": "bug"}\n' in told
+    assert told.count("  | bug\n") == 1

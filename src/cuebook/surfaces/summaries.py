@@ -45,13 +45,23 @@ def outcome_lines(outcome: Any) -> list[str]:
             ended, wrong, text = f"status {status}", status >= 400, str(outcome.body)
         case _:
             return []
-    lines = text.rstrip("\n").split("\n") if text.strip() else []
+    lines = _lines(text)
     count = f", {wording.counted(len(lines), 'line')}{' (cut at the limit)' if cut else ''}" if lines else ", no output"
     shown = lines[-_LINES:] if wrong else lines[:_LINES]
     left = len(lines) - len(shown)
     dots = ["| …"] if left else []
     quoted = [f"| {_cut(line)}" for line in shown]
     return [f"{ended}{count}", *(dots if wrong else []), *quoted, *([] if wrong else dots)]
+
+
+def output_lines(output: str) -> list[str]:
+    """A few lines of what a step gave, the first ones."""
+    lines = _lines(output)
+    return [*(f"| {_cut(line)}" for line in lines[:_LINES]), *(["| …"] if len(lines) > _LINES else [])]
+
+
+def _lines(text: str) -> list[str]:
+    return text.rstrip("\n").split("\n") if text.strip() else []
 
 
 def asked_lines(event: WaitOpened) -> list[str]:

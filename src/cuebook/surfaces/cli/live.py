@@ -13,6 +13,7 @@ from typing import IO, Any, Protocol, runtime_checkable
 import msgspec
 
 from cuebook.dialects.registry import Publisher, Publishing
+from cuebook.kernel.context import Text
 from cuebook.kernel.events import (
     Noted,
     Performed,
@@ -35,7 +36,7 @@ from cuebook.surfaces.cli import onward
 from cuebook.surfaces.cli.answers import Source
 from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.plain import hand_over, harmless, in_json
-from cuebook.surfaces.summaries import action_line, asked_lines, note_words, outcome_lines
+from cuebook.surfaces.summaries import action_line, asked_lines, note_words, outcome_lines, output_lines
 
 Seen = Entry | TextChunk | TextReset
 
@@ -97,6 +98,8 @@ class Plain:
         self._titles: dict[str, str] = {}
         self._named: set[str] = set()
         """The steps that have had a line of their own."""
+        self._silent = ""
+        """The step that began last, as long as nothing was shown that it gave."""
 
     def begin(self, title: str, row: RunRow, steps: Sequence[StepRow], plan: Sequence[PlannedStep] = ()) -> None:
         self._say(f"{title} (run {row.id}{f', {row.model}' if row.model else ''})")
@@ -112,12 +115,18 @@ class Plain:
             case StepStarted(label=label, title=title):
                 self._failure = ""
                 self._named.add(label)
+                self._silent = label
                 self._say(f"step {named(label, title)}{again(event)}")
             case StepSkipped(label=label, title=title, reason=reason):
                 self._named.add(label)
+                self._silent = ""
                 self._say(f"step {named(label, title)}")
                 self._say(f"  skipped: {reason}")
+            case StepFinished(label=self._silent, status="completed", output=Text() as output):
+                self._tell(event.place.step, [*output_lines(str(output)), *self._words_of(event.event)])
             case other:
+                if isinstance(other, Performed) and isinstance(other.outcome, CommandResult | HttpResponse):
+                    self._silent = ""
                 self._tell(event.place.step, self._words_of(other))
 
     def _words_of(self, event: object) -> list[str]:
