@@ -154,6 +154,22 @@ async def test_a_new_connection_displaces_the_longest_waiting_one() -> None:
         assert len(server.server_state.connections) <= 21
 
 
+async def test_bodies_that_do_not_come_keep_nobody_out() -> None:
+    async with serving(Bounds(most=5)) as (_, connect):
+        reading, writer = await connect()
+        writer.write(HEAD.replace(b"/ ", b"/stream ") + b"\r\n")
+        assert (await reading.readline()).startswith(b"HTTP/1.1 200")
+        strangers = [await connect() for _ in range(4)]
+        for reader, writer in strangers:
+            writer.write(POST + b"1")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        reader, writer = await connect()
+        writer.write(HEAD + b"\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        await _ended(strangers[0][0])
+        assert not reading.at_eof()
+
+
 async def test_where_all_are_busy_a_new_one_is_turned_away() -> None:
     async with serving(Bounds(most=5)) as (_, connect):
         busy = [await connect() for _ in range(5)]

@@ -1,7 +1,8 @@
 """Connections of the server: how many there may be, and how long each may take to say what it wants.
 
 Anyone who reaches the port can open connections, before any token is asked for. They must not use up the descriptors that
-runs need, so half-sent requests end after a while, and the longest waiting one makes room for a new connection.
+runs need, so half-sent requests end after a while, and the longest waiting one makes room for a new connection: first
+one without a request, then one whose request has not come in full.
 """
 
 from __future__ import annotations
@@ -148,13 +149,12 @@ class Connection(H11Protocol):
 
 
 def _made_room(connections: Iterable[Any]) -> bool:
-    """Ends the oldest connection without a request, if there is one."""
-    idle = [
-        one for one in connections if isinstance(one, Connection) and one.is_idle and not one.transport.is_closing()
-    ]
-    if not idle:
+    """Ends the oldest connection without a whole request, if there is one."""
+    held = [one for one in connections if isinstance(one, Connection) and not one.transport.is_closing()]
+    waiting = [one for one in held if one.is_idle or one.conn.their_state is h11.SEND_BODY]
+    if not waiting:
         return False
-    min(idle, key=lambda one: one.number).transport.abort()
+    min(waiting, key=lambda one: (not one.is_idle, one.number)).transport.abort()
     return True
 
 
