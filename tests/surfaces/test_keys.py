@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import keyring
+import pytest
+from keyring.backend import KeyringBackend
+
+from cuebook.surfaces.keys import Keys
+from cuebook.surfaces.reaching import in_keyring
 from tests.surfaces.desk import Desk
 from tests.surfaces.model_server import ModelServer
 
@@ -54,6 +62,36 @@ def test_a_key_is_kept_used_and_removed_and_never_shown(desk: Desk, server: Mode
     assert (odd.code, "not a key\n" in odd.err, "blanks" in odd.err) == (2, False, True)
     unset = desk.call("run", "tea.md", "--model", "mine/x")
     assert (unset.code, "MINE_KEY is not set" in unset.err) == (2, True)
+
+
+class Ring(KeyringBackend):
+    """Keeps what it is given in memory."""
+
+    priority = 1.0
+    kept: dict[str, str]
+
+    def get_password(self, service: str, username: str) -> str | None:
+        return self.kept.get(username)
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.kept[username] = password
+
+
+@pytest.fixture
+def ring() -> Iterator[Ring]:
+    before, made = keyring.get_keyring(), Ring()  # type: ignore[no-untyped-call]
+    made.kept = {}
+    keyring.set_keyring(made)
+    yield made
+    keyring.set_keyring(before)
+
+
+def test_a_secret_that_is_put_into_the_keyring_later_is_found_by_the_same_process(ring: Ring) -> None:
+    keys = Keys({})
+    find = in_keyring(keys)
+    assert (find("db"), keys.in_keyring("db")) == (None, None)
+    ring.set_password("cuebook", "db", "a-long-password")
+    assert find("db") == "a-long-password"
 
 
 def test_a_key_is_not_taken_from_the_command_line(desk: Desk) -> None:

@@ -35,7 +35,10 @@ class Keys:
             self.on_found(f"env:{name}", key)
         return key or None
 
-    def in_keyring(self, name: str) -> str | None:
+    def in_keyring(self, name: str, *, again: bool = False) -> str | None:
+        """With `again`, one that was not there before is looked for once more."""
+        if again and self._kept.get(name) is None:
+            self._kept.pop(name, None)
         key = self._in_keyring(name)
         if key:
             self.on_found(f"keyring:{name}", key)

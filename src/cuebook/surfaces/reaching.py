@@ -418,7 +418,7 @@ def in_keyring(keys: Keys) -> Callable[[str], str | None]:
     """Finds secrets in the system's keyring; where there is no keyring that would be no answer, so it is told."""
 
     def find(name: str) -> str | None:
-        found = keys.in_keyring(name)
+        found = keys.in_keyring(name, again=True)  # a run may wait until it is there
         if found is None and not backend()[1]:
             raise SecretUnreadable(
                 f"The secret keyring:{name} cannot be read: this system has no keyring that Cuebook can use.",
