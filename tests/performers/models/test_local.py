@@ -274,6 +274,16 @@ async def test_a_free_text_comes_to_its_end_by_itself() -> None:
 
 
 @marked
+async def test_a_long_text_does_not_repeat_itself() -> None:
+    reply = await reply_of(
+        providers(), AskModel(prompt="Write a long story about a dragon.", max_tokens=400), model="local"
+    )
+    words = reply.text.split()
+    runs = [tuple(words[at : at + 6]) for at in range(len(words) - 5)]
+    assert len(set(runs)) > 0.9 * len(runs), reply.text
+
+
+@marked
 async def test_a_grammar_is_kept_to() -> None:
     grammar = 'root ::= "complaint" | "question"'
     prompt = "Is this message a complaint or a question? Answer with one word.\n\nThe lamp does not turn on."

@@ -40,8 +40,13 @@ _SIGN_OF_LIFE = 5.0
 
 _SEED = 1
 
-_REPEAT_PENALTY = 1.1
-"""How much less likely a word is made that stands among the last ones."""
+_FREE_TEXT = {
+    "repeat_penalty": 1.1,
+    "dry_multiplier": 0.8,
+    "dry_allowed_length": 3,
+    "dry_penalty_last_n": WINDOW,
+}
+"""Makes recent words less likely, and the next word of a sequence that was there before, so that texts end."""
 
 MOST_TOOLS = 4
 """It is too small to choose among more: it takes up what stands in their descriptions, and calls it for ever."""
@@ -115,7 +120,7 @@ def _body(request: Request, choice: Choice | None, *, reuse_prompt: bool) -> dic
         body["grammar"] = request.grammar
     else:
         # Held to a schema or a grammar it must repeat names and marks; left alone it repeats itself until it is cut.
-        body["repeat_penalty"] = _REPEAT_PENALTY
+        body |= _FREE_TEXT
     if request.stop:
         body["stop"] = list(request.stop)
     return body
