@@ -57,14 +57,14 @@ def test_inputs_are_options_files_and_stdin(desk: Desk, server: ModelServer) -> 
         desk.call("run", "tea.md", *args, "--dry-run", "--json", stdin=stdin).object[0]["prompt"]
         for args, stdin in (
             (["--kind", "@kind.txt"], None),
-            (["--kind", "-"], "from stdin"),
+            (["--kind", "-"], "from stdin\r\n"),
             (["--kind", "@@home"], None),
             (["--inputs", "inputs.yaml"], None),
             (["--inputs", "inputs.json", "--input", "model=n"], None),
             (["--inputs", "inputs.json", "--kind=green"], None),
         )
     ]
-    assert shown == ["black\n m", "from stdin m", "@home m", "white m", "red n", "green m"]
+    assert shown == ["black m", "from stdin m", "@home m", "white m", "red n", "green m"]
 
 
 def test_help_shows_the_inputs_of_the_playbook(desk: Desk) -> None:

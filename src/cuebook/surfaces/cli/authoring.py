@@ -27,7 +27,7 @@ from cuebook.dialects.program.detect import SUFFIXES as PROGRAMS
 from cuebook.dialects.registry import UNKNOWN, InvalidPlaybook, Problem
 from cuebook.kernel.errors import BadInput, told
 from cuebook.surfaces.cli import completion, live, options
-from cuebook.surfaces.cli.options import Given, NotText, command, read_playbook, read_text, value_of
+from cuebook.surfaces.cli.options import Given, NotText, command, read_playbook, read_stdin, read_text
 from cuebook.surfaces.cli.plain import hand_over, say
 from cuebook.surfaces.reading import markdown, pipelines, programs, workflows
 from cuebook.surfaces.reading.findings import checked
@@ -295,7 +295,7 @@ def convert_command(given: Given) -> int:
     field that cannot be written.
     """
     name = _name(given["file"])
-    text = value_of("", "-") if given["file"] == "-" else read_text(given["file"])
+    text = read_stdin() if given["file"] == "-" else read_text(given["file"])
     workflows.refuse(text, name, "convert")
     # A playbook may have a brace before its title.
     if text.lstrip("\ufeff \t\r\n").startswith("{") and not read(text).valid:

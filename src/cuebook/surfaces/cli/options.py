@@ -176,14 +176,25 @@ class NotText(BadInput):
 
 
 def value_of(flag: str, value: str) -> str:
-    """A value as it was written, or what it refers to: `@file`, or `-` for stdin. `@@` stands for one `@`."""
+    """A value as it was written, or what it refers to: `@file`, or `-` for stdin. `@@` stands for one `@`.
+
+    The final line end of a file or of stdin is not part of the value: what `echo` writes is put into sentences.
+    """
     if value == "-":
-        return _text(flag, "stdin", sys.stdin.buffer.read(LARGEST + 1))
+        return _without_line_end(read_stdin(flag))
     if value.startswith("@@"):
         return value[1:]
     if not value.startswith("@"):
         return value
-    return read_text(value[1:], flag)
+    return _without_line_end(read_text(value[1:], flag))
+
+
+def _without_line_end(text: str) -> str:
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def read_stdin(flag: str = "") -> str:
+    return _text(flag, "stdin", sys.stdin.buffer.read(LARGEST + 1))
 
 
 def read_text(path: str, flag: str = "") -> str:
