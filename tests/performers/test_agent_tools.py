@@ -272,7 +272,7 @@ def tree(workspace: Path) -> Path:
         ({"pattern": "*.py", "path": "src"}, ["src/a.py"]),
         ({"pattern": "**/b.py", "path": "src"}, ["src/deep/b.py"]),
         ({"pattern": ".git/*"}, [".git/config"]),
-        ({"pattern": "*.rs"}, ["No file fits."]),
+        ({"pattern": "*.rs"}, ["No file matches."]),
     ],
 )
 async def test_files_are_found_by_pattern(box: Toolbox, tree: Path, arguments: dict[str, Any], expected: list[str]):

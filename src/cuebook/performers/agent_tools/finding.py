@@ -121,7 +121,7 @@ class Finding:
         found, complete = done
         shown = found[:MOST_FILES]
         if not found:
-            shown.append("No file fits." if complete else "No file fits among those that were looked at.")
+            shown.append("No file matches." if complete else "No file matches among those that were looked at.")
         if len(found) > len(shown):
             shown.append(f"[{len(found) - MOST_FILES} more are left out; use a narrower pattern]")
         if found and not complete:
