@@ -8,6 +8,7 @@ import pytest
 
 from cuebook.performers.models import find_weights
 from tests.surfaces.desk import Desk
+from tests.surfaces.reading_along import DOCS, blocks
 from tests.surfaces.test_graph_guide import SHOP, WORKFLOWS
 from tests.thorough import some
 
@@ -30,6 +31,17 @@ def test_the_example_of_the_demo_runs(bare_desk: Desk) -> None:
     assert len(shown["outputs"]) == 3
     assert shown["totals"]["cost"] == 0
     assert shown["totals"]["output_tokens"] <= 72
+
+
+def test_the_playbook_of_the_readme_apologises(bare_desk: Desk) -> None:
+    """The README says so, with its own inputs."""
+    bare_desk.environ["CUEBOOK_LOCAL_WEIGHTS"] = str(WEIGHTS)
+    (playbook,) = (block.text for block in blocks(DOCS.parent / "README.md") if block.language == "markdown")
+    bare_desk.write("reply.playbook.md", playbook)
+    shown = bare_desk.call("run", "reply.playbook.md", "--answer", "3=plain", "--unattended", "--json").object
+    assert (shown["status"], shown["outputs"]["1"]) == ("completed", "complaint")
+    assert "sorry" in shown["outputs"]["4a"] or "apolog" in shown["outputs"]["4a"]
+    assert len(shown["outputs"]["4a"].split()) < 60, "it was asked for two sentences"
 
 
 def test_a_workflow_of_ours_is_routed_to_its_end(bare_desk: Desk) -> None:

@@ -74,8 +74,8 @@ def test_the_quickstart_shows_what_runs(desk: Desk, server: ModelServer) -> None
     desk.write("letter.md", playbook)
     before = [block for block in QUICKSTART if block.text != question and block.line < line_of(question)]
     assert reader.types_all(commands(before)) == [
-        "cuebook run letter.md --name Ada --tone formal --break 1",
-        "cuebook run letter.md --name Ada --tone formal --budget-tokens 1500 --budget-money 0.05",
+        "cuebook run letter.md --name Maria --tone formal --break 1",
+        "cuebook run letter.md --name Maria --tone formal --budget-tokens 700 --budget-money 0.05",
     ]
     assert check(playbook + "\n" + question, "letter.md") == []
     desk.write("letter.md", f"{playbook}\n{question}")
