@@ -70,6 +70,21 @@ async def test_a_secret_that_is_echoed_shows_nowhere(
     assert SECRET not in (office.work / "made.txt").read_text()
 
 
+async def test_looking_for_the_secrets_of_a_run_takes_no_decision_from_its_driver(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where somebody forks a run that was approved, and that a server is about to take up."""
+    monkeypatch.setenv("OFFICE_TOKEN", SECRET)
+    office.rule(POLICY)
+    waiting = await office.run(ECHOING, args={"token": "env:OFFICE_TOKEN"})
+    run, store, service = waiting["runId"], office.service.store, office.service
+    (wait,) = await store.waits(run=run)
+    await service.decide(wait.id, "approve")
+    assert await store.ready(0.0, "another") == [run]
+    await service.fork(run, "say")
+    assert run in await store.ready(0.0, "another")
+
+
 async def test_a_raw_secret_as_an_argument_starts_nothing(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OFFICE_TOKEN", SECRET)
     office.rule(POLICY)

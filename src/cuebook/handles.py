@@ -100,9 +100,8 @@ class Handles:
             if reads is not None and isinstance(event, Performed):
                 seen.used.update(reads.secrets_in(event))
         # What a person has changed is in the journal only once the run has taken it up.
-        decided = (
-            [wait.answer.get("overrides", {}) for wait in (await self._store.news(row.id)).waits] if declared else []
-        )
+        waits = await self._store.unclosed(row.id) if declared else []
+        decided = [wait.answer.get("overrides", {}) for wait in waits]
         named = {need for values in (*decided, given) for need in named_in(declared, values)}
         return RunSecrets(frozenset(seen.named | named), frozenset(seen.used), seen.policy)
 

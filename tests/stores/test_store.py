@@ -205,7 +205,7 @@ async def test_a_driver_may_claim_again_what_it_holds(store: Store) -> None:
     assert (await store.claim("run", "d1", 1.0)).row.epoch == 2
 
 
-@pytest.mark.parametrize("ask", ["claim", "run", "steps", "records", "news", "append", "release", "signal"])
+@pytest.mark.parametrize("ask", ["claim", "run", "steps", "records", "news", "unclosed", "append", "release", "signal"])
 async def test_an_unknown_run_is_not_found(ask: str, store: Store) -> None:
     async def records() -> None:
         await numbers(store, "nobody")
@@ -219,6 +219,7 @@ async def test_an_unknown_run_is_not_found(ask: str, store: Store) -> None:
         "steps": lambda: store.steps("nobody"),
         "records": records,
         "news": lambda: store.news("nobody"),
+        "unclosed": lambda: store.unclosed("nobody"),
         "append": append,
         "release": lambda: store.release(Batch("nobody", 1, []), unless_news=False),
         "signal": lambda: store.signal(Signal("nobody", "cancel")),
@@ -497,6 +498,7 @@ async def test_an_answer_marks_the_run_for_its_driver_or_for_whoever_comes(store
     pen = await claim(store)
     await store.append(pen.batch(*driven(), opened=[wait_row(), wait_row("w2")], row=as_row("running")))
     await store.complete_wait("w", {}, "you", 2.0)
+    assert [(wait.id, wait.state) for wait in await store.unclosed("run")] == [("w", "answered"), ("w2", "open")]
     assert await store.called("d1") == ["run"]
     assert await store.ready(2.0, "d2") == [], "its driver lives"
     await store.news("run")

@@ -337,7 +337,12 @@ class Store(Protocol):
         """
 
     async def news(self, run: str) -> News:
-        """Waits of the run that are decided but not yet taken, and its signals."""
+        """Waits of the run that are decided but not yet taken, and its signals. For its driver: what it is told is no news
+        any more.
+        """
+
+    async def unclosed(self, run: str) -> list[WaitRow]:
+        """The same waits for anyone else: nothing is changed by that."""
 
     async def complete_wait(self, wait: str, answer: dict[str, Any], by: str, now: float) -> WaitRow:
         """Decides a wait, once. `AlreadyAnswered`, `WaitExpired`, `WaitClosed`, `NotFound`."""

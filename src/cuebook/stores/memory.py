@@ -126,6 +126,10 @@ class MemoryStore:
         held.news = False
         return News(self._waits_of(run), list(held.signals))
 
+    async def unclosed(self, run: str) -> list[WaitRow]:
+        self._run(run)
+        return self._waits_of(run)
+
     async def complete_wait(self, wait: str, answer: dict[str, Any], by: str, now: float) -> WaitRow:
         row = self._waits.get(wait)
         if row is None:

@@ -227,6 +227,11 @@ class SqliteStore:
             raise no_run(run)
         return self._steps(run, "")
 
+    async def unclosed(self, run: str) -> list[WaitRow]:
+        if self._key(run) < 0:
+            raise no_run(run)
+        return self._waits_of(run)
+
     async def waits(
         self,
         *,
