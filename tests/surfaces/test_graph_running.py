@@ -286,7 +286,7 @@ def test_a_run_restarts_and_forks_from_a_node(desk: Desk, server: ModelServer) -
     server.replies = ["A third time."]
     forked = desk.call("fork", run, "answer", "--set", "message=Why?", "--events")
     assert forked.code == 0, forked.err
-    assert "The input message was changed by a person" in server.requests[-1]["messages"][0]["content"]
+    assert "The input message was changed during the run" in server.requests[-1]["messages"][0]["content"]
     assert [event["type"] for event in published(forked)] == ["node:enter", "node:exit", "workflow:end"]
     assert {event["run"] for event in published(forked)} == {forked.events[-1]["run"]} - {run}
     assert set(published(forked)[-1]["results"]) == {"read", "answer"}
@@ -319,7 +319,7 @@ def test_a_value_that_nothing_is_named_by_is_not_taken(desk: Desk, server: Model
         == f"cuebook: The node 'thank' has no result at this point, so thank.summary cannot be changed. {there}"
     )
     assert desk.call("resume", run, "--set", "input.tone=kind", "--set", "urgency=2").code == 0
-    assert 'The input tone was changed by a person: "kind"' in server.requests[-1]["messages"][0]["content"]
+    assert 'The input tone was changed during the run: "kind"' in server.requests[-1]["messages"][0]["content"]
     for wrong in ("thnk.summary=Hello", "thank.summary=Hello", "read.kind=5x", "urgency=much"):
         forked = desk.call("fork", run, "read", "--set", wrong)
         assert forked.code == 2, f"{wrong}: what comes after the step is not there yet"

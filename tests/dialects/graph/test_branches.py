@@ -39,7 +39,7 @@ async def test_a_changed_input_holds_in_its_branch_and_after_it_and_not_beside_i
     assert (await bench.service.drive(fork.id)).status == "completed"
     first, again = bench.asked("run", "z")
     assert first.blocks == again.blocks
-    assert "The input q was changed by a person: 5" in first.blocks
+    assert "The input q was changed during the run: 5" in first.blocks
 
 
 async def test_a_way_is_asked_for_with_what_came_before_the_branch(store: Store) -> None:
@@ -69,7 +69,7 @@ async def test_of_two_branches_the_later_one_has_the_last_word(store: Store) -> 
         row = await bench.service.drive(row.id)
     assert row.status == "completed"
     changed = [block for block in bench.asked("run", "z")[0].blocks if "was changed" in block]
-    assert changed == ["The input q was changed by a person: 6"]
+    assert changed == ["The input q was changed during the run: 6"]
 
 
 async def test_a_branch_warns_once_of_what_is_missing(store: Store) -> None:
@@ -169,7 +169,7 @@ async def test_a_fork_in_a_branch_changes_what_it_is_shown(store: Store) -> None
     fork = await bench.service.fork(row.id, "c", values={"q": 7})
     assert (await bench.service.drive(fork.id)).status == "completed"
     for node in ("c", "c2", "z"):
-        assert "The input q was changed by a person: 7" in bench.asked("run", node)[-1].blocks
+        assert "The input q was changed during the run: 7" in bench.asked("run", node)[-1].blocks
 
 
 async def test_a_node_that_was_in_several_branches_is_called_by_its_branch(store: Store) -> None:

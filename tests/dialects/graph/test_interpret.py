@@ -271,7 +271,7 @@ async def test_a_breakpoint_pauses_and_values_can_be_changed(store: Store) -> No
     assert (await bench.service.drive(row.id)).status == "completed"
     (asked,) = bench.asked("run", "b")
     assert asked.context["a"] == {"x": 2}
-    assert "The input q was changed by a person: 5" in asked.blocks
+    assert "The input q was changed during the run: 5" in asked.blocks
 
 
 async def test_a_run_is_restarted_from_a_node(store: Store) -> None:

@@ -187,7 +187,7 @@ async def test_what_a_person_changed_and_what_was_warned_of_outlive_a_checkpoint
     for kind in ("run", "route"):
         first, again = bench.asked(kind, "d")
         assert first.blocks == again.blocks
-    assert "The input q was changed by a person: 5" in bench.asked("run", "d")[1].blocks
+    assert "The input q was changed during the run: 5" in bench.asked("run", "d")[1].blocks
     kinds = ("type", "node", "from", "to", "reason")
     after = await bench.events(fork.id)
     assert [[event.get(kind) for kind in kinds] for event in after] == [

@@ -223,7 +223,7 @@ def _begun(system: str, inputs: Mapping[str, Any]) -> Context:
 
 
 def _change_block(name: str, value: Any) -> str:
-    return f"The input {name} was changed by a person: {encoded(value)}"
+    return f"The input {name} was changed during the run: {encoded(value)}"
 
 
 def _block(kept: Kept) -> str:
