@@ -5,7 +5,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -109,8 +109,11 @@ def checked_values(
     return {name: accepted[name] if name in declared else value for name, value in given.items()}
 
 
-def meant_visit(run: str, steps: Sequence[StepRow], step: str, visit: int | None, path: str | None) -> StepRow:
-    """The visit that a new run is to begin at: the last one of a step, unless it is said which.
+def meant_visit(
+    run: str, steps: Sequence[StepRow], step: str, visit: int | None, path: str | None, planned: Collection[str] = ()
+) -> StepRow:
+    """The visit that a new run is to begin at: the last one of a step, unless it is said which. `planned` are the labels of the
+    playbook.
 
     One that is not on the run's own line is found in the branch it is in; where it is in several, the branch is named as
     well.
@@ -120,7 +123,7 @@ def meant_visit(run: str, steps: Sequence[StepRow], step: str, visit: int | None
     if not found:
         names = ", ".join(dict.fromkeys(one.name for one in reached)) or "none"
         name = step if visit is None else f"{step}#{visit}"
-        known = visits_of(steps, step)
+        known = step in planned or visits_of(steps, step)
         words = f"has not reached step {name}" if known else f"has no step {name}"
         raise BadInput(f"Run {run} {words}.", fix=f"Steps it has reached: {names}.")
     places = dict.fromkeys(f"{one.path}{one.label}" for one in found)

@@ -186,13 +186,15 @@ class Service(Administration):
         parent = await self.get(run, who)
         await self._learn_run(parent, values)
         self._check_secrets({**dict(values or {}), **dict(settings or {})}, "input", "started")
-        begin = meant_visit(parent.id, await self.store.steps(parent.id), step, visit, path)
-        changed = await self._changed(parent, values, begin.seq)
+        planned: frozenset[str] = frozenset()
         if _has_dialect(parent):
             dialect = registry.named(parent.dialect)
             document = dialect.parse(await self.store.playbook(parent.playbook), parent.name)
+            planned = frozenset(one.label for one in document.plan)
             check_limits(dialect, document, parent.name, self.ceilings)
             check_postconditions(dialect, document, parent.name, await self.policy(who))
+        begin = meant_visit(parent.id, await self.store.steps(parent.id), step, visit, path, planned)
+        changed = await self._changed(parent, values, begin.seq)
         row = self._row(parent.dialect, parent.interpreter, parent.playbook, parent.name, who)
         row.parent = parent.id
         async with self._within_rate(who):
