@@ -49,6 +49,8 @@ class RunSecrets(msgspec.Struct, frozen=True):
     """Mentioned by what was done."""
     policy: str | None
     """The policy that the run began with."""
+    workspace: str
+    """The folder that it works in."""
 
 
 class _Seen:
@@ -57,13 +59,15 @@ class _Seen:
     def __init__(self) -> None:
         self.seq = 0
         self.policy: str | None = None
+        self.workspace = ""
         self.named: set[SecretNeed] = set()
         self.used: set[SecretNeed] = set()
 
     def see(self, event: AnyEvent, declared: tuple[SecretNeed, ...]) -> None:
         match event:
-            case RunStarted(inputs=inputs, policy=policy):
+            case RunStarted(inputs=inputs, policy=policy, settings=settings):
                 self.named.update(named_in(declared, inputs))
+                self.workspace = intern(str(settings.get("workspace", "")))
                 self.policy = None if policy is None else intern(str(policy))
             case Forked(values=values):
                 self.named.update(named_in(declared, values))
@@ -103,7 +107,7 @@ class Handles:
         waits = await self._store.unclosed(row.id) if declared else []
         decided = [wait.answer.get("overrides", {}) for wait in waits]
         named = {need for values in (*decided, given) for need in named_in(declared, values)}
-        return RunSecrets(frozenset(seen.named | named), frozenset(seen.used), seen.policy)
+        return RunSecrets(frozenset(seen.named | named), frozenset(seen.used), seen.policy, seen.workspace)
 
     async def _declared_by(self, row: RunRow) -> tuple[SecretNeed, ...]:
         key = row.dialect, row.playbook

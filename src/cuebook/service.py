@@ -99,7 +99,7 @@ class Service(Administration):
             gate=gate,
             redactor=redactor,
             watches=watches,
-            prepare=self._learn_run,
+            prepare=self._prepare,
             **engine,
         )
         super().__init__(store, today, self.engine.clock)
@@ -571,6 +571,14 @@ class Service(Administration):
         """Whatever is written from here on is masked, also by a process that never resolves the secret itself."""
         if self._learn_handles is not None:
             self._learn_handles([str(body["handle"]) for body in (await self.store.kept(tenant, "secret")).values()])
+
+    async def _prepare(self, row: RunRow) -> Failed | None:
+        """What a run lacks where it is about to be driven. What lacks in the wrong folder may be there in the right one."""
+        found = await self._handles.of(row, {})
+        lacking = await self._learn_of(row, found.declared, found.used, found.policy)
+        if lacking is not None and self.engine.gate is not None:
+            self.engine.gate.check_place(row.id, found.workspace)
+        return lacking
 
     async def _learn_run(self, row: RunRow, given: Mapping[str, Any] | None = None) -> Failed | None:
         """The same for the secrets of a run, also those that it is given now. What cannot be had here, or None."""

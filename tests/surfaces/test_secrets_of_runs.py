@@ -93,6 +93,14 @@ def run_of(desk: Desk) -> str:
     return str(desk.call("runs", "--json").object[0]["run"])
 
 
+def called_from(folder: Path, desk: Desk, *args: str) -> Ran:
+    home, desk.work = desk.work, folder
+    try:
+        return desk.call(*args)
+    finally:
+        desk.work = home
+
+
 def stored(desk: Desk) -> bytes:
     """Everything that Cuebook wrote: the store with what belongs to it, and whatever else lies in the home."""
     return b"".join(path.read_bytes() for path in desk.home.rglob("*") if path.is_file())
@@ -144,6 +152,34 @@ def test_a_process_without_the_secret_waits_for_it_and_does_nothing(office: Desk
     assert office.call("verify", run).code == 0
     assert office.call("replay", run).code == 0
     assert_clean(office, resumed)
+
+
+def test_what_lacks_in_another_folder_is_left_to_the_folder_of_the_run(office: Desk, tmp_path: Path) -> None:
+    """Whoever approves a run from where they happen to be does not make it wait for what its own folder has."""
+    office.call("run", office.write("across.yml", TEXTS["a secret argument"]), *GIVEN["a secret argument"], "--no-ask")
+    run = run_of(office)
+    del office.environ["TOK"]
+    away = tmp_path / "away"
+    away.mkdir()
+    approved = called_from(away, office, "decide", run, "approve")
+    assert (approved.code, f"cuebook resume {run}" in approved.err) == (2, True), approved.err
+    told = office.call("show", run, "--json").object
+    assert (told["interrupted"], told["reason"], told["waits"]) == (True, "", [])
+    office.environ["TOK"] = CANARY
+    assert office.call("resume", run).code == 0
+    assert_clean(office, approved)
+
+
+def test_a_run_can_be_cancelled_from_anywhere_without_its_secrets(office: Desk, tmp_path: Path) -> None:
+    book = office.write("across.yml", TEXTS["a secret argument"])
+    for folder in (office.work, tmp_path):
+        office.environ["TOK"] = CANARY
+        office.call("run", book, *GIVEN["a secret argument"], "--no-ask")
+        run = run_of(office)
+        del office.environ["TOK"]
+        assert called_from(folder, office, "cancel", run).code == 5
+        assert office.call("show", run, "--json").object["status"] == "cancelled"
+        assert office.call("verify", run).code == 0
 
 
 def test_a_run_that_waits_for_a_secret_can_be_cancelled(office: Desk) -> None:

@@ -119,12 +119,8 @@ class Gate:
         wanted = _wanted(effect)
         uses = await self._uses(effect, case.run.tenant)
         secret = tuple(Action("secret", use.handle) for use in uses)
-        elsewhere = case.settings.workspace and self._workspace and case.settings.workspace != self._workspace
-        if elsewhere and not isinstance(effect, AskModel):  # a model is the same wherever it is asked from
-            raise Elsewhere(
-                f"Run {case.run.id} works in {case.settings.workspace}, and this is {self._workspace}.",
-                fix=f"What was decided is kept. It goes on there: `cd {shlex.quote(case.settings.workspace)} && cuebook resume {case.run.id}`.",
-            )
+        if not isinstance(effect, AskModel):  # a model is the same wherever it is asked from
+            self.check_place(case.run.id, case.settings.workspace)
         actions = tuple(self._canonical(action) for action in description.actions)
         ruling = decide_all((*actions, *secret), policies)
         # Overrides count only where somebody would be asked, and nothing more comes up while a command is performed.
@@ -194,6 +190,13 @@ class Gate:
         first = next(iter(lacking.values()))
         fixes = dict.fromkeys(problem.fix for problem in lacking.values())
         return Failed(first.code, " ".join(lacking), fix=" ".join(fixes))
+
+    def check_place(self, run: str, workspace: str) -> None:
+        if workspace and self._workspace and workspace != self._workspace:
+            raise Elsewhere(
+                f"Run {run} works in {workspace}, and this is {self._workspace}.",
+                fix=f"What was decided is kept. It goes on there: `cd {shlex.quote(workspace)} && cuebook resume {run}`.",
+            )
 
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
         await self._remember(run.tenant, trust, by)

@@ -33,7 +33,7 @@ from cuebook.kernel.effects import (
     Random,
     Wait,
 )
-from cuebook.kernel.errors import CuebookError, Fenced, told
+from cuebook.kernel.errors import CuebookError, Elsewhere, Fenced, told
 from cuebook.kernel.events import (
     Checkpointed,
     ModelAsked,
@@ -222,7 +222,10 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
 
 async def ready(driver: Driver, line: Line) -> bool:
     """Waits, before anything of the run is done here, for secrets that cannot be resolved. False: it is cancelled meanwhile."""
-    while (lacking := await driver.engine.prepare(driver.row)) is not None:
+    while (lacking := await _lacking(driver, line)) is not None:
+        if driver.cancel is not None and not line.cursor.cancelled:
+            driver.waits.close_cancelled(Place().key)
+            return False
         prompt, details = told(lacking.message, lacking.fix), {"code": lacking.code}
         driver.waits.close_met("secret", unless=prompt)
         closed = await driver.waits.wait(
@@ -232,6 +235,15 @@ async def ready(driver: Driver, line: Line) -> bool:
             return False
     driver.waits.close_met("secret")
     return True
+
+
+async def _lacking(driver: Driver, line: Line) -> Failed | None:
+    try:
+        return await driver.engine.prepare(driver.row)
+    except Elsewhere as error:
+        if driver.cancel is None or line.cursor.cancelled:
+            raise
+        return Failed.of(error)  # a run can be cancelled from anywhere
 
 
 async def may_begin(driver: Driver, line: Line, place: Place, *, told: bool) -> None:

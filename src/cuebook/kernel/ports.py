@@ -224,6 +224,9 @@ class Gate(Protocol):
         cannot be had, or None.
         """
 
+    def check_place(self, run: str, workspace: str) -> None:
+        """`Elsewhere` where a run that works in this folder is not to be taken forward by this process."""
+
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
         """Remembers that a person has approved what an effect stands on."""
 

@@ -205,6 +205,9 @@ class AskingGate:
     ) -> None:
         return None  # no test reads a secret
 
+    def check_place(self, run: str, workspace: str) -> None:
+        return None
+
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
         return None
 
