@@ -79,6 +79,7 @@ def test_each_step_has_its_decision_and_the_rules(desk: Desk, release: Path) -> 
     assert "allowed_domains asks about every other host and port (release.yml)" in steps["look"]["rules"]
     assert "a secret is asked about (default)" in steps["post"]["rules"]
     assert steps["notes"]["tools"] == [{"tool": "Bash", "decision": "ask"}]
+    assert "\nasked:      notes (calls of tools), tag, post, look\n" in desk.call("plan", release, *GIVEN).out
 
 
 def test_a_step_that_asks_for_approval_is_asked_about_also_where_everything_is_allowed(desk: Desk) -> None:

@@ -194,7 +194,9 @@ def lines_of(planned: Plan) -> Iterator[str]:
         yield from _step_lines(one)
     yield ""
     hosts = list(dict.fromkeys(host for one in planned.steps for host in one.hosts))
-    asked = [one.foreseen.step.id for one in planned.reached if one.decision == "ask"]
+    asked = [
+        f"{one.foreseen.step.id}{_of_tools(one)}" for one in planned.reached if one.decision == "ask" or _of_tools(one)
+    ]
     denied = [one.foreseen.step.id for one in planned.reached if one.decision == "deny"]
     for name, words in (
         ("secrets", ", ".join(_secrets(planned))),
@@ -207,6 +209,11 @@ def lines_of(planned: Plan) -> Iterator[str]:
     if planned.refused:
         yield f"\nA run would not begin:\n{planned.refused}"
     yield from (f"{'note:':<12}{' '.join(words.split())}" for words in planned.notes)
+
+
+def _of_tools(one: Predicted) -> str:
+    """What is added to a step that is allowed itself, and in which the calls of its model are asked about."""
+    return " (calls of tools)" if one.decision != "ask" and any(ruled == "ask" for _, ruled in one.tools) else ""
 
 
 def _step_lines(one: Predicted) -> Iterator[str]:
