@@ -17,7 +17,7 @@ _OFFSET = 16
 """Digits of a line's number."""
 _HEX = "0123456789abcdefABCDEF"
 
-_MARKS = (":", "-", ",", ";", "_", "|", " ")
+_MARKS = (":", "-", ",", ";", "_", "|", " ", ".", "\t", "\\t")
 _PREFIXES = ("", "0x", "0X")
 _FOLDS = ("\n", "\r\n", "\\n")
 _INDENTS = (*(" " * count for count in range(9)), "\t")
