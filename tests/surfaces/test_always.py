@@ -67,6 +67,19 @@ def test_the_same_tool_call_is_not_asked_about_again(desk: Desk, server: ModelSe
     assert desk.call("policy", "overrides").out.count("\n") >= 2
 
 
+def test_another_call_of_an_allowed_tool_names_what_is_still_missing(desk: Desk, server: ModelServer) -> None:
+    flow = desk.write("one.yml", NODE)
+    server.replies = [CALLS["one command"]]
+    follow(desk, asked(desk, str(flow)))
+    other = {"tool": "Bash", "arguments": {"command": "touch other"}}
+    server.replies = [other]
+    line = asked(desk, str(flow))
+    assert line == "cuebook policy allow command 'touch other'"
+    follow(desk, line)
+    server.replies = [other]
+    assert asked(desk, str(flow)) == ""
+
+
 def test_what_no_override_can_allow_has_no_such_line(desk: Desk, server: ModelServer) -> None:
     flow = desk.write("one.yml", NODE)
     server.replies = [{"tool": "Bash", "arguments": {"command": "touch a*"}}]

@@ -156,7 +156,7 @@ class Gate:
         digest = approvals.digest(effect, description, limits) if asks or case.granted else ""
         approved = digest in case.granted
         if asks and not approved:
-            always = () if why else self._always((*actions, *secret), ruling, policies)
+            always = () if why else self._always((*actions, *secret), ruling, policies, overrides)
             return self._approval(description, ruling, digest, wanted, why, case, policies, always)
         return Admitted(
             permits=_Permits(description, policies, overrides, self._clock, approved),
@@ -362,15 +362,17 @@ class Gate:
         return Needed(prompt, digest, details, terms.seconds, terms.on_expiry, whole=whole)
 
     def _always(
-        self, actions: Sequence[Action], ruling: Ruling, policies: Sequence[Policy]
+        self, actions: Sequence[Action], ruling: Ruling, policies: Sequence[Policy], overrides: Sequence[Override]
     ) -> tuple[tuple[str, str], ...]:
-        """The overrides, by kind and pattern, that together stop the asking about exactly this; none where none do."""
+        """The overrides, by kind and pattern, that together with those there are stop the asking about exactly this; none
+        where none do.
+        """
         asked = dict.fromkeys(reason.action for reason in ruling.reasons if reason.decision == "ask")
         found = [(action.domain, pattern) for action in asked for pattern in suggested(action)[:1]]
         made = [Override("", domain, pattern, "", self._clock()) for domain, pattern in found]
         if approvals_of(policies).different_person:
             return ()  # whoever owns the run would be asked all the same
-        settled = decide_all(actions, policies, made, self._clock()).decision == "allow"
+        settled = decide_all(actions, policies, [*overrides, *made], self._clock()).decision == "allow"
         return tuple(found) if settled else ()
 
 
