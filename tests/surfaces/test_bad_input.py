@@ -152,7 +152,7 @@ CASES: list[tuple[Callable[[Desk], None], str, str]] = [
     (nothing, "events abc --after x", "--after: 'x' is no event id."),
     (nothing, "decide abc maybe", "Invalid value for '{approve|deny|repeat|stop|done}'"),
     (nothing, "keys set nobody", "There is no provider 'nobody'."),
-    (nothing, "keys set ollama", "The provider 'ollama' wants no key."),
+    (nothing, "keys set ollama", "The provider 'ollama' needs no key."),
     (nothing, "keys set openai", "This system has no keyring that Cuebook can use. Set OPENAI_API_KEY"),
 ]
 

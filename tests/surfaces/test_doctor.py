@@ -86,6 +86,7 @@ def test_python_tools_are_listed_with_whether_they_load(desk: Desk) -> None:
         ("PAUSE_EXPIRY", "7d", "7 d"),
         ("PAUSE_EXPIRY", "90", "90 s"),
         ("LIMITS_MEMORY", "", "1 GiB"),
+        ("LIMITS_REPLY", "", "8 MiB"),
         ("LIMITS_MEMORY", "1000001", "1,000,001 bytes"),
         ("LIMITS_OUTPUT", "", "32 KiB"),
         ("PASS_ENV", "", "none"),

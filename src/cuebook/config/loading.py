@@ -30,6 +30,7 @@ _BUILT_IN: dict[str, Any] = {
     "limits.max_output": 512_000,
     "limits.cpu_seconds": 60,
     "limits.memory": 1 << 30,
+    "limits.reply": 8 << 20,
     "limits.processes": 128,
 }
 """What holds where nothing else is said; what depends on the place is added when it is known."""

@@ -20,7 +20,7 @@ from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Settings
 from cuebook.performers.models import DEFAULT, ModelPerformer, Prices, ProviderConfig, Providers
 from cuebook.performers.models.offers import Offers
-from cuebook.performers.models.port import REPLY_LIMIT, Model
+from cuebook.performers.models.port import Model
 from cuebook.performers.models.providers import BUILT_IN
 from cuebook.performers.tools import Tool
 from cuebook.runtime import Accepted, Runtime
@@ -53,7 +53,7 @@ class Wiring:
         custom = {name: _merged(provider) for name, provider in config.providers.items()}
         self.provider_configs: dict[str, ProviderConfig] = {**BUILT_IN, **custom}
         shared = {name for name, provider in config.providers.items() if provider.shared}
-        limit = config.get("limits.reply") or REPLY_LIMIT
+        limit = config.get("limits.reply")
         own = config.get("model") or ""
         self.providers = Providers(self.keys, custom, models=models, shared=shared, reply_limit=limit, own=own)
         self.offers = Offers(self.providers)
@@ -198,7 +198,7 @@ class Wiring:
             known = ", ".join(sorted(name for name, one in self.provider_configs.items() if one.key))
             raise BadInput(f"There is no provider '{provider}'.", fix=f"Those with keys are: {known}.")
         if config.key is None:
-            raise BadInput(f"The provider '{provider}' wants no key.", fix="Give it a key_env if it does.")
+            raise BadInput(f"The provider '{provider}' needs no key.", fix="Give it a key_env if it does.")
         return config.key
 
 

@@ -55,7 +55,7 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     base_url: str
     key: str | None = None
-    """The name under which the key is looked up; none where the server wants no key."""
+    """The name under which the key is looked up; none where the server needs no key."""
     protocol: Protocol = "openai"
     headers: dict[str, str] = {}
     max_completion_tokens: bool = False

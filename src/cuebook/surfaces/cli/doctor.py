@@ -328,7 +328,7 @@ def _value(name: str, value: Any) -> str:
         return ", ".join(value) or "none"
     if name == "pause_expiry" or name.endswith("seconds"):
         return _measured(value, _TIMES, "s")
-    if name in ("limits.memory", "limits.output", "limits.max_output"):
+    if name in ("limits.memory", "limits.output", "limits.max_output", "limits.reply"):
         return _measured(value, _SIZES, "bytes")
     return str(value)
 
@@ -345,5 +345,5 @@ def _provider_line(one: dict[str, Any]) -> str:
     if one["key_source"] and one["usable"]:
         return f"  {one['name']:<16}ready, key from the {one['key_source']}"
     if one["usable"]:
-        return f"  {one['name']:<16}{'wants no key' if one['address'] else 'ready'}"
+        return f"  {one['name']:<16}{'needs no key' if one['address'] else 'ready'}"
     return f"  {one['name']:<16}{one['reason']}"
