@@ -23,7 +23,7 @@ demo: environment ## Install what is needed and run an example playbook with the
 	@printf '"make serve" gives the same in a browser: run the examples, watch, answer and download.\n'
 
 serve: environment ## Serve the web app with the examples; open the address that it prints
-	@$(BIN)/cuebook serve --folder examples $(ARGS)
+	@trap : INT; $(BIN)/cuebook serve --folder examples $(ARGS) || [ $$? -eq 130 ]
 
 pipeline: environment ## Run a release on a scratch git repository: tests, notes, your approval, tag, webhook
 	@$(MAKE) --no-print-directory -C examples/release release CUEBOOK=$(CURDIR)/$(BIN)/cuebook $(ARGS)
