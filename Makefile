@@ -32,7 +32,7 @@ program: environment ## Talk with a program that splits bills; with no terminal,
 	$(heading) 'cuebook run examples/bill/bill.pbasm $(ARGS)'
 	@CUEBOOK=$(CURDIR)/$(BIN)/cuebook sh examples/bill/demo.sh $(ARGS)
 
-test: check ## Everything CI runs: the checks below, then the tests (ARGS go to pytest)
+test: check ## The checks below, then all tests (ARGS go to pytest)
 	$(heading) 'Tests (pytest)'
 	@$(BIN)/python -m pytest -n 3 $(ARGS)
 
