@@ -464,6 +464,13 @@ async def test_a_refused_or_empty_reply_is_no_success(
     assert (row.status, data.get("fail_soft", False)) == (("completed", True) if soft else ("failed", False))
 
 
+async def test_a_run_names_the_other_nodes_that_failed_in_one_sentence(store: Store) -> None:
+    bench = Bench(store, run={"a": ["", "", ""], "b": ["", "", ""]})
+    row = await bench.run(flow("a", "b"))
+    assert row.error is not None
+    assert row.error.message == "Node a failed: The model's reply was empty (b failed as well)."
+
+
 async def test_an_empty_reply_after_a_tool_call_is_asked_for_again(store: Store) -> None:
     run = {"a": [Says("", (ToolCall("1", "look"),)), "", "All seen."]}
     bench = Bench(store, run=run, tools={"look": "seen"}, texts={"skill:s": skill("s", "look")})

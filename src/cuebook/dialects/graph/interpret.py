@@ -101,10 +101,10 @@ def _end(walk: Walk) -> Program[dict[str, Any]]:
     """The run's result. It fails if some node's last result is a failure."""
     if walk.broken:
         node, broken = next(iter(walk.broken.items()))
-        others = f" ({', '.join(list(walk.broken)[1:])} failed as well)" if len(walk.broken) > 1 else ""
+        message, others = broken.failed.message, ", ".join(list(walk.broken)[1:])
         failed = Failed(
             "node_failed",
-            f"Node {node} failed: {broken.failed.message}{others}",
+            f"Node {node} failed: " + (f"{message.rstrip('.')} ({others} failed as well)." if others else message),
             broken.failed.fix,
             details={"nodes": list(walk.broken), "step": node, "visit": broken.visit},
         )
