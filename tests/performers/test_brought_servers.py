@@ -203,7 +203,7 @@ async def test_a_server_on_the_network_is_described_by_its_address(yard: Bringin
 
 
 async def test_what_cannot_be_a_server_is_told(yard: Bringing):
-    for spec in (ServerSpec("db"), ServerSpec("d b", ("x",)), ServerSpec("db", ("x",), "https://y.example")):
+    for spec in (ServerSpec("db"), ServerSpec("d/b", ("x",)), ServerSpec("db", ("x",), "https://y.example")):
         row = await yard.run(ReadSource("tools:db.*", spec))
         assert row.error is not None
         assert row.error.code == "bad_input"

@@ -492,7 +492,8 @@ async def test_one_who_gives_up_early_does_not_end_the_start_for_others(bench: B
 @pytest.mark.parametrize(
     "given",
     [
-        {"name": "a.b", "command": ("x",)},
+        {"name": "a/b", "command": ("x",)},
+        {"name": "a.", "command": ("x",)},
         {"name": "a"},
         {"name": "a", "command": ("x",), "url": "https://example.com/mcp"},
         {"name": "a", "url": "ftp://example.com"},

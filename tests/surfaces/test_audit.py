@@ -496,12 +496,10 @@ def test_secrets_are_told_by_their_handles_and_what_came_back_is_masked(desk: De
     assert "hunter2" not in proof.read_text() + words.out
 
 
-@pytest.mark.parametrize("reaches", [True, False])
-def test_what_was_never_begun_is_not_said_to_have_been_done(desk: Desk, hook: Hook, reaches: bool) -> None:
-    """The secret is too short, or nobody listens: either way the intent is on record, and nothing was sent."""
-    desk.environ["HOOK_TOKEN"] = "short" if reaches else "hunter2-hunter2"
-    if not reaches:
-        hook.close()
+def test_what_was_never_begun_is_not_said_to_have_been_done(desk: Desk, hook: Hook) -> None:
+    """Nobody listens: the intent is on record, and nothing was sent."""
+    desk.environ["HOOK_TOKEN"] = "hunter2-hunter2"
+    hook.close()
     desk.config.with_name("policy.toml").write_text(f'[egress]\nallow = ["{hook.url}/*"]\n[secrets]\nallow = ["*"]\n')
     desk.write(
         "post.yml",

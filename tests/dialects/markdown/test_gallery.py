@@ -63,7 +63,10 @@ ANSWERS = {
 }
 """What questions come to when nobody is there."""
 
-WARNED = {"linear/security-review": ["Step 1: @prompt(library:owasp-review-criteria) was left out"]}
+WARNED = {
+    "linear/security-review": ["Step 1: @prompt(library:owasp-review-criteria) was left out"],
+    "non-technical/blog-to-newsletter": ["Line 90: '```if include_cta```' is no branch marker: it goes to the model"],
+}
 
 MOST = 6
 """Tokens of a reply, whose words do not matter here."""

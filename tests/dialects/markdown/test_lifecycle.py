@@ -148,7 +148,7 @@ async def test_a_run_and_its_steps_go_through_all_states(store: Store) -> None:
 REPLIES = st.one_of(st.text(max_size=30), st.sampled_from(["yes", "a", "{{a}}", '{"f": [1]}', 'So: {"f": {"a": "b"}}']))
 
 
-ENDS = ("bad_arguments", "outside_root", "no_such_tool")
+ENDS = ("bad_arguments", "outside_root", "no_such_tool", "reply_empty")
 """The only ways to fail with a model that always answers."""
 
 

@@ -422,7 +422,7 @@ def test_branches_have_conditions_and_sub_steps() -> None:
     )
     assert (second.condition, second.line) == (Condition("kind", "!=", "", "input"), 23)
     (headless,) = second.steps
-    assert (headless.label, headless.title, headless.content, headless.line) == ("1b", "Branch b", "Headless.", 23)
+    assert (headless.label, headless.title, headless.content, headless.line) == ("1d", "Branch d", "Headless.", 23)
     assert headless.elicitation == Elicitation("confirm", "Go on?", line=27)
     assert (last.condition, last.steps, last.line) == (None, (), 29)
 

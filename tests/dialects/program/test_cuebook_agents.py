@@ -26,6 +26,7 @@ from tests.dialects.program.machine_room import Room
 from tests.dialects.program.test_machine import program, reply
 from tests.dialects.program.test_resume import stop_at
 from tests.performers.mcp_bench import Bench
+from tests.stores.pen import killed
 
 SERVER = str(Path(__file__).parent / "cuebook_server.py")
 ROOT = Path(__file__).parents[3]
@@ -197,9 +198,10 @@ async def test_stopped_at_every_write_it_starts_nothing_twice(
                 await service.drive(run)
             except StoreError:
                 stopped = True
-        room = Room(tmp_path, SqliteStore(tmp_path / f"at{number}.db"), there.box)
+        store = SqliteStore(tmp_path / f"at{number}.db")
+        await killed(store, service.engine.driver)
+        room = Room(tmp_path, store, there.box)
         service = room.service(ScriptedModel([]))
-        service.engine.clock = lambda: 4e9  # the lease of the process that is gone has run out
         played = await room.drive(service, run, ScriptedModel([]))
         assert played.result["value"] == 8, f"stopped {when} write {number}"
         asked = there.asked()[before:]

@@ -21,6 +21,7 @@ from cuebook.stores import writer
 from cuebook.stores.sqlite import SqliteStore
 from tests.dialects.program.crash_child import PROGRAM, service_on, settle
 from tests.kernel.test_crash import ROOT
+from tests.stores.pen import killed
 from tests.thorough import many, some
 
 
@@ -117,8 +118,8 @@ async def test_stopped_at_every_write(when: str, tmp_path: Path, monkeypatch: py
             except StoreError:
                 pass
         store = SqliteStore(file)
+        await killed(store, service.engine.driver)
         service = service_on(store)
-        service.engine.clock = lambda: 4e9  # the lease of the process that is gone has run out
         assert await settle(service, run) == "completed"
         assert await picture(service, run) == wanted, f"stopped {when} write {number}"
         assert (await service.engine.replay(run)).complete

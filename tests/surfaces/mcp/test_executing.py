@@ -344,13 +344,13 @@ async def test_wrong_arguments_create_nothing(desk: Desk, some_visits: Visits) -
 
 async def test_a_large_output_is_cut_and_linked(desk: Desk, some_visits: Visits, server: ModelServer) -> None:
     desk.write("much.md", "# Much\n\n## STEP 1: Write\n\nWrite much.\n\n@output(all)\n")
-    server.replies = ["x" * 10_000_000]
+    server.replies = ["x" * 5_000_000]
     async with some_visits() as visit:
         result = await visit.raw("execute_playbook", playbook_id="much")
         assert len(result.model_dump_json()) < 500_000
         assert result.structured_content["status"] == "completed"
         links = [block for block in result.content if isinstance(block, ResourceLink)]
-        assert [link.size for link in links] == [10_000_000]
+        assert [link.size for link in links] == [5_000_000]
         page = await visit.client.read_resource(links[0].uri)
         read = inside(page.contents[0].text)  # type: ignore[union-attr]
         assert len(read) == 100_000
