@@ -291,7 +291,7 @@ async def test_a_skill_that_is_only_a_server_is_wired_for_its_node_and_no_other(
         assert '{"result":3}' in str(bench.model.requests[1])
         assert bench.offered(2) == set()
         warned = [entry.event async for entry in service.engine.entries(run) if isinstance(entry.event, Warned)]
-        assert [one.code for one in warned] == ["skill_not_configured", "skill_not_configured"]
+        assert [one.code for one in warned] == ["skill_not_configured", "skill_not_configured", "no_skills"]
         assert "GITHUB_TOKEN is not set" in warned[0].message
         assert "LINEAR_API_KEY is not set" in warned[1].message
     finally:

@@ -208,8 +208,10 @@ class Door:
     async def _told(self, request: Request, error: Exception) -> Response:
         is_page = self._way.kind == "page" and JSON not in request.headers.get("accept", "")
         if is_page or problems.wants_page(request):
-            who = getattr(request.state, "who", NOBODY)
-            return problems.page(request, error, await waiting_for(self._site, who))
+            who, waiting = getattr(request.state, "who", NOBODY), 0
+            with suppress(Exception):  # what broke the page may break its menu, too
+                waiting = await waiting_for(self._site, who)
+            return problems.page(request, error, waiting)
         return problems.problem(request, error)
 
 

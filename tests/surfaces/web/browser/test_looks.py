@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 from playwright.async_api import Page, expect
@@ -122,12 +123,14 @@ async def furnish(house: House) -> dict[str, str]:
     await house.until(runs["is called at length"], "completed")
     return {
         "/": "/",
+        "/playbooks": "/playbooks",
         "/playbooks/{id}": "/playbooks/views",
         "a playbook with long words": "/playbooks/asks",
         "/playbooks/{id}/run": "/playbooks/asks/run",
         "/runs": "/runs",
         **{f"/runs/{{id}} that {name}": f"/runs/{run}" for name, run in runs.items()},
         "/runs/{id}": f"/runs/{runs['markdown']}",
+        "/runs/{id}/sent/{record}": await sent(house, runs["markdown"]),
         "/runs/{id}/diff/{other}": f"/runs/{runs['pauses']}/diff/{runs['asks']}",
         "/inbox": "/inbox",
         "/waits/{id}": f"/waits/{waits['pipeline']['wait']}",
@@ -135,6 +138,14 @@ async def furnish(house: House) -> dict[str, str]:
         "/sign-in": "/sign-in",
         "a page that is not there": "/nowhere",
     }
+
+
+async def sent(house: House, run: str) -> str:
+    """The page of what a model was sent, as the page of its run links to it."""
+    shown = await house.client.get(f"/runs/{run}")
+    found = re.search(rf"/runs/{run}/sent/\d+", shown.text)
+    assert found is not None
+    return found[0]
 
 
 async def test_nothing_sticks_out_of_a_small_screen_and_words_can_be_read(house: House, sit: Sit) -> None:
@@ -269,7 +280,6 @@ async def test_coming_in_going_out_and_being_refused(house: House, sit: Sit) -> 
     await page.get_by_role("button", name="Sign out").click()
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     assert await seat.go(page, "/runs") == 401
-    await page.get_by_role("link", name="Sign in").click()
     await page.get_by_label("Token").fill("a-token-of-nobody-at-all")
     await page.get_by_role("button", name="Sign in").click()
     await expect(page.get_by_role("alert")).to_be_visible()
