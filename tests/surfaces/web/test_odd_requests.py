@@ -49,6 +49,8 @@ async def test_who_was_signed_out_elsewhere_is_led_to_sign_in(house: House) -> N
     by_page = (await house.guest.post("/api/runs", json={}, headers=page)).json()
     by_program = (await house.guest.post("/api/runs", json={})).json()
     assert by_page["code"] == by_program["code"] == "not_signed_in"
+    by_token = (await house.guest.post("/api/runs", json={}, headers={"Authorization": "Bearer wrong"})).json()
+    assert (by_program["detail"], by_token["detail"]) == ("You are not signed in.", "Invalid token.")
     assert by_page["fix"].startswith("Sign in")
     assert "Authorization: Bearer" in by_program["fix"]
 

@@ -177,7 +177,7 @@ class Door:
             raise Problem(
                 401,
                 "not_signed_in",
-                "Nobody is signed in here.",
+                "Invalid token." if "authorization" in request.headers else "You are not signed in.",
                 fix="Open the address that `cuebook serve` printed, or send a token as `Authorization: Bearer ...`.",
                 WWW_Authenticate="Bearer",
             )
