@@ -205,7 +205,7 @@ def test_an_interrupt_while_asking_leaves_the_question(letter: Desk) -> None:
         sitting.type(CTRL_C)
         assert sitting.ended() == 130
         run = the_run(letter)["run"]
-        assert f"cuebook: interrupted. `cuebook resume {run}` goes on where it stopped." in sitting.text
+        assert f"cuebook: interrupted. `cuebook resume {run}` continues where it stopped." in sitting.text
         assert "Traceback" not in sitting.text
     assert the_run(letter)["status"] == "awaiting_input"
 

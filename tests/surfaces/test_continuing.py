@@ -70,7 +70,7 @@ def test_a_failed_run_is_retried_where_it_failed(desk: Desk, server: ModelServer
     assert (refused.code, f"`cuebook retry {run}`" in refused.err) == (2, True)
     ran = desk.call("retry", run)
     assert (ran.code, ran.out) == (0, "Served.\n")
-    assert "step 2: Brew (goes on)\n  " in ran.err
+    assert "step 2: Brew (continued)\n  " in ran.err
     assert len(server.requests) == 4
     assert desk.call("retry", run).code == 2
 

@@ -264,7 +264,7 @@ def test_an_interrupted_call_says_how_to_go_on(desk: Desk) -> None:
     process.send_signal(signal.SIGINT)
     ran = finished(process)
     assert (ran.code, ran.out) == (130, "")
-    assert "goes on where it stopped" in ran.err
+    assert "continues where it stopped" in ran.err
 
 
 # --- from Python -----------------------------------------------------------------------------------------------------------

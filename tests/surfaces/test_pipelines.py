@@ -446,7 +446,7 @@ def test_what_comes_next_names_the_store_that_was_given(desk: Desk, count: Path)
     assert "approve --reason WHY --store 'my runs.db'\n" in shown
     assert "always:" not in shown, "no rule takes away what a step asks for"
     approved = desk.call("decide", run, "approve", "--store", "my runs.db")
-    assert "\nstep keep: Keep them (goes on)\n  runs tee out.txt\n" in approved.err
+    assert "\nstep keep: Keep them (continued)\n  runs tee out.txt\n" in approved.err
 
 
 def test_a_run_that_failed_says_once_where_and_that_it_keeps_its_playbook(desk: Desk) -> None:

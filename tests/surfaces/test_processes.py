@@ -42,7 +42,7 @@ def test_an_interrupted_run_says_how_to_go_on(desk: Desk, server: ModelServer) -
     ran = finished(process)
     run = the_run(desk)
     assert ran.code == 130
-    assert f"interrupted. `cuebook resume {run}` goes on where it stopped." in ran.err
+    assert f"interrupted. `cuebook resume {run}` continues where it stopped." in ran.err
     assert "Traceback" not in ran.err
     assert "interrupted" in desk.call("runs").out
     server.release()
@@ -69,7 +69,7 @@ def test_a_run_that_is_told_to_end_says_how_to_go_on_and_leaves_nothing(
     process.send_signal(number)
     ran = finished(process)
     assert ran.code == 128 + number
-    assert f"interrupted. `cuebook resume {the_run(desk)}` goes on where it stopped." in ran.err
+    assert f"interrupted. `cuebook resume {the_run(desk)}` continues where it stopped." in ran.err
     assert "Traceback" not in ran.err
     assert list(temporary.iterdir()) == []
 

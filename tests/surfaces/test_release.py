@@ -315,7 +315,7 @@ def test_make_release_that_is_interrupted_goes_on(desk: Desk, server: ModelServe
     server.script = script
     began.append(making(desk, "release", "DECISION=approve"))
     ran = made(desk, began[0])
-    assert "goes on where it stopped" in ran.err
+    assert "continues where it stopped" in ran.err
     assert "==> cuebook resume " in ran.out
     tags, _, accepted = ran.out.partition("==> The tags\n")[2].partition("==> What the webhook has accepted\n")
     assert tags.count(f"v1.2.0          {SUMMARY}") == 1

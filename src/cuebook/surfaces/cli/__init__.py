@@ -108,7 +108,7 @@ class Commands(click.Group):
 @click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error.")
 @click.pass_context
 def cli(ctx: click.Context, debug: bool) -> None:
-    """Runs AI playbooks durably: a run survives a crash and goes on where it stopped."""
+    """Runs AI playbooks durably: a run survives a crash and continues where it stopped."""
 
 
 def main(args: Sequence[str] | None = None) -> None:

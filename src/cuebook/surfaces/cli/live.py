@@ -154,7 +154,7 @@ class Plain:
 
     def _go_on(self, step: str) -> None:
         self._named.add(step)
-        self._say(f"step {named(step, self._titles[step])} (goes on)")
+        self._say(f"step {named(step, self._titles[step])} (continued)")
 
     def tick(self) -> None:
         pass

@@ -82,7 +82,7 @@ def perform(work: Coroutine[Any, Any, int]) -> int:
     try:
         return asyncio.run(_heeding(work, told))
     except Interrupted as interrupted:
-        complain(f"{start}cuebook: interrupted. `cuebook resume {interrupted.run}` goes on where it stopped.")
+        complain(f"{start}cuebook: interrupted. `cuebook resume {interrupted.run}` continues where it stopped.")
     except asyncio.CancelledError:
         if not told:
             raise

@@ -307,7 +307,7 @@ TOOLS: tuple[Offered, ...] = (
         "resume_playbook_execution",
         "Resume an execution",
         "Resumes a paused execution behind a breakpoint, or with a larger budget where you have set it yourself; values may be"
-        " changed first. One that was interrupted goes on where it stopped.",
+        " changed first. One that was interrupted continues where it stopped.",
         Resume,
         resume,
         "runner",

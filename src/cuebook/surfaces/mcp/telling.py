@@ -265,7 +265,7 @@ def next_call(view: RunView, host: Host, caller: Caller, stand: Stand) -> dict[s
     row, waits = view.run, waits_of(view)
     run = {"execution_id": row.id}
     if stand == "left":
-        words = "It was interrupted, and does not go on by itself: resumed, it goes on where it stopped."
+        words = "It was interrupted, and does not continue by itself: resumed, it continues where it stopped."
         return _next("resume_playbook_execution", run, words)
     if stand == "elsewhere":
         words = "Nobody is at it, and it belongs to another folder or program than this server's: a person goes on with it there"
