@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -212,6 +213,25 @@ async def test_what_cannot_be_bound_is_said(workspace: Path, argv: tuple[str, ..
         (workspace / "many" / str(number)).touch()
     description = await described(CommandPerformer(choose(), workspace), RunCommand(argv))
     assert "may have changed" in description.preview["content not bound"]
+
+
+async def test_a_command_full_of_wildcards_is_not_looked_through_for_ever(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mentioning(workspace)
+    listed: list[str] = []
+    scandir = os.scandir
+
+    def counted(path: str) -> Any:
+        listed.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", counted)
+    monkeypatch.setattr("cuebook.performers.commands.mentions._MOST_ENTRIES", 100)
+    script = "cat " + " ".join(f"*/x{number}*" for number in range(1000))
+    description = await described(CommandPerformer(choose(), workspace), RunCommand(("sh", "-c", script)))
+    assert "wildcards" in description.preview["content not bound"]
+    assert len(listed) < 200
 
 
 @pytest.mark.parametrize("argv", [("python3", "-"), ("timeout", "5", "python3"), ("xargs", "cat")])

@@ -5,6 +5,7 @@ An approval is bound to the content of what was found. More may be found than th
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
 import re
@@ -26,6 +27,8 @@ _MOST_FILES = 500
 _MOST_BYTES = 20 << 20
 _MOST_FOLDERS = 16
 _MOST_MATCHES = 500
+_MOST_ENTRIES = 200_000
+"""Names that are compared with wildcards, in all."""
 _MOST_WILD = 3
 """Parts of a path with wildcards: each multiplies the folders that have to be looked at."""
 _MOST_BRACES = 4
@@ -44,6 +47,7 @@ _CODE = "what the code among the arguments opens"
 _CODE_READ = "what the code that it reads from its input opens"
 _WIDE = "the whole workspace, which is named as a folder"
 _MANY = "some of the many words"
+_WILD = "what some of the wildcards fit: too many names would have to be looked at"
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -160,6 +164,7 @@ class _Search:
         self._unbound = dict(words.unbound)
         self._left = _MOST_FILES
         self._bytes = _MOST_BYTES
+        self._entries = _MOST_ENTRIES
         self._files: dict[str, str] = {}
         self._folders = [cwd]
         for name in words.names:
@@ -182,15 +187,41 @@ class _Search:
         return Named(dict(sorted(self._files.items())), tuple(self._unbound))
 
     def _matches(self, folder: str, pattern: str) -> None:
-        parts = pattern.split("/")
+        parts = [part for part in pattern.split("/") if part]
         if os.path.isabs(pattern) or ".." in parts or sum(map(glob.has_magic, parts)) > _MOST_WILD:
             self._unbound[f"what '{pattern[:100]}' fits"] = None
             return
-        found = list(islice(glob.iglob(os.path.join(glob.escape(folder), pattern)), _MOST_MATCHES + 1))
+        found = [folder]
+        for number, part in enumerate(parts, start=1):
+            last = number == len(parts)
+            found = [path for one in found for path in self._fitting(one, part, last)]
+            if self._entries < 0:
+                self._unbound[_WILD] = None
+                return
         if len(found) > _MOST_MATCHES:
             self._unbound[f"what '{pattern}' fits: more than {_MOST_MATCHES} files"] = None
         for path in sorted(found)[:_MOST_MATCHES]:
             self._look(path, path)
+
+    def _fitting(self, folder: str, part: str, last: bool) -> list[str]:
+        """What fits one part of a pattern there: folders only, unless it is the last. Nothing once too many names were
+        looked at.
+        """
+        path = os.path.join(folder, part)
+        if not glob.has_magic(part):
+            return [path] if os.path.lexists(path) else []
+        if self._entries < 0:
+            return []
+        try:
+            with os.scandir(folder) as entries:
+                found = list(entries)
+        except OSError:
+            return []
+        self._entries -= 1 + len(found)
+        shown = [
+            one.name for one in found if (last or one.is_dir()) and one.name.startswith(".") <= part.startswith(".")
+        ]
+        return [os.path.join(folder, name) for name in fnmatch.filter(shown, part)]
 
     def _look(self, path: str, name: str) -> None:
         try:
