@@ -521,7 +521,7 @@ async def test_a_hidden_file_is_hidden_by_each_of_its_names(name: Any, writes: b
     assert store.read_text() == "kept"
 
 
-@pytest.mark.parametrize("name", [*WORKING, "none"])
+@pytest.mark.parametrize("name", [*SANDBOXES, "none"])
 async def test_processes_that_have_ended_count_until_they_are_waited_for(name: Any, tmp_path: Path) -> None:
     code = """
 import os, time
