@@ -233,7 +233,7 @@ def test_a_fork_with_another_input_goes_another_way() -> None:
     assert said == ["A word?", "A word?"], "what the parent said is not told again"
     with pytest.raises(cuebook.BadInput, match="least must be of the type int"):
         result.fork("Main:05", {"least": "x"})
-    with pytest.raises(cuebook.BadInput, match=r"has no step Main:05\.01"):
+    with pytest.raises(cuebook.BadInput, match=r"has not reached step Main:05\.01"):
         result.fork("Main:05.01")
 
 

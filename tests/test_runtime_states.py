@@ -241,7 +241,7 @@ steps:
     await office.service.drive(late["runId"])
     status = {"action": "status", "runId": late["runId"]}
     asked = (await office.ask(status))["requiresApproval"]
-    assert "while it was under way: run sh -c 'echo x >> log; until test -e go;" in asked["prompt"]
+    assert ": run sh -c 'echo x >> log; until test -e go;" in asked["prompt"]
     shown = asked["preview"]
     assert shown["command"].startswith("sh -c 'echo x >> log; until test -e go; do sleep 0.05; done; echo ")
     assert (shown["stdin"], shown["to undo it"]) == ('{"n":1}\n', "Remove the log.")
