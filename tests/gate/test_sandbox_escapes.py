@@ -428,6 +428,7 @@ ctypes.CFUNCTYPE(ctypes.c_int)(at)()
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.needs("git")
 @pytest.mark.parametrize("name", SANDBOXES)
 def test_common_programs_still_read(name: Any, tmp_path: Path) -> None:
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com"]
