@@ -68,6 +68,8 @@ async def followed(
             await progress.tell(row, clock())
             stand = await stand_of(host, row)
             if stand in LEFT:
+                if await service.store.run(run) != row:  # it moved while it was looked at
+                    continue
                 return row, stand
             if stand == "rests" and (
                 row.status in ENDED or told_state(row, await service.store.waits(run=run)) != known
