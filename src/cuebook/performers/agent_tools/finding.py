@@ -21,7 +21,7 @@ from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.agent_tools.delegation import Halt, Halted, flag, in_worker, number, parameters, text
 from cuebook.performers.agent_tools.files import looks_binary, relative
-from cuebook.performers.agent_tools.gitignore import LARGEST, NAME, Rules
+from cuebook.performers.agent_tools.gitignore import LARGEST, NAME, Rules, wildcard_at
 from cuebook.performers.paths import name_inside, open_inside
 from cuebook.performers.tools import SimpleTool, Tool
 
@@ -393,15 +393,9 @@ def _translated(pattern: str) -> str:
         elif rest.startswith("**"):
             made.append("(?s:.*)")
             step = 2
-        elif sign == "*":
-            made.append("[^/]*")
-        elif sign == "?":
-            made.append("[^/]")
-        elif sign == "[" and "]" in rest[2:]:
-            end = rest.index("]", 2)
-            inner = rest[1:end].replace("\\", "\\\\").replace("[", "\\[")
-            made.append(f"[^/{inner[1:]}]" if inner[0] in "!^" else f"[{inner}]")
-            step = end + 1
+        elif wildcard := wildcard_at(rest):
+            part, step = wildcard
+            made.append(part)
         elif sign == "{" and "}" in rest:
             made.append("(?:")
             depth += 1

@@ -102,15 +102,9 @@ def _expression(pattern: str) -> str:
         elif rest == "**" and at and pattern[at - 1] == "/":
             made.append(".+")
             step = 2
-        elif sign == "*":
-            made.append("[^/]*")
-        elif sign == "?":
-            made.append("[^/]")
-        elif sign == "[" and "]" in rest[2:]:
-            end = rest.index("]", 2)
-            inner = rest[1:end].replace("\\", "\\\\").replace("[", "\\[")
-            made.append(f"[^/{inner[1:]}]" if inner[0] in "!^" else f"[{inner}]")
-            step = end + 1
+        elif wildcard := wildcard_at(rest):
+            part, step = wildcard
+            made.append(part)
         elif sign == "\\" and len(rest) > 1:
             made.append(re2.escape(rest[1]))
             step = 2
@@ -118,3 +112,14 @@ def _expression(pattern: str) -> str:
             made.append(re2.escape(sign))
         at += step
     return "".join(made)
+
+
+def wildcard_at(rest: str) -> tuple[str, int] | None:
+    """Regular expression for the `*`, `?` or `[...]` at the start of a pattern, and its length; None for anything else."""
+    if rest[0] in "*?":
+        return ("[^/]*" if rest[0] == "*" else "[^/]"), 1
+    if rest[0] != "[" or "]" not in rest[2:]:
+        return None
+    end = rest.index("]", 2)
+    inner = rest[1:end].replace("\\", "\\\\").replace("[", "\\[")
+    return (f"[^/{inner[1:]}]" if inner[0] in "!^" else f"[{inner}]"), end + 1
