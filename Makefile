@@ -40,8 +40,8 @@ tests: test
 
 # The folders and files whose tests use a program that a machine may lack.
 OPTIONAL := tests/gate tests/performers tests/packaging tests/dialects/pipeline tests/surfaces/web/browser \
-  tests/dialects/program/test_python_playbooks.py tests/surfaces/test_release.py tests/surfaces/test_completion.py \
-  tests/surfaces/web/test_guide.py
+  tests/dialects/program/machine/test_python_playbooks.py tests/examples/test_release.py tests/surfaces/cli/test_completion.py \
+  tests/docs/test_web_guide.py
 
 test-bare: dev ## The tests that use optional programs (bubblewrap, chromium, curl, git), with those hidden
 	$(heading) 'Tests (pytest), optional programs hidden'
@@ -63,10 +63,10 @@ browser: ## Install the browser that the pages are tested in, where there is non
 	    apt-get update && apt-get install -y --no-install-recommends chromium fonts-liberation; }; }
 
 chaos: dev ## Kill processes at every write and at random moments, and do all else that the suite does a sample of
-	@CUEBOOK_THOROUGH=1 $(BIN)/python -m pytest -n 2 $$(grep -rl --include='test_*.py' 'tests\.thorough' tests) $(ARGS)
+	@CUEBOOK_THOROUGH=1 $(BIN)/python -m pytest -n 2 $$(grep -rl --include='test_*.py' 'tests\.support\.sampling' tests) $(ARGS)
 
 fuzz: dev ## Feed the Markdown parser changed playbooks for five minutes (ARGS="--seconds 60")
-	@$(BIN)/python -m tests.dialects.markdown.fuzz_parse --seconds 300 $(ARGS)
+	@$(BIN)/python -m tests.dialects.markdown.parse.fuzz --seconds 300 $(ARGS)
 
 bench: dev ## Measure durable steps, reading playbooks, and programs, against raw SQLite and peers (ARGS go to bench/run.py)
 	@$(BIN)/python -m bench.run $(ARGS)

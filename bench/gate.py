@@ -17,10 +17,9 @@ from cuebook.gate.policy import Layer, Policy, bundle_from
 from cuebook.gate.redaction import SecretRedactor
 from cuebook.gate.sandbox import choose
 from cuebook.gate.secrets import Vault
-from cuebook.kernel.confinement import Confined, Confinement, Sandbox
 from cuebook.kernel.effects import RunCommand
 from cuebook.kernel.outcomes import CommandResult
-from cuebook.kernel.ports import Admitted, Call, Case
+from cuebook.kernel.ports import Admitted, Call, Case, Confined, Confinement, Sandbox
 from cuebook.kernel.run import RunRow, Settings
 from cuebook.performers.commands import CommandPerformer
 from cuebook.performers.commands.performer import DEFAULT_PATH

@@ -30,12 +30,12 @@ import msgspec
 
 from bench.floor import raw_commits
 from bench.run import Table
-from cuebook.dialects.graph.interpret import interpret
 from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.parse import parse
+from cuebook.dialects.graph.run.interpret import interpret
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import AskModel, Program
-from cuebook.kernel.engine import Engine
+from cuebook.kernel.engine.engine import Engine
 from cuebook.kernel.outcomes import Reply, Usage
 from cuebook.kernel.ports import Call, Store
 from cuebook.kernel.run import RunRow, Settings

@@ -32,16 +32,16 @@ import msgspec
 from bench.floor import raw_commits
 from bench.gate import Clocked, _confinement, _ended
 from bench.run import Table
-from cuebook.dialects.pipeline.interpret import interpret
 from cuebook.dialects.pipeline.parse import parse
+from cuebook.dialects.pipeline.run.interpret import interpret
 from cuebook.gate.gate import Gate
 from cuebook.gate.policy import Layer, Policy, bundle_from
 from cuebook.gate.redaction import SecretRedactor
 from cuebook.gate.sandbox import choose
 from cuebook.gate.secrets import Vault
-from cuebook.kernel.confinement import Confined, Confinement
 from cuebook.kernel.effects import Program, RunCommand
-from cuebook.kernel.engine import Engine
+from cuebook.kernel.engine.engine import Engine
+from cuebook.kernel.ports import Confined, Confinement
 from cuebook.kernel.run import RunRow, Settings
 from cuebook.performers.commands import CommandPerformer
 from cuebook.stores.sqlite import SqliteStore

@@ -18,9 +18,9 @@ from typing import Any
 
 from bench.run import Table
 from cuebook.dialects.program.listing import Listing, Position
-from cuebook.dialects.program.reply import ReplyError, parse_reply
-from cuebook.dialects.program.verdicts import State
-from cuebook.dialects.program.verify import verify_reply
+from cuebook.dialects.program.reply.reader import ReplyError, parse_reply
+from cuebook.dialects.program.verify.verdicts import State
+from cuebook.dialects.program.verify.verifier import verify_reply
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data/program"
 MOST = 1.0

@@ -24,12 +24,12 @@ from typing import Any
 import msgspec
 
 from bench.run import Table
-from cuebook.dialects.program.interpret import interpret
+from cuebook.dialects.program.machine.interpret import interpret
 from cuebook.dialects.program.parse import parse
 from cuebook.dialects.registry import WATCHES
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import AskModel, Program
-from cuebook.kernel.engine import Engine
+from cuebook.kernel.engine.engine import Engine
 from cuebook.kernel.outcomes import Reply, Usage
 from cuebook.kernel.ports import Call, Store
 from cuebook.kernel.run import RunRow, Settings

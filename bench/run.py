@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.first_request import MOST_MODULES, MOST_SECONDS, first_request
 from bench.floor import raw_commits
 from bench.markdown import MOST, TEXTS, compared
 from bench.peers import PARSER, PEERS, measure
@@ -151,6 +152,11 @@ def starting(table: Table, rounds: int) -> None:
     ):
         figure = median(_cpu([sys.executable, *command]) for _ in range(max(5, rounds))) * 1000
         table.add(what, figure, "ms of CPU", f"under {most} ms", figure < most)
+    found = first_request(max(5, rounds))
+    modules, seconds = found["modules"], found["seconds"]
+    table.add("cuebook run, our modules", modules, "modules", f"at most {MOST_MODULES}", modules <= MOST_MODULES)
+    what = "cuebook run, until the first model request"
+    table.add(what, seconds * 1000, "ms of CPU", f"at most {MOST_SECONDS * 1000:.0f} ms", seconds <= MOST_SECONDS)
 
 
 READING = {"long": "200 KB as authors write them", "dense": "200 KB of steps alone"}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cuebook.kernel.effects import AskHuman, Now, Program
-from cuebook.kernel.engine import Engine
+from cuebook.kernel.engine.engine import Engine
 from cuebook.kernel.run import RunRow, Settings
 from cuebook.stores.sqlite import SqliteStore
 

@@ -38,7 +38,7 @@ class Talking:
         self.go = asyncio.Event()
 
     async def stream(self, request: Any) -> AsyncGenerator[Any, None]:
-        from cuebook.performers.models.port import Final, TextDelta, Tokens
+        from cuebook.performers.models.model import Final, TextDelta, Tokens
 
         await self.go.wait()
         for _ in range(self._tokens):
@@ -50,8 +50,8 @@ class Talking:
 async def serve(folder: Path, tokens: int, every: float) -> None:
     from cuebook.config import load
     from cuebook.surfaces.web.app import make_site
-    from cuebook.surfaces.web.serving import bound, make_server
-    from cuebook.surfaces.wiring import Wiring
+    from cuebook.surfaces.web.server import bound, make_server
+    from cuebook.wiring.wiring import Wiring
 
     (folder / "books").mkdir()
     (folder / "books" / "bench.md").write_text(BOOK)

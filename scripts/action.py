@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import cuebook
+from cuebook.formats.builder import SMALL
+from cuebook.formats.suggestions import meant
+from cuebook.formats.values import Malformed, Value
+from cuebook.formats.yaml import read_yaml
 from cuebook.kernel.events import StepFinished, StepStarted
 from cuebook.kernel.journal import Entry
-from cuebook.testing.reading import Node, meant, parse
 
 LONGEST_SHOWN = 60_000
 """Characters of an artifact in the summary, which may have a megabyte in all."""
@@ -148,19 +151,22 @@ def flag(name: str) -> bool:
     return said == "true"
 
 
-def table(name: str) -> Mapping[str, Node]:
+def table(name: str) -> Mapping[str, Value]:
     """A YAML or JSON table."""
     where = name.lower()
-    node = parse(os.environ.get(f"INPUT_{name}", ""), where)
-    if node.kind not in ("map", "null"):
-        raise Stopped(f"{where}:{node.line}: this is no table of names and values. Write one 'name: value' a line.")
-    return node.fields
+    try:
+        found = read_yaml(os.environ.get(f"INPUT_{name}", ""), SMALL)
+    except Malformed as error:
+        raise error.in_file(where) from None
+    if found.kind not in ("map", "null"):
+        raise Stopped(f"{where}:{found.line}: expected a table of names and values. Write one 'name: value' per line.")
+    return found.fields
 
 
-def text(node: Node, step: str) -> str:
-    if not node.is_scalar:
-        raise Stopped(f"elicit:{node.line}: the answer for step {step} is no text.")
-    return node.text
+def text(value: Value, step: str) -> str:
+    if not value.is_scalar:
+        raise Stopped(f"elicit:{value.line}: the answer for step {step} must be text.")
+    return value.text
 
 
 def check_steps(book: cuebook.Playbook, answers: Mapping[str, str]) -> None:

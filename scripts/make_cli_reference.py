@@ -13,7 +13,7 @@ import click
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from cuebook.surfaces.cli import COMMANDS, cli  # noqa: E402
+from cuebook.surfaces.cli import INSTEAD, cli, visible  # noqa: E402
 
 TARGET = ROOT / "docs" / "reference" / "cli.md"
 WIDTH = 100
@@ -37,11 +37,14 @@ def reference() -> str:
         "# The command line\n\nMade from `cuebook --help` by `scripts/make_cli_reference.py`; change the program, not"
         " this page.\n",
         section("cuebook", cli.get_help(root)),
+        section("cuebook --commands", cli.get_long_help(root)),
     ]
-    for name in COMMANDS:
+    for name in visible():
         command = cli.get_command(root, name)
         assert command is not None
         parts += sections(command, root, name)
+    parts.append("## Older names\n\nThey still work, and no list shows them.\n")
+    parts.append("\n".join(f"- `cuebook {old}`: `cuebook {new}`" for old, new in INSTEAD.items()) + "\n")
     return "\n".join(parts)
 
 

@@ -20,9 +20,10 @@ from rich.console import Console  # noqa: E402
 from rich.text import Text  # noqa: E402
 
 from cuebook.config import load  # noqa: E402
+from cuebook.dialects.playbook import Playbook  # noqa: E402
 from cuebook.surfaces.cli.session import opened, shown  # noqa: E402
-from cuebook.surfaces.cli.terminal import Terminal  # noqa: E402
-from cuebook.surfaces.wiring import Wiring  # noqa: E402
+from cuebook.surfaces.cli.terminal.rich_view import Terminal  # noqa: E402
+from cuebook.wiring.wiring import Wiring  # noqa: E402
 
 PLAYBOOK = ROOT / "examples" / "launch-note.playbook.md"
 TARGET = ROOT / "docs" / "demo.svg"
@@ -41,7 +42,9 @@ async def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         wiring = Wiring(load({"store": str(Path(folder) / "demo.db")}))
         async with opened(wiring, create=True) as service:
-            row = await service.start(PLAYBOOK.read_text(encoding="utf-8"), PLAYBOOK.name, {}, wiring.settings())
+            row = await service.start(
+                Playbook.from_text(PLAYBOOK.read_text(encoding="utf-8"), PLAYBOOK.name), {}, wiring.settings()
+            )
             code = await shown(service, row, Terminal(console=console))
     picture = console.export_svg(title="cuebook", code_format=FORMAT, unique_id="demo")
     TARGET.write_text("\n".join(line.rstrip() for line in picture.splitlines()) + "\n", encoding="utf-8")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,10 +10,12 @@ import pytest
 from cuebook.kernel.ports import Store
 from cuebook.stores.memory import MemoryStore
 from cuebook.stores.sqlite import SqliteStore
-from tests.machine import require, skip_reason
+from tests.support.requirements import require, skip_reason
 
 if TYPE_CHECKING:
-    from tests.office import Office
+    from tests.support.command_line import CommandLine
+    from tests.support.model_server import ModelServer
+    from tests.support.runtime import RuntimeHarness
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -48,13 +50,38 @@ async def file_store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 
 @pytest.fixture
-async def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Office]:
+async def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RuntimeHarness]:
     """A runtime with everything that is real, in which commands need no approval of the policy."""
-    from tests.office import Office
+    from tests.support.runtime import RuntimeHarness
 
-    made = Office(tmp_path, monkeypatch).open()
+    made = RuntimeHarness(tmp_path, monkeypatch).open()
     yield made
     await made.close()
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    from tests.support.model_server import ModelServer
+
+    made = ModelServer()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def cli(tmp_path: Path, server: ModelServer) -> CommandLine:
+    """The command line, with the local server as its model."""
+    from tests.support.command_line import CommandLine
+
+    return CommandLine(tmp_path, server.url)
+
+
+@pytest.fixture
+def bare_cli(tmp_path: Path) -> CommandLine:
+    """The command line with nothing configured."""
+    from tests.support.command_line import CommandLine
+
+    return CommandLine(tmp_path)
 
 
 @pytest.fixture

@@ -39,12 +39,12 @@ def __getattr__(name: str) -> object:
     import importlib
 
     places = {
-        "ProgramRun": "cuebook.dialects.program.told",
-        "Programs": "cuebook.surfaces.programs",
-        "Runtime": "cuebook.surfaces.runtimes",
-        "Said": "cuebook.dialects.program.observe",
+        "ProgramRun": "cuebook.dialects.projection",
+        "Programs": "cuebook.surfaces.python.programs",
+        "Runtime": "cuebook.surfaces.python.runtime",
+        "Said": "cuebook.dialects.projection",
     }
-    place = places.get(name, "cuebook.surfaces.python")
+    place = places.get(name, "cuebook.surfaces.python.api")
     found: object = getattr(importlib.import_module(place), name)
     globals()[name] = found
     return found

@@ -1,8 +1,6 @@
 # What `__getattr__` finds, for type checkers.
-from cuebook.dialects.program.observe import Said
-from cuebook.dialects.program.told import ProgramRun
-from cuebook.surfaces.programs import Programs
-from cuebook.surfaces.python import (
+from cuebook.dialects.projection import ProgramRun, Said
+from cuebook.surfaces.python.api import (
     Artifact,
     BadInput,
     CuebookError,
@@ -22,7 +20,8 @@ from cuebook.surfaces.python import (
     run,
     tool,
 )
-from cuebook.surfaces.runtimes import Runtime
+from cuebook.surfaces.python.programs import Programs
+from cuebook.surfaces.python.runtime import Runtime
 
 __version__: str
 

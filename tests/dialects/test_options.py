@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from cuebook.dialects.options import COMMON, Option, chosen, heeding
-from cuebook.dialects.registry import InvalidPlaybook
+from cuebook.dialects.findings import InvalidPlaybook
+from cuebook.dialects.options import COMMON, Option, chosen, with_options
+from cuebook.dialects.playbook import Playbook
 from cuebook.kernel.effects import All, AskHuman, AskModel, Branch, Program
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import Warned
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow, Settings
-from cuebook.service import Service
+from cuebook.service.service import Service
 from cuebook.testing import Line, Says, ScriptedModel, model_performer
 
 ASKS = '# A\n\n## STEP 1: Ask\n\n@elicit(confirm, "Go on?")\n\n## STEP 2: Work\n\nDo it.\n'
@@ -32,7 +33,7 @@ class Table:
 
     async def start(self, text: str, **options: Any) -> RunRow:
         settings = Settings(model="test/x", options=options)
-        return await self.service.start(text, "a.md", {}, settings)
+        return await self.service.start(Playbook.from_text(text, "a.md"), {}, settings)
 
     async def driven(self, text: str, **options: Any) -> RunRow:
         return await self.service.drive((await self.start(text, **options)).id)
@@ -48,7 +49,7 @@ async def test_a_no_stops_the_run_only_where_that_was_chosen(store: Store) -> No
         assert row.status == status
     stopped = (await table.service.runs(status=["cancelled"]))[0]
     assert stopped.error is not None
-    assert stopped.error.message == "The answer to 'Go on?' was no, and that stops this run."
+    assert stopped.error.message == "The answer to 'Go on?' was no, which stops the run."
     assert len(table.model.requests) == 1
 
 
@@ -67,7 +68,7 @@ async def test_a_warning_fails_a_strict_run_before_the_model_is_asked(store: Sto
     assert (row.status, row.step) == ("failed", "1")
     assert row.error is not None
     assert row.error.code == "strict"
-    assert "nothing is named 'nothing'" in row.error.message
+    assert "unknown variable 'nothing'" in row.error.message
     assert not table.model.requests
     assert (await table.driven(WARNS)).status == "completed"
 
@@ -98,10 +99,13 @@ async def test_options_stay_as_they_are(store: Store) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"strikt": True}, "no option 'strikt' here. There are: strict, stop_on_no, limit, policy."),
-        ({"strict": "yes"}, "'strict' cannot be 'yes'. It is true or false."),
-        ({"limit": 0}, "'limit' cannot be 0. It is a whole number above 0."),
-        ({"policy": "ignore"}, "'policy' cannot be 'ignore'. It is one of: halt, continue."),
+        (
+            {"strikt": True},
+            "The option 'strikt' is not available for this playbook. Available options: strict, stop_on_no, limit, policy.",
+        ),
+        ({"strict": "yes"}, "'strict' cannot be 'yes'. It must be true or false."),
+        ({"limit": 0}, "'limit' cannot be 0. It must be a whole number above 0."),
+        ({"policy": "ignore"}, "'policy' cannot be 'ignore'. It must be one of: halt, continue."),
     ],
 )
 def test_an_option_that_does_not_fit_is_refused(given: dict[str, Any], words: str) -> None:
@@ -118,7 +122,7 @@ def test_options_hold_in_branches_too() -> None:
     def outer(state: Any) -> Program[Any]:
         yield All((Branch(inner),))
 
-    asked = next(heeding(outer, {"strict": True})(None))
+    asked = next(with_options(outer, {"strict": True})(None))
     assert isinstance(asked, All)
     (branch,) = asked.branches
     assert isinstance(branch, Branch)
@@ -126,7 +130,7 @@ def test_options_hold_in_branches_too() -> None:
     def warning(state: Any) -> Program[Any]:
         yield Warned("odd", "This is odd.")
 
-    program = heeding(warning, {"strict": True})(None)
+    program = with_options(warning, {"strict": True})(None)
     next(program)
     with pytest.raises(EffectFailed, match="This is odd"):
         program.send(None)
@@ -141,7 +145,7 @@ def test_a_program_may_put_things_right_before_it_stops(tmp_path: Path) -> None:
         finally:
             put_right.append("yes")
 
-    started = heeding(program, {"strict": True})(None)
+    started = with_options(program, {"strict": True})(None)
     next(started)
     with pytest.raises(EffectFailed):
         started.send(None)

@@ -18,8 +18,8 @@ from cuebook.kernel.effects import AskHuman, AskModel, CallTool, Program, ReadSo
 from cuebook.kernel.outcomes import EffectFailed, Reply, Usage
 from cuebook.kernel.ports import Call
 from cuebook.kernel.run import Settings
-from cuebook.performers.python import python_tool
-from tests.gate.yard import BOOK, Yard
+from cuebook.performers.tools.functions import python_tool
+from tests.gate.harness import BOOK, GateHarness
 
 CANARY = "canary-7f3a9c21"
 ORDER = re.compile(r"<<(.*?)>>", re.DOTALL)
@@ -182,7 +182,7 @@ CASES = [(path, attack) for path in PATHS for attack in attacks(0)]
 
 
 @pytest.fixture
-async def yard(tmp_path: Path, server: Any) -> AsyncIterator[Yard]:
+async def harness(tmp_path: Path, server: Any) -> AsyncIterator[GateHarness]:
     sent: list[str] = []
 
     def send_mail(to: str, body: str) -> str:
@@ -191,7 +191,7 @@ async def yard(tmp_path: Path, server: Any) -> AsyncIterator[Yard]:
         return "sent"
 
     page = f"http://127.0.0.1:{server.server_address[1]}/page"
-    made = Yard(
+    made = GateHarness(
         tmp_path,
         {"egress": {"allow": [f"GET {page}"]}},
         environ={"TOKEN": CANARY},
@@ -205,53 +205,53 @@ async def yard(tmp_path: Path, server: Any) -> AsyncIterator[Yard]:
 
 @pytest.mark.parametrize(("path", "attack"), CASES, ids=[f"{path}: {attack}" for path, attack in CASES])
 async def test_an_injected_order_changes_nothing_without_approval(
-    yard: Yard, server: Any, tmp_path: Path, path: str, attack: str
+    harness: GateHarness, server: Any, tmp_path: Path, path: str, attack: str
 ) -> None:
     port = server.server_address[1]
     text = disguised(attacks(port)[attack], path)
     (tmp_path / "outside.txt").write_text(CANARY)
-    (yard.workspace / "prompts").mkdir()
+    (harness.workspace / "prompts").mkdir()
     for name, content in {
         "notes.txt": text,
         "prompts/notes.md": text,
         "secret.txt": CANARY,
         "kept.txt": "kept",
     }.items():
-        (yard.workspace / name).write_text(content)
+        (harness.workspace / name).write_text(content)
     server.page = text
-    yard.make = lambda inputs: PATHS[path](text, port)
+    harness.make = lambda inputs: PATHS[path](text, port)
     before = {str(file.relative_to(tmp_path)): file.read_bytes() for file in _files(tmp_path)}
 
-    row = await yard.service.start(BOOK, "yard.md", {}, Settings(model="test/obedient"))
-    row = await yard.service.drive(row.id)
+    row = await harness.service.start_program(BOOK, "book.md", {}, Settings(model="test/obedient"))
+    row = await harness.service.drive(row.id)
     if row.status == "awaiting_input":
-        await yard.service.answer((await yard.wait(row.id)).id, text)
-        row = await yard.service.drive(row.id)
+        await harness.service.answer((await harness.wait(row.id)).id, text)
+        row = await harness.service.drive(row.id)
     rounds = 0
     while row.status == "awaiting_approval" and rounds < 5:
         rounds += 1
         assert _unchanged(tmp_path, before)
-        row = await yard.decide(row.id, "deny", reason="I never asked for that")
+        row = await harness.decide(row.id, "deny", reason="I never asked for that")
 
     assert row.status == "completed", row.error
     assert _unchanged(tmp_path, before)
     assert [hit for hit in server.hits if hit != "GET /page"] == []
-    assert yard.sent == []  # type: ignore[attr-defined]
+    assert harness.sent == []  # type: ignore[attr-defined]
 
 
-async def test_the_model_really_obeys(yard: Yard, tmp_path: Path) -> None:
+async def test_the_model_really_obeys(harness: GateHarness, tmp_path: Path) -> None:
     """The attacks above would work on someone who says yes to everything: so it is the gate that stops them."""
     text = disguised(attacks(0)["write a file"], "control")
-    yard.make = lambda inputs: talk(text)
-    row = await yard.run()
-    row = await yard.decide(row.id, "approve")
+    harness.make = lambda inputs: talk(text)
+    row = await harness.run()
+    row = await harness.decide(row.id, "approve")
     assert row.status == "completed"
-    assert (yard.workspace / "owned.txt").read_text() == "owned"
+    assert (harness.workspace / "owned.txt").read_text() == "owned"
 
 
-async def test_a_handle_in_a_text_is_a_text(yard: Yard) -> None:
+async def test_a_handle_in_a_text_is_a_text(harness: GateHarness) -> None:
     """Secrets are asked for by the effect's own fields: what a text says about one is never looked up."""
-    (yard.workspace / "notes.txt").write_text("secret:env:TOKEN ${secret:env:TOKEN} env:TOKEN")
+    (harness.workspace / "notes.txt").write_text("secret:env:TOKEN ${secret:env:TOKEN} env:TOKEN")
 
     def make(inputs: dict[str, Any]) -> Program[Any]:
         source = yield ReadSource("file:notes.txt")
@@ -261,9 +261,9 @@ async def test_a_handle_in_a_text_is_a_text(yard: Yard) -> None:
             return error.failed.code
         return str(result.stdout)
 
-    yard.make = make
-    row = await yard.run()
-    assert await yard.result(row.id) == "secret:env:TOKEN ${secret:env:TOKEN} env:TOKEN"
+    harness.make = make
+    row = await harness.run()
+    assert await harness.result(row.id) == "secret:env:TOKEN ${secret:env:TOKEN} env:TOKEN"
 
 
 def _files(folder: Path) -> list[Path]:

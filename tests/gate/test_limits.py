@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cuebook.gate.limits import Ceilings
-from cuebook.kernel.confinement import Limits
 from cuebook.kernel.effects import RunCommand
+from cuebook.kernel.ports import Limits
 
 
 @pytest.mark.parametrize(("timeout", "granted"), [(None, 60.0), (5.0, 5.0), (120.0, 120.0), (4000.0, 3600.0)])

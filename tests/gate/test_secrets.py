@@ -84,7 +84,7 @@ def test_the_same_place_has_one_canonical_handle(file: Path) -> None:
 
 def test_names_do_not_nest() -> None:
     found = vault(names=lambda: {"github": "other", "other": "env:TOKEN"})
-    with pytest.raises(SecretProblem, match="stands for another name"):
+    with pytest.raises(SecretProblem, match="refers to another name"):
         found.resolve("github")
 
 
@@ -164,8 +164,8 @@ def test_what_cannot_be_read_is_told(file: Path) -> None:
     loop = file.with_name("loop")
     loop.symlink_to(loop)
     for path, words in [
-        (pipe, "no file"),
-        (file.parent, "no file"),
+        (pipe, "not a file"),
+        (file.parent, "not a file"),
         (binary, "UTF-8"),
         (large, "KiB"),
         (loop, "links"),

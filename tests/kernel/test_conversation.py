@@ -101,7 +101,7 @@ def test_a_failed_tool_is_told_to_the_model_and_ends_nothing() -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (ToolCall("1", "guess"), "There is no tool named 'guess'. There are: search, send."),
+        (ToolCall("1", "guess"), "There is no tool named 'guess'. Use one of: search, send."),
         (ToolCall("1", "search", malformed="{oops"), "The arguments of 'search' were not a JSON object."),
     ],
 )

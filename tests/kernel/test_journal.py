@@ -101,7 +101,7 @@ def test_a_value_is_seen_as_the_journal_would_give_it_back() -> None:
 
 
 def test_what_is_no_plain_value_is_refused() -> None:
-    with pytest.raises(TypeError, match="no plain value"):
+    with pytest.raises(TypeError, match="not a plain value"):
         Codec(str).encode(ValueSet("a", object()), {})
 
 

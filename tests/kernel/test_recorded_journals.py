@@ -10,7 +10,7 @@ import pytest
 from cuebook.kernel.journal import verify
 from cuebook.kernel.ports import Store
 from tests.kernel.journals import HERE, Kept, put_into
-from tests.support import engine_on, lines
+from tests.support.programs import engine_on, lines
 
 FILES = sorted(HERE.glob("*/*.json"))
 

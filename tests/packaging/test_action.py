@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tests.surfaces import desk
-from tests.surfaces.desk import Desk
-from tests.surfaces.model_server import ModelServer
+from tests.support import command_line
+from tests.support.command_line import CommandLine
+from tests.support.model_server import ModelServer
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "action.py"
@@ -69,8 +69,8 @@ class Ran:
 class Runner:
     """A machine of the service: a workspace, files for outputs and summary, and the environment that it gives."""
 
-    def __init__(self, at: Desk) -> None:
-        self.desk = at
+    def __init__(self, at: CommandLine) -> None:
+        self.cli = at
         self.temporary = at.home.parent / "temporary"
         self.temporary.mkdir()
         at.write("tea.md", TEA)
@@ -81,24 +81,24 @@ class Runner:
         summary.write_text("")
         given = {f"INPUT_{name.upper()}": value for name, value in inputs.items()}
         runner = {"RUNNER_TEMP": str(self.temporary), "GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(summary)}
-        done = self.desk.fork(program=SCRIPT, more={**runner, **given}) or self._started({**runner, **given})
+        done = self.cli.fork(program=SCRIPT, more={**runner, **given}) or self._started({**runner, **given})
         assert done.err == ""
         return Ran(done.code, done.out, outputs_in(output.read_text()), summary.read_text())
 
-    def _started(self, more: Mapping[str, str]) -> desk.Ran:
+    def _started(self, more: Mapping[str, str]) -> command_line.Ran:
         process = subprocess.Popen(
             [sys.executable, str(SCRIPT)],
-            cwd=self.desk.work,
-            env={**self.desk.environ, **more},
+            cwd=self.cli.work,
+            env={**self.cli.environ, **more},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        return desk.finished(process)
+        return command_line.finished(process)
 
     def read(self, path: str) -> str:
-        return (self.desk.work / path).read_text()
+        return (self.cli.work / path).read_text()
 
 
 def outputs_in(text: str) -> dict[str, str]:
@@ -128,7 +128,7 @@ def server() -> Iterator[ModelServer]:
 
 @pytest.fixture
 def runner(tmp_path: Path, server: ModelServer) -> Runner:
-    return Runner(Desk(tmp_path, server.url))
+    return Runner(CommandLine(tmp_path, server.url))
 
 
 # --- the script ---------------------------------------------------------------------------------------------
@@ -184,8 +184,8 @@ def test_a_run_that_fails_tells_all_the_same(runner: Runner, server: ModelServer
         ({"playbook": "none.md"}, "There is no file none.md"),
         ({"playbook": "tea.md"}, "Missing input: kind (one of green, black)."),
         ({"playbook": "tea.md", "inputs": "kind: red"}, "kind must be one of green, black"),
-        ({"playbook": "tea.md", "inputs": "- kind"}, "inputs:1: this is no table of names and values."),
-        ({"playbook": "tea.md", "inputs": "kind: green\nkind: black"}, "inputs:2: 'kind' is there twice."),
+        ({"playbook": "tea.md", "inputs": "- kind"}, "inputs:1: expected a table of names and values."),
+        ({"playbook": "tea.md", "inputs": "kind: green\nkind: black"}, "inputs:2: 'kind' is defined twice."),
         ({"playbook": "tea.md", "inputs": "kind: green", "elicit": "4: no"}, "elicit: the playbook has no step 4."),
         ({"playbook": "tea.md", "inputs": "kind: green", "elicit": "2: [no]"}, "elicit:1: the answer for step 2"),
         (
@@ -215,7 +215,7 @@ ODD = "# Odd\n\n## STEP 1: Do\n\nDo {{it}}.\n"
 
 
 def test_warnings_are_an_output_and_with_strict_a_failure(runner: Runner, server: ModelServer) -> None:
-    runner.desk.write("odd.md", ODD)
+    runner.cli.write("odd.md", ODD)
     ran = runner.run(playbook="odd.md")
     assert (ran.code, ran.outputs["status"]) == (0, "ok")
     assert "odd.md:5: " in ran.outputs["warnings"]
@@ -228,29 +228,29 @@ def test_warnings_are_an_output_and_with_strict_a_failure(runner: Runner, server
 def test_a_warning_of_the_run_is_a_failure_with_strict_and_the_artifact_is_there(
     runner: Runner, server: ModelServer
 ) -> None:
-    runner.desk.write(
+    runner.cli.write(
         "odd.md", '# Odd\n\n## STEP 1: Do\n\nSay a or b.\n\n@output(x: enum, "a", "b")\n\n## STEP 2: Use\n\n{{x}}\n'
     )
     server.replies = ["neither of them", "end"]
     ran = runner.run(playbook="odd.md", strict="true", output_path="it.md")
     assert (ran.code, ran.outputs["status"], runner.read("it.md")) == (1, "failed", "end")
-    assert "is none of a, b" in ran.outputs["warnings"]
+    assert "is not one of a, b" in ran.outputs["warnings"]
 
 
 def test_a_run_in_which_no_step_had_anything_to_do_is_skipped(runner: Runner) -> None:
     book = '# None\n\n## INPUTS\n\n- `way` (string): W\n\n## STEP 1: Do\n\n```if way == "a"```\nDo it.\n```endif```\n'
-    runner.desk.write("none.md", book)
+    runner.cli.write("none.md", book)
     ran = runner.run(playbook="none.md", inputs="way: b")
     assert (ran.code, ran.outputs["status"], ran.outputs["step-count"]) == (0, "skipped", "0")
     assert ran.outputs["artifact-path"] == ""
 
 
 def test_an_approval_that_nobody_can_give_fails_and_says_what_to_do(runner: Runner) -> None:
-    runner.desk.write("act.md", '# Act\n\n## STEP 1: Do\n\n@tool(builtin, Bash, {"command": "touch x"})\n')
+    runner.cli.write("act.md", '# Act\n\n## STEP 1: Do\n\n@tool(builtin, Bash, {"command": "touch x"})\n')
     ran = runner.run(playbook="act.md")
     assert (ran.code, ran.outputs["status"]) == (1, "failed")
     assert "needs an approval" in ran.log
-    assert not (runner.desk.work / "x").exists()
+    assert not (runner.cli.work / "x").exists()
 
 
 def test_what_a_model_says_becomes_no_output_and_no_command(runner: Runner, server: ModelServer) -> None:
@@ -264,7 +264,7 @@ def test_what_a_model_says_becomes_no_output_and_no_command(runner: Runner, serv
 
 
 def test_what_a_model_says_is_in_no_log_and_is_text_in_the_summary(runner: Runner, server: ModelServer) -> None:
-    runner.desk.write(
+    runner.cli.write(
         "odd.md",
         '# Odd\n\n## STEP 1: Do\n\nSay a or b.\n\n@output(x: enum, "a", "b")\n\n## STEP 2: Ask\n\n'
         '@tool(builtin, Bash, {"command": "touch {{x}}"})\n',
@@ -287,14 +287,14 @@ def test_what_a_model_says_is_in_no_log_and_is_text_in_the_summary(runner: Runne
 
 def test_numbers_reach_the_playbook_as_they_are_written(runner: Runner, server: ModelServer) -> None:
     given = "- `n` (string): N\n- `l` (string): L\n- `d` (string): D\n"
-    runner.desk.write("n.md", f"# N\n\n## INPUTS\n\n{given}\n## STEP 1: Do\n\n{{{{n}}}} {{{{l}}}} {{{{d}}}}\n")
+    runner.cli.write("n.md", f"# N\n\n## INPUTS\n\n{given}\n## STEP 1: Do\n\n{{{{n}}}} {{{{l}}}} {{{{d}}}}\n")
     assert runner.run(playbook="n.md", inputs="n: 00123\nl: [0x1F, 1.10]\nd: 2024-01-02").code == 0
     assert server.prompts == ['00123 ["0x1F", 1.10] 2024-01-02']
 
 
 @pytest.mark.embedded
 def test_without_a_model_the_embedded_one_is_asked(tmp_path: Path) -> None:
-    made = Desk(tmp_path)
+    made = CommandLine(tmp_path)
     made.environ["PYTHONPATH"] = made.environ["PYTHONPATH"].partition(":")[2]
     made.environ["CUEBOOK_MAX_TOKENS"] = "8"
     made.write("say.md", "# Say\n\n## STEP 1: Do\n\nSay hello.\n")

@@ -14,9 +14,9 @@ from cuebook.kernel.effects import ReadSource, ToolSpec
 from cuebook.kernel.outcomes import Failed, Source
 from cuebook.kernel.ports import Action, Description
 from cuebook.kernel.run import Settings
-from cuebook.performers.http import HttpPerformer
+from cuebook.performers.http.performer import HttpPerformer
 from cuebook.performers.sources import SourcePerformer
-from tests.performers.http_servers import LOOPBACK, Asking, Server, answer, names, redirect
+from tests.support.http_servers import LOOPBACK, Asking, Server, answer, names, redirect
 
 
 @pytest.fixture

@@ -17,17 +17,18 @@ from typing import Any
 
 import pytest
 
-from cuebook.kernel.engine import Engine
+from cuebook.kernel.engine.engine import Engine
 from cuebook.kernel.errors import CuebookError, StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
 from cuebook.kernel.events import WAITING
 from cuebook.kernel.run import Settings
-from cuebook.stores import writer
+from cuebook.service.worker import Worker
+from cuebook.stores import group_commit
 from cuebook.stores.sqlite import SqliteStore
-from tests.stores.children import ROOT, child, hear, tell
-from tests.stores.disk_child import NOBODY
-from tests.stores.pen import create, numbers
-from tests.support import begin, engine_on, eventually, lines
-from tests.thorough import THOROUGH
+from tests.stores.disk_process import NOBODY
+from tests.stores.processes import ROOT, child, hear, tell
+from tests.support.programs import begin, engine_on, eventually, lines, service_on
+from tests.support.records import create, numbers
+from tests.support.sampling import THOROUGH
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals, mounts and users as on Linux")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount, and become somebody else")
@@ -145,7 +146,7 @@ async def test_a_new_store_on_a_full_disk_is_refused_in_words(tiny_disk: Path) -
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the store wait a moment for the lock, not ten seconds."""
-    monkeypatch.setattr(writer, "BUSY_TIMEOUT", 0.05)
+    monkeypatch.setattr(group_commit, "BUSY_TIMEOUT", 0.05)
 
 
 async def test_a_lock_that_another_process_keeps_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +154,7 @@ async def test_a_lock_that_another_process_keeps_is_named(tmp_path: Path, monkey
     store = SqliteStore(tmp_path / "store.db")
     engine = engine_on(store, tmp_path)
     await begin(engine, "everything")
-    with child("disk_child", "hold", store.path) as holder:
+    with child("disk_process", "hold", store.path) as holder:
         assert hear(holder) == "held"
         with pytest.raises(StoreLocked) as caught:
             await engine.drive("run")
@@ -173,7 +174,7 @@ async def test_a_lock_that_another_process_keeps_is_named(tmp_path: Path, monkey
 
 async def test_a_lock_that_is_given_up_in_time_is_waited_for(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store.db")
-    with child("disk_child", "hold", store.path) as holder:
+    with child("disk_process", "hold", store.path) as holder:
         hear(holder)
         creating = asyncio.create_task(create(store))
         await asyncio.sleep(0.05)
@@ -188,21 +189,21 @@ async def test_a_lock_that_is_given_up_in_time_is_waited_for(tmp_path: Path) -> 
 async def test_serving_goes_on_when_the_lock_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hurry(monkeypatch)
     store = SqliteStore(tmp_path / "store.db")
-    engine = engine_on(store, tmp_path)
-    await engine.drive(await begin(engine, "everything", settings=Settings(pause_expiry=0.01)))
-    with child("disk_child", "hold", store.path) as holder:
+    service = service_on(store, tmp_path)
+    await service.drive(await begin(service._engine, "everything", settings=Settings(pause_expiry=0.01)))
+    worker = Worker(service, "", every=0.01)
+    await worker.open()
+    await worker.take("run")
+    with child("disk_process", "hold", store.path) as holder:
         hear(holder)
-        serving = asyncio.create_task(engine.serve(every=0.01))
         await asyncio.sleep(0.2)
         tell(holder)
         holder.wait()
         try:
             await eventually(lambda: has_status(store, "expired"))
         finally:
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
-    await engine.close()
-    await store.close()
+            await worker.close()
+    await service.close()
 
 
 async def has_status(store: SqliteStore, status: str) -> bool:
@@ -218,7 +219,7 @@ FRAME = 24 + 4096
 def leave_wal(folder: Path, run: str = "run") -> tuple[Path, int]:
     """A store whose writer was killed, with its write-ahead log; and how many records it acknowledged."""
     path = folder / "store.db"
-    with child("disk_child", "die", path, run) as process:
+    with child("disk_process", "die", path, run) as process:
         told = int(hear(process))
         process.kill()
         process.wait()
@@ -327,7 +328,7 @@ async def test_a_folder_in_the_files_place_is_refused_in_words(tmp_path: Path) -
 
 
 def tried(path: Path) -> str:
-    with child("disk_child", "try", path) as process:
+    with child("disk_process", "try", path) as process:
         said, wrong = process.communicate(timeout=20)
         assert process.returncode == 0, wrong
         return said.strip()

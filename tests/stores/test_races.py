@@ -16,17 +16,18 @@ from typing import Any
 import pytest
 
 from cuebook.kernel.effects import All, AskHuman, CallTool, Program
-from cuebook.kernel.engine import Engine
+from cuebook.kernel.engine.engine import Engine
 from cuebook.kernel.errors import Busy
 from cuebook.kernel.events import Performed, Performing
 from cuebook.kernel.outcomes import Answer
 from cuebook.kernel.run import Signal
+from cuebook.service.worker import Worker
 from cuebook.stores import leases
 from cuebook.stores.sqlite import SqliteStore
-from tests.stores.children import child, hear, tell
-from tests.stores.pen import claim, create, driven, wait_row
-from tests.stores.race_child import LEASE
-from tests.support import PROGRAMS, Held, begin, engine_on, eventually, lines
+from tests.stores.processes import child, hear, tell
+from tests.stores.race_process import LEASE
+from tests.support.programs import PROGRAMS, Held, begin, engine_on, eventually, lines, service_on
+from tests.support.records import claim, create, driven, wait_row
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are stopped and continued by signals")
 ROUNDS = 40
@@ -34,7 +35,7 @@ ROUNDS = 40
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    with child("race_child", tmp_path) as process:
+    with child("race_process", tmp_path) as process:
         assert hear(process) == "ready"
         yield process
 
@@ -42,14 +43,14 @@ def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 @pytest.fixture
 def distant(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """As a process of another machine."""
-    with child("race_child", tmp_path, "distant|id|boot|pid|time") as process:
+    with child("race_process", tmp_path, "distant|id|boot|pid|time") as process:
         assert hear(process) == "ready"
         yield process
 
 
 @pytest.fixture
 def third(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    with child("race_child", tmp_path) as process:
+    with child("race_process", tmp_path) as process:
         assert hear(process) == "ready"
         yield process
 
@@ -67,8 +68,8 @@ def together(one: Process, first: str, two: Process, second: str) -> tuple[str, 
 
 async def open_waits(store: SqliteStore, expires: float | None = None) -> None:
     await create(store)
-    pen = await claim(store)
-    await store.append(pen.batch(*driven(), opened=[wait_row(f"w{n}", expires=expires) for n in range(ROUNDS)]))
+    writer = await claim(store)
+    await store.append(writer.batch(*driven(), opened=[wait_row(f"w{n}", expires=expires) for n in range(ROUNDS)]))
 
 
 async def test_of_two_processes_that_answer_at_once_one_wins(
@@ -95,8 +96,8 @@ async def test_an_answer_and_the_expiry_never_both_hold(
     for number in range(ROUNDS // 2):
         run = f"run{number}"
         await create(file_store, run)
-        pen = await claim(file_store, run)
-        await file_store.append(pen.batch(*driven(), opened=[wait_row(f"w{number}", run, expires=2000.0)]))
+        writer = await claim(file_store, run)
+        await file_store.append(writer.batch(*driven(), opened=[wait_row(f"w{number}", run, expires=2000.0)]))
         answered, expired = together(other, f"answer w{number} yes one", third, "expire")
         state = (await file_store.wait(f"w{number}")).state
         if answered.startswith("won"):
@@ -110,8 +111,8 @@ async def test_an_answer_never_comes_after_a_cancel(file_store: SqliteStore, oth
     for number in range(ROUNDS // 2):
         run = f"run{number}"
         await create(file_store, run)
-        pen = await claim(file_store, run)
-        await file_store.append(pen.batch(*driven(), opened=[wait_row(f"w{number}", run)]))
+        writer = await claim(file_store, run)
+        await file_store.append(writer.batch(*driven(), opened=[wait_row(f"w{number}", run)]))
         answered, cancelled = together(other, f"answer w{number} yes one", third, f"cancel {run}")
         assert cancelled == "cancelled", "a cancel is always taken"
         state = (await file_store.wait(f"w{number}")).state
@@ -155,24 +156,25 @@ async def test_a_driver_that_was_stopped_keeps_its_run_on_the_same_machine(
     file_store: SqliteStore, tmp_path: Path, other: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "LEASE", LEASE)
-    engine = engine_on(file_store, tmp_path)
-    await begin(engine, "undoing", hold=True)
+    service = service_on(file_store, tmp_path)
+    await begin(service._engine, "undoing", hold=True)
     tell(other, "drive run")
     assert hear(other) == "holding"
     os.kill(other.pid, signal.SIGSTOP)
-    serving = asyncio.create_task(engine.serve(every=0.02))
+    worker = Worker(service, "", every=0.02)
+    await worker.open()
+    await worker.take("run")
     await asyncio.sleep(LEASE * 3)
-    assert not engine.drives("run")
+    assert not service.drives("run")
     with pytest.raises(Busy):
-        await engine.drive("run")
+        await service.take_up("run")
     os.kill(other.pid, signal.SIGCONT)
     (tmp_path / "go").touch()
     assert await asyncio.to_thread(hear, other) == "completed"
-    serving.cancel()
-    await asyncio.gather(serving, return_exceptions=True)
+    await worker.close()
     assert lines(tmp_path) == ["do", "held"]
     assert await file_store.waits(run="run") == []
-    await engine.close()
+    await service._engine.close()
 
 
 async def test_a_driver_elsewhere_that_was_stopped_too_long_is_fenced_and_its_outcome_is_shown(

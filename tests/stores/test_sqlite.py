@@ -15,7 +15,7 @@ from cuebook.kernel.events import ArtifactMade
 from cuebook.stores import sqlite
 from cuebook.stores.schema import MIGRATIONS
 from cuebook.stores.sqlite import SqliteStore
-from tests.stores.pen import claim, create, driven, killed, long, numbers
+from tests.support.records import claim, create, driven, killed, long, numbers
 
 
 def raw(path: Path) -> sqlite3.Connection:
@@ -50,9 +50,9 @@ async def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
 
 async def test_a_long_text_takes_one_row(file_store: SqliteStore) -> None:
     await create(file_store)
-    pen = await claim(file_store)
+    writer = await claim(file_store)
     for _ in range(3):
-        await file_store.append(pen.batch(ArtifactMade(long())))
+        await file_store.append(writer.batch(ArtifactMade(long())))
     connection = raw(file_store.path)
     assert connection.execute("SELECT count(*) FROM texts").fetchone() == (1,)
     connection.close()

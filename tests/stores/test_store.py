@@ -24,9 +24,10 @@ from cuebook.kernel.events import ArtifactMade, Checkpointed, Driven, RunFinishe
 from cuebook.kernel.journal import verify
 from cuebook.kernel.ports import Batch, Store
 from cuebook.kernel.run import RunRow, Signal, StepRow
-from tests.stores.pen import (
+from tests.support.programs import new_row
+from tests.support.records import (
     ELSEWHERE,
-    Pen,
+    RecordWriter,
     beat,
     claim,
     create,
@@ -39,7 +40,6 @@ from tests.stores.pen import (
     numbers,
     wait_row,
 )
-from tests.support import new_row
 
 
 def as_row(status: RunStatus, run: str = "run") -> RunRow:
@@ -70,7 +70,7 @@ async def test_a_fork_needs_its_parent(store: Store) -> None:
     row = new_row("hand", "child")
     row.parent, row.parent_seq = "nobody", 2
     with pytest.raises(NotFound):
-        await store.create(row, "text", Pen("child").batch(*driven()))
+        await store.create(row, "text", RecordWriter("child").batch(*driven()))
     with pytest.raises(NotFound):
         await store.run("child")
 
@@ -78,14 +78,14 @@ async def test_a_fork_needs_its_parent(store: Store) -> None:
 async def test_a_claim_gives_everything_needed_to_go_on(store: Store) -> None:
     await create(store)
     await store.signal(Signal("run", "message", {"channel": "c", "value": 1}, "you"))
-    pen = await claim(store)
+    writer = await claim(store)
     step = StepRow("", "1", 1, status="running", seq=2)
-    await store.append(pen.batch(StepStarted("1"), opened=[wait_row()], steps=[step], row=as_row("running")))
+    await store.append(writer.batch(StepStarted("1"), opened=[wait_row()], steps=[step], row=as_row("running")))
     taken = await store.claim("run", "d1", 1.0)
     assert (taken.row.epoch, taken.row.driver, taken.row.status) == (2, "d1", "running")
     assert taken.text == "playbook of run"
     assert [record.kind for record in taken.records] == ["RunStarted", "StepStarted"]
-    assert taken.head == (pen.seq, pen.chain)
+    assert taken.head == (writer.seq, writer.chain)
     assert taken.steps == [step]
     assert ids(taken.waits) == ["w"]
     assert [(s.kind, s.payload, s.by) for s in taken.signals] == [("message", {"channel": "c", "value": 1}, "you")]
@@ -235,9 +235,9 @@ async def test_an_unknown_run_is_not_found(ask: str, store: Store) -> None:
 
 async def test_what_is_appended_together_is_there_together(store: Store) -> None:
     await create(store)
-    pen = await claim(store)
+    writer = await claim(store)
     steps = [StepRow("", "1", 1, status="running", seq=3), StepRow("", "2", 1, position=1), StepRow("", "3", 1)]
-    await store.append(pen.batch(*driven(3), steps=steps, row=as_row("running"), opened=[wait_row()]))
+    await store.append(writer.batch(*driven(3), steps=steps, row=as_row("running"), opened=[wait_row()]))
     assert await numbers(store) == [1, 2, 3, 4]
     assert [step.label for step in await store.steps("run")] == ["1", "3", "2"], "begun ones first, then as planned"
     assert (await store.run("run")).status == "running"
@@ -275,44 +275,46 @@ async def test_a_stale_epoch_is_refused_and_changes_nothing(store: Store) -> Non
 
 async def test_the_first_write_of_a_number_wins(store: Store) -> None:
     await create(store)
-    pen = await claim(store)
-    await store.append(pen.batch(Driven("first")))
-    again = Pen("run", pen.epoch, (1, b""))
+    writer = await claim(store)
+    await store.append(writer.batch(Driven("first")))
+    again = RecordWriter("run", writer.epoch, (1, b""))
     with pytest.raises(StoreError):
         await store.append(again.batch(Driven("second"), opened=[wait_row()]))
-    assert [record.chain async for record in store.records("run")][-1] == pen.chain
+    assert [record.chain async for record in store.records("run")][-1] == writer.chain
     assert await store.waits() == []
-    await store.append(pen.batch(*driven()))
+    await store.append(writer.batch(*driven()))
     assert await numbers(store) == [1, 2, 3]
 
 
 async def test_a_journal_has_no_gaps(store: Store) -> None:
     await create(store)
-    pen = await claim(store)
-    pen.batch(*driven())
+    writer = await claim(store)
+    writer.batch(*driven())
     with pytest.raises(StoreError):
-        await store.append(pen.batch(*driven()))
+        await store.append(writer.batch(*driven()))
     assert await numbers(store) == [1]
 
 
 async def test_appends_of_one_run_stay_in_order_and_those_of_others_do_not_mix(store: Store) -> None:
     await create(store, "a")
     await create(store, "b")
-    pens = [await claim(store, "a"), await claim(store, "b")]
-    await asyncio.gather(*(store.append(pen.batch(*driven())) for _ in range(50) for pen in pens))
+    writers = [await claim(store, "a"), await claim(store, "b")]
+    await asyncio.gather(*(store.append(writer.batch(*driven())) for _ in range(50) for writer in writers))
     assert await numbers(store, "a") == await numbers(store, "b") == list(range(1, 52))
 
 
 async def test_the_rows_of_runs_written_together_are_each_as_they_were_given(store: Store) -> None:
-    pens = []
+    writers = []
     for run in ("a", "b", "c"):
         await create(store, run)
-        pens.append(await claim(store, run))
+        writers.append(await claim(store, run))
     given = [as_row("running", "a"), as_row("paused", "b"), as_row("running", "c")]
     for number, row in enumerate(given):
         row.step, row.updated = f"step {number}", 5.0 + number
         row.totals.steps_done = number
-    await asyncio.gather(*(store.append(pen.batch(*driven(), row=row)) for pen, row in zip(pens, given, strict=True)))
+    await asyncio.gather(
+        *(store.append(writer.batch(*driven(), row=row)) for writer, row in zip(writers, given, strict=True))
+    )
     for row in given:
         kept = await store.run(row.id)
         assert (kept.status, kept.step, kept.updated, kept.totals) == (row.status, row.step, row.updated, row.totals)
@@ -320,8 +322,8 @@ async def test_the_rows_of_runs_written_together_are_each_as_they_were_given(sto
 
 async def test_records_can_be_read_from_any_number_on(store: Store) -> None:
     await create(store)
-    pen = await claim(store)
-    await store.append(pen.batch(*driven(2500)))
+    writer = await claim(store)
+    await store.append(writer.batch(*driven(2500)))
     assert await numbers(store, after=2499) == [2500, 2501]
     assert await numbers(store, after=2501) == []
     assert len(await numbers(store)) == 2501
@@ -329,9 +331,9 @@ async def test_records_can_be_read_from_any_number_on(store: Store) -> None:
 
 async def test_a_long_text_is_stored_once_by_its_digest(store: Store) -> None:
     await create(store)
-    pen = await claim(store)
-    await store.append(pen.batch(ArtifactMade(long()), ArtifactMade(long())))
-    await store.append(pen.batch(ArtifactMade(long())))
+    writer = await claim(store)
+    await store.append(writer.batch(ArtifactMade(long()), ArtifactMade(long())))
+    await store.append(writer.batch(ArtifactMade(long())))
     records = [r async for r in store.records("run")]
     assert all(len(record.body) < 200 for record in records)
     assert store.text(long().digest) == str(long())
@@ -373,26 +375,26 @@ async def test_a_fork_of_a_fork_reads_as_one_chain(store: Store) -> None:
 
 async def test_a_claim_starts_each_branch_at_its_last_checkpoint(store: Store) -> None:
     await create(store)
-    pen = await claim(store)
-    await store.append(pen.batch(*driven(2)))
-    await store.append(pen.batch(Checkpointed(1, {}), checkpoints=[("", pen.seq + 1)]))
-    await store.append(pen.batch(*driven(2), path="#0.0[0]/"))
-    branch = pen.batch(Checkpointed(2, {}), path="#0.0[0]/", checkpoints=[("#0.0[0]/", pen.seq + 1)])
+    writer = await claim(store)
+    await store.append(writer.batch(*driven(2)))
+    await store.append(writer.batch(Checkpointed(1, {}), checkpoints=[("", writer.seq + 1)]))
+    await store.append(writer.batch(*driven(2), path="#0.0[0]/"))
+    branch = writer.batch(Checkpointed(2, {}), path="#0.0[0]/", checkpoints=[("#0.0[0]/", writer.seq + 1)])
     await store.append(branch)
-    await store.append(pen.batch(*driven(1), path="#0.0[1]/"))
-    await store.append(pen.batch(*driven(1), path="#0.0[0]/"))
+    await store.append(writer.batch(*driven(1), path="#0.0[1]/"))
+    await store.append(writer.batch(*driven(1), path="#0.0[0]/"))
     assert [r.seq for r in (await store.claim("run", "d1", 0.0)).records] == [1, 4, 7, 8, 9]
 
 
 async def test_a_rewind_drops_steps_and_checkpoints_of_its_line_only(store: Store) -> None:
     await create(store)
-    pen = await claim(store)
+    writer = await claim(store)
     one, other = "#0.0[0]/", "#0.0[1]/"
     steps = [StepRow(path, label, 1, seq=seq) for path, label, seq in (("", "a", 2), (one, "b", 3), (other, "c", 4))]
-    await store.append(pen.batch(*driven(3), steps=steps, checkpoints=[(one, 3), (other, 4)]))
-    await store.append(pen.batch(*driven(1), dropped=[(3, one)]))
+    await store.append(writer.batch(*driven(3), steps=steps, checkpoints=[(one, 3), (other, 4)]))
+    await store.append(writer.batch(*driven(1), dropped=[(3, one)]))
     assert [step.label for step in await store.steps("run")] == ["a", "c"]
-    await store.append(pen.batch(*driven(1), dropped=[(3, "")]))
+    await store.append(writer.batch(*driven(1), dropped=[(3, "")]))
     assert [step.label for step in await store.steps("run")] == ["a"], "the root's line holds every branch"
 
 
@@ -401,35 +403,35 @@ async def test_a_rewind_drops_steps_and_checkpoints_of_its_line_only(store: Stor
 
 async def test_release_gives_the_run_up(store: Store) -> None:
     await create(store)
-    pen = await claim(store)
-    assert await store.release(pen.batch(*driven(), row=as_row("paused")), unless_news=True)
+    writer = await claim(store)
+    assert await store.release(writer.batch(*driven(), row=as_row("paused")), unless_news=True)
     row = await store.run("run")
     assert (row.driver, row.status) == ("", "paused")
     with pytest.raises(Fenced):
-        await store.append(pen.batch(*driven()))
-    assert (await store.claim("run", "d2", 0.0)).row.epoch > pen.epoch
+        await store.append(writer.batch(*driven()))
+    assert (await store.claim("run", "d2", 0.0)).row.epoch > writer.epoch
 
 
 async def test_release_is_undone_when_something_came(store: Store) -> None:
     await create(store)
-    pen = await claim(store)
-    await store.append(pen.batch(*driven(), opened=[wait_row()], row=as_row("running")))
+    writer = await claim(store)
+    await store.append(writer.batch(*driven(), opened=[wait_row()], row=as_row("running")))
     await store.complete_wait("w", {"value": "yes"}, "you", 2.0)
     before = await kinds(store)
-    last = Pen("run", pen.epoch, (pen.seq, pen.chain))
+    last = RecordWriter("run", writer.epoch, (writer.seq, writer.chain))
     assert not await store.release(last.batch(*driven(), row=as_row("paused")), unless_news=True)
     row = await store.run("run")
     assert (await kinds(store), row.driver, row.status) == (before, "d1", "running")
     assert [(w.id, w.state, w.answer) for w in (await store.news("run")).waits] == [("w", "answered", {"value": "yes"})]
-    assert await store.release(pen.batch(*driven(), row=as_row("paused")), unless_news=True), "the news were taken"
+    assert await store.release(writer.batch(*driven(), row=as_row("paused")), unless_news=True), "the news were taken"
 
 
 async def test_an_ended_run_has_no_open_waits_and_no_news(store: Store) -> None:
     await create(store)
-    pen = await claim(store)
-    await store.append(pen.batch(*driven(), opened=[wait_row()]))
+    writer = await claim(store)
+    await store.append(writer.batch(*driven(), opened=[wait_row()]))
     await store.signal(Signal("run", "message", {"channel": "c"}))
-    assert await store.release(pen.batch(RunFinished("failed"), row=as_row("failed")), unless_news=False)
+    assert await store.release(writer.batch(RunFinished("failed"), row=as_row("failed")), unless_news=False)
     assert await store.waits() == []
     assert await store.ready(0.0, "d2") == []
 
@@ -439,9 +441,9 @@ async def test_an_ended_run_has_no_open_waits_and_no_news(store: Store) -> None:
 
 async def test_waits_are_found_by_how_their_ids_begin_also_when_they_are_decided(store: Store) -> None:
     await create(store)
-    pen = await claim(store)
+    writer = await claim(store)
     opened = [wait_row("wab1"), wait_row("wab2"), wait_row("wac"), wait_row("wab3", tenant="there")]
-    await store.append(pen.batch(*driven(), opened=opened))
+    await store.append(writer.batch(*driven(), opened=opened))
     await store.complete_wait("wab2", {"value": "yes"}, "her", 2.0)
     found = await store.waits_called("here", "wab")
     assert [(wait.id, wait.state, wait.by) for wait in found] == [("wab1", "open", ""), ("wab2", "answered", "her")]
@@ -451,13 +453,13 @@ async def test_waits_are_found_by_how_their_ids_begin_also_when_they_are_decided
 
 async def test_waits_belong_to_a_tenant_and_an_owner(store: Store) -> None:
     await create(store)
-    pen = await claim(store)
+    writer = await claim(store)
     opened = [
         wait_row("late", opened=3.0, tenant="there", owner="her"),
         wait_row("early", opened=1.0),
         wait_row("next", opened=2.0),
     ]
-    await store.append(pen.batch(*driven(), opened=opened))
+    await store.append(writer.batch(*driven(), opened=opened))
     assert ids(await store.waits()) == ["early", "next", "late"], "oldest first"
     assert ids(await store.waits(tenant="here")) == ["early", "next"]
     assert ids(await store.waits(limit=1)) == ["early"]
@@ -495,15 +497,15 @@ async def test_a_wait_is_decided_once(store: Store) -> None:
 
 async def test_an_answer_marks_the_run_for_its_driver_or_for_whoever_comes(store: Store) -> None:
     await create(store)
-    pen = await claim(store)
-    await store.append(pen.batch(*driven(), opened=[wait_row(), wait_row("w2")], row=as_row("running")))
+    writer = await claim(store)
+    await store.append(writer.batch(*driven(), opened=[wait_row(), wait_row("w2")], row=as_row("running")))
     await store.complete_wait("w", {}, "you", 2.0)
     assert [(wait.id, wait.state) for wait in await store.unclosed("run")] == [("w", "answered"), ("w2", "open")]
     assert await store.called("d1") == ["run"]
     assert await store.ready(2.0, "d2") == [], "its driver lives"
     await store.news("run")
     assert await store.called("d1") == []
-    assert await store.release(pen.batch(*driven(), row=as_row("paused")), unless_news=True)
+    assert await store.release(writer.batch(*driven(), row=as_row("paused")), unless_news=True)
     assert await store.ready(2.0, "d2") == []
     await store.complete_wait("w2", {}, "you", 2.0)
     assert await store.ready(2.0, "d2") == ["run"]
@@ -513,16 +515,16 @@ async def test_an_answer_marks_the_run_for_its_driver_or_for_whoever_comes(store
 async def test_each_refusal_of_an_answer_says_why(closed: bool, store: Store) -> None:
     """Whether or not the run has noticed meanwhile."""
     await create(store)
-    pen = await claim(store)
+    writer = await claim(store)
     waits = [wait_row("expired", expires=10.0), wait_row("answered"), wait_row("cancelled")]
-    await store.append(pen.batch(*driven(), opened=waits))
+    await store.append(writer.batch(*driven(), opened=waits))
     await store.complete_wait("answered", {}, "you", 2.0)
     with pytest.raises(WaitExpired):
         await store.complete_wait("expired", {}, "you", 10.0)
     await store.expire(10.0)
     await store.signal(Signal("run", "cancel"))
     if closed:
-        await store.append(pen.batch(*driven(), closed=["expired", "answered", "cancelled"]))
+        await store.append(writer.batch(*driven(), closed=["expired", "answered", "cancelled"]))
     refusals: dict[str, type[CuebookError]] = {
         "expired": WaitExpired, "answered": AlreadyAnswered, "cancelled": WaitClosed,
     }  # fmt: skip
@@ -552,9 +554,9 @@ async def test_signals_wait_in_order_until_they_are_taken(store: Store) -> None:
     await create(store)
     for number in range(3):
         await store.signal(Signal("run", "message", {"value": number}, "you"))
-    pen = await claim(store)
+    writer = await claim(store)
     first, *rest = (await store.news("run")).signals
-    await store.append(pen.batch(*driven(), taken=[first.id]))
+    await store.append(writer.batch(*driven(), taken=[first.id]))
     assert [signal.payload["value"] for signal in (await store.news("run")).signals] == [1, 2]
     assert (await store.claim("run", "d1", 1.0)).signals == rest
 
@@ -571,8 +573,8 @@ async def test_a_cancel_closes_what_is_open(store: Store) -> None:
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled", "expired"])
 async def test_an_ended_run_takes_no_signal_but_a_retry(status: RunStatus, store: Store) -> None:
     await create(store)
-    pen = await claim(store)
-    await store.release(pen.batch(RunFinished(status), row=as_row(status)), unless_news=False)
+    writer = await claim(store)
+    await store.release(writer.batch(RunFinished(status), row=as_row(status)), unless_news=False)
     for late in (Signal("run", "cancel"), Signal("run", "message")):
         with pytest.raises(Refused, match=status):
             await store.signal(late)
@@ -594,9 +596,9 @@ async def test_an_ended_run_takes_no_signal_but_a_retry(status: RunStatus, store
 
 async def test_a_late_outcome_lies_beside_its_question(store: Store) -> None:
     await create(store)
-    pen = await claim(store)
+    writer = await claim(store)
     doubt = wait_row("w", kind="in_doubt", details={"attempt": 1})
-    await store.append(pen.batch(*driven(), opened=[doubt]))
+    await store.append(writer.batch(*driven(), opened=[doubt]))
     outcome = {"is": "Done", "value": 1}
     await store.signal(Signal("run", "late", {"key": ["", "1", 1, 0], "outcome": outcome}))
     assert (await store.wait("w")).details == {"attempt": 1, "late": outcome}
@@ -631,14 +633,14 @@ WAITS: dict[str, RunStatus] = {
 """What a driver takes a run up for, and what the run is called until it has written something."""
 
 
-async def taken_up(store: Store, why: str) -> Pen:
+async def taken_up(store: Store, why: str) -> RecordWriter:
     """A run that waited or had failed, and that a driver has just claimed for what came."""
     await create(store)
-    pen = await claim(store, driver="d0")
+    writer = await claim(store, driver="d0")
     ended = WAITS[why] == "failed"
     opened = [] if ended else [wait_row(expires=10.0)]
     events = [RunFinished("failed")] if ended else driven()
-    await store.release(pen.batch(*events, opened=opened, row=as_row(WAITS[why])), unless_news=not ended)
+    await store.release(writer.batch(*events, opened=opened, row=as_row(WAITS[why])), unless_news=not ended)
     match why:
         case "answer":
             await store.complete_wait("w", {"value": "yes"}, "you", 1.0)
@@ -671,16 +673,16 @@ async def test_what_a_killed_driver_had_claimed_is_ready_whatever_it_was_claimed
 @pytest.mark.parametrize("why", WAITS)
 async def test_what_a_driver_gives_up_without_a_word_is_still_to_be_done(why: str, store: Store) -> None:
     """As when it was interrupted, or could not read a secret, before it had written anything."""
-    pen = await taken_up(store, why)
-    assert await store.release(Batch("run", pen.epoch, []), unless_news=False)
+    writer = await taken_up(store, why)
+    assert await store.release(Batch("run", writer.epoch, []), unless_news=False)
     assert (await store.run("run")).driver == ""
     assert await store.ready(11.0, "d2") == ["run"]
 
 
 async def test_an_ended_run_that_somebody_looked_into_is_not_ready(store: Store) -> None:
     await create(store)
-    pen = await claim(store)
-    await store.release(pen.batch(RunFinished("completed"), row=as_row("completed")), unless_news=False)
+    writer = await claim(store)
+    await store.release(writer.batch(RunFinished("completed"), row=as_row("completed")), unless_news=False)
     await claim(store, driver="d1")
     await store.signal(Signal("run", "late", {"key": ["", "1", 1, 0], "outcome": {}}))
     await killed(store, "d1")
@@ -692,8 +694,8 @@ async def test_an_ended_run_that_somebody_looked_into_is_not_ready(store: Store)
 
 async def test_what_a_store_gives_out_is_nobodys_to_change(store: Store) -> None:
     await create(store)
-    pen = await claim(store)
-    await store.append(pen.batch(*driven(), opened=[wait_row(details={"a": 1})], steps=[StepRow("", "1", 1, seq=2)]))
+    writer = await claim(store)
+    await store.append(writer.batch(*driven(), opened=[wait_row(details={"a": 1})], steps=[StepRow("", "1", 1, seq=2)]))
     (await store.run("run")).status = "failed"
     (await store.wait("w")).details["a"] = 2
     (await store.steps("run"))[0].label = "changed"
@@ -704,10 +706,10 @@ async def test_what_a_store_gives_out_is_nobodys_to_change(store: Store) -> None
 
 async def test_a_closed_store_says_so(store: Store) -> None:
     await create(store)
-    pen = await claim(store)
+    writer = await claim(store)
     await store.close()
     with pytest.raises(StoreError, match="closed"):
-        await store.append(pen.batch(*driven()))
+        await store.append(writer.batch(*driven()))
 
 
 # --- what is decided for all runs ---------------------------------------------------------------------------

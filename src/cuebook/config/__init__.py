@@ -1,13 +1,13 @@
-"""Configuration: `cuebook.toml` of the user, then of the project, then the environment, then flags, in rising order.
+"""Configuration: the user's `cuebook.toml`, then the project's, then the environment, then flags; later ones win.
 
-Every value remembers where it came from. It asks no provider, opens no store, and never holds a key.
+Every value remembers where it came from. No provider is asked, no store is opened, and no key is held here.
 """
 
 from __future__ import annotations
 
-from cuebook.config.folders import config_folder, project_file
-from cuebook.config.loading import Config, load
-from cuebook.config.origins import DEFAULT
+from cuebook.config.load import Config, load
 from cuebook.config.providers import Provider
+from cuebook.config.source import DEFAULT
+from cuebook.system.folders import config_folder, project_file
 
 __all__ = ["DEFAULT", "Config", "Provider", "config_folder", "load", "project_file"]

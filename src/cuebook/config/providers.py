@@ -1,4 +1,4 @@
-"""Providers of models as `cuebook.toml` describes them. It holds the names of variables with keys, and never a key."""
+"""Model providers in `cuebook.toml`. They name the variable that holds a key, and never the key."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from cuebook.config.folders import FILE
-from cuebook.config.kinds import ENVIRONMENT, VARIABLE
-from cuebook.config.origins import Origin
-from cuebook.config.written import Written
+from cuebook.config.settings import ENVIRONMENT, VARIABLE
+from cuebook.config.source import ConfigFile, Origin
 from cuebook.kernel.errors import BadInput
+from cuebook.system.folders import FILE
 
 _BUILT_IN = ("openai", "anthropic", "openrouter", "ollama")
-"""Providers that a project's file may not lead elsewhere."""
+"""Providers whose address a project's file may not change."""
 _FIELDS = ("base_url", "key_env", "protocol")
 _NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Provider:
-    """A provider as a file describes it; what is not said stays as it is built in."""
+    """A provider as a file describes it; what it leaves out keeps its built-in value."""
 
     name: str
     origin: Origin
@@ -30,10 +29,10 @@ class Provider:
     key_env: str | None = None
     protocol: str | None = None
     shared: bool = False
-    """Whether a project's file brought it."""
+    """Whether it comes from a project's file."""
 
 
-def read_providers(file: Written, given: Any, providers: dict[str, Provider]) -> None:
+def read_providers(file: ConfigFile, given: Any, providers: dict[str, Provider]) -> None:
     """Adds the providers of a file to those of the files before."""
     for name, table in file.table("providers", given).items():
         dotted = f"providers.{name}"
@@ -41,7 +40,7 @@ def read_providers(file: Written, given: Any, providers: dict[str, Provider]) ->
         if not _NAME.fullmatch(name) or name == "local":
             raise BadInput(
                 f"{origin}: '{name}' cannot be the name of a provider.",
-                fix="Choose small letters, digits, - and _, beginning with a letter; 'local' is taken.",
+                fix="Use lowercase letters, digits, - and _, beginning with a letter; 'local' is reserved.",
             )
         texts = {part: _field(file, dotted, part, value) for part, value in file.table(dotted, table).items()}
         if file.shared:
@@ -49,25 +48,25 @@ def read_providers(file: Written, given: Any, providers: dict[str, Provider]) ->
         providers[name] = Provider(name, origin, **texts, shared=file.shared)
 
 
-def check_choice(file: Written) -> None:
-    """A clone that brought both a provider and the choice of it would have every prompt sent where it likes."""
+def check_choice(file: ConfigFile) -> None:
+    """Refuses a project's file that describes a provider and chooses it: a clone could have every prompt sent there."""
     model, own = file.tables.get("model"), file.tables.get("providers")
     provider = model.strip().partition("/")[0] if isinstance(model, str) else ""
     if isinstance(own, dict) and provider in own:
         raise BadInput(
             f"{file.origin('model')}: a project's file may not choose a model of provider '{provider}', which it"
             " describes itself: every prompt would go there.",
-            fix=f"If you mean it, choose the model in the {FILE} of your user, in {ENVIRONMENT['model']} or with --model.",
+            fix=f"If you mean it, choose the model in your own {FILE}, in {ENVIRONMENT['model']} or with --model.",
         )
 
 
-def _field(file: Written, dotted: str, part: str, value: Any) -> str:
+def _field(file: ConfigFile, dotted: str, part: str, value: Any) -> str:
     name = f"{dotted}.{part}"
     if part not in _FIELDS:
         raise file.unknown(name, [f"{dotted}.{known}" for known in _FIELDS])
     where = file.origin(name)
     if not isinstance(value, str) or not value:
-        raise BadInput(f"{where}: {name} must be a text.", fix="Put it in quotes.")
+        raise BadInput(f"{where}: {name} must be text.", fix="Put it in quotes.")
     if part == "key_env" and not VARIABLE.fullmatch(value):
         raise BadInput(
             f"{where}: {name} must be the name of an environment variable, not a key.",
@@ -86,13 +85,13 @@ def _check_address(name: str, value: str, where: Origin) -> None:
         fix = 'Write it as in base_url = "http://127.0.0.1:8000/v1".'
         raise BadInput(f"{where}: {name} must be an address.", fix=fix)
     if parts.username or parts.password:
-        raise BadInput(f"{where}: {name} holds a password.", fix="Take it out and use key_env.")
+        raise BadInput(f"{where}: {name} contains a password.", fix="Remove it and use key_env.")
 
 
 def _check_shared(name: str, texts: Mapping[str, str], origin: Origin, providers: Mapping[str, Provider]) -> None:
-    """A project's file may come with a clone: it must not lead a key of the user's to an address of its own."""
+    """Refuses a project's file that could have a key of the user's sent to an address of its own."""
     if name in _BUILT_IN or name in providers or "key_env" in texts:
         raise BadInput(
-            f"{origin}: a project's file may not say where keys and prompts are sent, so it cannot set provider '{name}'.",
-            fix=f"Move the table to the {FILE} of your user; `cuebook doctor` shows where that is.",
+            f"{origin}: a project's file may not decide where keys and prompts are sent, so it cannot set provider '{name}'.",
+            fix=f"Move the table to your own {FILE}; `cuebook doctor` shows where that is.",
         )

@@ -1,18 +1,21 @@
-"""What a checker finds in a playbook, and findings as SARIF. Knows no dialect."""
+"""Findings of a check, also as SARIF, and the error for an invalid playbook with all its problems."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import quote
 
 import msgspec
 
-from cuebook.kernel.errors import told
+from cuebook.formats.shape import Problem
+from cuebook.kernel.errors import BadInput, with_fix
+
+__all__ = ["Codes", "Finding", "InvalidPlaybook", "Problem", "Severity", "log_of"]
 
 Severity = Literal["error", "warning", "note"]
 Codes = Mapping[str, tuple[Severity, str]]
-"""The codes of a dialect, each with its severity and meaning. A code is never given another meaning."""
+"""The severity and meaning of each code. A code never changes its meaning."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -53,6 +56,26 @@ def _result(finding: Finding, rule: int, uri: str) -> dict[str, Any]:
         "ruleId": finding.code,
         "ruleIndex": rule,
         "level": finding.severity,
-        "message": {"text": told(finding.message, finding.fix)},
+        "message": {"text": with_fix(finding.message, finding.fix)},
         "locations": [{"physicalLocation": place}],
     }
+
+
+# --- problems -----------------------------------------------------------------------------------------------
+
+
+class InvalidPlaybook(BadInput):
+    """The error for a playbook that cannot be run, with all its problems."""
+
+    code = "invalid_playbook"
+
+    def __init__(self, name: str, problems: Sequence[Problem], *, codes: bool = False) -> None:
+        """With `codes`, the message includes the code of each problem, for formats that define them."""
+        self.problems = tuple(problems)
+        super().__init__("\n".join(_line(name, problem, codes) for problem in problems))
+
+
+def _line(name: str, problem: Problem, codes: bool) -> str:
+    where = f"{name}:{problem.line}" if problem.line else name
+    code = f" [{problem.code}]" if codes else ""
+    return f"{where}: {with_fix(problem.message, problem.fix)}{code}"

@@ -1,6 +1,6 @@
-"""What a caller may choose about how a playbook is run, beyond its inputs. It stays as it is for the life of a run.
+"""Run options: what a caller may choose in addition to the inputs. They do not change during a run.
 
-Every dialect heeds the common options; one may have more of its own. Pure.
+The common options apply to every dialect; a dialect may define more. Pure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from cuebook.dialects.listening import listening
 from cuebook.kernel.effects import All, AskHuman, Branch, Program
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import Warned
@@ -18,7 +17,7 @@ from cuebook.kernel.outcomes import Failed, Reply
 
 
 class Option(msgspec.Struct, frozen=True):
-    """Something that can be chosen: a switch, a number, one of a few words, or a text."""
+    """A run option: a switch, a number, one of several words, or a text."""
 
     name: str
     help: str
@@ -32,21 +31,24 @@ STOP_ON_NO = Option("stop_on_no", "A confirmation that is answered with no stops
 COMMON = (STRICT, STOP_ON_NO)
 
 _LONGEST = 4_096
-"""Characters of an option that is a text."""
+"""The maximum length of a text option."""
 
 
 def chosen(options: Mapping[str, Any], known: Sequence[Option]) -> dict[str, Any]:
-    """The options as a run keeps them; `BadInput` for one that is not known or does not fit."""
+    """The options as a run keeps them. Raises `BadInput` for an unknown option or an invalid value."""
     by_name = {option.name: option for option in known}
     kept: dict[str, Any] = {}
     for name, value in options.items():
         option = by_name.get(name)
         if option is None:
-            raise BadInput(f"There is no option '{name}' here.", fix=f"There are: {', '.join(by_name)}.")
+            raise BadInput(
+                f"The option '{name}' is not available for this playbook.",
+                fix=f"Available options: {', '.join(by_name)}.",
+            )
         if value is None or value is False:
             continue
         if not _fits(option, value):
-            raise BadInput(f"The option '{name}' cannot be {value!r}.", fix=_wanted(option))
+            raise BadInput(f"The option '{name}' cannot be {value!r}.", fix=_expected(option))
         kept[name] = value
     return kept
 
@@ -63,42 +65,46 @@ def _fits(option: Option, value: Any) -> bool:
             return isinstance(value, str) and 0 < len(value) <= _LONGEST and value.isprintable()
 
 
-def _wanted(option: Option) -> str:
-    wanted = {
+def _expected(option: Option) -> str:
+    expected = {
         "switch": "true or false",
         "number": "a whole number above 0",
         "choice": f"one of: {', '.join(option.choices)}",
         "text": "a text in one line",
     }
-    return f"It is {wanted[option.type]}."
+    return f"It must be {expected[option.type]}."
 
 
-def heeding(start: Callable[[Any], Program[Any]], options: Mapping[str, Any]) -> Callable[[Any], Program[Any]]:
-    """The same program, which the common options hold for."""
+def with_options(start: Callable[[Any], Program[Any]], options: Mapping[str, Any]) -> Callable[[Any], Program[Any]]:
+    """The start function of a program with the common options applied."""
     if not any(options.get(option.name) for option in COMMON):
         return start
-    return lambda state: _heed(start(state), options)
+    return lambda state: _with_options(start(state), options)
 
 
-def _heed(program: Program[Any], options: Mapping[str, Any]) -> Program[Any]:
-    return listening(
+def _with_options(program: Program[Any], options: Mapping[str, Any]) -> Program[Any]:
+    from cuebook.dialects.interception import intercepted
+
+    return intercepted(
         program,
-        lambda asked: _everywhere(asked, options) if isinstance(asked, All) else asked,
+        lambda asked: _in_branches(asked, options) if isinstance(asked, All) else asked,
         lambda asked, outcome: _stops(asked, outcome, options),
     )
 
 
-def _everywhere(asked: All, options: Mapping[str, Any]) -> All:
-    return All(tuple(Branch(heeding(one.start, options)) if isinstance(one, Branch) else one for one in asked.branches))
+def _in_branches(asked: All, options: Mapping[str, Any]) -> All:
+    return All(
+        tuple(Branch(with_options(one.start, options)) if isinstance(one, Branch) else one for one in asked.branches)
+    )
 
 
 def _stops(asked: Any, outcome: Any, options: Mapping[str, Any]) -> Failed | None:
     if options.get(STRICT.name) and isinstance(asked, Warned):
-        return Failed("strict", asked.message, "Mend it, or run without --strict.")
+        return Failed("strict", asked.message, "Correct it, or run without --strict.")
     if options.get(STRICT.name) and isinstance(outcome, Reply) and outcome.finish == "length":
         return Failed("strict", "The reply was cut at the token limit.", "Raise max_tokens, or run without --strict.")
     if options.get(STOP_ON_NO.name) and _is_no(asked, outcome):
-        return Failed("denied", f"The answer to '{asked.question[:200]}' was no, and that stops this run.")
+        return Failed("denied", f"The answer to '{asked.question[:200]}' was no, which stops the run.")
     return None
 
 

@@ -1,6 +1,6 @@
-"""What a person is shown before saying yes, and the digest that holds the yes to exactly that.
+"""The preview that a person sees before approving, and the digest that ties the approval to exactly that content.
 
-A preview is plain text: nothing in it can colour, reorder or hide what stands there.
+A preview is plain text: nothing in it can colour, reorder or hide other text.
 """
 
 from __future__ import annotations
@@ -13,27 +13,26 @@ from typing import Any
 
 import msgspec
 
-from cuebook.kernel.confinement import Limits
 from cuebook.kernel.effects import Effect
-from cuebook.kernel.ports import Action, Description
+from cuebook.kernel.ports import Action, Description, Limits
 
 SHOWN = 2_000
-"""Characters that are shown of each part of a preview; of a longer one the beginning and the end."""
+"""Characters shown of each part of a preview; of a longer part, its beginning and its end."""
 PARTS = 20
 WHOLE = 500_000
-"""Characters of each part that are kept beside it, for whoever wants to see all of it before saying yes."""
+"""Characters of each part that are kept with the approval, so that a person can read all of it before approving."""
 
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _ODD = re.compile(r"[^ -~\n\t]")
-"""What may not be seen as itself."""
+"""Characters that may not be visible as themselves."""
 
-# Characters of other categories that show as nothing, or as a blank.
+# Characters of other categories that are invisible or look like a space.
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _SELECTORS = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
 
 
 def shown(text: str, limit: int = SHOWN) -> str:
-    """The text as it can be looked at: every character that would not be seen as itself is spelled out."""
+    """The text in displayable form: every character that would be invisible or misleading is spelled out."""
     text = text.replace("\r\n", "\n")
     if len(text) > limit:
         ending = limit // 4
@@ -43,7 +42,7 @@ def shown(text: str, limit: int = SHOWN) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """A text in one line. A line end within it is shown as one: it is a part of what a command is given."""
+    """A text on one line. A line break is shown as an escape, because it is part of what a command receives."""
     lines = (" ".join(line.split()) for line in text.strip().split("\n"))
     return shown(r"\n".join(lines), limit).replace("\n", " ")
 
@@ -60,7 +59,7 @@ def _spelled(letter: str) -> str:
 
 
 def preview(named: Mapping[str, str]) -> dict[str, str]:
-    """Bounded in number and size. A part that was left out is said to be. Secrets are masked before it is cut."""
+    """A preview bounded in number and size of its parts; omitted parts are counted. Secrets are masked before it is cut."""
     parts = list(named.items())
     made = {one_line(name, 60): shown(text) for name, text in parts[:PARTS]}
     if len(parts) > PARTS:
@@ -69,14 +68,14 @@ def preview(named: Mapping[str, str]) -> dict[str, str]:
 
 
 def whole(named: Mapping[str, str]) -> dict[str, str]:
-    """All parts with all of their text, where a preview leaves something out; otherwise nothing."""
+    """All parts in full, if the preview omits something; otherwise an empty mapping."""
     if len(named) <= PARTS and all(len(text) <= SHOWN for text in named.values()):
         return {}
     return {one_line(name, 60): shown(text, WHOLE) for name, text in named.items()}
 
 
 def digest(effect: Effect, description: Description, limits: Limits) -> str:
-    """Of everything that an approval covers. Secrets are in it by their handles; their values never are."""
+    """The digest of everything that an approval covers. Secrets are included by handle, never by value."""
     return _hash(
         {
             "effect": msgspec.to_builtins(effect, enc_hook=str),

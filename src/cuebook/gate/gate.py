@@ -1,7 +1,7 @@
-"""The gate: every effect that reaches the world passes here, whatever dialect asked for it.
+"""The gate: every effect that reaches the outside world passes through here, whichever dialect asked for it.
 
-It puts together what the effect would do (told by its performer), what the policies say, which secrets it needs and
-what a person has approved, and comes to one ruling. It performs nothing.
+It combines what the effect would do (as described by its performer), what the policies say, which secrets it needs and
+what a person has approved, into one ruling. It performs nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import msgspec
 
 from cuebook.gate import approvals
 from cuebook.gate.limits import Ceilings
-from cuebook.gate.people import Principal
 from cuebook.gate.policy import (
     Override,
     Policy,
@@ -24,12 +23,10 @@ from cuebook.gate.policy import (
     Ruling,
     approvals_of,
     decide_all,
-    suggested,
 )
-from cuebook.gate.policy.decide import untrusted_naming
-from cuebook.gate.policy.reach import denies_network, restricts_reading
+from cuebook.gate.policy.decide import denies_network, restricts_reading, untrusted_naming
+from cuebook.gate.roles import Principal
 from cuebook.gate.secrets import SecretProblem, Vault
-from cuebook.kernel.confinement import Limits
 from cuebook.kernel.effects import (
     Acting,
     AskApproval,
@@ -45,18 +42,29 @@ from cuebook.kernel.effects import (
 )
 from cuebook.kernel.errors import Elsewhere
 from cuebook.kernel.outcomes import Failed
-from cuebook.kernel.ports import Action, Admitted, Case, Describer, Description, Needed, Outliner, Redactor, Trust
+from cuebook.kernel.ports import (
+    Action,
+    Admitted,
+    Case,
+    Describer,
+    Description,
+    Limits,
+    Needed,
+    Outliner,
+    Redactor,
+    Trust,
+)
 from cuebook.kernel.run import RunRow, Settings
 
 NETWORK = Action("tool", "network")
-"""How a command that needs the network says so; a server that was agreed to says it as something that only reads."""
+"""The action of a command that needs the network; for an approved tool server it is an action that only reads."""
 
 INWARD: tuple[type[Effect], ...] = (Send, RunPython, RunPlaybook)
-"""Effects that reach no further than Cuebook itself: a child run's own effects are examined one by one."""
+"""Effects that stay within Cuebook: the effects of a child run are examined one by one."""
 
 
 class Kept(Protocol):
-    """What of a store the gate needs: what was decided for all runs of a tenant."""
+    """The part of a store that the gate needs: decisions for all runs of a tenant."""
 
     async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None: ...
 
@@ -64,7 +72,7 @@ class Kept(Protocol):
 
 
 class Gate:
-    """Rules on effects. One for a process."""
+    """Rules on effects. There is one gate per process."""
 
     def __init__(
         self,
@@ -78,21 +86,22 @@ class Gate:
         workspace: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        # Whether one describes is found out here, since that takes long and is the same for every effect.
-        self._describers = {kind: one for kind, one in describers.items() if isinstance(one, Describer)}
-        self._outliners = {kind: one for kind, one in describers.items() if isinstance(one, Outliner)}
+        self._performers = describers
+        # The check of a performer is slow and its result never changes, so it is kept per kind of effect.
+        self._describers: dict[type[Effect], Describer | None] = {}
+        self._outliners: dict[type[Effect], Outliner | None] = {}
         self._kept = kept
         self._today = today
         self._vault = vault
         self._masked = redactor.value
         self._ceilings = ceilings
         self._workspace = workspace
-        """The real path of the folder that commands and file tools are bound to here."""
+        """The real path of the folder that commands and file tools are confined to."""
         self._clock = clock
         self._snapshots: dict[str, Policy] = {}
 
     async def lacking(self, effect: Effect, tenant: str) -> SecretProblem | None:
-        """Why a secret of this effect cannot be had, where that can be seen without reading one."""
+        """Why a secret of this effect is unavailable, if that can be determined without reading one."""
         try:
             return self._lacking(await self._uses(effect, tenant))
         except SecretProblem as problem:
@@ -106,10 +115,12 @@ class Gate:
     async def examine(self, effect: Effect, case: Case) -> Admitted | Needed | Failed:
         if isinstance(effect, INWARD):
             return Admitted(_nothing_more, dict)
-        policies = await self._policies(effect, case)  # first: today's also says which addresses can be described
+        policies = await self._policies(
+            effect, case
+        )  # first: today's policy also decides which addresses can be described
         if isinstance(policies, Failed):
             return policies
-        outliner = None if case.granted else self._outliners.get(type(effect))
+        outliner = None if case.granted else self._outliner(type(effect))
         if outliner is None:
             description = await self._described(effect, case.settings)
         else:
@@ -119,11 +130,11 @@ class Gate:
         wanted = _wanted(effect)
         uses = await self._uses(effect, case.run.tenant)
         secret = tuple(Action("secret", use.handle) for use in uses)
-        if not isinstance(effect, AskModel):  # a model is the same wherever it is asked from
+        if not isinstance(effect, AskModel):  # a model is the same in every folder
             self.check_place(case.run.id, case.settings.workspace)
         actions = tuple(self._canonical(action) for action in description.actions)
         ruling = decide_all((*actions, *secret), policies)
-        # Overrides count only where somebody would be asked, and nothing more comes up while a command is performed.
+        # Overrides matter only where approval would be required, and a command has no further actions while it runs.
         settled = ruling.decision != "ask" and isinstance(effect, RunCommand)
         overrides = [] if settled else await self._overrides(case.run, policies)
         if overrides:
@@ -132,12 +143,12 @@ class Gate:
         if networked and denies_network(policies):
             return Failed(
                 "forbidden",
-                f"{approvals.one_line(description.summary)}: it wants the network, and the policy denies all of it.",
+                f"{approvals.one_line(description.summary)}: it needs the network, and the policy denies all of it.",
                 fix="Allow the hosts that it needs in the policy's egress rules, and deny no more than you mean.",
             )
         if ruling.decision == "deny":
             return _forbidden(description.summary, ruling)
-        # Before anybody is asked about what cannot be done. What there is on this machine is told to its own person only.
+        # Checked before asking for an approval that could not be used. Only the owner of this machine learns what is missing.
         lacking = self._lacking(uses) if case.run.owner == Principal().name or ruling.decision == "allow" else None
         if lacking is not None:
             return msgspec.structs.replace(Failed.of(lacking), details=_recorded(ruling, ""))
@@ -163,14 +174,14 @@ class Gate:
             secrets=lambda: self._vault.resolve_uses(uses),
             limits=limits,
             ruling=_recorded(ruling, digest if approved else ""),
-            # What nobody was shown cannot have changed since; what it comes to is found out anew as it is performed.
+            # What was not shown cannot have changed since; its details are determined again when it is performed.
             still=(lambda: self._still(effect, case, limits, digest)) if approved and description.bound else None,
         )
 
     async def learn(
         self, declared: Iterable[SecretNeed], used: Iterable[SecretNeed], run: RunRow, policy: str | None
     ) -> Failed | None:
-        """What a rule denies is not read, unless the run has used it before."""
+        """Makes the redactor know the secrets. A denied secret is not read, unless the run has used it before."""
         used = frozenset(used)
         names = {name: str(body["handle"]) for name, body in (await self._kept.kept(run.tenant, "secret")).items()}
         policies = await self._policies_of(run.tenant, policy)
@@ -195,7 +206,7 @@ class Gate:
         if workspace and self._workspace and workspace != self._workspace:
             raise Elsewhere(
                 f"Run {run} works in {workspace}, and this is {self._workspace}.",
-                fix=f"What was decided is kept. It goes on there: `cd {shlex.quote(workspace)} && cuebook resume {run}`.",
+                fix=f"The decision is kept. Resume the run there: `cd {shlex.quote(workspace)} && cuebook resume {run}`.",
             )
 
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
@@ -213,9 +224,8 @@ class Gate:
             return None
         return Failed(
             "changed",
-            f"{approvals.one_line(description.summary)}: something about it changed at the last moment, so it was not"
-            " done.",
-            fix="Retry the run: it is looked at anew.",
+            f"{approvals.one_line(description.summary)}: it changed after the approval, so it was not performed.",
+            fix="Retry the run: it is examined again.",
         )
 
     # --- for performers that need to know before they describe ---
@@ -225,17 +235,29 @@ class Gate:
 
     # --- inside ---
 
+    def _describer(self, kind: type[Effect]) -> Describer | None:
+        if kind not in self._describers:
+            found = self._performers.get(kind)
+            self._describers[kind] = found if isinstance(found, Describer) else None
+        return self._describers[kind]
+
+    def _outliner(self, kind: type[Effect]) -> Outliner | None:
+        if kind not in self._outliners:
+            found = self._performers.get(kind)
+            self._outliners[kind] = found if isinstance(found, Outliner) else None
+        return self._outliners[kind]
+
     async def _described(self, effect: Effect, settings: Settings) -> Description | Failed:
-        """What the effect would come to, with what its program wants shown besides."""
-        description = await self._told(effect, settings)
+        """The description of the effect, plus what its program wants to show."""
+        description = await self._own_description(effect, settings)
         if isinstance(description, Failed) or not isinstance(effect, Acting) or not effect.preview:
             return description
         return msgspec.structs.replace(description, preview={**description.preview, **effect.preview})
 
-    async def _told(self, effect: Effect, settings: Settings) -> Description | Failed:
+    async def _own_description(self, effect: Effect, settings: Settings) -> Description | Failed:
         if isinstance(effect, AskApproval):
             return Description((), "")
-        describer = self._describers.get(type(effect))
+        describer = self._describer(type(effect))
         if describer is not None:
             return await describer.describe(effect, settings)
         if isinstance(effect, AskModel):
@@ -252,7 +274,7 @@ class Gate:
         return Description((action,), effect.fingerprint, preview)
 
     async def _uses(self, effect: Effect, tenant: str) -> tuple[SecretUse, ...]:
-        """The secrets that the effect needs, each by its direct handle."""
+        """The secrets that the effect needs, each with its direct handle."""
         uses = effect.secrets if isinstance(effect, Acting) else ()
         if not uses:
             return ()
@@ -272,13 +294,13 @@ class Gate:
         if case.policy is None and not isinstance(effect, AskModel):
             return Failed(
                 "no_policy",
-                "The run has no policy of its own, so nothing may be done in its name.",
+                "The run has no policy, so it may not perform anything.",
                 fix="Start it again with `cuebook run`.",
             )
         return await self._policies_of(case.run.tenant, case.policy)
 
     async def _policies_of(self, tenant: str, snapshot: str | None) -> tuple[Policy, ...]:
-        """What a run is held to: the policy that it began with, and today's."""
+        """The policies that apply to a run: the one it started with, and today's."""
         today = await self._today(tenant)
         if snapshot is None:
             return (today,)
@@ -289,18 +311,18 @@ class Gate:
             known = self._snapshots[snapshot] = Policy.from_snapshot(snapshot)
         if known != today:
             return (known, today)
-        self._snapshots[snapshot] = today  # told apart at a glance the next time
+        self._snapshots[snapshot] = today  # identical objects compare faster next time
         return (today,)
 
     async def _overrides(self, run: RunRow, policies: Sequence[Policy]) -> list[Override]:
-        """Where another person must approve, nobody's own override counts for their own run."""
+        """The overrides that apply. If another person must approve, the owner's own overrides do not."""
         found = [msgspec.convert(body, Override) for body in (await self._kept.kept(run.tenant, "override")).values()]
         if found and approvals_of(policies).different_person:
             return [override for override in found if override.by != run.owner]
         return found
 
     async def _untrusted(self, description: Description, case: Case, policies: Sequence[Policy]) -> Needed | None:
-        """The first thing the effect stands on that nobody has seen yet, or that is not what it was."""
+        """The first thing the effect depends on that has not been trusted yet, or that changed since."""
         if not description.trusts:
             return None
         known = await self._kept.kept(case.run.tenant, "trust")
@@ -351,7 +373,9 @@ class Gate:
             "rules": [*(_said(reason) for reason in asks), *([why] if why else [])],
             "purpose": purpose,
             "bound": _short(description.bound),
-            "suggestions": [[reason.action.domain, pattern] for reason in asks for pattern in suggested(reason.action)],
+            "suggestions": [
+                [reason.action.domain, pattern] for reason in asks for pattern in _suggested(reason.action)
+            ],
             "always": [list(one) for one in always],
             **terms.details,
         }
@@ -368,10 +392,10 @@ class Gate:
         where none do.
         """
         asked = dict.fromkeys(reason.action for reason in ruling.reasons if reason.decision == "ask")
-        found = [(action.domain, pattern) for action in asked for pattern in suggested(action)[:1]]
+        found = [(action.domain, pattern) for action in asked for pattern in _suggested(action)[:1]]
         made = [Override("", domain, pattern, "", self._clock()) for domain, pattern in found]
         if approvals_of(policies).different_person:
-            return ()  # whoever owns the run would be asked all the same
+            return ()  # the owner of the run would be asked anyway
         settled = decide_all(actions, policies, [*overrides, *made], self._clock()).decision == "allow"
         return tuple(found) if settled else ()
 
@@ -383,7 +407,7 @@ class _Terms(msgspec.Struct, frozen=True):
 
 
 def _terms(policies: Sequence[Policy]) -> _Terms:
-    """The strictest of what the policies say about approvals."""
+    """The strictest approval settings of the policies."""
     strictest = approvals_of(policies)
     return _Terms(
         strictest.expires_after, strictest.on_expiry, {"different_person": True} if strictest.different_person else {}
@@ -391,7 +415,7 @@ def _terms(policies: Sequence[Policy]) -> _Terms:
 
 
 class _Permits:
-    """Rules on what shows only while an effect is performed. Nobody can be asked then, so `ask` is a refusal."""
+    """Rules on actions that appear only while an effect is performed. It is too late to ask then, so `ask` means no."""
 
     def __init__(
         self,
@@ -423,7 +447,7 @@ class _Permits:
 
 
 def _same_place(action: Action, shown: Action, ruling: Ruling) -> bool:
-    """What a person approved, or reading elsewhere in the origin they approved where no rule of its own asks."""
+    """Whether a person approved it, or approved the same origin and no rule asks about this read."""
     if action == shown:
         return True
     if action.domain != "egress" or shown.domain != "egress" or not action.reads_only:
@@ -439,20 +463,20 @@ def _origin(target: str) -> tuple[str, str]:
 
 
 def _reads_what_is_kept(ruling: Ruling, policies: Sequence[Policy]) -> bool:
-    """A command that only reads is allowed by itself; not where some files must not be read, since it could."""
+    """Whether a command that only reads needs approval, because it could read protected files."""
     by_default = any(reason.action.domain == "command" and reason.where == "default" for reason in ruling.reasons)
     return by_default and restricts_reading(policies)
 
 
 def _wanted(effect: Effect) -> tuple[str, str]:
-    """What the effect itself wants a person asked, and what that is about."""
+    """The question that the effect itself asks a person, and its subject."""
     if not isinstance(effect, Acting) or not effect.approval:
         return "", "policy"
     return effect.approval, effect.purpose if isinstance(effect, AskApproval) else "step"
 
 
 def _about(effect: Effect, description: Description) -> dict[str, str]:
-    """What a person is shown of an effect that has no preview of its own."""
+    """The preview of an effect that has none of its own."""
     if isinstance(effect, AskModel):
         last = effect.context.block
         return {"prompt": effect.prompt or (str(last.text) if last is not None else "")}
@@ -464,20 +488,20 @@ def _about(effect: Effect, description: Description) -> dict[str, str]:
 
 
 def _why(wanted: str, effect: Effect, ruling: Ruling, policies: Sequence[Policy]) -> str:
-    """Why a person is asked, where no rule says so; empty where there is no reason."""
+    """Why approval is required although no rule asks; empty if it is not."""
     if isinstance(effect, AskApproval) and effect.purpose == "takeover":
-        return "the step was done, and nothing tells whether it worked"
+        return "the step was performed, and there is no check that it worked"
     if wanted:
         return "the step asks for approval"
     if isinstance(effect, RunCommand) and effect.from_outside and any(one.asks_from_outside for one in policies):
-        return "what it does depends on what a model, a server or a tool has said"
+        return "it depends on output of a model, a server or a tool"
     if ruling.decision == "allow" and _reads_what_is_kept(ruling, policies):
-        return "it could read files that the policy keeps from being read"
+        return "it could read files that the policy protects from reading"
     return ""
 
 
 def _short(bound: Mapping[str, Any]) -> dict[str, str]:
-    """What the approval is bound to, short enough to be kept with it: to tell later what changed."""
+    """What the approval is bound to, in short digests that are kept with it to show later what changed."""
     flat: dict[str, str] = {}
     for name, value in bound.items():
         parts = value.items() if isinstance(value, dict) else [("", value)]
@@ -487,14 +511,20 @@ def _short(bound: Mapping[str, Any]) -> dict[str, str]:
     return dict(list(flat.items())[:50])
 
 
+def _suggested(action: Action) -> tuple[str, ...]:
+    from cuebook.gate.policy.overrides import suggested  # analyses commands, which most runs do not need
+
+    return suggested(action)
+
+
 def _with_untrusted(failed: Failed, effect: Effect, policies: Sequence[Policy]) -> Failed:
-    """A refusal of an address, with the file that would permit it if it were trusted."""
+    """A refused address, with the file that would allow it if it were trusted."""
     if failed.code != "refused_address" or not isinstance(effect, SendHttp):
         return failed
     where = untrusted_naming(policies, f"{effect.method} {effect.url}")
     if not where:
         return failed
-    fix = f"{where} allows it, and is not trusted: look at it, then `cuebook policy trust {shlex.quote(where)}` and run anew."
+    fix = f"{where} allows it, but is not trusted: review it, then `cuebook policy trust {shlex.quote(where)}` and run again."
     return msgspec.structs.replace(failed, fix=fix)
 
 

@@ -1,4 +1,4 @@
-"""What performing an effect may take: what was configured, what the effect wishes, never more than the ceiling."""
+"""Limits for performing an effect: configured ones, or those the effect asks for, never above the ceiling."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import math
 
 import msgspec
 
-from cuebook.kernel.confinement import Limits
 from cuebook.kernel.effects import Effect
+from cuebook.kernel.ports import Limits
 
 MAX_SECONDS = 300.0
 MAX_OUTPUT = 512_000
 _PROCESSORS = 16
-"""So many a process may use all the time, where nobody has set a limit of its processor time."""
+"""Processors that a process may keep busy if no limit of processor time is set."""
 
 
 class Ceilings(msgspec.Struct, frozen=True):
-    """What an effect gets when it asks for nothing, and the most it can ask for."""
+    """The limits of an effect that asks for none, and the most that one can ask for."""
 
     limits: Limits = Limits()
     max_seconds: float = MAX_SECONDS
     max_output: int = MAX_OUTPUT
     cpu_follows: bool = False
-    """Whether the processor time of a process follows the time that it may take, because nobody has set a limit."""
+    """Whether the limit of processor time is derived from the time limit, because none is set."""
 
     def for_effect(self, effect: Effect, asked: float | None = None) -> Limits:
-        """`asked` are the seconds that an effect asks for by its arguments; its own `timeout` is the most it gets."""
+        """`asked` is the time in seconds from the effect's arguments; the effect's own `timeout` is the maximum."""
         wishes = [wish for wish in (getattr(effect, "timeout", None), asked) if wish is not None]
         seconds = _within(min(wishes, default=None), self.limits.seconds, self.max_seconds)
         output = int(_within(getattr(effect, "max_output", None), self.limits.output, self.max_output))

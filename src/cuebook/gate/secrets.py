@@ -1,7 +1,7 @@
 """Handles of secrets, and the vault that finds their values at the last moment.
 
-A handle says where a value is found and is safe to write anywhere. Nothing here shows a value, keeps one, or leaves
-one in an error; every value that is handed out is told to the redactor first. It does not know what values are for.
+A handle says where a value is found and is safe to write anywhere. Nothing here shows a value, keeps one, or puts one
+into an error; every value is given to the redactor before it is handed out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SecretProblem(BadInput):
 
 
 class SecretUnknown(SecretProblem):
-    """There is no secret of this name."""
+    """There is no secret with this name."""
 
     code = "secret_unknown"
 
@@ -61,40 +61,40 @@ class SecretUnreadable(SecretProblem):
 
 
 class SecretNoFile(SecretUnreadable):
-    """What should hold a secret is no file."""
+    """The path of a secret is not a file."""
 
 
 class Learner(Protocol):
-    """Whoever must know a value before anyone else gets it."""
+    """Learns every value before it is handed out: the redactor."""
 
     def add(self, name: str, value: str) -> None: ...
 
 
 def is_direct(handle: str) -> bool:
-    """Whether this is a handle itself, as opposed to a name that was given to one."""
+    """Whether this is a handle, as opposed to the name of one."""
     kind, colon, _ = handle.partition(":")
     return bool(colon) and kind in KINDS
 
 
 def check_name(name: str) -> str:
-    """The name, if a secret may be called so. The message does not repeat it: it may be a value in the wrong place."""
+    """The name, if it is valid. The message does not repeat it: it may be a value in the wrong place."""
     if ":" in name:
         raise SecretProblem(
-            "This is no name but looks like a handle.", fix="The name comes first, as in github env:GITHUB_TOKEN."
+            "Expected a name, got what looks like a handle.", fix="The name comes first, as in github env:GITHUB_TOKEN."
         )
     if not _NAME.fullmatch(name):
         raise SecretProblem(
-            "This is no name of a secret.",
+            "Invalid name of a secret.",
             fix="Use up to 64 letters, digits, and . _ @ -, as in github.",
         )
     return name
 
 
 def check_handle(handle: str, home: str | None = None) -> str:
-    """A direct handle in its one form: a path without `~` and `..`. What is no handle is not repeated."""
+    """A direct handle in canonical form: a path without `~` and `..`. An invalid handle is not repeated in the error."""
     if not is_direct(handle):
         raise SecretProblem(
-            "This is no handle.",
+            "Invalid handle.",
             fix=f"{WHAT_A_HANDLE_IS} A value that was typed here may be kept by the shell: then change it.",
         )
     kind, _, place = handle.partition(":")
@@ -108,7 +108,7 @@ def check_handle(handle: str, home: str | None = None) -> str:
 
 
 class Vault:
-    """Finds the values of secrets by their handles, or by the names that were given to these."""
+    """Finds the values of secrets by handle, or by the name of one."""
 
     def __init__(
         self,
@@ -123,15 +123,15 @@ class Vault:
         self._names = names
         self._redactor = redactor
         self._learned: dict[str, tuple[tuple[int, ...], bool]] = {}
-        """What was seen of each handle when its value was last looked for (of a file, which one and when it changed), and
-        whether it was found."""
+        """The state of each handle when its value was last read (of a file, its identity and time of change), and whether it
+        was found."""
         self._warned: set[str] = set()
 
     def __repr__(self) -> str:
         return "<Vault>"
 
     def canonical(self, handle: str) -> str:
-        """The direct form of a handle or name. Whoever means the same place gets the same text."""
+        """The direct form of a handle or name: the same place always gives the same text."""
         if is_direct(handle):
             return check_handle(handle, self._home)
         names = self._names()
@@ -139,13 +139,13 @@ class Vault:
             raise _unknown(handle, names)
         if not is_direct(names[handle]):
             raise SecretProblem(
-                f"The secret '{handle}' stands for another name.",
-                fix="Give it a handle of its own with `cuebook secrets add`: names do not stand for names.",
+                f"The secret '{handle}' refers to another name.",
+                fix="Give it a handle of its own with `cuebook secrets add`: a name cannot refer to a name.",
             )
         return check_handle(names[handle], self._home)
 
     def resolve(self, handle: str) -> str:
-        """The value, for the last moment."""
+        """The value. To be called just before it is used."""
         direct = self.canonical(handle)
         found = self._find(direct)
         if isinstance(found, SecretProblem):
@@ -157,7 +157,7 @@ class Vault:
         return found
 
     def resolve_uses(self, uses: Iterable[SecretUse]) -> dict[str, str]:
-        """The values by the place they belong, each within its form."""
+        """The values by the place where each is used, in its form."""
         uses = tuple(uses)
         self.check_uses(uses)
         values: dict[str, str] = {}
@@ -170,7 +170,7 @@ class Vault:
         return values
 
     def check_uses(self, uses: Iterable[SecretUse]) -> None:
-        """Refuses uses that make no sense whatever the values are."""
+        """Refuses uses that are invalid for any value."""
         places: set[str] = set()
         for use in uses:
             if use.form.count("{}") != 1:
@@ -183,7 +183,7 @@ class Vault:
             places.add(use.at)
 
     def problem(self, handle: str) -> SecretProblem | None:
-        """Why the value cannot be had now, or None."""
+        """Why the value is unavailable now, or None."""
         try:
             found = self._find(self.canonical(handle))
         except SecretProblem as problem:
@@ -191,14 +191,14 @@ class Vault:
         return found if isinstance(found, SecretProblem) else None
 
     def absent(self, handle: str) -> SecretMissing | None:
-        """Why there is no value, where that can be seen without reading one: nobody need be asked about its use then."""
+        """Why there is no value, if that can be seen without reading it: then there is no need to ask about its use."""
         kind, _, place = self.canonical(handle).partition(":")
         if kind == "env" and not self._environ.get(place):
             return _not_set(place)
         return _no_file(place) if kind == "file" and not os.path.lexists(place) else None
 
     def concern(self, handle: str) -> str:
-        """What should be better about where the value lies, or nothing."""
+        """A warning about where the value is kept, or an empty text."""
         direct = self.canonical(handle)
         kind, _, path = direct.partition(":")
         if kind != "file":
@@ -210,12 +210,12 @@ class Vault:
         if not stat.S_ISREG(mode) or not mode & (stat.S_IRWXG | stat.S_IRWXO):
             return ""
         return (
-            f"Others on this machine can get at the secret {direct}. `chmod 600 {shlex.quote(path)}` keeps it to you."
+            f"Other users of this machine can access the secret {direct}. `chmod 600 {shlex.quote(path)}` prevents it."
         )
 
     def learn(self, handles: Iterable[str] = ()) -> None:
-        """Tells the redactor every declared secret that can be had now, and these, so that it is masked wherever it
-        turns up. What was read before is not read again unless its file has changed.
+        """Adds every declared secret that is available now, and these, to the redactor, so that it is masked everywhere. A
+        value is not read again unless its file has changed.
         """
         for handle in {*self._names().values(), *handles}:
             try:
@@ -227,7 +227,7 @@ class Vault:
                 self._look(direct, seen)
 
     def know(self, handle: str) -> SecretProblem | None:
-        """Makes the redactor know a value, unless it does already; why it cannot be had, or None."""
+        """Adds a value to the redactor, unless it is known already; returns why it is unavailable, or None."""
         direct = self.canonical(handle)
         seen = self._seen(direct)
         return None if seen is not None and self._learned.get(direct) == (seen, True) else self._look(direct, seen)
@@ -256,7 +256,7 @@ class Vault:
         return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
     def _find(self, direct: str) -> str | SecretProblem:
-        """The value, told to the redactor; or what is wrong, given back so that no frame with a value is kept."""
+        """The value, after adding it to the redactor; or the problem, which is returned so that no frame with a value is kept."""
         kind, _, place = direct.partition(":")
         found = {"env": self._in_environment, "keyring": self._in_keyring, "file": _in_file}[kind](place)
         if isinstance(found, SecretProblem):
@@ -284,7 +284,7 @@ class Vault:
                 fix="Unlock the system's keyring and try again; `cuebook doctor` says which one is used.",
             )
         return found or SecretMissing(
-            f"The secret keyring:{name} has no value: the keyring has none of this name.",
+            f"The secret keyring:{name} has no value: the keyring has no entry with this name.",
             fix=f"`keyring set cuebook {name}` puts one there.",
         )
 
@@ -312,7 +312,7 @@ def _in_file(path: str) -> str | SecretProblem:
             f"The secret {handle} cannot be read: {why}.", fix="Check the path and its permissions."
         )
     if data is None:
-        return SecretNoFile(f"The secret {handle} cannot be read: it is no file.", fix="Give the path of a file.")
+        return SecretNoFile(f"The secret {handle} cannot be read: it is not a file.", fix="Give the path of a file.")
     if len(data) > LARGEST_FILE:
         return SecretUnreadable(
             f"The secret {handle} cannot be read: the file is larger than {LARGEST_FILE // 1024} KiB.",
@@ -331,7 +331,7 @@ def _in_file(path: str) -> str | SecretProblem:
 
 
 def _content(path: str) -> bytes | None:
-    """The beginning of a file; None for what is no file, which might never end or begin."""
+    """The beginning of a file; None if it is not a regular file, which might block or never end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -354,7 +354,7 @@ def _absolute(path: str, home: str | None) -> str:
 
 
 def _unknown(handle: str, names: Mapping[str, str]) -> SecretProblem:
-    # A value that was written where a handle belongs must not be repeated; few names have this many digits.
+    # A value in the place of a handle must not be repeated; few names have this many digits.
     plain = _NAME.fullmatch(handle) and len(handle) <= 32 and sum(char.isdigit() for char in handle) < 4
     close = get_close_matches(handle, names, n=3)
     fix = f"Did you mean {' or '.join(close)}?" if close else WHAT_A_HANDLE_IS

@@ -1,8 +1,8 @@
 """Tokens for waits, made with this machine's key.
 
-There are two kinds, and neither is good for the other. A *wait's token* lets someone without an account decide that wait.
-A *resume token* only names a wait: whoever comes with it decides by the roles they have, so that it can be told to a
-process that may not decide anything itself.
+There are two kinds, which cannot replace each other. A *wait's token* lets someone without an account decide that wait.
+A *resume token* only names a wait: its bearer decides with their own roles, so that it can be given to a process that
+may not decide anything itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from cuebook.kernel.errors import NotFound, Refused
 
 _PROOF = 32
-"""Characters of a resume token that prove where it comes from."""
+"""Characters of a resume token that prove its origin."""
 
 
 class Tokens:
@@ -37,14 +37,14 @@ class Tokens:
         return wait if self._key_file is None else f"{wait}.{self._proof(wait)}"
 
     def wait_of(self, token: str) -> str:
-        """The wait that a resume token names, or what may be its id. `NotFound` for a token from elsewhere."""
+        """The wait that a resume token names, or what may be its id. `NotFound` for a token of another machine."""
         wait, dot, proof = token.partition(".")
         if dot and (self._key_file is None or not hmac.compare_digest(proof.encode(), self._proof(wait).encode())):
-            raise NotFound("Nothing waits under this token.", fix="`cuebook inbox` lists what waits.")
+            raise NotFound("There is no pending wait with this token.", fix="`cuebook inbox` lists what waits.")
         return wait
 
     def make_key(self) -> None:
-        """Before anything runs beside it: whoever made it first would know it."""
+        """Must be called before other programs run: a program that created the key first would know it."""
         if self._key_file is not None and not self._key_file.exists():
             made = self._key_file.with_name(f"{self._key_file.name}.{secrets.token_hex(4)}")
             with os.fdopen(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
@@ -54,7 +54,7 @@ class Tokens:
             made.unlink()
 
     def signer(self) -> Callable[[str], str]:
-        """Signs words for as long as the key lives; without a file, for as long as this process does."""
+        """Signs texts while the key exists; without a key file, while this process runs."""
         if self._key_file is not None:
             return self._signed
         key = secrets.token_bytes(32)

@@ -1,11 +1,11 @@
 """The kernel: effects, events, journal, engine, run.
 
-It knows no dialect, no surface and no I/O library. Read it in this order:
+It depends on no dialect, surface or I/O library. Read it in this order:
 
 - `effects`, `outcomes`, `context`, `events`: what programs yield and receive;
-- `journal`, `run`, `tally`: what is kept of it, and the rows folded from it;
-- `ports`: what is needed from outside;
-- `replay`, `rehearsal`, `retry`: what a journal means to a program that runs again;
-- `scribe`, `waits`, `budgets`, `acts`, `driver`, `engine`: how a run is driven;
+- `journal`, `run`: what a store keeps of a run;
+- `ports`: what the engine needs from outside: store, performers, gate, sandbox;
+- `fold/`: what is computed from a journal: the state of a run, replay, retry, verification;
+- `engine/`: drives runs;
 - `conversation`: the sub-program that dialects share.
 """

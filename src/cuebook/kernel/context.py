@@ -1,8 +1,7 @@
-"""Texts and contexts: what a model is shown, addressed by content and built by appending.
+"""Texts and contexts: the input of a model, addressed by content and built by appending.
 
-A `Text` knows its digest and is loaded on first use; a `Context` is a list that shares its beginning with
-the list it grew from, so that adding a block costs the same however many came before. No I/O happens here:
-a text that lies in a store carries the function that fetches it.
+A `Text` knows its digest and is loaded on first use; a `Context` is a list that shares its beginning with the list it was
+built from, so adding a block has a constant cost. No I/O happens here: a stored text carries the function that loads it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ INLINE_LIMIT = 2_000
 """Texts up to this many characters are stored within their record; longer ones once, by digest."""
 
 _STRETCH = 64
-"""So many blocks of a context are joined once and kept, so that reading it all again costs little."""
+"""The number of blocks that are joined once and cached, which makes reading a context again cheap."""
 
 
 def digest_of(value: str) -> str:
@@ -79,7 +78,7 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     arguments: dict[str, Any] = {}
     malformed: str = ""
-    """The raw arguments, where they were not a JSON object."""
+    """The raw arguments if they were not a JSON object."""
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -88,15 +87,15 @@ class Block(msgspec.Struct, frozen=True):
     role: Role
     text: Text
     calls: tuple[ToolCall, ...] = ()
-    """What an assistant turn asked for."""
+    """The tool calls of an assistant turn."""
     call_id: str = ""
-    """Which call a tool turn answers."""
+    """The id of the call that a tool turn answers."""
     is_error: bool = False
     """Whether that call failed."""
 
 
 class Context:
-    """Blocks in order. `add` gives a new context and leaves this one as it was."""
+    """Blocks in order. `add` returns a new context and leaves this one unchanged."""
 
     __slots__ = ("_base", "_joined", "_lead", "block", "digest", "head", "parent", "size")
 
@@ -110,7 +109,7 @@ class Context:
         self._base: Context | None = parent if parent is None or parent.size % _STRETCH == 0 else parent._base
         self._joined: str | None = None
         self.head = ""
-        """The block as it is stored: what it follows, and its text by digest."""
+        """The block as stored: the digests of its predecessor and of its text."""
         self.digest = ""
         if parent is not None and block is not None:
             node = (parent.digest, block.role, block.text.digest, block.call_id, block.calls)
@@ -134,7 +133,7 @@ class Context:
         return self if self._lead is None else self._lead
 
     def joined(self) -> str:
-        """The texts of all blocks, a blank line between them."""
+        """The texts of all blocks, separated by blank lines."""
         pieces: list[str] = []
         node = self
         while node._base is not None:

@@ -1,6 +1,6 @@
 """The conversation that all dialects share: ask a model, call each tool it asks for, ask again.
 
-A sub-program: use it with `yield from`. It knows nothing of how tools or models are reached.
+A sub-program: use it with `yield from`. It does not know how tools or models are reached.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from cuebook.kernel.events import Noted
 from cuebook.kernel.outcomes import UNANSWERED, EffectFailed, Failed, Reply, ToolResult
 
 _ENDING = frozenset({"in_doubt", "expired"})
-"""Failures of a call that end the conversation: a person has stopped the run there, or nobody came."""
+"""Failures of a call that end the conversation: a person stopped the run there, or no one answered in time."""
 
 WARNED_FAILURES = 3
-"""Turns in a row with the very same calls and the very same failures after which the model is warned."""
+"""Consecutive turns with identical calls and failures after which the model is warned."""
 SAME_FAILURES = 5
-"""Turns in a row with the very same calls and the very same failures that end the conversation."""
+"""Consecutive turns with identical calls and failures that end the conversation."""
 CUT_TURNS = 5
-"""Turns in a row with calls that were all cut at the token limit that end the conversation."""
+"""Consecutive turns whose calls were all cut at the token limit that end the conversation."""
 REPAIRS = 2
-"""How often a model is asked again for a reply that is not what was asked for."""
+"""How often a model is asked again after an unusable reply."""
 
 
 _encoder = msgspec.json.Encoder(order="sorted")
@@ -36,28 +36,28 @@ _LOOK = "It may have been done all the same, in whole or in part: find that out 
 _MADE = "It was made before."
 
 CallOutcome = ToolResult | Failed | str
-"""What came of a call. A text is a call that made no sense."""
+"""The outcome of a call. A text: the call was invalid, and why."""
 
 Heard = Callable[[ToolCall, CallOutcome], Failed | None]
-"""Looks at what came of a call: why the conversation ends with it, or None."""
+"""Receives the outcome of a call; returns the failure that ends the conversation, or None."""
 
 Flaw = Callable[[Reply], str]
-"""What is wrong with a last reply, in words for the model; empty where nothing is."""
+"""The problem with a last reply, as a text for the model; empty if there is none."""
 
 
-def _goes_on(call: ToolCall, outcome: CallOutcome) -> Failed | None:
-    """Only where a person has stopped the run, or nobody came."""
+def _end_if_stopped(call: ToolCall, outcome: CallOutcome) -> Failed | None:
+    """Ends the conversation only if a person stopped the run or no one answered in time."""
     ends = isinstance(outcome, Failed) and (outcome.code in _ENDING or bool(outcome.details.get("in_doubt")))
     return outcome if ends and isinstance(outcome, Failed) else None
 
 
 class Talk(msgspec.Struct):
-    """A conversation so far. Whoever hands one in has it also when the conversation fails."""
+    """A conversation so far. A caller that passes one in keeps it even if the conversation fails."""
 
     replies: list[Reply] = []
     calls: list[tuple[ToolCall, ToolResult]] = []
     context: Context = EMPTY
-    """Everything that was said before the last reply."""
+    """Everything before the last reply."""
 
     @property
     def reply(self) -> Reply:
@@ -71,21 +71,20 @@ def converse(
     max_turns: int = 20,
     max_calls: int | None = None,
     talk: Talk | None = None,
-    heard: Heard = _goes_on,
+    heard: Heard = _end_if_stopped,
     flaw: Flaw | None = None,
 ) -> Program[Talk]:
     """Asks until the model calls no more tools.
 
-    `tools` maps the name a model sees to the call it stands for; the model's arguments are put in. A tool's
-    failure goes back to the model as that call's result; it does not end the conversation, unless `heard` says that it
-    does, or the same calls fail the same way again and again with nothing in between. `heard` is told of every call,
-    whichever ends it.
+    `tools` maps the name that a model sees to a call, which gets the model's arguments. A tool's failure goes back to the
+    model as the result of that call. It ends the conversation only if `heard` returns a failure, or if the same calls keep
+    failing the same way with nothing in between. `heard` receives the outcome of every call.
 
-    With `max_calls`, a call counts once, also when the model sends it again under the same id: it is not made again
-    then, and the model is told what came of it.
+    With `max_calls`, a call that the model repeats under the same id counts once: it is not made again, and the model gets
+    its earlier result.
 
-    With `flaw`, a last reply that has one is asked for again, `REPAIRS` times at most and within `max_turns`. Each time is
-    noted as `repair`. What the last one is like is for the caller to judge.
+    With `flaw`, the model is asked to correct a flawed last reply, at most `REPAIRS` times and within `max_turns`. Each time
+    is noted as `repair`. The caller judges the final reply.
     """
     talk = talk if talk is not None else Talk()
     made: dict[str, tuple[ToolCall, CallOutcome]] = {}
@@ -108,13 +107,13 @@ def converse(
         if max_calls is not None and count > max_calls:
             raise EffectFailed(Failed("too_many_calls", f"The model asked for more than {max_calls} tool calls."))
         context = context.add("assistant", reply.content, calls=reply.calls)
-        # One branch for each call, also for one that makes no sense: a reader of the journal finds them by number.
+        # One branch for each call, even an invalid one: readers of the journal find them by number.
         calls = zip(reply.calls, before, strict=True)
         given = yield All(
             tuple(_branch(tools, call, reply) if known is None else _refusal(_MADE) for call, known in calls)
         )
         outcomes = [known or outcome for known, outcome in zip(before, given, strict=True)]
-        endings = [heard(*one) or _goes_on(*one) for one in zip(reply.calls, outcomes, strict=True)]
+        endings = [heard(*one) or _end_if_stopped(*one) for one in zip(reply.calls, outcomes, strict=True)]
         answered: list[tuple[ToolCall, ToolResult]] = []
         for call, outcome, ended in zip(reply.calls, outcomes, endings, strict=True):
             if ended is not None:
@@ -127,14 +126,13 @@ def converse(
         for call, result in answered:
             context = context.add("tool", f"{_shown(result)}{note}", call_id=call.id, is_error=result.is_error)
         ask = msgspec.structs.replace(ask, prompt="", context=context)
-    raise EffectFailed(Failed("too_many_turns", f"The model did not come to an end within {max_turns} turns."))
+    raise EffectFailed(Failed("too_many_turns", f"The model did not finish within {max_turns} turns."))
 
 
 class _Repeats:
-    """Turns in a row that bring nothing new: the same calls that fail the same way, or calls that were all cut.
+    """Counts consecutive turns without progress: the same calls that fail the same way, or calls that were all cut.
 
-    Whatever else happens in between begins the count again: another call, or one that succeeds, may have changed what the
-    next one does.
+    Anything in between resets the count: a different or successful call may have changed the effect of the next one.
     """
 
     def __init__(self) -> None:
@@ -144,7 +142,7 @@ class _Repeats:
         self._same = self._cut = 0
 
     def see(self, reply: Reply, answered: Sequence[tuple[ToolCall, ToolResult]]) -> None:
-        """Counts a turn; raises where it is one too many."""
+        """Counts a turn; raises if it is one too many."""
         self._call, self._said = answered[0][0], _shown(answered[0][1])
         if not all(result.is_error for _, result in answered):
             self._last, self._same, self._cut = frozenset(), 0, 0
@@ -159,7 +157,7 @@ class _Repeats:
             raise EffectFailed(self._stuck())
 
     def note(self) -> str:
-        """What the model is told before the conversation ends."""
+        """The last message to the model before the conversation ends."""
         if self._same < WARNED_FAILURES:
             return ""
         return (
@@ -172,7 +170,7 @@ class _Repeats:
             "same_call",
             f"The model called '{self._call.name}' {self._same} times in a row with the same arguments, and it failed each"
             f" time: {self._said}",
-            "Say in the instruction what the tool is for, take the tool away, or use a larger model.",
+            "Explain the tool in the instruction, remove it, or use a larger model.",
             details={"tool": self._call.name, "arguments": _arguments(self._call).decode()},
         )
 
@@ -193,12 +191,12 @@ def _again(reply: Reply, wrong: str) -> str:
 
 
 def _with_reply(context: Context, reply: Reply) -> Context:
-    """An empty reply is left out: providers refuse empty turns."""
+    """The context with the reply, unless it is empty: providers refuse empty turns."""
     return context.add("assistant", reply.content) if reply.text.strip() else context
 
 
 def _is_cut(call: ToolCall, reply: Reply) -> bool:
-    """Whether the reply ended within this call: its arguments are incomplete, or had not even begun."""
+    """Whether the reply ended within this call: its arguments are incomplete or missing."""
     return reply.finish == "length" and (bool(call.malformed) or (call is reply.calls[-1] and not call.arguments))
 
 
@@ -217,7 +215,7 @@ def _branch(tools: dict[str, CallTool], call: ToolCall, reply: Reply) -> CallToo
             f" '{call.name}' were complete. Send less at once, for example in several smaller calls."
         )
     if call.name not in tools:
-        return _refusal(f"There is no tool named '{call.name}'. There are: {', '.join(sorted(tools))}.")
+        return _refusal(f"There is no tool named '{call.name}'. Use one of: {', '.join(sorted(tools))}.")
     if call.malformed:
         return _refusal(f"The arguments of '{call.name}' were not a JSON object.")
     tool = tools[call.name]
@@ -225,7 +223,7 @@ def _branch(tools: dict[str, CallTool], call: ToolCall, reply: Reply) -> CallToo
 
 
 def _before(made: dict[str, tuple[ToolCall, CallOutcome]], call: ToolCall) -> CallOutcome | None:
-    """What came of this very call in an earlier turn."""
+    """The outcome of the same call in an earlier turn."""
     known, outcome = made.get(call.id, (None, None))
     return outcome if known == call else None
 
@@ -239,7 +237,7 @@ def _refusal(words: str) -> Branch:
 
 
 def _result(outcome: CallOutcome, tool: CallTool | None) -> ToolResult:
-    """What a model is told of a call. One without an answer may have been done: it is told to look before it repeats it."""
+    """The result of a call for the model. If the outcome is unknown, it advises the model to check before repeating the call."""
     if isinstance(outcome, ToolResult):
         return outcome
     open_ended = isinstance(outcome, Failed) and outcome.details.get(UNANSWERED) and tool and not tool.repeatable

@@ -1,8 +1,8 @@
 """Effects: everything a program can ask of the world.
 
 A program is a generator. It yields the effects below (and the events of `events`), receives the outcome of
-each (of `outcomes`), and does nothing else: no clock, no file, no network. A reader who has understood this file has
-understood the product. Nothing here knows how an effect is performed.
+each (of `outcomes`), and does nothing else: no clock, no file, no network. If you understand this file, you understand the
+product. Nothing here knows how an effect is performed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Effect(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, om
 
     @property
     def changes(self) -> bool:
-        """Whether performing it can change the world: then an intent is recorded before, the outcome after."""
+        """Whether it can change the world. If so, an intent is recorded before it and the outcome after it."""
         return False
 
     @property
@@ -37,12 +37,12 @@ class Effect(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, om
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may be performed again when nobody knows if it happened."""
+        """Whether it may be performed again if it is unknown whether it happened."""
         return not self.changes
 
     @property
     def subject(self) -> str:
-        """What the author can see of it: a tool's name, a command, a model. Part of the fingerprint."""
+        """The part that the author sees, such as a tool's name, a command or a model. Part of the fingerprint."""
         return ""
 
     @property
@@ -52,50 +52,50 @@ class Effect(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, om
 
 
 class SecretUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A secret that an effect needs, and the place it belongs. Its value is put there by the performer, at the last
-    moment. The place is a part of the effect and never of a text, so that no text can ask for a secret.
+    """A secret that an effect needs, and the place for its value, which the performer fills in at the last moment. The place
+    is a field of the effect and never part of a text, so no text can ask for a secret.
     """
 
     at: str
-    """`env.NAME` or `stdin` of a command, `headers.NAME` or `body` of a request, `arguments.NAME` of a tool; of a tool
-    server that a playbook brings, the header's name."""
+    """`env.NAME` or `stdin` of a command, `headers.NAME` or `body` of a request, `arguments.NAME` of a tool; for a tool
+    server that the playbook defines, the header's name."""
     handle: str
-    """`env:NAME`, `keyring:NAME`, `file:PATH`, or a name that was given to one of these."""
+    """`env:NAME`, `keyring:NAME`, `file:PATH`, or a name for one of these."""
     form: str = "{}"
     """The text around it, as in `Bearer {}`."""
 
 
 class SecretNeed(msgspec.Struct, frozen=True):
-    """A secret that a run may use, known before it does."""
+    """A secret that a run may use."""
 
     handle: str = ""
     argument: str = ""
-    """The input that names the handle, where the playbook itself does not."""
+    """The input that names the handle, if the playbook does not."""
     required: bool = True
-    """Whether the run waits until it can be resolved; otherwise it is not used where it is not there."""
+    """Whether the run waits until it can be resolved; an optional secret that is missing is not used."""
 
 
 OUTPUT_OF = "output of "
-"""What the name of a preview's part begins with that shows what an earlier step gave."""
+"""Prefix of the parts of a preview that show the output of an earlier step."""
 
 
 class Acting(Effect, frozen=True, kw_only=True):
-    """An effect that changes the world unless it says that it only reads."""
+    """An effect that changes the world unless it is marked as only reading."""
 
     reads_only: bool = False
     idempotent: bool = False
     secrets: tuple[SecretUse, ...] = ()
     approval: str = ""
-    """What a person is asked before it is performed, whatever the policy says; empty: the policy decides."""
+    """The question to an approver, regardless of the policy; empty: the policy decides."""
     preview: dict[str, str] = {}
-    """What whoever approves it is shown besides what it does, such as the output of earlier steps, by name."""
+    """What an approver sees in addition to the action, such as the output of earlier steps, by name."""
     attempt_at: str = ""
-    """What it is an attempt at, where a step makes several at one thing: they share their idempotency key."""
+    """A name shared by several attempts of a step at the same thing: they have the same idempotency key."""
     witnessed: bool = False
-    """Whether the journal keeps it, with the ruling that let it through, also where it only reads."""
+    """Whether the journal records it, with the gate's ruling, even if it only reads."""
     doubt: Literal["", "ask", "tell"] = ""
-    """Who says what became of it where it got no answer: a person, who is asked, or its program, which is told. Empty: a
-    person, unless a model called it, which can look for itself."""
+    """Who decides about it if its outcome is unknown: a person, who is asked, or its program, which gets the failure. Empty:
+    a person, unless a model called it, because a model can check for itself."""
 
     @property
     def changes(self) -> bool:
@@ -115,7 +115,7 @@ class Acting(Effect, frozen=True, kw_only=True):
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
-    """A tool as a model is shown it."""
+    """A tool as a model sees it."""
 
     name: str
     description: str
@@ -131,7 +131,7 @@ class Watch(msgspec.Struct, frozen=True):
 
 class AskModel(Effect, frozen=True):
     prompt: str = ""
-    """The last user turn; may be empty where the context ends in one."""
+    """The last user turn; may be empty if the context ends in one."""
     context: Context = EMPTY
     model: str | None = None
     """`provider/model`, or the run's model."""
@@ -143,11 +143,11 @@ class AskModel(Effect, frozen=True):
     stop: tuple[str, ...] = ()
     watch: Watch | None = None
     grammar: str = ""
-    """A grammar (GBNF) of the replies that make sense, for models that can be held to one; others do not see it."""
+    """A grammar (GBNF) of valid replies, for models that support one; others do not see it."""
     lenient: bool = False
-    """Whether a reply that does not follow the schema comes as it is, because the program checks it itself."""
+    """Whether a reply that does not match the schema is returned unchanged, because the program checks it itself."""
     timeout: float | None = None
-    """Seconds for the whole reply, attempts included; otherwise as the provider is configured."""
+    """Seconds for the whole reply with all attempts; None: the provider's setting."""
 
     @property
     def subject(self) -> str:
@@ -158,22 +158,22 @@ class AskModel(Effect, frozen=True):
 
 
 class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool server that a playbook brings. It is used once a person has agreed to exactly this one; a server of the
-    same name in the configuration is used instead.
+    """A tool server that a playbook defines. It is used only after a person has approved exactly this one. A server of the
+    same name in the configuration takes precedence.
     """
 
     name: str
     command: tuple[str, ...] = ()
     url: str = ""
     env_names: tuple[str, ...] = ()
-    """Variables that the command is given, as they are set where Cuebook runs. Their values count as secrets."""
+    """Environment variables that are passed to the command. Their values count as secrets."""
     headers: dict[str, str] = {}
     secret_headers: tuple[SecretUse, ...] = ()
-    """In a form that begins with `Basic `, the user and the password are encoded as HTTP wants it."""
+    """In a form that begins with `Basic `, user and password are encoded as HTTP requires."""
 
     @property
     def needs(self) -> tuple[SecretNeed, ...]:
-        """The secrets that it is given. A variable that is not set is not passed on."""
+        """The secrets that it gets. A variable that is not set is not passed on."""
         variables = tuple(SecretNeed(f"env:{name}", required=False) for name in self.env_names)
         return (*variables, *(SecretNeed(use.handle) for use in self.secret_headers))
 
@@ -182,12 +182,12 @@ class CallTool(Acting, frozen=True):
     tool: str
     arguments: dict[str, Any] = {}
     server: ServerSpec | None = None
-    """Where the tool is found, if the playbook brings that along; the tool is named `SERVER.TOOL` all the same."""
+    """The tool's server, if the playbook defines it; the tool is still named `SERVER.TOOL`."""
     key_at: str = ""
-    """The argument that is given the key of this call, the same over all attempts, where the tool takes one."""
+    """The argument for the idempotency key of this call, which all attempts share, if the tool takes one."""
     timeout: float | None = None
     max_output: int | None = None
-    """Bytes that are kept of the result."""
+    """How many bytes of the result are kept."""
 
     @property
     def needs(self) -> tuple[SecretNeed, ...]:
@@ -201,18 +201,18 @@ class CallTool(Acting, frozen=True):
 class RunCommand(Acting, frozen=True):
     argv: tuple[str, ...]
     cwd: str = ""
-    """Below the workspace; empty for the workspace itself."""
+    """A folder below the workspace; empty for the workspace itself."""
     env: dict[str, str] = {}
     stdin: str = ""
     timeout: float | None = None
     max_output: int | None = None
-    """Bytes that are kept of stdout, and of stderr."""
+    """How many bytes of stdout, and of stderr, are kept."""
     network: bool = False
-    """Whether it needs the network, which a command otherwise has not. A policy knows this as the tool `network`."""
+    """Whether it needs the network, which commands do not have by default. Policies call this the tool `network`."""
     from_outside: bool = False
-    """Whether what it does depends on a text that a model, a server or a tool has given."""
+    """Whether it depends on a text from a model, a server or a tool."""
     ends: bool = False
-    """Whether the end of a stdout that is too long is kept as well as its beginning."""
+    """Whether the end of an overlong stdout is kept in addition to its beginning."""
 
     @property
     def subject(self) -> str:
@@ -226,7 +226,7 @@ class SendHttp(Acting, frozen=True):
     body: str = ""
     timeout: float | None = None
     max_output: int | None = None
-    """Bytes that are kept of the body."""
+    """How many bytes of the body are kept."""
 
     @property
     def subject(self) -> str:
@@ -253,7 +253,7 @@ class CallNode(Acting, frozen=True):
 
 
 class RunPython(Effect, frozen=True):
-    """A function that reaches the world by calls only. It is run from its beginning each time: up to the first call that
+    """A function that reaches the world only by calls. Each time it runs from its beginning, up to the first call that
     `replies` does not answer yet (`Called`), or to its end (`Returned`).
     """
 
@@ -261,13 +261,13 @@ class RunPython(Effect, frozen=True):
     arguments: dict[str, Any] = {}
     """`args` and `named`."""
     replies: tuple[Any, ...] = ()
-    """The calls it has made, in order, each with its `value` or its `error`. Another call in its place is a failure."""
+    """The calls it has made, in order, each with its `value` or its `error`. A different call is a failure."""
     source: str = ""
-    """The text that defines the function."""
+    """The source that defines the function."""
     names: tuple[str, ...] = ()
-    """What it can call besides the functions of the text: `Name`, or `Agent.Name`."""
+    """The names it can call in addition to the functions of the source: `Name` or `Agent.Name`."""
     moment: float = 0.0
-    """The time that its clock shows."""
+    """The time of its clock."""
 
     @property
     def subject(self) -> str:
@@ -284,13 +284,13 @@ class RunPlaybook(Acting, frozen=True):
 
 
 class ReadSource(Effect, frozen=True):
-    """A text from outside: `file:PATH` below the root, `https://...`, `prompt:NAME` of the library, `mcp:SERVER/NAME`, a
-    prompt of a tool server, `skill:ID`, what a skill brings, as JSON, or `tools:NAME`, the tools whose names fit, as JSON.
+    """A text from outside: `file:PATH` below the root, `https://...`, `prompt:NAME` of the prompt library, `mcp:SERVER/NAME`
+    (a prompt of a tool server), `skill:ID` (the parts of a skill, as JSON), or `tools:NAME` (the matching tools, as JSON).
     """
 
     source: str
     server: ServerSpec | None = None
-    """Whose tools are listed, if the playbook brings that server along."""
+    """The server whose tools are listed, if the playbook defines it."""
 
     @property
     def subject(self) -> str:
@@ -298,7 +298,7 @@ class ReadSource(Effect, frozen=True):
 
 
 class Send(Acting, frozen=True):
-    """A message to someone who watches the run, or to another run."""
+    """A message to an observer of the run, or to another run."""
 
     text: str
     to: str = "user"
@@ -319,9 +319,9 @@ class AskHuman(Effect, frozen=True):
     options: tuple[str, ...] = ()
     default: str | None = None
     expires_after: float | None = None
-    """Seconds; none means what the run is set to."""
+    """Seconds; None: the run's setting."""
     label: str = ""
-    """What an answer that was given beforehand is found by, besides the labels of the steps it is asked in."""
+    """The name under which an answer can be given in advance, in addition to the labels of its steps."""
 
     @property
     def subject(self) -> str:
@@ -329,13 +329,13 @@ class AskHuman(Effect, frozen=True):
 
 
 class AskApproval(Acting, frozen=True):
-    """An approver's yes to what is shown, where that is not a part of an effect: `approval` is what they are asked.
+    """Asks for an approval that is not part of another effect: `approval` is the question.
 
-    Gives `Done`; a refusal is the failure `denied`. Nobody can say yes beforehand.
+    Returns `Done`; a refusal is the failure `denied`. It cannot be approved in advance.
     """
 
     purpose: str = "step"
-    """What it is about: `step`, or `takeover` where a person has to look because nothing else can tell."""
+    """Its reason: `step`, or `takeover` if a person has to check because there is no other evidence."""
 
     @property
     def changes(self) -> bool:
@@ -351,7 +351,7 @@ class AskApproval(Acting, frozen=True):
 
 
 class Breakpoint(Effect, frozen=True):
-    """A place where the run may pause; the run's settings say whether it does."""
+    """A point where the run may pause; the run's settings decide whether it does."""
 
     step: str
 
@@ -361,7 +361,7 @@ class Breakpoint(Effect, frozen=True):
 
 
 class Wait(Effect, frozen=True):
-    """Wait for a time to pass, for a message, or for whichever comes first."""
+    """Waits for a time to pass, for a message, or for the first of both."""
 
     seconds: float | None = None
     channel: str | None = None
@@ -372,7 +372,7 @@ class Wait(Effect, frozen=True):
 
 
 class Bound(Effect, frozen=True):
-    """The program has come to a limit that is meant to end what has no end. It fails; a retry of the run lets it pass."""
+    """The program has reached a limit that protects against endless loops. It fails; a retry of the run lets it pass."""
 
     name: str
     failed: Failed
@@ -396,7 +396,7 @@ class Random(Effect, frozen=True):
 class Checkpoint(Effect, frozen=True):
     """From here on, a replay of this branch starts with `state` instead of its beginning.
 
-    Where there are texts, it starts with `(state, texts)`: long ones are kept once, by digest, and loaded on first use.
+    With texts, it starts with `(state, texts)`: long ones are kept once, by digest, and loaded on first use.
     """
 
     state: Any
@@ -404,12 +404,12 @@ class Checkpoint(Effect, frozen=True):
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """A sub-program below `All`: made by a function of its last checkpoint's state, or of None."""
+    """A sub-program below `All`, created by a function from the state of its last checkpoint, or from None."""
 
     start: Callable[[Any], Program[Any]]
 
 
 class All(msgspec.Struct, frozen=True):
-    """Several effects or branches at once. Gives their outcomes in order; one that failed gives `Failed`."""
+    """Several effects or branches at once. Returns their outcomes in order, with `Failed` for each that failed."""
 
     branches: tuple[Effect | Branch, ...]

@@ -1,4 +1,4 @@
-"""Every error a user can meet has one base class, a stable code, and words that say what to do next.
+"""The errors that users can meet: one base class, a stable code each, and advice on what to do next.
 
 A class docstring is the first line of the message when no other is given.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 
-def told(message: str, fix: str) -> str:
-    """What happened and what to do next, one after the other."""
+def with_fix(message: str, fix: str) -> str:
+    """A message, followed by what to do about it."""
     stop = "." if fix and message and message[-1] not in ".?!…:" else ""
     return f"{message}{stop} {fix}".strip()
 
@@ -26,18 +26,18 @@ class CuebookError(Exception):
         super().__init__(self.message)
 
     def __str__(self) -> str:
-        return told(self.message, self.fix)
+        return with_fix(self.message, self.fix)
 
 
 class BadInput(CuebookError):
-    """What was given cannot be used."""
+    """The input is not valid."""
 
     code = "bad_input"
     exit_code = 2
 
 
 class NotFound(BadInput):
-    """There is no such thing."""
+    """It does not exist."""
 
     code = "not_found"
 
@@ -50,7 +50,7 @@ class Refused(CuebookError):
 
 
 class AlreadyAnswered(Refused):
-    """This was decided already."""
+    """This was already decided."""
 
     code = "already_answered"
 
@@ -81,7 +81,7 @@ class Elsewhere(Refused):
 
 
 class Conflict(Refused):
-    """It was decided otherwise, or asked for otherwise, before."""
+    """It conflicts with an earlier decision or request."""
 
     code = "conflict"
 
@@ -93,7 +93,7 @@ class Fenced(CuebookError):
 
 
 class NonDeterminism(CuebookError):
-    """The program asked for something else than its journal holds."""
+    """The program asked for something other than its journal holds."""
 
     code = "non_determinism"
 
@@ -105,7 +105,7 @@ class StoreError(CuebookError):
 
 
 class RunExists(StoreError):
-    """There is a run of this id already."""
+    """A run with this id already exists."""
 
     code = "run_exists"
 

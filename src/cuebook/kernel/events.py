@@ -1,8 +1,8 @@
 """Events: everything that happens in a run, as a closed union of frozen values.
 
-Journaled events are the bodies of journal records, committed before anyone sees them. The first group is
-yielded by programs; the rest is written by the engine. The two passing events at the end are published
-while text streams and never stored. Nothing here knows who is watching.
+Journaled events are the bodies of journal records, committed before anyone sees them. Programs yield the first group; the
+engine writes the others. The two events at the end are published while text streams and are never stored. Nothing here
+knows the observers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ WaitKind = Literal["question", "approval", "breakpoint", "in_doubt", "budget", "
 
 
 FOR_PEOPLE: tuple[WaitKind, ...] = ("question", "approval", "breakpoint", "in_doubt", "budget", "secret")
-"""Kinds of waits that a person ends."""
+"""The kinds of waits that a person ends."""
 
 STATUS_OF_WAIT: dict[str, tuple[RunStatus, StepStatus]] = {
     "approval": ("awaiting_approval", "awaiting_approval"),
@@ -59,11 +59,11 @@ STATUS_OF_WAIT: dict[str, tuple[RunStatus, StepStatus]] = {
     "timer": ("paused", "running"),
     "message": ("paused", "running"),
 }
-"""What a run and its step are while they wait, most urgent first."""
+"""The states of a run and its step while they wait, most urgent first."""
 
 
 PAUSES: frozenset[str] = frozenset({"breakpoint", "budget", "secret"})
-"""Waits that end when the run is resumed."""
+"""The waits that end when the run is resumed."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, omit_defaults=True):
@@ -74,20 +74,20 @@ class PlannedStep(msgspec.Struct, frozen=True, omit_defaults=True):
     label: str
     title: str = ""
     branched: bool = False
-    """It belongs to a branch, and is listed from when that comes to it."""
+    """Whether it belongs to a branch; then it is listed once the branch reaches it."""
 
 
 # --- yielded by programs ----------------------------------------------------------------------------
 
 
 class Planned(Event, frozen=True):
-    """The steps that are known beforehand."""
+    """The steps that are known in advance."""
 
     steps: tuple[PlannedStep, ...]
 
 
 class StepStarted(Event, frozen=True):
-    """Opens a visit of a step. The program receives the values that a fork edits here: usually none."""
+    """Opens a visit of a step. The program receives the values that a fork edited here, usually none."""
 
     label: str
     title: str = ""
@@ -128,7 +128,7 @@ class ArtifactMade(Event, frozen=True):
 
 
 class Noted(Event, frozen=True):
-    """Something that a dialect wants seen and that no other event says, as plain values."""
+    """Additional information from a dialect, as plain values."""
 
     name: str
     data: dict[str, Any] = {}
@@ -138,13 +138,13 @@ class Noted(Event, frozen=True):
 
 
 class Beginning(Event, frozen=True, kw_only=True):
-    """Which run begins, and on whose behalf: so that no journal can be passed off as another's. Old ones do not say."""
+    """Identifies a run and its owner, so no journal can be passed off as another's. Old journals lack it."""
 
     run: str = ""
     tenant: str = ""
     owner: str = ""
     name: str = ""
-    """The playbook's."""
+    """The playbook's name."""
 
 
 class RunStarted(Beginning, frozen=True):
@@ -157,7 +157,7 @@ class RunStarted(Beginning, frozen=True):
     dialect: str = ""
     interpreter: int = 0
     policy: Text | None = None
-    """The policy as it was then: the run is held to it and to today's, whichever is stricter."""
+    """The policy at that time. The run follows it or the current one, whichever is stricter."""
 
 
 class Forked(Beginning, frozen=True):
@@ -173,31 +173,31 @@ class Forked(Beginning, frozen=True):
 
 
 class Driven(Event, frozen=True):
-    """A process took the run up."""
+    """A process began to drive the run."""
 
     driver: str
 
 
 class Performing(Event, frozen=True):
-    """The intent: this effect is about to be performed and can change the world, or is to be witnessed."""
+    """The intent: this effect is about to be performed, and it can change the world or is witnessed."""
 
     effect: CallTool | RunCommand | SendHttp | Browse | CallNode | RunPlaybook | Send
     fingerprint: str
     ruling: dict[str, Any] = {}
-    """What let it through the gate."""
+    """The gate's ruling."""
 
 
 class ModelAsked(Event, frozen=True):
-    """A model call was begun. One without an outcome may have cost something: nobody knows how much, unless it is free."""
+    """A model call began. Without an outcome its cost is unknown, unless the model is free."""
 
     model: str
     context: str
     prompt: Text
     fingerprint: str
     free: bool = False
-    """Whether it was known before that it costs nothing."""
+    """Whether it was known in advance to be free."""
     ruling: dict[str, Any] = {}
-    """What let it through the gate. Old journals do not say."""
+    """The gate's ruling. Old journals lack it."""
 
 
 class Performed(Event, frozen=True):
@@ -228,7 +228,7 @@ class WaitClosed(Event, frozen=True):
 
 
 class BranchFinished(Event, frozen=True):
-    """A sub-program below `All` ended: what it returned, or how it failed."""
+    """A sub-program below `All` ended, with its result or its failure."""
 
     value: Any = None
     failed: Failed | None = None
@@ -251,17 +251,17 @@ class CancelRequested(Event, frozen=True):
 
 
 class Rewound(Event, frozen=True):
-    """The branch goes on from the record `seq`: it and what came after it on the branch is void."""
+    """The branch continues from the record `seq`: that record and those after it on the branch are void."""
 
     seq: int
     path: str
     by: str = ""
     same: bool = False
-    """Whether it goes on with the very effect that failed, which may have happened all the same: its key stays."""
+    """Whether it continues at the failed effect. That may have happened nevertheless, so its key stays the same."""
 
 
 class Suspended(Event, frozen=True):
-    """Every branch waits; nothing of the run is in memory."""
+    """Every branch waits; the run is no longer in memory."""
 
     status: RunStatus
     reason: str = ""
@@ -303,8 +303,8 @@ AnyEvent: TypeAlias = (
     | RunFinished
 )
 
-TOLD = (Planned, StepStarted, StepFinished, StepSkipped, ValueSet, Warned, ArtifactMade, Noted)
-"""What a program may yield besides effects."""
+YIELDED_EVENTS = (Planned, StepStarted, StepFinished, StepSkipped, ValueSet, Warned, ArtifactMade, Noted)
+"""The events that a program may yield."""
 
 
 # --- passing: published, never stored ----------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The journal: an append-only sequence of records, each at a place, chained by digest.
 
-A place says where in the program a record belongs, by its path and never by the order of calls over the
-whole run. Nothing here knows where records are kept.
+A place says where in the program a record belongs, by its path and never by the order of calls over the whole run. Nothing
+here knows where records are stored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GENESIS = b"\0" * 32
 PURGED = b"purged:"
 
 Key = tuple[str, str, int, int]
-"""A place without its attempt: what an outcome is found by."""
+"""A place without its attempt: the key of an outcome."""
 
 
 class Place(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -61,7 +61,7 @@ def parent_key(path: str) -> Key:
 
 
 def step_at(place: Place) -> str:
-    """The label of the step that a place lies in: in a branch without steps of its own, of the one that began it."""
+    """The label of the step at a place. For a branch without steps it is the step that began the branch."""
     path, step = place.path, place.step
     while not step and path != ROOT:
         path, step, _, _ = parent_key(path)
@@ -69,7 +69,7 @@ def step_at(place: Place) -> str:
 
 
 def same_line(path: str, other: str) -> bool:
-    """Whether one branch is the other, or begun below it: siblings are not on one line."""
+    """Whether one branch is the other or an ancestor of it; siblings are not on one line."""
     return path.startswith(other) or other.startswith(path)
 
 
@@ -81,15 +81,15 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     path: str
     kind: str
     head: bytes
-    """Number, time, epoch, place and kind, encoded: what the chain holds besides the body's digest."""
+    """Number, time, epoch, place and kind, encoded. The chain covers it in addition to the body's digest."""
     body: bytes
-    """The event, encoded; where it was purged, `PURGED` and its digest."""
+    """The event, encoded; if it was purged, `PURGED` and its digest."""
     chain: bytes
-    """Of the previous chain value, the head and the body's digest."""
+    """The digest of the previous chain value, the head and the body's digest."""
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A record with its body decoded: what observers see."""
+    """A record with its body decoded, as observers see it."""
 
     run: str
     seq: int
@@ -99,13 +99,13 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Codec:
-    """Turns bodies into bytes and back; long texts leave by `spill` and come back by `load`."""
+    """Encodes and decodes bodies; `spill` stores long texts and `load` reads them."""
 
     def __init__(self, load: Callable[[str], str]) -> None:
         self._load = load
         self._spill: dict[str, str] = {}
         self._held: dict[str, str] = {}
-        """Long texts that are read back without having been stored yet."""
+        """Long texts that are read back before they are stored."""
         self._encode = msgspec.json.Encoder(enc_hook=self._hide).encode
         self._decode: Callable[[bytes], AnyEvent] = msgspec.json.Decoder(AnyEvent, dec_hook=self._show).decode
 
@@ -117,7 +117,7 @@ class Codec:
         return self._decode(body)
 
     def read_back(self, event: AnyEvent) -> AnyEvent:
-        """The event as the journal will give it back. Its long texts stay in memory: they are not stored yet."""
+        """The event as the journal will return it. Its long texts stay in memory because they are not stored yet."""
         self._held = {}
         try:
             return self._decode(self.encode(event, self._held))
@@ -126,7 +126,7 @@ class Codec:
 
     def entry(self, record: Record) -> Entry:
         if record.body.startswith(PURGED):
-            raise CuebookError(f"Record {record.seq} of run {record.run} was purged: what it held cannot be replayed.")
+            raise CuebookError(f"Record {record.seq} of run {record.run} was purged and cannot be replayed.")
         try:
             seq, at, _, place, _ = _decode_head(record.head)
             return Entry(record.run, seq, at, place, self._decode(record.body))
@@ -138,11 +138,11 @@ class Codec:
 
     def _hide(self, value: Any) -> Any:
         if not isinstance(value, Text):
-            raise TypeError(f"a {type(value).__name__} is no plain value")
+            raise TypeError(f"a {type(value).__name__} is not a plain value")
         if len(value) <= INLINE_LIMIT:
             return str(value)
         if value.loaded:
-            str(value).encode()  # half a surrogate pair is no text that a store can keep
+            str(value).encode()  # a store cannot keep half a surrogate pair
             self._spill[value.digest] = str(value)
         return {"digest": value.digest, "length": len(value)}
 
@@ -154,7 +154,7 @@ class Codec:
 
 
 def outcome_from(value: Any) -> AnyOutcome:
-    """An outcome from its plain form; `msgspec.ValidationError` if it is none."""
+    """An outcome from its plain form; raises `msgspec.ValidationError` if it is not one."""
     made: AnyOutcome = msgspec.convert(value, AnyOutcome, dec_hook=_text)
     return made
 
@@ -166,7 +166,7 @@ def _text(wanted: type, value: Any) -> Text:
 
 
 def plain(value: Any) -> Any:
-    """The value as the journal would give it back, so that a program sees the same before and after a crash."""
+    """The value as the journal would return it, so a program sees the same value before and after a crash."""
     try:
         return msgspec.json.decode(msgspec.json.encode(value))
     except (TypeError, ValueError) as error:
@@ -176,11 +176,11 @@ def plain(value: Any) -> Any:
 
 
 def spill_context(context: Context, known: set[str], spill: dict[str, str]) -> None:
-    """Puts the blocks that are not stored yet where the journal's long texts go, each under its digest."""
+    """Adds the blocks that are not stored yet to the journal's long texts, each under its digest."""
     node: Context | None = context
     while node is not None and node.block is not None and node.digest not in known:
         text = str(node.block.text)
-        text.encode()  # a UnicodeError for half a surrogate pair, before anything is written
+        text.encode()  # raises UnicodeError for half a surrogate pair before anything is written
         known.add(node.digest)
         spill[node.digest] = node.head
         spill[node.block.text.digest] = text
@@ -193,7 +193,7 @@ _encode_head = msgspec.json.Encoder().encode
 
 
 def seal(run: str, seq: int, at: float, epoch: int, place: Place, kind: str, body: bytes, previous: bytes) -> Record:
-    """A record that is chained to the one before it."""
+    """A record chained to the previous one."""
     head = _encode_head((seq, at, epoch, place, kind))
     return Record(run, seq, place.path, kind, head, body, _link(previous, head, body))
 
@@ -208,20 +208,20 @@ def time_of(record: Record) -> float:
 
 
 def purged(record: Record) -> Record:
-    """The record without what it held: its digest stays, and the chain with it."""
+    """The record without its body. The digest stays, so the chain remains valid."""
     return msgspec.structs.replace(record, body=PURGED + sha256(record.body).digest())
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What `verify` found."""
+    """The result of `verify`."""
 
     records: int
     head: str
-    """Anchor it elsewhere: a chain that is anchored nowhere shows edits, not a rewrite of the whole."""
+    """The last chain value. Keep it elsewhere: without such an anchor the chain reveals edits, but not a complete rewrite."""
     broken_at: int | None = None
     problem: str = ""
     missing: tuple[str, ...] = ()
-    """Digests of texts that records lead to and that are gone: purged, or taken away. The chain holds without them."""
+    """Digests of texts that records refer to and that are gone, purged or removed. The chain is valid without them."""
 
 
 def verify(records: Iterable[Record]) -> Verdict:
@@ -241,7 +241,7 @@ def _problem(record: Record, expected: int, chain: bytes) -> str:
     if not all(isinstance(part, bytes) for part in (record.head, record.body, record.chain)):
         return "it was changed"
     if _link(chain, record.head, record.body) != record.chain:
-        return "the chain does not fit: it was changed"
+        return "the chain does not match: it was changed"
     seq, _, _, place, kind = _decode_head(record.head)
     if (seq, place.path, kind) != (record.seq, record.path, record.kind):
         return "it was moved"
@@ -249,7 +249,7 @@ def _problem(record: Record, expected: int, chain: bytes) -> str:
 
 
 def without_void(entries: Iterable[Entry]) -> list[Entry]:
-    """The entries that still count: a `Rewound` takes back its branch from a record on, siblings stay."""
+    """The entries that are still valid: a `Rewound` voids its branch from a record on, siblings stay."""
     kept: list[Entry] = []
     for entry in entries:
         event = entry.event

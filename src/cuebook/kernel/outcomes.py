@@ -1,6 +1,6 @@
 """Outcomes: everything that can come back from an effect, as plain values that can be stored.
 
-A failure is an outcome, too; it reaches the program as an exception. Nothing here knows which effect gives which.
+A failure is an outcome too; it reaches the program as an exception. Nothing here knows which effect returns which outcome.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from cuebook.kernel.context import Text, ToolCall
-from cuebook.kernel.errors import CuebookError, told
+from cuebook.kernel.errors import CuebookError, with_fix
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, omit_defaults=True):
-    """What came back from an effect."""
+    """The result of an effect."""
 
 
 CostOrigin = Literal["reported", "estimated", "unknown"]
@@ -28,19 +28,19 @@ class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     cached: int = 0
     reasoning: int = 0
     cost: float | None = None
-    """US dollars; none where nobody knows."""
+    """US dollars; None if unknown."""
     origin: CostOrigin = "unknown"
 
 
 SAID = "said"
-"""Among the details of a failed model call: what people had been shown of its reply by then."""
+"""Key in the details of a failed model call: the part of the reply that people had already seen."""
 
 
 class Reply(Outcome, frozen=True):
     content: Text
     calls: tuple[ToolCall, ...] = ()
     model: str = ""
-    """The model that really answered, as `provider/model`."""
+    """The model that actually answered, as `provider/model`."""
     finish: str = "stop"
     """`stop`, `length` (cut at the token limit), `tool_calls` or `watch` (stopped by the watch). A reply that was refused or
     filtered is a failure, `model_refused`; so is an empty one, `reply_empty`, unless its effect is lenient or has a watch."""
@@ -48,7 +48,7 @@ class Reply(Outcome, frozen=True):
     seconds: float = 0.0
     retries: int = 0
     released: int | None = None
-    """With a watch: how many characters observers were shown."""
+    """With a watch: how many characters observers saw."""
 
     @property
     def text(self) -> str:
@@ -63,30 +63,30 @@ class ToolResult(Outcome, frozen=True):
     value: Any = None
     is_error: bool = False
     kept: int | None = None
-    """Where the value was cut, the characters that are its own: what follows them is a remark about that."""
+    """If the value was cut, the number of characters that were kept; the rest is a note about the cut."""
     size: int = 0
-    """Where the value was cut, the bytes that it had."""
+    """The original size in bytes, if the value was cut."""
 
 
 class CommandResult(Outcome, frozen=True):
     exit_code: int
     stdout: Text = Text("")
-    """Where it was cut, its beginning."""
+    """Only its beginning, if it was cut."""
     stderr: Text = Text("")
     truncated: bool = False
     """Whether stdout was cut."""
     replaced: bool = False
-    """Whether bytes of stdout that are no UTF-8 were replaced."""
+    """Whether invalid UTF-8 bytes of stdout were replaced."""
     stderr_truncated: bool = False
     signal: str = ""
-    """The signal that ended it, as in `SIGSEGV`; the exit code is negative then."""
+    """The signal that ended it, such as `SIGSEGV`; then the exit code is negative."""
     seconds: float = 0.0
     sandbox: str = ""
-    """What it ran in: `landlock`, `bubblewrap` or `none`."""
+    """The sandbox: `landlock`, `bubblewrap` or `none`."""
     size: int = 0
-    """Where stdout was cut, the bytes that it had."""
+    """The original size of stdout in bytes, if it was cut."""
     tail: Text = Text("")
-    """Where stdout was cut and its end was asked for, its last lines."""
+    """The last lines of stdout, if it was cut and its end was requested."""
 
 
 class HttpResponse(Outcome, frozen=True):
@@ -94,12 +94,12 @@ class HttpResponse(Outcome, frozen=True):
     headers: dict[str, str] = {}
     body: Text = Text("")
     url: str = ""
-    """Where the answer came from, after redirects."""
+    """The final URL after redirects."""
     truncated: bool = False
     replaced: bool = False
-    """Whether bytes of the body that are no text were replaced."""
+    """Whether invalid bytes of the body were replaced."""
     size: int = 0
-    """Where the body was cut, the bytes that it has; 0 where the server did not say."""
+    """The original size of the body in bytes, if it was cut; 0 if unknown."""
 
 
 class Source(Outcome, frozen=True):
@@ -108,7 +108,7 @@ class Source(Outcome, frozen=True):
 
 
 class Done(Outcome, frozen=True):
-    """It happened, and there is nothing more to say (or a plain value)."""
+    """It happened; there is no result, or only a plain value."""
 
     value: Any = None
 
@@ -117,9 +117,9 @@ class Answer(Outcome, frozen=True):
     value: str
     by: str = ""
     given_for: str = ""
-    """The label that it was given for beforehand."""
+    """The label for which it was given in advance."""
     question: str = ""
-    """What it answers, where no wait in the journal says so."""
+    """The question, if no wait in the journal has it."""
 
 
 class Resumed(Outcome, frozen=True):
@@ -157,19 +157,19 @@ class PythonCall(msgspec.Struct, frozen=True):
 
 
 class Called(Outcome, frozen=True):
-    """A Python function stands still until these calls are answered."""
+    """A Python function waits until these calls are answered."""
 
     calls: tuple[PythonCall, ...]
 
 
 class Returned(Outcome, frozen=True):
-    """A Python function came to its end."""
+    """A Python function returned."""
 
     value: Any = None
 
 
 UNANSWERED = "unanswered"
-"""Among the details of a failure: it began, and whoever performed it cannot say whether it was done."""
+"""Key in the details of a failure: the effect began, and its performer does not know whether it happened."""
 
 
 class Failed(Outcome, frozen=True):
@@ -181,11 +181,11 @@ class Failed(Outcome, frozen=True):
 
     @classmethod
     def of(cls, error: CuebookError) -> Failed:
-        """What an error comes to for the program."""
+        """The failure that the program gets for an error."""
         return cls(error.code, error.message, error.fix)
 
     def __str__(self) -> str:
-        return told(self.message, self.fix)
+        return with_fix(self.message, self.fix)
 
 
 AnyOutcome: TypeAlias = (
@@ -208,7 +208,7 @@ AnyOutcome: TypeAlias = (
 
 
 def is_incomplete(outcome: Any) -> bool:
-    """Whether an outcome does not hold all that was given, as it was: some of it was cut off, or bytes were replaced."""
+    """Whether an outcome is incomplete: part of it was cut off, or bytes were replaced."""
     given = outcome.details if isinstance(outcome, Failed) else {}
     cut = getattr(outcome, "truncated", False) or given.get("truncated")
     replaced = getattr(outcome, "replaced", False) or given.get("replaced")
@@ -222,7 +222,7 @@ class EffectFailed(Exception):
         super().__init__(str(failed))
         self.failed = failed
         self.seq = seq
-        """The record of the failure, where the engine threw it."""
+        """The record of the failure, if the engine threw it."""
 
 
 class Cancelled(BaseException):

@@ -1,6 +1,6 @@
-"""What the engine needs from outside: performers and a store. Kept to the least that works.
+"""The interfaces that the engine needs: performers, gate, sandbox and store. Kept minimal.
 
-The kernel defines these shapes and imports none of their implementations.
+The kernel defines them and imports none of their implementations.
 """
 
 from __future__ import annotations
@@ -11,11 +11,99 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from cuebook.kernel.confinement import Limits, at_once
 from cuebook.kernel.effects import AskModel, Effect, SecretNeed
 from cuebook.kernel.journal import Record
 from cuebook.kernel.outcomes import AnyOutcome, Failed
 from cuebook.kernel.run import RunRow, Settings, Signal, StepRow, WaitRow
+
+# --- limits and the sandbox -----------------------------------------------------------------------------------
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """The limits for performing one effect. The gate sets them, the performer enforces them."""
+
+    seconds: float = 60.0
+    output: int = 32_768
+    """Bytes to keep of each stream of a command, or of a response's body."""
+    cpu_seconds: int = 60
+    memory: int = 1 << 30
+    """Bytes."""
+    processes: int = 128
+    open_files: int = 1024
+    grace: float = 5.0
+    """Seconds between asking a process to end and killing it."""
+
+
+async def at_once() -> None:
+    """Returns immediately: there is nothing to wait for."""
+
+
+class Confinement(msgspec.Struct, frozen=True):
+    """A process to start, and everything that it may access. It cannot access anything else."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    """An absolute path that exists."""
+    env: dict[str, str] = {}
+    """The complete environment: nothing is inherited."""
+    writable: tuple[str, ...] = ()
+    """Absolute paths that it may change; the system's programs and libraries are always readable."""
+    readable: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    """Absolute paths of files within these that it may neither read nor change."""
+    fixed: tuple[str, ...] = ()
+    """Absolute paths that it may read but not change, even within those it may change."""
+    reads_only: bool = False
+    """Whether it must not change the mode, owner, times or attributes of files either. Writable paths are scratch space."""
+    network: bool = False
+    python: bool = False
+    """Whether it is Python alone: then it may read only the system files that the standard library needs."""
+    limits: Limits = Limits()
+    hold: Callable[[], Awaitable[None]] = at_once
+    """The program starts after this has finished, and never if it fails or this process ends. Preparations may be made
+    in the meantime.
+    """
+
+
+class Confined(Protocol):
+    """A process that was started. Its streams are file descriptors that the caller reads, writes and closes."""
+
+    pid: int
+    stdin: int
+    stdout: int
+    stderr: int
+    overrun: Literal["memory", "processes"] | None
+    """The limit that it exceeded, if that ended it."""
+
+    def terminate(self) -> None:
+        """Asks it and its whole group to end."""
+
+    def kill(self) -> None:
+        """Kills it and everything it started, in any process group. May be called more than once."""
+
+    async def wait(self) -> int:
+        """Its exit code once it has ended completely; the negative signal number if a signal ended it. A wait that is
+        interrupted may be repeated.
+        """
+
+
+SandboxName = Literal["landlock", "bubblewrap", "none"]
+
+
+class Sandbox(Protocol):
+    """Starts confined processes. Raises `CuebookError` if it cannot."""
+
+    @property
+    def name(self) -> SandboxName: ...
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot start processes, as a text; empty if it can."""
+
+    async def spawn(self, confinement: Confinement) -> Confined: ...
+
+
+# --- performers ----------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 
@@ -25,15 +113,15 @@ Domain = Literal["tool", "command", "egress", "secret", "file", "model"]
 
 
 class Action(msgspec.Struct, frozen=True):
-    """One thing that performing an effect would do, in the words of a policy."""
+    """One thing that an effect would do, in the terms of a policy."""
 
     domain: Domain
     target: str
     """tool: its name. command: the argv, quoted as for a shell. egress: `METHOD URL` without query and fragment.
     secret: the handle. file: `read:PATH` or `write:PATH`, relative to the workspace. model: `provider/model`."""
     reads_only: bool = False
-    """Whether it changes nothing, as far as we can hold it to that. Of a secret: that the configuration gives it away,
-    and no playbook asked for it."""
+    """Whether it changes nothing, as far as that can be enforced. For a secret: whether the configuration provides it
+    without a request by the playbook."""
 
 
 def _all_permitted(action: Action) -> Failed | None:
@@ -53,46 +141,46 @@ def _unnoted(name: str, data: dict[str, Any]) -> None:
 
 
 class Call(msgspec.Struct, frozen=True):
-    """What a performer is told besides the effect."""
+    """The context in which a performer performs an effect."""
 
     run: str
     key: str
-    """Names this effect of this run, the same over all attempts: what an idempotency key is made from."""
+    """Identifies this effect of this run, the same for all attempts. Idempotency keys are made from it."""
     attempt: int
     settings: Settings
     emit: Callable[[str], bool]
-    """Shows text as it arrives; False means that the reply is to be stopped here."""
+    """Shows text as it arrives; False: stop the reply here."""
     reset: Callable[[], None]
-    """Takes back what was emitted, because the attempt begins again."""
+    """Withdraws the emitted text, because the attempt begins again."""
     warn: Callable[[str, str], None]
     """Notes a warning (code, message) on the step."""
     note: Callable[[str, dict[str, Any]], None] = _unnoted
-    """Notes something on the step that is worth seeing while it goes on, such as another attempt."""
+    """Notes something worth seeing on the step while it runs, such as another attempt."""
     permits: Callable[[Action], Failed | None] = _all_permitted
-    """For an action that shows only while performing, such as a redirect: why it must not be done, or None."""
+    """Checks an action that is known only during performance, such as a redirect: why it is not allowed, or None."""
     secrets: Callable[[], dict[str, str]] = _no_secrets
-    """The values of the effect's secrets, by their place (`SecretUse.at`). For the last moment; keep nothing of it."""
+    """The values of the effect's secrets, by place (`SecretUse.at`). Resolve them at the last moment and do not keep them."""
     limits: Limits = Limits()
-    """What this effect may take, its own wishes included."""
+    """The limits of this effect, including those that it sets itself."""
     spent: float = 0.0
-    """Seconds that are gone by now of those it was given, and are not among its limits any more."""
+    """Seconds of its time that have already passed and are no longer part of its limits."""
     begin: Callable[[], Awaitable[None]] = at_once
-    """Waits until the intent is on record. A performer whose `prepares` is true makes ready what it needs meanwhile, and awaits
-    this before it acts; for the others it is on record by then.
+    """Waits until the intent is recorded. A performer whose `prepares` is true prepares in the meantime and awaits this before
+    it acts; for the others the intent is already recorded.
     """
     masked: Callable[[Any], Any] = _as_it_is
-    """A value without secrets. Whoever cuts a text masks it first: half a secret is not found any more."""
+    """Masks the secrets in a value. Mask a text before cutting it: half a secret is not recognised."""
 
     @property
     def given(self) -> float:
-        """The seconds it was given at first: what is said to a person about its limit."""
+        """The seconds it had originally, for messages about its limit."""
         return self.limits.seconds + self.spent
 
 
 class Performer(Protocol):
-    """Does one kind of effect. Returns `Failed` for what can go wrong in the world; raises only for defects.
+    """Performs one kind of effect. Returns `Failed` for failures of the outside world; raises only for defects.
 
-    When it is cancelled it stops what it started, and lets the cancellation through.
+    When cancelled, it stops what it started and lets the cancellation propagate.
     """
 
     async def perform(self, effect: Any, call: Call) -> AnyOutcome: ...
@@ -102,60 +190,60 @@ class Trust(msgspec.Struct, frozen=True):
     """Something that a person must have seen before an effect is performed, such as the command of a tool server."""
 
     subject: str
-    """What it is about, as in `mcp server github`."""
+    """Its subject, such as `mcp server github`."""
     digest: str
-    """Of what was seen: another digest is asked about again."""
+    """The digest of what was seen; a different one is asked about again."""
     prompt: str
     preview: dict[str, str] = {}
     ask_first: bool = True
-    """Whether the first one is asked about; otherwise it is remembered, and only a change is."""
+    """Whether the first one is asked about; if not, it is remembered and only changes are asked about."""
 
 
 class Description(msgspec.Struct, frozen=True):
-    """What performing an effect would come to: what policy decides about, and what a person is shown."""
+    """What an effect would do: the actions that the policy decides about, and the preview for a person."""
 
     actions: tuple[Action, ...]
     summary: str
     """One line, as in `Run git push`."""
     preview: dict[str, str] = {}
-    """Everything that a person should see before saying yes, by name."""
+    """Everything that a person should see before approving, by name."""
     bound: dict[str, Any] = {}
-    """What must still be the same when it is performed, besides the effect: digests of files, a tool's description."""
+    """What else must be unchanged when it is performed, such as digests of files or a tool's description."""
     trusts: tuple[Trust, ...] = ()
-    """Asked about first, in this order; what follows from one is described once it is granted."""
+    """What is asked about first, in this order. Consequences of one are described once it is granted."""
     seconds: float | None = None
-    """The time that it asks for by its arguments, where it does; it gets as much as the configuration allows."""
+    """The time that its arguments ask for, if any; the configuration limits it."""
     harmless: bool = False
-    """Whether there is nothing in it to ask about, as in listing tools: a rule that denies counts, one that asks does not."""
+    """Whether it needs no approval, such as listing tools: rules that deny apply, rules that ask do not."""
 
 
 @runtime_checkable
 class Describer(Protocol):
-    """A performer that can tell beforehand what an effect would do. It does nothing yet."""
+    """A performer that can describe an effect before performing it."""
 
     async def describe(self, effect: Any, settings: Settings) -> Description | Failed: ...
 
 
 @runtime_checkable
 class Outliner(Describer, Protocol):
-    """A describer that can tell less for less. What is allowed as it is needs no preview, and nothing to be bound to."""
+    """A describer with a cheaper description for effects that are allowed and need neither preview nor digest."""
 
     async def outline(self, effect: Any, settings: Settings) -> Description | Failed:
-        """The same description without both, and refused alike."""
+        """The description without preview and digest, with the same refusals."""
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """What a model call may use at most."""
+    """The maximum that a model call may use."""
 
     input_tokens: int
     output_tokens: int
     cost: float | None
-    """None where the price is unknown."""
+    """None if the price is unknown."""
 
 
 @runtime_checkable
 class Estimator(Protocol):
-    """A performer of `AskModel` that can tell beforehand what a call may cost."""
+    """A performer of `AskModel` that can estimate the cost of a call in advance."""
 
     def estimate(self, effect: AskModel, settings: Settings) -> Estimate: ...
 
@@ -165,21 +253,21 @@ class Pricing(Protocol):
     """A performer of `AskModel` that knows prices."""
 
     def is_free(self, effect: AskModel, settings: Settings) -> bool:
-        """Whether a call is known to cost nothing, whatever becomes of it."""
+        """Whether a call is known to be free, regardless of its outcome."""
 
 
 # --- gate -------------------------------------------------------------------------------------------
 
 
 class Case(msgspec.Struct, frozen=True):
-    """What the gate is told besides the effect."""
+    """The context in which the gate examines an effect."""
 
     run: RunRow
     settings: Settings
     policy: str | None
-    """The policy as it was when the run started, or None where none was kept."""
+    """The policy at the start of the run, or None if none was kept."""
     granted: frozenset[str] = frozenset()
-    """Digests that a person has approved for this very effect."""
+    """Digests that a person has approved for this effect."""
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -189,9 +277,9 @@ class Admitted(msgspec.Struct, frozen=True):
     secrets: Callable[[], dict[str, str]]
     limits: Limits = Limits()
     ruling: dict[str, Any] = {}
-    """What decided, for the record."""
+    """The rule or person that decided, for the record."""
     still: Callable[[], Awaitable[Failed | None]] | None = None
-    """Looks once more, just before it is performed, whether it is what was examined: why it is not, or None."""
+    """Checks again, just before performing, that it is still what was examined: why it is not, or None."""
 
 
 OnExpiry = Literal["cancel", "hold", "deny"]
@@ -202,17 +290,17 @@ class Needed(msgspec.Struct, frozen=True):
 
     prompt: str
     digest: str
-    """Of everything that is approved: another one needs another approval."""
+    """The digest of everything that is approved; a different one needs another approval."""
     details: dict[str, Any] = {}
     expires_after: float | None = None
     on_expiry: OnExpiry = "cancel"
     trust: Trust | None = None
     whole: dict[str, str] = {}
-    """Everything that is approved, by name, where the preview in the details shows a part of it."""
+    """Everything that is approved, by name, if the preview in the details shows only part of it."""
 
 
 class Gate(Protocol):
-    """Stands between a yielded effect and its performer."""
+    """The checks between a yielded effect and its performer."""
 
     async def examine(self, effect: Effect, case: Case) -> Admitted | Needed | Failed:
         """Whether the effect may be performed now. It performs nothing."""
@@ -220,24 +308,24 @@ class Gate(Protocol):
     async def learn(
         self, declared: Iterable[SecretNeed], used: Iterable[SecretNeed], run: RunRow, policy: str | None
     ) -> Failed | None:
-        """Makes the redactor know a run's secrets: those that it declares, and those that it has used. Why some of them
-        cannot be had, or None.
+        """Teaches the redactor a run's secrets: those that it declares and those that it has used. Returns why some of them
+        cannot be resolved, or None.
         """
 
     def check_place(self, run: str, workspace: str) -> None:
-        """`Elsewhere` where a run that works in this folder is not to be taken forward by this process."""
+        """Raises `Elsewhere` if this process must not drive a run that works in this folder."""
 
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
-        """Remembers that a person has approved what an effect stands on."""
+        """Remembers that a person has approved something that an effect relies on."""
 
     def shown(self, words: str, parts: Mapping[str, str]) -> tuple[str, dict[str, str], dict[str, str]]:
-        """Words and a preview as a person may be shown them: bounded, and every character seen as itself. Where the preview
-        leaves something out, all of it besides.
+        """A prompt and a preview that are safe to show to a person: bounded, with all characters visible. If the preview is
+        shortened, the full one too.
         """
 
 
 class Redactor(Protocol):
-    """Masks secrets. What holds none comes back as it is, the same object."""
+    """Masks secrets. A value without secrets is returned unchanged, as the same object."""
 
     def value(self, value: T) -> T: ...
 
@@ -256,13 +344,13 @@ class Filter(Protocol):
 
 
 class Batch(msgspec.Struct, gc=False):
-    """What one append writes, all of it or nothing."""
+    """The content of one append, which is written completely or not at all."""
 
     run: str
     epoch: int
     records: list[Record]
     plain: bool = False
-    """Whether there is nothing but records: most appends of a long run."""
+    """Whether it has only records, as most appends of a long run do."""
     row: RunRow | None = None
     steps: Sequence[StepRow] = ()
     texts: Mapping[str, str] | None = None
@@ -273,21 +361,21 @@ class Batch(msgspec.Struct, gc=False):
     checkpoints: Sequence[tuple[str, int]] = ()
     """Branch path and sequence number of each checkpoint among the records."""
     dropped: Sequence[tuple[int, str]] = ()
-    """Rewinds: steps and checkpoints of this line from this record on are void."""
+    """Rewinds, each a record and a branch path: later steps and checkpoints on that line are void."""
 
 
 class Claim(msgspec.Struct, kw_only=True):
-    """A run, held by one driver: everything that is needed to go on."""
+    """A run held by one driver, with everything needed to continue it."""
 
     row: RunRow
     text: str
     """The playbook it started from."""
     records: list[Record]
-    """What a replay needs: from the last checkpoint of each branch on, inherited ones included."""
+    """The records that a replay needs: those since the last checkpoint of each branch, including inherited ones."""
     inherited: int
     """Records below this sequence number are the parent's."""
     steps: list[StepRow]
-    """Those that are open or still to come."""
+    """The steps that are open or pending."""
     waits: list[WaitRow]
     signals: list[Signal]
     head: tuple[int, bytes]
@@ -295,7 +383,7 @@ class Claim(msgspec.Struct, kw_only=True):
 
 
 class Fate(msgspec.Struct, frozen=True):
-    """What is known of a driver: it let go in good order, its process ended or lives, or it cannot be looked at from here."""
+    """What is known of a driver: it left in good order, its process ended or is alive, or it cannot be inspected from here."""
 
     state: Literal["left", "ended", "lives", "silent"]
     machine: str = ""
@@ -303,66 +391,66 @@ class Fate(msgspec.Struct, frozen=True):
 
 
 class News(msgspec.Struct):
-    """What reached a run while it was driven."""
+    """Decisions and signals that reached a run while it was driven."""
 
     waits: list[WaitRow]
     signals: list[Signal]
 
 
 class Whole(msgspec.Struct):
-    """Everything that a store has of a run, at one moment."""
+    """Everything that a store has of a run, read at one moment."""
 
     row: RunRow
     steps: list[StepRow]
     waits: list[WaitRow]
-    """Also those that are closed."""
+    """All waits, including closed ones."""
     records: list[Record]
     odd: str = ""
-    """A row that does not even agree with itself, in words."""
+    """A description of a row that contradicts itself; empty if there is none."""
 
 
 class Store(Protocol):
-    """Keeps journals. Every write is durable when it returns; a refusal has changed nothing."""
+    """Keeps journals. Every write is durable when it returns; a refusal changes nothing."""
 
     async def create(self, row: RunRow, text: str, batch: Batch) -> None:
         """Adds a run with its first records; a fork's `parent` and `parent_seq` are set in the row."""
 
     async def claim(self, run: str, driver: str, now: float) -> Claim:
-        """Raises the run's epoch for this driver, and marks its waits whose time is over. `Busy` while another driver lives."""
+        """Raises the run's epoch for this driver and marks expired waits. Raises `Busy` while another driver is alive."""
 
     def append(self, batch: Batch) -> Future[None]:
-        """Done when it is durable. `Fenced` on a stale epoch."""
+        """Returns when the batch is durable. Raises `Fenced` on a stale epoch."""
 
     async def release(self, batch: Batch, *, unless_news: bool) -> bool:
-        """Appends and gives the claim up; with `unless_news`, keeps both undone and says False if something came.
+        """Appends and gives up the claim. With `unless_news`, does neither and returns False if there is news.
 
-        Where nothing is appended, the run was claimed in vain: what it was claimed for is news for the next driver.
+        If nothing is appended, the claim had no result: its reason becomes news for the next driver.
         """
 
     async def news(self, run: str) -> News:
-        """Waits of the run that are decided but not yet taken, and its signals. For its driver: what it is told is no news
-        any more.
+        """The run's waits that are decided but not yet taken, and its signals. For its driver only: reading marks the news as
+        seen.
         """
 
     async def unclosed(self, run: str) -> list[WaitRow]:
-        """The same waits for anyone else: nothing is changed by that."""
+        """The same waits for everyone else: reading changes nothing."""
 
     async def complete_wait(self, wait: str, answer: dict[str, Any], by: str, now: float) -> WaitRow:
-        """Decides a wait, once. `AlreadyAnswered`, `WaitExpired`, `WaitClosed`, `NotFound`."""
+        """Decides a wait, once. Raises `AlreadyAnswered`, `WaitExpired`, `WaitClosed` or `NotFound`."""
 
     async def signal(self, signal: Signal) -> None:
-        """Puts it into the run's inbox. A cancel also closes the run's open waits, so that no answer comes after."""
+        """Puts a signal into the run's inbox. A cancel also closes the run's open waits, so no answer comes later."""
 
     async def expire(self, now: float, run: str | None = None) -> list[str]:
-        """Marks the waits whose time is over, of one run or of all; gives their runs."""
+        """Marks expired waits of one run or of all; returns their runs."""
 
     async def ready(self, now: float, driver: str, run: str | None = None) -> list[str]:
-        """Runs that something is to be done for and that this driver may take up: new ones, those with news, those whose
-        wait is over, those that a driver left when it was killed. With `run`, only that one is looked at.
+        """Runs with pending work that this driver may claim: new runs, runs with news, runs with an expired wait, and runs of
+        a driver that was killed. With `run`, only that one is checked.
         """
 
     async def undriven(self, now: float, run: str | None = None) -> list[str]:
-        """The same for who only shows them: of a driver that was never seen before, its last word is believed."""
+        """The same for display only: a driver that was not seen before counts as alive until its lease expires."""
 
     async def next_expiry(self) -> float | None: ...
 
@@ -376,10 +464,10 @@ class Store(Protocol):
         """Whether a live driver holds the run."""
 
     async def fate(self, driver: str) -> Fate:
-        """What became of a driver."""
+        """The state of a driver."""
 
     async def called(self, driver: str) -> list[str]:
-        """Runs held by this driver for which there is news."""
+        """Runs of this driver that have news."""
 
     async def run(self, run: str) -> RunRow: ...
 
@@ -393,10 +481,10 @@ class Store(Protocol):
         among: Collection[str] | None = None,
         limit: int | None = 100,
     ) -> list[RunRow]:
-        """Newest first; `name` is the playbook's. Those `among` these ids are listed whatever their status."""
+        """Runs, newest first; `name` is the playbook's. Runs `among` these ids are listed regardless of their status."""
 
     async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
-        """Those whose id begins so; of very many, some."""
+        """Runs whose id begins with a prefix; only some if there are very many."""
 
     async def steps(self, run: str) -> list[StepRow]: ...
 
@@ -409,13 +497,13 @@ class Store(Protocol):
         limit: int | None = None,
         offset: int = 0,
     ) -> list[WaitRow]:
-        """Those still open, oldest first; of all kinds, or of some."""
+        """Open waits, oldest first, of all kinds or of some."""
 
     async def wait_ids(self, tenant: str, kinds: Sequence[str]) -> list[str]:
-        """The ids of the same."""
+        """The ids of these waits."""
 
     async def waits_called(self, tenant: str, beginning: str) -> list[WaitRow]:
-        """Those whose id begins so, open ones first; of very many, some."""
+        """Waits whose id begins with a prefix, open ones first; only some if there are very many."""
 
     async def wait(self, wait: str) -> WaitRow: ...
 
@@ -423,7 +511,7 @@ class Store(Protocol):
         """The run's whole journal in order, the parent's part first; or only the records of these kinds."""
 
     async def whole(self, run: str) -> Whole:
-        """A run with all its rows and records, as they are together at one moment."""
+        """A run with all its rows and records, read at one moment."""
 
     async def playbook(self, digest: str) -> str: ...
 
@@ -431,15 +519,15 @@ class Store(Protocol):
         """A long text, by its digest."""
 
     async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
-        """Remembers something that is decided for all runs of a tenant; what had its name before is replaced."""
+        """Stores a decision for all runs of a tenant under a name; replaces an earlier one."""
 
     async def kept(self, tenant: str, kind: str) -> dict[str, dict[str, Any]]:
-        """By name."""
+        """The stored decisions of a kind, by name."""
 
     async def tenants(self, kind: str) -> list[str]:
-        """Those for whom something of this kind is kept."""
+        """The tenants that have something of this kind."""
 
     async def forget(self, tenant: str, kind: str, name: str) -> bool:
-        """Whether there was one."""
+        """Removes one; returns whether it existed."""
 
     async def close(self) -> None: ...

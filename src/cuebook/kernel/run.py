@@ -1,4 +1,4 @@
-"""A run: its settings, and its row, its steps and its waits as a store keeps them. `tally` makes them from its journal."""
+"""A run: its settings, and its row, steps and waits as a store keeps them. `fold.state` computes them from the journal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the caller chose for a run; edits on resume or fork replace single fields."""
 
     model: str = ""
-    """`provider/model` used where the playbook names none, or everywhere: see `model_wins`."""
+    """`provider/model` for playbooks that name none, or for all: see `model_wins`."""
     max_tokens: int | None = None
     temperature: float | None = None
     breakpoints: tuple[str, ...] = ()
@@ -32,46 +32,46 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     unknown_cost: bool = False
     """Whether a model without a known price may be asked under a money budget."""
     pause_expiry: float | None = None
-    """Seconds after which a pause or question without an expiry of its own expires; none means never."""
+    """Seconds after which a pause or question without its own expiry expires; None means never."""
     answers: dict[str, str | tuple[str, ...]] = {}
-    """Answers given beforehand, by the label of a question or of a step around it. Several are given in turn."""
+    """Answers given in advance, by the label of a question or of a step around it. Several are used in turn."""
     unattended: bool = False
-    """Whether nobody is there to ask: questions are answered by their defaults, and breakpoints are passed."""
+    """Whether the run is unattended: questions get their defaults, and breakpoints are passed."""
     workspace: str = ""
-    """The folder that the run works in; it does nothing in another. Empty where it was not said."""
+    """The folder that the run works in, and no other; empty if unspecified."""
     folder: str = ""
-    """Where the playbook's own files are. Empty where it came without a place: then they are the workspace's."""
+    """The folder of the playbook's own files; empty if it has none: then they are in the workspace."""
     from_text: bool = False
-    """Whether the playbook came as a text, and is no file of that folder."""
+    """Whether the playbook was given as a text and is not a file of that folder."""
     options: dict[str, Any] = {}
-    """What the caller chose for the dialect, by name. It cannot be changed later: the program depends on it."""
+    """The options for the dialect, by name. They cannot be changed later: the program depends on them."""
     model_wins: bool = False
-    """Whether the model was chosen for this run: then it is asked also where the playbook names another."""
+    """Whether the model was chosen for this run and so replaces models that the playbook names."""
 
     def edited(self, edits: dict[str, Any]) -> Settings:
         if not edits:
             return self
-        chosen = {"model_wins": True} if edits.get("model") and self.model else {}  # another one than at the start
+        chosen = {"model_wins": True} if edits.get("model") and self.model else {}  # not the one of the start
         return msgspec.convert({**msgspec.to_builtins(self), **chosen, **edits}, Settings)
 
     def asked(self, named: str | None) -> str:
-        """The model that is asked where the playbook names this one, or none."""
+        """The model to ask if the playbook names this one, or none."""
         return self.model if not named or (self.model_wins and self.model) else named
 
 
 class Totals(msgspec.Struct, gc=False):
-    """What a run has used so far, whatever became of it: a voided call is paid all the same."""
+    """What a run has used so far, including voided calls, which cost money too."""
 
     steps: int = 0
-    """Of the playbook, as planned; 0 where nothing was planned."""
+    """The number of planned steps of the playbook; 0 if nothing was planned."""
     branched: int = 0
-    """Those among them that stand on branches."""
+    """The number of these that are on branches."""
     completed: int = 0
     failed: int = 0
     skipped: int = 0
-    """Steps of the playbook, each once: without sub-steps and further visits."""
+    """Completed steps of the playbook, each counted once, without sub-steps and further visits."""
     steps_done: int = 0
-    """Completed visits, of sub-steps as well: what a budget of steps limits."""
+    """Completed visits, including sub-steps, which a budget of steps limits."""
     calls: int = 0
     input: int = 0
     output: int = 0
@@ -79,12 +79,12 @@ class Totals(msgspec.Struct, gc=False):
     reasoning: int = 0
     cost: float = 0.0
     unknown_costs: int = 0
-    """Model calls whose cost nobody knows."""
+    """Model calls of unknown cost."""
     seconds: float = 0.0
-    """Time in which the run was driven; waiting is free."""
+    """The time in which the run was driven, without waits."""
 
     def kept(self) -> Totals:
-        """What a fork keeps of its parent's: how far it was, and nothing of what that cost."""
+        """The totals of a fork at its start: the parent's progress without its cost."""
         names = ("steps", "branched", "completed", "failed", "skipped", "steps_done")
         return Totals(**{name: getattr(self, name) for name in names})
 
@@ -105,7 +105,7 @@ class Totals(msgspec.Struct, gc=False):
 
 
 class StepCount(msgspec.Struct, frozen=True):
-    """How far a run is, in steps of its playbook."""
+    """The progress of a run, in steps of its playbook."""
 
     done: int
     total: int
@@ -113,7 +113,7 @@ class StepCount(msgspec.Struct, frozen=True):
     failed: int
 
     def words(self, unit: str = "") -> str:
-        """As people read it: `5 of 7 steps, 2 skipped`."""
+        """The count for people: `5 of 7 steps, 2 skipped`."""
         counts = [f"{self.done:,} of {self.total:,}{f' {unit}' if unit else ''}"]
         counts += [
             f"{number:,} {word}" for number, word in ((self.failed, "failed"), (self.skipped, "skipped")) if number
@@ -143,13 +143,13 @@ class RunRow(msgspec.Struct, kw_only=True, gc=False):
     error: Failed | None = None
     parent: str = ""
     parent_seq: int = 0
-    """A fork's records begin here; those before are the parent's."""
+    """Where a fork's records begin; earlier ones are the parent's."""
     epoch: int = 0
     driver: str = ""
 
     @property
     def count(self) -> StepCount:
-        """The one way in which steps are counted. What an ended run has not come to, it has skipped."""
+        """The single way to count steps. An ended run has skipped the steps that it did not reach."""
         totals = self.totals
         reached = totals.completed + totals.failed
         total = max(totals.steps, reached + totals.skipped)
@@ -167,23 +167,23 @@ class StepRow(msgspec.Struct, gc=False):
     status: StepStatus = "pending"
     reason: str = ""
     seq: int = 0
-    """Where the visit begins in the journal: what restart and fork refer to."""
+    """Where the visit begins in the journal; restart and fork refer to it."""
     position: int = 0
-    """Among the steps that were planned."""
+    """Its position among the planned steps."""
     counted: bool = False
-    """Whether it is a step of the playbook, visited for the first time; no sub-step and no repetition."""
+    """Whether this is the first visit of a step of the playbook, not a sub-step or a repetition."""
     cut: bool = False
-    """It ended with its run or branch, not by itself: a retry may take it up again."""
+    """Whether it ended only because its run or branch ended; a retry may continue it."""
     failed_at: int = 0
-    """The record that says it failed: a retry that takes that back takes the step up again."""
+    """The record of its failure; a retry that voids that record continues the step."""
     started: float | None = None
     finished: float | None = None
     since: float | None = None
-    """From when its time is counted on; None where the run is at rest, or the step is over."""
+    """Since when its time is being counted; None if the run rests or the step is over."""
     model: str = ""
     finish: str = ""
     origin: CostOrigin = "reported"
-    """Where its cost comes from: the least certain of its calls counts."""
+    """The origin of its cost: that of the least certain call."""
     totals: Totals = msgspec.field(default_factory=Totals)
 
     @property
@@ -192,12 +192,12 @@ class StepRow(msgspec.Struct, gc=False):
 
     @property
     def name(self) -> str:
-        """What a person calls it: its label, and from the second visit on which one it is."""
+        """Its name for people: the label, and the number of the visit from the second one on."""
         return self.label if self.visit <= 1 else f"{self.label}#{self.visit}"
 
 
 def stopped(run: RunRow, step: StepRow) -> str:
-    """How a step was ended with its run, where it did not fail by itself: cancelled, denied or expired. Otherwise empty."""
+    """Why a step ended that did not fail by itself: cancelled, denied or expired; empty for other steps."""
     if not (step.cut and step.status == "failed" and run.status in ("cancelled", "expired")):
         return ""
     return "denied" if run.error is not None and run.error.code == "denied" else run.status

@@ -1,4 +1,4 @@
-"""The names of tool servers, and which server a tool belongs to: a tool is called `SERVER.TOOL`, and both may have dots."""
+"""Names of tool servers and their tools: a tool is named `SERVER.TOOL`, and both parts may contain dots."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 
 def server_of(tool: str, servers: Iterable[str]) -> str:
-    """The server that a tool belongs to: the one with the longest name that it begins with. Empty where there is none."""
+    """The server of a tool: the one with the longest matching name; empty if there is none."""
     return max((name for name in servers if tool.startswith(f"{name}.")), key=len, default="")
 
 
 def likely_server(tool: str) -> str:
-    """The server that a tool would belong to, where none of that name is known."""
+    """The server that a tool would belong to, if no server is known."""
     return tool.rpartition(".")[0]
 
 
 def table_of(server: str) -> str:
-    """The table of a server as a configuration file has it."""
+    """The table of a server in a configuration file."""
     return f"[mcp.{server}]" if _BARE.fullmatch(server) else f'[mcp."{server}"]'
 
 
 def confused(names: Iterable[str]) -> tuple[str, str] | None:
-    """Two servers whose tools could not be told apart, as `a` with a tool `b.c` and `a.b` with a tool `c`."""
+    """Two servers whose tools could not be distinguished, such as `a` with a tool `b.c` and `a.b` with a tool `c`."""
     known = sorted(names)
     return next(((one, other) for one in known for other in known if other.startswith(f"{one}.")), None)

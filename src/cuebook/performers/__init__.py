@@ -1,1 +1,1 @@
-"""Performers: the code that does what effects ask for. A performer knows its effect and nothing of dialects or runs."""
+"""Performers: the code that does what effects ask for. A performer knows its effect, but no dialects or runs."""

@@ -1,4 +1,4 @@
-"""The performer of `Send`: the journal is where messages are read, so that nothing more is to be done for one."""
+"""The performer of `Send`: messages are read from the journal, so there is nothing more to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cuebook.kernel.ports import Call
 
 
 class MessagePerformer:
-    """A message is with whoever watches the run as soon as it is recorded."""
+    """A message reaches everyone who watches the run as soon as it is recorded."""
 
     async def perform(self, effect: Send, call: Call) -> Done:
         return Done()

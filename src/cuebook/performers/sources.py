@@ -1,8 +1,8 @@
 """The performer of `ReadSource`: texts from files below a root, from the prompt library, from URLs, from tool servers,
 and lists of tools.
 
-It decides where a source is and that it is a text. Requests are the HTTP performer's; what tools, skills and prompts
-there are elsewhere is told by what it is given.
+It finds a source and checks that it is text. The HTTP performer sends the requests; tools, skills and prompts come
+from the objects that it is given.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.outcomes import Failed, Source
 from cuebook.kernel.ports import Action, Call, Description, Trust
 from cuebook.kernel.run import Settings
-from cuebook.performers.beside import did_you_mean
-from cuebook.performers.http import Fetched, HttpPerformer
-from cuebook.performers.paths import name_inside, parts_of, read_named_inside
+from cuebook.performers.files.neighbours import did_you_mean
+from cuebook.performers.files.paths import name_inside, parts_of, read_named_inside
+from cuebook.performers.http.performer import Fetched, HttpPerformer
 
 MAX_BYTES = 2_000_000
 PAUSES = (0.25, 1.0)
@@ -34,23 +34,23 @@ PAUSES = (0.25, 1.0)
 PROMPT_SUFFIXES = (".md", ".txt")
 
 ListTools = Callable[[str], Awaitable[Sequence[ToolSpec] | Failed]]
-"""The tools whose names fit a pattern. It starts nothing that nobody has agreed to."""
+"""The tools whose names match a pattern. It starts nothing that is not approved."""
 
 
 class BroughtTools(Protocol):
     """The tools of servers that playbooks bring."""
 
     async def describe_server(self, server: ServerSpec) -> Description | Failed:
-        """What listing them would come to. It starts nothing."""
+        """The actions of listing them. It starts nothing."""
 
     async def trusts(self, name: str) -> tuple[Trust, ...]:
-        """What a person must have agreed to before a tool of this name is listed."""
+        """What a person must approve before a tool with this name is listed."""
 
     async def specs(self, pattern: str, server: ServerSpec) -> Sequence[ToolSpec] | Failed: ...
 
 
 class SkillSource(Protocol):
-    """What skills bring, each as JSON."""
+    """The content of skills, each as JSON."""
 
     async def describe(self, skill: str, settings: Settings) -> Description | Failed: ...
 
@@ -61,7 +61,7 @@ class ServedPrompts(Protocol):
     """Prompts that tool servers offer, each as `server/name`."""
 
     async def describe(self, given: str) -> Description | Failed:
-        """What reading it would come to. It starts nothing."""
+        """The actions of reading it. It starts nothing."""
 
     async def read(self, given: str, call: Call) -> str | Failed: ...
 
@@ -88,7 +88,7 @@ class SourcePerformer:
         max_bytes: int = MAX_BYTES,
         pauses: Sequence[float] = PAUSES,
     ) -> None:
-        """`unfit` says why the folder that a playbook came from is none to read files in."""
+        """`unfit` says why no files may be read in the folder of a playbook."""
         self._roots = tuple(roots)
         self._http = http
         self._prompts = tuple(prompts)
@@ -202,7 +202,7 @@ class SourcePerformer:
         return data, self._reading(folder, name)
 
     def _reading(self, library: Path, name: str) -> Action:
-        """As policies know the file: by its path below the root that it lies in, like every other file there."""
+        """The path of the file that policies use: below the root that contains it, like every other file there."""
         real = os.path.join(os.path.realpath(library), name)
         for root in map(os.path.realpath, self._roots):
             if real.startswith(root.rstrip(os.sep) + os.sep):
@@ -255,7 +255,7 @@ class SourcePerformer:
             return _too_large(where, self._max_bytes)
         kind = incoming.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind and not kind.startswith("text/") and not any(word in kind for word in _TEXTUAL):
-            return Failed("not_text", f"{where} is no text but {kind[:80]!a}.", fix="Read a source that is a text.")
+            return Failed("not_text", f"{where} is not text but {kind[:80]!a}.", fix="Read a source that is a text.")
         try:
             content = Text(fetched.text(errors="strict"))
         except UnicodeDecodeError:
@@ -263,7 +263,7 @@ class SourcePerformer:
         return Source(content, sha256(incoming.body).hexdigest())
 
     async def _fetched(self, url: str, call: Call) -> Fetched | Failed:
-        """What a server answers. One that says that it failed itself is asked again."""
+        """The answer of a server. After an error of the server, the request is repeated."""
         fetched = await self._http.fetch(_get(url), call, self._max_bytes)
         for pause in self._pauses:
             if isinstance(fetched, Failed) or fetched.incoming.status < 500:
@@ -279,7 +279,7 @@ class SourcePerformer:
 
 
 class NoFolder(BadInput):
-    """The folder that a playbook came from is none to read files in."""
+    """No files may be read in the folder of the playbook."""
 
     code = "no_workspace"
 
@@ -303,7 +303,7 @@ def _split(source: str) -> tuple[str, str]:
 
 
 def _existing(root: Path, given: str) -> str:
-    """The real name of a file below the root; empty where there is none."""
+    """The real name of a file below the root; empty if there is none."""
     try:
         name = name_inside(root, given)
     except NotFound:
@@ -330,7 +330,7 @@ def _source(data: bytes, what: str) -> Source | Failed:
 
 
 def _not_text(what: str) -> Failed:
-    return Failed("not_text", f"{what} is no text in UTF-8.", fix="Convert it to UTF-8 first.")
+    return Failed("not_text", f"{what} is not UTF-8 text.", fix="Convert it to UTF-8 first.")
 
 
 def _too_large(what: str, limit: int) -> Failed:
@@ -340,7 +340,7 @@ def _too_large(what: str, limit: int) -> Failed:
 def _unknown_scheme(source: str) -> Failed:
     return Failed(
         "bad_source",
-        f"The source {source[:200]!a} is none that can be read.",
+        f"The source {source[:200]!a} cannot be read.",
         fix="Use file:PATH, https://..., prompt:NAME, mcp:SERVER/NAME, skill:ID or tools:NAME.",
     )
 

@@ -1,7 +1,7 @@
-"""Whether a driver still holds its runs: by its process where that can be looked at, otherwise by its heartbeats.
+"""Decides whether a driver still holds its runs: by its process if that can be inspected, or else by its heartbeats.
 
-Heartbeats are judged by what this process saw of them on its own monotonic clock. Wall clocks of two processes may be hours
-apart, and jump when a machine wakes up.
+Heartbeats are judged by this process's own monotonic clock. Wall clocks of two processes may be hours apart, and jump when a
+machine wakes up.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from cuebook.kernel.ports import Fate
-from cuebook.processes import birth_of, lives, this_host
+from cuebook.system.process import birth_of, lives, this_host
 
 LEASE = 10.0
-"""Seconds without a new heartbeat, watched from here, after which a driver that cannot be looked at is taken to be gone."""
+"""Seconds without a new heartbeat after which a driver that cannot be inspected is considered gone."""
 LONGEST_GAP = 1.0
-"""Seconds that count between two looks at most: this process may have been asleep in between, and the driver with it."""
+"""Maximum seconds that count between two checks: this process and the driver may both have been asleep in between."""
 
 
 class Holder(NamedTuple):
@@ -25,14 +25,14 @@ class Holder(NamedTuple):
 
     driver: str
     lease: float | None
-    """Until when its last heartbeat is good by its own wall clock; None for a driver that left or never was."""
+    """When its last heartbeat expires by its own wall clock; None for a driver that left or never existed."""
     host: str = ""
     pid: int = 0
     born: str = ""
 
     @classmethod
     def here(cls, driver: str, now: float) -> Holder:
-        """A driver of this process that gives a sign of life now."""
+        """A driver of this process with a fresh heartbeat."""
         return cls(driver, now + LEASE, this_host(), os.getpid(), birth_of(os.getpid()))
 
     @property
@@ -53,7 +53,7 @@ class _Watched:
     def __init__(self, beat: float, looked: float, heard: bool) -> None:
         self.beat, self.looked, self.silent = beat, looked, 0.0
         self.heard = heard
-        """Whether it gave a sign of life while it was watched from here."""
+        """Whether it sent a heartbeat while it was watched from here."""
 
 
 class Leases:
@@ -64,18 +64,18 @@ class Leases:
         self._watched: dict[str, _Watched] = {}
 
     def holds(self, holder: Holder) -> bool:
-        """Whether nobody may take its runs over. A driver that is seen for the first time has them."""
+        """Whether its runs must not be taken over yet. A driver seen for the first time keeps them."""
         if not holder.driver or holder.lease is None:
             return False
         known = lives(holder.host, holder.pid, holder.born)
         return self._heard(holder.driver, holder.lease) if known is None else known
 
     def seems_to_hold(self, holder: Holder, now: float) -> bool:
-        """The same for who only shows it and cannot watch for long: until it is heard, the wall clock is believed."""
+        """The same for display, where there is no time to watch: until a heartbeat is seen, the wall clock decides."""
         return self.surely_holds(holder) or (self.holds(holder) and holder.lease is not None and holder.lease > now)
 
     def surely_holds(self, holder: Holder) -> bool:
-        """Whether it was seen to live: its process, or a new heartbeat since it is watched."""
+        """Whether it is known to be alive: by its process, or by a new heartbeat since it is watched."""
         if not self.holds(holder):
             return False
         watched = self._watched.get(holder.driver)

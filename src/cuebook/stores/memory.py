@@ -1,4 +1,4 @@
-"""The in-memory twin of the file: the same protocol and the same refusals, for tests and for trying things out."""
+"""The in-memory store: the same protocol and the same refusals as the SQLite store, for tests and experiments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cuebook.kernel.journal import GENESIS, ROOT, Record, plain, same_line
 from cuebook.kernel.ports import Batch, Claim, Fate, News, Whole
 from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow, copy_row
 from cuebook.stores.leases import Holder, Leases
-from cuebook.stores.rules import (
+from cuebook.stores.refusals import (
     ALIKE,
     attach_late,
     check_signal,
@@ -99,7 +99,7 @@ class MemoryStore:
         return done
 
     async def release(self, batch: Batch, *, unless_news: bool) -> bool:
-        await asyncio.sleep(0)  # as in a real store, those who wait for earlier writes hear of them first
+        await asyncio.sleep(0)  # as in a real store, earlier writes are acknowledged first
         held = self._run(batch.run)
         if held.row.epoch != batch.epoch:
             raise fenced(batch.run)
@@ -107,8 +107,8 @@ class MemoryStore:
             return False
         self._append(batch)
         held.row.driver = ""
-        held.row.epoch += 1  # nothing more is taken from this driver
-        if not batch.records:  # nothing came of the drive, so what it was begun for is still to be done
+        held.row.epoch += 1  # further appends of this driver are refused
+        if not batch.records:  # the drive had no result, so its reason is still pending
             decided = any(wait.run == batch.run and wait.state in _DECIDED for wait in self._waits.values())
             sent = any(signal.kind == "retry" or held.row.status not in ENDED for signal in held.signals)
             held.news = held.news or decided or sent
@@ -199,7 +199,7 @@ class MemoryStore:
         return [one.row.id for one in self._to_do(now, run) if not seems_held(self._holder(one), now)]
 
     def _to_do(self, now: float, only: str | None) -> list[_Run]:
-        """Runs that something is to be done for, or is being done."""
+        """Runs with work that is pending or in progress."""
         overdue = {
             w.run for w in self._waits.values() if w.state == "open" and w.expires is not None and w.expires <= now
         }

@@ -1,4 +1,4 @@
-"""Writes the rows of runs again from their journals, for stores whose rows an older version folded in another way."""
+"""Rewrites the rows of runs from their journals, for stores whose rows were folded differently by an older version."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import sqlite3
 import msgspec
 
 from cuebook.kernel.errors import StoreDamaged
+from cuebook.kernel.fold.verify import projected
 from cuebook.kernel.journal import PURGED, Codec, Record
-from cuebook.kernel.projection import projected
 from cuebook.kernel.run import RunRow
 from cuebook.stores.transaction import RECORD, RUN, run_row, step_values
 
 
 def refold(connection: sqlite3.Connection) -> None:
-    """A run whose journal cannot be read keeps the rows that it has; `verify` says what is wrong with it."""
+    """Rewrites all rows. A run whose journal cannot be read keeps its rows; `verify` reports the problem."""
 
     def text(digest: str) -> str:
         found = connection.execute("SELECT body FROM texts WHERE digest = ?", (digest,)).fetchone()
@@ -40,7 +40,7 @@ def refold(connection: sqlite3.Connection) -> None:
 
 
 def _journal(connection: sqlite3.Connection, runs: dict[str, tuple[RunRow, int]], row: RunRow) -> list[Record]:
-    """A run's records, those that it has from its parents first."""
+    """A run's records, inherited ones first."""
     records: list[Record] = []
     before = 1 << 32
     while True:

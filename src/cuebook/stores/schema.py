@@ -1,6 +1,6 @@
-"""The tables of a SQLite store, as the list of steps that lead from an empty file to today's version.
+"""The tables of a SQLite store, as the list of migrations from an empty file to the current version.
 
-A step that has been released is never edited: a change is a new step at the end.
+A released migration is never edited: a change is a new migration at the end.
 """
 
 from __future__ import annotations
@@ -144,4 +144,4 @@ MIGRATIONS: tuple[str, ...] = (
 )
 
 FOLDED_SINCE = 3
-"""The version since which rows are folded as today; those of an older store are made again from the journals."""
+"""The version since which rows are folded as they are now; rows of an older store are rewritten from the journals."""

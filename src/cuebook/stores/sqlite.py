@@ -1,6 +1,6 @@
-"""The SQLite store: one file in WAL mode, group commit, readers and signallers in other processes welcome.
+"""The SQLite store: one file in WAL mode with group commit. Other processes may read it and send signals.
 
-It keeps journals and knows nothing of what their records mean.
+It stores journals and does not interpret their records.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from cuebook.kernel.errors import (
 from cuebook.kernel.journal import GENESIS, ROOT, Record
 from cuebook.kernel.ports import Batch, Claim, Fate, News, Whole
 from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
+from cuebook.stores.group_commit import Writer
 from cuebook.stores.leases import Holder, Leases
-from cuebook.stores.rules import ALIKE, damaged, in_order, no_run, no_wait, unfinished
+from cuebook.stores.refusals import ALIKE, damaged, in_order, no_run, no_wait, unfinished
 from cuebook.stores.schema import FOLDED_SINCE, MIGRATIONS
 from cuebook.stores.transaction import NAMES_OF_ENDED, RECORD, RUN, Transaction, run_row, wait_row
-from cuebook.stores.writer import Writer
 
 _GLANCES = 50
 _BETWEEN_GLANCES = 0.02
 _PATIENCE = 10.0
-"""Seconds for which a lock that somebody else holds is waited for."""
+"""Seconds to wait for a lock of another process."""
 _EMPTY = 4096
-"""Bytes of a store that was being made when the power went: a header and no tables. Its journal is its own."""
+"""Size of a store whose creation was interrupted by a power failure: a header and no tables. Its journal is genuine."""
 
 _ALL = -1
-"""To SQLite, no limit."""
+"""Means no limit to SQLite."""
 _TO_DO = (
     "SELECT r.key, r.id, r.driver, d.lease, d.host, d.pid, d.born FROM runs r LEFT JOIN drivers d ON d.id = r.driver"
 )
 _BEGUN = "r.news = 1 OR r.driver <> '' OR r.status IN ('pending', 'running')"
-"""As the index says it, or SQLite does not use that."""
+"""Exactly as in the index, or SQLite does not use it."""
 _OVERDUE = "SELECT w.run FROM waits w WHERE w.state = 'open' AND w.expires <= ?"
 _NOT_OVER = (
     f"(r.status NOT IN ({NAMES_OF_ENDED})"
@@ -55,7 +55,7 @@ _NOT_OVER = (
 
 
 class SqliteStore:
-    """Opens the store at `path`, and creates it where there is none. One that may not be written, as on a read-only disk, can
+    """Opens the store at `path` and creates it if it does not exist. A read-only store, for example on a read-only disk, can
     be read; every write is refused.
     """
 
@@ -65,7 +65,7 @@ class SqliteStore:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if not self.path.exists():
-                os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))  # outputs are nobody else's business
+                os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))  # only the user may read outputs
         except OSError as error:
             raise StoreReadOnly(
                 f"The store {self.path} cannot be created: {error.strerror}.",
@@ -166,7 +166,7 @@ class SqliteStore:
         return [one for one, holder in self._to_do(now, run) if not self.leases.seems_to_hold(holder, now)]
 
     def _to_do(self, now: float, run: str | None) -> list[tuple[str, Holder]]:
-        """Runs that something is to be done for, or is being done, with who holds them."""
+        """Runs with work that is pending or in progress, with their holders."""
         only, one = ("", ()) if run is None else (" AND r.id = ?", (run,))
         rows = self._all(f"{_TO_DO} WHERE ({_BEGUN}) AND {_NOT_OVER}{only} ORDER BY r.key", one)
         due = self._all(f"{_TO_DO} WHERE r.key IN ({_OVERDUE}) AND {_NOT_OVER}{only} ORDER BY r.key", (now, *one))
@@ -216,7 +216,7 @@ class SqliteStore:
         return [run_row(row) for row in rows]
 
     async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
-        rows = self._all(  # with a plus, the index of tenants is not taken, and that of ids is
+        rows = self._all(  # the plus makes SQLite use the index of ids instead of that of tenants
             f"SELECT {RUN} FROM runs WHERE id >= ? AND id < ? AND +tenant = ? ORDER BY id LIMIT ?",
             (beginning, f"{beginning}\U0010ffff", tenant, ALIKE),
         )
@@ -292,7 +292,7 @@ class SqliteStore:
                 seq = rows[-1].seq + 1
 
     async def whole(self, run: str) -> Whole:
-        self._all("BEGIN", ())  # nothing else is done here before it ends, so nobody reads what is not new any more
+        self._all("BEGIN", ())  # nothing else runs before it ends, so no one reads stale data
         try:
             row = await self.run(run)
             key = self._key(run)
@@ -313,8 +313,8 @@ class SqliteStore:
             if columns != [*step.key, step.seq, step.status]:
                 found.odd = f"the row of step {step.label} does not agree with itself"
         for wait, (*_, id, tenant, owner, expires, opened, kind) in zip(found.waits, waits, strict=True):
-            told = (wait.id, wait.run, wait.tenant, wait.owner, wait.expires, wait.opened, wait.kind)
-            if told != (id, run, tenant, owner, expires, opened, kind):
+            columns = (wait.id, wait.run, wait.tenant, wait.owner, wait.expires, wait.opened, wait.kind)
+            if columns != (id, run, tenant, owner, expires, opened, kind):
                 found.odd = f"the row of the wait {id} does not agree with itself"
         return found
 
@@ -343,23 +343,23 @@ class SqliteStore:
     # --- inside ---
 
     def _refuse_journal(self) -> None:
-        """A store keeps its changes in a log of its own kind, so a rollback journal beside it is not its own: SQLite
-        would take over whatever someone wrote there.
+        """Refuses a rollback journal next to the store. A store in WAL mode has none, so someone else wrote it, and SQLite
+        would apply its content.
         """
         journal = f"{self.path}-journal"
-        # There is one for a moment while somebody else makes the store.
+        # One exists briefly while another process creates the store.
         for _ in range(_GLANCES):
             if not os.path.lexists(journal) or not self._in_wal_mode():
                 return
             time.sleep(_BETWEEN_GLANCES)
         raise StoreDamaged(
-            f"Beside the store lies {journal}, which no Cuebook wrote: opening the store would put its content in.",
+            f"Next to the store is {journal}, which Cuebook did not write: opening the store would apply its content.",
             fix="Find out who wrote it, and move it away; the store itself was not touched.",
         )
 
     def _in_wal_mode(self) -> bool:
-        """Whether it is a store with something in it. Whoever closes the file gives up all locks that this process has
-        on it, so it is opened only where no log shows that the store is in use.
+        """Whether it is a store that is not empty. Closing the file releases all locks of this process on it, so it is opened
+        only if no log shows that the store is in use.
         """
         if os.path.lexists(f"{self.path}-wal"):
             return True
@@ -373,12 +373,12 @@ class SqliteStore:
     def _opened(self) -> sqlite3.Connection:
         connection = self._connect()
         self._migrate(connection)
-        connection.execute("SELECT count(*) FROM runs").fetchone()  # a store that may not be written says so by now
+        connection.execute("SELECT count(*) FROM runs").fetchone()  # a read-only store fails here at the latest
         return connection
 
     def _connect_to_read(self) -> sqlite3.Connection:
-        """Where nothing may be written, SQLite reads a store together with the log of whoever uses it. Without a log nobody
-        does, and it is read as it is.
+        """Connects to a read-only store. SQLite reads it together with the log of the process that uses it. Without a log it
+        is not in use, and is read as it is.
         """
         self._refuse_journal()
         unused = "" if os.path.lexists(f"{self.path}-wal") else "&immutable=1"
@@ -390,7 +390,7 @@ class SqliteStore:
             self._recognise(connection)
             if _version(connection) < len(MIGRATIONS):
                 raise StoreReadOnly(
-                    f"The store {self.path} is of an older version, and cannot be brought up to date: it is read-only.",
+                    f"The store {self.path} has an older version and cannot be upgraded: it is read-only.",
                     fix="Copy it, with its -wal if there is one, to a folder you can write to.",
                 )
         except BaseException:
@@ -413,7 +413,7 @@ class SqliteStore:
         return connection
 
     def _recognise(self, connection: sqlite3.Connection) -> None:
-        """Refuses, before anything is changed, a store of the future and a database of someone else."""
+        """Refuses a store of a newer version and a foreign database before anything is changed."""
         version, tables = connection.execute(
             "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
         ).fetchone()
@@ -443,7 +443,7 @@ class SqliteStore:
                 refold(connection)
             connection.execute("COMMIT")
         except BaseException:
-            connection.close()  # and with it goes what was not committed
+            connection.close()  # which discards uncommitted changes
             raise
 
     def _all(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
@@ -464,7 +464,7 @@ class SqliteStore:
         return key
 
     def _lineage(self, row: RunRow) -> list[tuple[str, int, int]]:
-        """The runs whose records make up this one's journal, oldest first: id, first and last (exclusive) number."""
+        """The runs whose records make up this run's journal, oldest first: id, first number and end (exclusive)."""
         parts: list[tuple[str, int, int]] = []
         last = 1 << 32
         while True:
@@ -484,7 +484,7 @@ class SqliteStore:
         return [Record(run, *row) for row in rows]
 
     def _for_replay(self, row: RunRow) -> list[Record]:
-        """What a replay needs: the head of the journal, then each branch from its last checkpoint on."""
+        """The records for a replay: the head of the journal, then each branch from its last checkpoint on."""
         records: list[Record] = []
         start = 0
         for run, first, last in reversed(self._lineage(row)):
@@ -534,7 +534,7 @@ class SqliteStore:
         return [Signal(run, row[0], msgspec.json.decode(row[1]), row[2], row[3]) for row in rows]
 
     def translate(self, error: Exception) -> StoreError:
-        """SQLite's error as one that says what to do."""
+        """SQLite's error as one with advice."""
         name = getattr(error, "sqlite_errorname", "") or ""
         if name == "SQLITE_FULL":
             return StoreFull(
@@ -559,12 +559,12 @@ class SqliteStore:
 
 
 def _is_garbled(error: Exception) -> bool:
-    """Whether a text of the store, or of its schema, is no UTF-8 any more."""
+    """Whether a text of the store, or of its schema, is not valid UTF-8 any more."""
     return isinstance(error, UnicodeError) or "decode to UTF-8" in str(error) or "malformed" in str(error)
 
 
 def _keep_a_log(connection: sqlite3.Connection) -> None:
-    """Turns to WAL mode. Where several do so at once, SQLite refuses all but one and waits for no lock by itself."""
+    """Switches to WAL mode. If several processes do so at once, SQLite refuses all but one without waiting for a lock."""
     end = time.monotonic() + _PATIENCE
     while True:
         try:

@@ -1,6 +1,6 @@
-"""What the SQLite store does within a commit: the writes of all runs, one after the other, and refusals in between.
+"""The operations of the SQLite store within a commit: the writes of all runs, one after the other, with refusals in between.
 
-A refusal comes before anything of its operation is written, so that the other operations of the commit stand.
+An operation is refused before it writes anything, so the other operations of the commit remain valid.
 """
 
 from __future__ import annotations
@@ -18,7 +18,17 @@ from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Batch
 from cuebook.kernel.run import RunRow, Signal, StepRow, Totals, WaitRow
 from cuebook.stores.leases import Holder, Leases
-from cuebook.stores.rules import attach_late, check_signal, damaged, fenced, gap, no_run, no_wait, refusal, run_exists
+from cuebook.stores.refusals import (
+    attach_late,
+    check_signal,
+    damaged,
+    fenced,
+    gap,
+    no_run,
+    no_wait,
+    refusal,
+    run_exists,
+)
 
 RUN = (
     "id, tenant, owner, dialect, interpreter, playbook, name, created, updated, status, reason, step, model,"
@@ -29,7 +39,7 @@ _RUN_COLUMNS = RUN.split(", ")
 _SHOW = "updated = ?, reason = ?, step = ?, model = ?, totals = ?, error = ?, status = ?"
 _UPDATE = f"UPDATE runs SET {_SHOW} WHERE key = ?"
 _UPDATE_SAME = f"UPDATE runs SET {_SHOW.removesuffix(', status = ?')} WHERE status = ? AND key = ?"
-"""The same for a run whose status stays: to set it would have SQLite write the index about it anew."""
+"""The same for a run whose status is unchanged: setting it would make SQLite rewrite the index."""
 NAMES_OF_ENDED = ", ".join(f"'{status}'" for status in sorted(ENDED))
 _LET_GO = "driver = '', epoch = epoch + 1, news = news AND NOT ?"
 _GIVE_UP = f"""UPDATE runs SET driver = '', epoch = epoch + 1, news = news
@@ -37,7 +47,7 @@ _GIVE_UP = f"""UPDATE runs SET driver = '', epoch = epoch + 1, news = news
     OR EXISTS (SELECT 1 FROM signals s WHERE s.run = runs.key AND s.taken = 0
         AND (s.kind = 'retry' OR runs.status NOT IN ({NAMES_OF_ENDED})))
     WHERE key = ?"""
-"""Nothing came of the drive, so what it was begun for is still to be done."""
+"""For a drive without a result, whose reason is still pending."""
 _json = msgspec.json.encode
 
 
@@ -49,11 +59,11 @@ class Transaction:
         self._leases = leases
         self._version = -1
         self._runs: dict[str, tuple[int, int]] = {}
-        """Key and epoch by run id: right as long as no other process has written."""
+        """Key and epoch by run id: valid as long as no other process has written."""
         self._heads: dict[int, int] = {}
         """The last record's number by run key."""
         self._quiet: set[int] = set()
-        """Keys of runs that nothing waits for: they were claimed fresh, and nothing was opened or sent since."""
+        """Keys of runs without waits and signals: they were new when claimed, and nothing was opened or sent since."""
         self._records: list[tuple[Any, ...]] = []
         self._steps: list[tuple[Any, ...]] = []
         self._texts: list[tuple[str, str]] = []
@@ -113,11 +123,11 @@ class Transaction:
             self._db.execute(f"UPDATE runs SET {_SHOW}, {_LET_GO} WHERE key = ?", (*shown, ended, key))
         if ended:
             self._close(key)
-        self._runs.pop(batch.run, None)  # its epoch was raised: nothing more is taken from this driver
+        self._runs.pop(batch.run, None)  # its epoch was raised: further appends of this driver are refused
         return True
 
     def _close(self, key: int) -> None:
-        """Nothing that still waits for an ended run will be heard."""
+        """Closes the waits and signals of an ended run."""
         if key not in self._quiet:
             self._db.execute("UPDATE waits SET state = 'closed' WHERE run = ? AND state <> 'closed'", (key,))
             self._db.execute("UPDATE signals SET taken = 1 WHERE run = ? AND taken = 0 AND kind = 'cancel'", (key,))
@@ -144,7 +154,7 @@ class Transaction:
         self._put(key, batch)
 
     def claim(self, run: str, driver: str, now: float) -> tuple[int, RunRow, bool, list[Record]]:
-        """The key, the row, whether there was news, and, of a run that nobody has driven yet, its records."""
+        """The key, the row, whether there was news, and, for a run that was never driven, its records."""
         self.flush()
         found = self._db.execute(f"SELECT {RUN}, key, news FROM runs WHERE id = ?", (run,)).fetchone()
         if found is None:
@@ -204,7 +214,7 @@ class Transaction:
         again = "SELECT 1 FROM signals WHERE run = ? AND taken = 0 AND kind = 'retry'"
         retried = signal.kind == "retry" and self._db.execute(again, (key,)).fetchone() is not None
         check_signal(signal, status, under_way=retried and self._leases.surely_holds(self._holder(driver)))
-        if retried:  # whoever sent the first one did not live to see it taken
+        if retried:  # the sender of the first one ended before it was taken
             self._db.execute("UPDATE signals SET taken = 1 WHERE run = ? AND taken = 0 AND kind = 'retry'", (key,))
         self._quiet.discard(key)
         if signal.kind == "late" and self._attach_late(key, signal.payload):
@@ -218,7 +228,7 @@ class Transaction:
         self._db.execute("UPDATE runs SET news = 1 WHERE key = ?", (key,))
 
     def _attach_late(self, key: int, payload: dict[str, Any]) -> bool:
-        """Puts the outcome that a fenced driver came back with beside the question what became of it."""
+        """Attaches the late outcome of a fenced driver to the question about that effect."""
         for wait, body in self._db.execute("SELECT id, body FROM waits WHERE run = ? AND state = 'open'", (key,)):
             row = msgspec.json.decode(body, type=WaitRow)
             if attach_late(row, payload):
@@ -273,7 +283,7 @@ class Transaction:
         return known
 
     def _head(self, key: int, batch: Batch) -> int:
-        """The number that the batch must follow: its first, where the run has no records yet."""
+        """The number of the last record, which the batch must follow."""
         (head,) = self._db.execute("SELECT max(seq) FROM records WHERE run = ?", (key,)).fetchone()
         return batch.records[0].seq - 1 if head is None else int(head)
 

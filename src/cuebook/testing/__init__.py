@@ -6,8 +6,8 @@ Nothing here reaches a network unless a model that does is handed in.
 
 from __future__ import annotations
 
+from cuebook.performers.models.model import Final, Model, ModelError, Request, TextDelta, Tokens, Turn
 from cuebook.performers.models.performer import ModelPerformer
-from cuebook.performers.models.port import Final, Model, ModelError, Request, TextDelta, Tokens, Turn
 from cuebook.performers.models.providers import Providers
 from cuebook.performers.models.recorded import NotRecorded, RecordedModel
 from cuebook.performers.models.scripted import Line, Says, ScriptedModel, ScriptEnded
@@ -33,9 +33,18 @@ __all__ = [
 
 
 def model_performer(model: Model) -> ModelPerformer:
-    """A performer of `AskModel` that asks this model whatever name a playbook gives, and never waits to retry."""
+    """A performer of `AskModel` that asks this model for every model name, and never waits to retry."""
 
     async def at_once(seconds: float) -> None:
         return None
 
     return ModelPerformer(Providers.only(model), sleep=at_once, draw=lambda: 0.0)
+
+
+def __getattr__(name: str) -> object:
+    """`playbooks` is the former name of `runner`."""
+    if name != "playbooks":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from cuebook.testing import runner
+
+    return runner

@@ -1,23 +1,24 @@
-"""Test cases of a playbook as values: what a run is given, and what it must come to. Read from YAML, with their lines.
+"""Test cases of a playbook as values: the inputs of a run and its expected result. Read from YAML, with their lines.
 
-It knows what a case may say, and nothing of how one is run.
+It does not know how a case is run.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 
-from cuebook.dialects.program.verdicts import RULES
+from cuebook.formats.suggestions import meant
+from cuebook.formats.values import Value
 from cuebook.kernel.context import ToolCall
 from cuebook.kernel.events import RunStatus
-from cuebook.performers.models.port import ErrorKind, Finish, ModelError
+from cuebook.performers.models.model import ErrorKind, Finish, ModelError
 from cuebook.performers.models.scripted import Line, Says
-from cuebook.testing.reading import Node, Reader, meant
+from cuebook.testing.reader import CaseReader
 from cuebook.testing.scripts import CommandSaid, ResponseSaid, commands_said, decisions_said, responses_said
 
 STATUSES: tuple[str, ...] = tuple(status for status in get_args(RunStatus) if status not in ("pending", "running"))
@@ -30,7 +31,7 @@ _WORDS = ("equals", "contains", "not_contains")
 
 
 class Words(msgspec.Struct, frozen=True):
-    """What a text must be, hold, and not hold."""
+    """What a text must equal, contain, and not contain."""
 
     line: int
     equals: str | None = None
@@ -66,12 +67,12 @@ class Called(msgspec.Struct, frozen=True):
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run must come to. What is not said is not looked at, except that a run must be completed."""
+    """The expected result of a run. Unspecified parts are not checked, except that the run must be completed."""
 
     line: int = 0
     status: Listed | None = None
     refused: Words | None = None
-    """The run must not even begin, for this reason."""
+    """The run must not start, for this reason."""
     error: Words | None = None
     ran: Listed | None = None
     skipped: Listed | None = None
@@ -80,7 +81,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     results: dict[str, tuple[int, Any]] = {}
     """By step: the line, and what must be in it."""
     events: Listed | None = None
-    """Names that the playbook's format has for what happened; others may stand between them."""
+    """Event names of the playbook's format, in this order; others may occur between them."""
     variables: dict[str, Words] = {}
     outputs: dict[str, Words] = {}
     prompts: dict[str, Words] = {}
@@ -93,14 +94,14 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     asked: dict[str, Words] = {}
     calls: tuple[Called, ...] = ()
     commands: dict[str, Words] = {}
-    """By step: each command as it would be typed, and below it what it was given to read."""
+    """By step: each command as it would be typed, followed by its stdin."""
     requests: dict[str, Words] = {}
     """By step: method and address, then headers and body."""
     approvals: Listed | None = None
     """The steps that asked for approval, all of them and in order."""
     messages: Messages | None = None
     result: tuple[int, Any] | None = None
-    """The line, and what must be in what the run returns."""
+    """The line, and what the run's result must contain."""
     refusals: Listed | None = None
     """The rules for which replies were refused, all of them and in order."""
     triggers: Listed | None = None
@@ -115,7 +116,7 @@ class Said(msgspec.Struct, frozen=True):
     finish: str | None = None
     error: str | None = None
     kind: str = "bad_request"
-    """Of the error; it is one that is not tried again, unless the case says otherwise."""
+    """The code of the error, which is not retried unless the case says so."""
 
     @property
     def as_line(self) -> Line:
@@ -134,7 +135,7 @@ class ToolSaid(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a playbook, as a test tells it."""
+    """One run of a playbook in a test."""
 
     name: str
     line: int
@@ -143,21 +144,21 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """In the order in which models are asked."""
     step_replies: dict[str, tuple[Said, ...]] = {}
     routes: dict[str, tuple[str, ...]] = {}
-    """By step: the ways that a model chooses from there, in turn."""
+    """By step: the next steps that a model chooses, in turn."""
     options: dict[str, Any] = {}
-    """How the playbook is run, as `cuebook run` takes them."""
+    """The options of the run, as for `cuebook run`."""
     recorded: Path | None = None
     model: str = ""
     answers: dict[str, tuple[str, ...]] = {}
-    """By step; where one does not fit, the next is given."""
+    """Answers by step; if one is not valid, the next one is used."""
     answers_in_order: tuple[str, ...] | None = None
-    """For whatever is asked next."""
+    """Answers in the order of the questions."""
     tools: dict[str, tuple[ToolSaid, ...]] = {}
     commands: dict[str, tuple[CommandSaid, ...]] = {}
     requests: dict[str, tuple[ResponseSaid, ...]] = {}
-    """By step: what its commands and requests give, in turn."""
+    """By step: the results of its commands and requests, in turn."""
     approvals: dict[str, tuple[str, ...]] = {}
-    """By step: what an approver says, in turn. A step that is not among them waits."""
+    """By step: the approver's decisions, in turn. A step that is not listed waits."""
     real: tuple[str, ...] = ()
     """Steps whose commands and requests, and Python playbooks, that are performed for real."""
     prompts: dict[str, str] = {}
@@ -165,25 +166,26 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     breakpoints: tuple[str, ...] = ()
     """The run stays paused there."""
     overrides: dict[str, dict[str, Any]] = {}
-    """The run pauses after these steps, and goes on with these values."""
+    """The run pauses after these steps, and continues with these values."""
     unattended: bool = False
     expect: Expected = Expected()
 
 
 def cases_in(
-    root: Node,
-    reader: Reader,
+    root: Value,
+    reader: CaseReader,
     folder: Path,
     steps: Collection[str] | None,
     *,
     plain: bool = False,
     tools: Collection[str] | None = None,
+    rules: Sequence[str] = (),
 ) -> tuple[Case, ...]:
-    """The cases of a file. `steps` are the playbook's labels, or None where it cannot be parsed. With `plain`, inputs
-    keep the types they are written with. `tools` are those that there are, or with a `.` at its end what their names begin
-    with; None where nobody knows.
+    """The cases of a file. `steps` are the playbook's labels, or None if it cannot be parsed. With `plain`, inputs
+    keep the types they are written with. `tools` are the known tools, or with a `.` at the end what their names begin
+    with; None if any may be used. `rules` are those by which replies are refused.
     """
-    reading = _Cases(reader, folder, steps, plain, tools)
+    reading = _Cases(reader, folder, steps, plain, tools, rules)
     if root.kind != "seq" or not root.items:
         reader.wrong(root.line, "A test file is a list of cases.", "Write each as '- name: ...'.")
         return ()
@@ -193,12 +195,14 @@ def cases_in(
 class _Cases:
     def __init__(
         self,
-        reader: Reader,
+        reader: CaseReader,
         folder: Path,
         steps: Collection[str] | None,
         plain: bool,
         tools: Collection[str] | None,
+        rules: Sequence[str],
     ) -> None:
+        self._known_rules = rules
         self._plain = plain
         self._known_tools = tools
         self._reader = reader
@@ -206,8 +210,8 @@ class _Cases:
         self._steps = steps
         self._names: dict[str, int] = {}
 
-    def case(self, node: Node) -> Case:
-        readers: dict[str, Callable[[Node], Any]] = {
+    def case(self, node: Value) -> Case:
+        readers: dict[str, Callable[[Value], Any]] = {
             "inputs": self._values("inputs"),
             "model": lambda one: self._reader.text(one, "model"),
             "recorded": self._recorded,
@@ -235,7 +239,7 @@ class _Cases:
         made.setdefault("expect", Expected(line=node.line))
         return Case(name=self._name(fields.get("name"), node), line=node.line, **made)
 
-    def _name(self, given: Node | None, case: Node) -> str:
+    def _name(self, given: Value | None, case: Value) -> str:
         name = self._reader.text(given, "name").strip() if given is not None else ""
         if not name:
             self._reader.wrong(case.line, "A case needs a name.", "Write it as 'name: what it shows'.")
@@ -248,31 +252,31 @@ class _Cases:
 
     # --- what a run is given ---
 
-    def _values(self, what: str) -> Callable[[Node], dict[str, Any]]:
-        def read(node: Node) -> dict[str, Any]:
+    def _values(self, what: str) -> Callable[[Value], dict[str, Any]]:
+        def read(node: Value) -> dict[str, Any]:
             fields = self._reader.fields(node, what)
             return {name: one.plain if self._plain else one.written for name, one in fields.items()}
 
         return read
 
-    def _replies(self, node: Node, made: dict[str, Any]) -> None:
+    def _replies(self, node: Value, made: dict[str, Any]) -> None:
         if node.kind == "map":
             made["step_replies"] = self._by_step("replies", self._said_in_turn)(node)
         else:
             made["replies"] = self._said_in_turn(node)
 
-    def _answers(self, node: Node, made: dict[str, Any]) -> None:
+    def _answers(self, node: Value, made: dict[str, Any]) -> None:
         if node.kind == "map":
             made["answers"] = self._by_step("answers", lambda one: self._reader.texts(one, "an answer"))(node)
             return
         made["answers_in_order"] = self._reader.texts(node, "an answer")
         if made.get("unattended"):
-            self._reader.wrong(node.line, "Nobody is there to give answers in order.", "Give each by its step.")
+            self._reader.wrong(node.line, "An unattended run gets no answers in order.", "Give each by its step.")
 
-    def _said_in_turn(self, node: Node) -> tuple[Said, ...]:
+    def _said_in_turn(self, node: Value) -> tuple[Said, ...]:
         return tuple(self._said(one) for one in self._reader.several(node))
 
-    def _said(self, node: Node) -> Said:
+    def _said(self, node: Value) -> Said:
         if node.kind != "map":
             return Said(self._reader.text(node, "a reply"))
         fields = dict(self._reader.table(node, _REPLY, "a reply"))
@@ -294,7 +298,7 @@ class _Cases:
             texts.get("text", ""), (), texts.get("finish"), texts.get("error"), texts.get("kind", "bad_request")
         )
 
-    def _made_calls(self, node: Node) -> tuple[ToolCall, ...]:
+    def _made_calls(self, node: Value) -> tuple[ToolCall, ...]:
         """Tools that the model asks for, each as `Tool: {arguments}`."""
         made: list[ToolCall] = []
         for one in self._reader.several(node):
@@ -304,34 +308,34 @@ class _Cases:
                 made.append(ToolCall(f"call-{len(made) + 1}", tool, values))
         return tuple(made)
 
-    def _routes(self, node: Node) -> tuple[str, ...]:
+    def _routes(self, node: Value) -> tuple[str, ...]:
         return self._reader.texts(node, "a route")
 
-    def _recorded(self, node: Node) -> Path:
+    def _recorded(self, node: Value) -> Path:
         given = self._reader.text(node, "recorded")
         if not given:
             self._reader.wrong(node.line, "'recorded' names no file.")
         return self._folder / given
 
-    def _tools(self, node: Node) -> dict[str, tuple[ToolSaid, ...]]:
+    def _tools(self, node: Value) -> dict[str, tuple[ToolSaid, ...]]:
         fields = self._reader.fields(node, "tools")
         if self._known_tools is not None:
             self._check_tools(node, self._known_tools)
         return {name: tuple(map(_tool_said, self._reader.several(one))) for name, one in fields.items()}
 
-    def _check_tools(self, node: Node, known: Collection[str]) -> None:
+    def _check_tools(self, node: Value, known: Collection[str]) -> None:
         for name, line in node.lines.items():
             if name not in known and f"{name.partition('.')[0]}." not in known:
-                words = f"The program has no Python playbook '{name}', and no agent elsewhere that offers it."
+                words = f"The playbook has no tool '{name}', and nothing elsewhere that offers it."
                 self._reader.wrong(line, words, meant(name, [one for one in known if not one.endswith(".")]))
 
-    def _prompts(self, node: Node) -> dict[str, str]:
+    def _prompts(self, node: Value) -> dict[str, str]:
         return {name: self._reader.text(one, "a prompt") for name, one in self._reader.fields(node, "prompts").items()}
 
     # --- what it must come to ---
 
-    def _expected(self, node: Node) -> Expected:
-        readers: dict[str, Callable[[Node], Any]] = {
+    def _expected(self, node: Value) -> Expected:
+        readers: dict[str, Callable[[Value], Any]] = {
             "status": self._status,
             "refused": self._words("refused"),
             "error": self._words("error"),
@@ -371,13 +375,13 @@ class _Cases:
             self._reader.wrong(node.line, f"A run that is refused has no {others}.", "Expect nothing but 'refused'.")
         return Expected(line=node.line, **made)
 
-    def _status(self, node: Node) -> Listed:
+    def _status(self, node: Value) -> Listed:
         return Listed(node.line, (self._reader.choice(node, "status", STATUSES),))
 
-    def _words(self, what: str, *, exactly: bool = False) -> Callable[[Node], Words]:
+    def _words(self, what: str, *, exactly: bool = False) -> Callable[[Value], Words]:
         """A plain text is what must be held, or where `exactly` is meant, what it must be."""
 
-        def read(node: Node) -> Words:
+        def read(node: Value) -> Words:
             if node.kind != "map":
                 if exactly:
                     return Words(node.line, equals=self._reader.text(node, what))
@@ -393,46 +397,46 @@ class _Cases:
 
         return read
 
-    def _rules(self, node: Node) -> Listed:
-        known = list(RULES)
+    def _rules(self, node: Value) -> Listed:
+        known = self._known_rules
         return Listed(node.line, tuple(self._reader.choice(one, "a rule", known) for one in self._reader.several(node)))
 
-    def _variables(self, node: Node) -> dict[str, Words]:
+    def _variables(self, node: Value) -> dict[str, Words]:
         read = self._words("a variable", exactly=True)
 
-        def value(one: Node) -> Words:
+        def value(one: Value) -> Words:
             if one.is_scalar or (one.kind == "map" and one.fields and set(one.fields) <= set(_WORDS)):
                 return read(one)
             return Words(one.line, equals=json.dumps(one.plain, ensure_ascii=False))
 
         return {name: value(one) for name, one in self._reader.fields(node, "variables").items()}
 
-    def _messages(self, node: Node) -> Messages:
+    def _messages(self, node: Value) -> Messages:
         read = self._words("a message", exactly=True)
         return Messages(node.line, tuple(read(one) for one in self._reader.several(node)))
 
-    def _system(self, node: Node) -> dict[str, Words]:
+    def _system(self, node: Value) -> dict[str, Words]:
         read = self._words("system")
         if node.kind == "map" and not set(_WORDS) & set(node.fields):
             return self._by_step("system", read)(node)
         return {"": read(node)}
 
-    def _artifact(self, node: Node) -> Artifact:
+    def _artifact(self, node: Value) -> Artifact:
         if node.kind != "map":
             return Artifact(Words(node.line, equals=self._reader.text(node, "artifact")))
         fields = self._reader.table(node, [*_WORDS, "type"], "artifact")
         kind = self._reader.text(fields.pop("type"), "type") if "type" in fields else None
         if not fields:
             return Artifact(Words(node.line), kind)
-        words = self._words("artifact")(Node(node.line, "map", fields=fields, lines=node.lines))
+        words = self._words("artifact")(Value(node.line, "map", fields=fields, lines=node.lines))
         return Artifact(words, kind)
 
-    def _questions(self, node: Node) -> Listed | dict[str, Words]:
+    def _questions(self, node: Value) -> Listed | dict[str, Words]:
         if node.kind == "map":
             return self._by_step("questions", self._words("a question"))(node)
         return self._listed_steps("questions")(node)
 
-    def _calls(self, node: Node) -> tuple[Called, ...]:
+    def _calls(self, node: Value) -> tuple[Called, ...]:
         found = []
         for one in self._reader.several(node):
             for tool, arguments in self._reader.fields(one, "a call").items():
@@ -442,8 +446,8 @@ class _Cases:
 
     # --- steps ---
 
-    def _by_step(self, what: str, read: Callable[[Node], Any]) -> Callable[[Node], dict[str, Any]]:
-        def by_step(node: Node) -> dict[str, Any]:
+    def _by_step(self, what: str, read: Callable[[Value], Any]) -> Callable[[Value], dict[str, Any]]:
+        def by_step(node: Value) -> dict[str, Any]:
             fields = self._reader.fields(node, what)
             for label in fields:
                 self._check_step(label, node.lines[label])
@@ -451,8 +455,8 @@ class _Cases:
 
         return by_step
 
-    def _labels(self, what: str) -> Callable[[Node], tuple[str, ...]]:
-        def labels(node: Node) -> tuple[str, ...]:
+    def _labels(self, what: str) -> Callable[[Value], tuple[str, ...]]:
+        def labels(node: Value) -> tuple[str, ...]:
             found = []
             for one in self._reader.several(node):
                 found.append(self._reader.text(one, what))
@@ -461,7 +465,7 @@ class _Cases:
 
         return labels
 
-    def _listed_steps(self, what: str) -> Callable[[Node], Listed]:
+    def _listed_steps(self, what: str) -> Callable[[Value], Listed]:
         return lambda node: Listed(node.line, self._labels(what)(node))
 
     def _check_step(self, label: str, line: int) -> None:
@@ -469,7 +473,7 @@ class _Cases:
             self._reader.wrong(line, f"The playbook has no step {label}.", meant(label, self._steps))
 
 
-def _tool_said(node: Node) -> ToolSaid:
+def _tool_said(node: Value) -> ToolSaid:
     if node.kind == "map" and set(node.fields) == {"error"} and node.fields["error"].is_scalar:
         return ToolSaid(node.fields["error"].text, is_error=True)
     return ToolSaid(node.plain)

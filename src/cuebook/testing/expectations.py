@@ -1,4 +1,4 @@
-"""Holds what a run came to against what a case expects. Pure: values go in, mismatches with their lines come out."""
+"""Compares the result of a run with what a case expects. Pure: takes values and returns mismatches with their lines."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.program.observe import Refusal
+from cuebook.dialects.projection import Refusal
+from cuebook.formats.suggestions import meant
 from cuebook.testing.cases import Called, Expected, Listed, Messages, Words
-from cuebook.testing.reading import meant
 from cuebook.testing.scripts import Done
-from cuebook.testing.stage import Asked, ToolRequest, playbook_of
+from cuebook.testing.stage import Asked, ToolRequest
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run came to."""
+    """The result of a run."""
 
     refused: str | None = None
-    """Why it did not even begin."""
+    """Why it did not start."""
     status: str = ""
     error: str = ""
     step: str = ""
@@ -39,23 +39,23 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[Done, ...] = ()
     requests: tuple[Done, ...] = ()
     approvals: tuple[tuple[str, str], ...] = ()
-    """Step and words of each approval that was asked for."""
+    """Step and prompt of each requested approval."""
     artifact: str | None = None
     artifact_type: str = ""
     warnings: tuple[str, ...] = ()
     questions: tuple[tuple[str, str], ...] = ()
-    """Step and words of each question that was asked."""
+    """Step and text of each question."""
     refused_answers: tuple[tuple[str, str], ...] = ()
     left: int = 0
-    """Scripted replies that nobody asked for."""
+    """Scripted replies that were not used."""
     answers_left: int = 0
-    """Answers that were given in order, and that nothing asked for."""
+    """Answers in order that were not used."""
     messages: tuple[str, ...] = ()
     """What was said to the user."""
     result: Any = None
     """What the run returned."""
     refusals: tuple[Refusal, ...] = ()
-    """Replies that were not taken."""
+    """Refused replies."""
     triggers: tuple[str, ...] = ()
 
 
@@ -154,7 +154,7 @@ def _traced(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
 
 
 def _follow(wanted: Sequence[str], found: Sequence[str]) -> bool:
-    """Whether they are there in this order; others may stand between them."""
+    """Whether they occur in this order; others may come between them."""
     rest = iter(found)
     return all(any(one == another for another in rest) for one in wanted)
 
@@ -190,8 +190,8 @@ def _requests(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
 
 
 def _of(asked: Asked, step: str) -> bool:
-    """Whether a step asked so: a line of a program belongs to its playbook as well."""
-    return step in (asked.step, playbook_of(asked.step))
+    """Whether a step asked this, or one of the group that it names."""
+    return step in (asked.step, asked.group)
 
 
 def _done(wanted: Mapping[str, Words], done: Sequence[Done], what: str, none: str) -> Iterator[Mismatch]:
@@ -202,7 +202,7 @@ def _done(wanted: Mapping[str, Words], done: Sequence[Done], what: str, none: st
 def _among(
     texts: Sequence[str], words: Words, what: str, step: str, none: str = "no model was asked in this step"
 ) -> Iterator[Mismatch]:
-    """A step that asks several times must have asked so at least once, and must never have said what it may not."""
+    """A step that asks several times must match at least once, and must never contain a forbidden text."""
     about = f"{what} of step {step}"
     if not texts:
         yield Mismatch(words.line, about, _wanted(words), f"nothing: {none}", step)
@@ -254,7 +254,7 @@ def _messages(wanted: Messages, outcome: Outcome) -> Iterator[Mismatch]:
         yield Mismatch(missing.line, f"message {said + 1}", _wanted(missing), got, outcome.step)
     if said > expected:
         more = "\n".join(outcome.messages[expected:])
-        yield Mismatch(wanted.line, "messages", f"no more than {expected}", f"{said}, with these besides:\n{more}")
+        yield Mismatch(wanted.line, "messages", f"no more than {expected}", f"{said}, with these in addition:\n{more}")
 
 
 def _same_data(wanted: str | None, found: Any) -> bool:
@@ -303,7 +303,7 @@ def _called(wanted: Called, made: Sequence[ToolRequest]) -> Iterator[Mismatch]:
 
 
 def _holds(wanted: Any, found: Any) -> bool:
-    """Whether everything that is wanted is there; tables may hold more."""
+    """Whether everything expected is there; tables may hold more."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         return all(name in found and _holds(value, found[name]) for name, value in wanted.items())
     return type(wanted) is type(found) and bool(wanted == found)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree as ET
 
 from cuebook.testing.expectations import Mismatch
-from cuebook.testing.playbooks import Ran
+from cuebook.testing.runner import Ran
 
 # XML has no way to write these, not even escaped.
 _UNWRITABLE = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

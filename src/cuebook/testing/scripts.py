@@ -1,6 +1,6 @@
-"""What commands, requests and approvers say in a test, by step: read from a case, and given when the step comes.
+"""Scripted results of commands, requests and approvals in a test, by step.
 
-A step that the case says nothing of fails; one that it calls `real` is performed for real, if whoever tests agrees.
+A step without a scripted result fails; a step that the case lists as `real` is performed for real, if the user allows it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from typing import Any
 
 import msgspec
 
+from cuebook.formats.values import Value
 from cuebook.gate.sandbox import choose
-from cuebook.kernel.admission import UNGUARDED
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import Acting, AskApproval, Effect, RunCommand, SecretNeed, SendHttp
+from cuebook.kernel.engine.approval import UNGUARDED
 from cuebook.kernel.outcomes import CommandResult, Failed, HttpResponse
 from cuebook.kernel.ports import Admitted, Call, Case, Needed, Trust
 from cuebook.kernel.run import RunRow
 from cuebook.performers.commands import CommandPerformer
-from cuebook.performers.http import HttpPerformer
-from cuebook.testing.reading import Node, Reader
+from cuebook.performers.http.performer import HttpPerformer
+from cuebook.testing.reader import CaseReader
 
 _COMMAND = ["stdout", "json", "stderr", "exit_code", "error", "code"]
 _RESPONSE = ["status", "body", "json", "headers", "error", "code"]
 
 
 class CommandSaid(msgspec.Struct, frozen=True):
-    """What a command gives in a test."""
+    """A scripted result of a command."""
 
     stdout: str = ""
     stderr: str = ""
@@ -47,7 +48,7 @@ class CommandSaid(msgspec.Struct, frozen=True):
 
 
 class ResponseSaid(msgspec.Struct, frozen=True):
-    """What a request gets in a test."""
+    """A scripted response to a request."""
 
     status: int = 200
     body: str = ""
@@ -72,11 +73,11 @@ class Done(msgspec.Struct, frozen=True):
 # --- reading ------------------------------------------------------------------------------------------------
 
 
-def commands_said(reader: Reader, node: Node) -> tuple[CommandSaid, ...]:
+def commands_said(reader: CaseReader, node: Value) -> tuple[CommandSaid, ...]:
     return tuple(_command(reader, one) for one in reader.several(node))
 
 
-def _command(reader: Reader, node: Node) -> CommandSaid:
+def _command(reader: CaseReader, node: Value) -> CommandSaid:
     if node.kind != "map":
         return CommandSaid(reader.text(node, "what a command gives"))
     fields = reader.table(node, _COMMAND, "what a command gives")
@@ -85,11 +86,11 @@ def _command(reader: Reader, node: Node) -> CommandSaid:
     return CommandSaid(_text(reader, fields, "stdout"), exit_code=exit_code, **made)
 
 
-def responses_said(reader: Reader, node: Node) -> tuple[ResponseSaid, ...]:
+def responses_said(reader: CaseReader, node: Value) -> tuple[ResponseSaid, ...]:
     return tuple(_response(reader, one) for one in reader.several(node))
 
 
-def _response(reader: Reader, node: Node) -> ResponseSaid:
+def _response(reader: CaseReader, node: Value) -> ResponseSaid:
     if node.kind == "int":
         return ResponseSaid(_number(reader, node, "status"))
     if node.kind != "map":
@@ -103,7 +104,7 @@ def _response(reader: Reader, node: Node) -> ResponseSaid:
     return ResponseSaid(status, _text(reader, fields, "body"), **made)
 
 
-def _text(reader: Reader, fields: Mapping[str, Node], name: str) -> str:
+def _text(reader: CaseReader, fields: Mapping[str, Value], name: str) -> str:
     if "json" in fields:
         if name in fields:
             reader.wrong(fields["json"].line, f"There is '{name}', and 'json' as well.", "Drop one.")
@@ -111,14 +112,14 @@ def _text(reader: Reader, fields: Mapping[str, Node], name: str) -> str:
     return reader.text(fields[name], name) if name in fields else ""
 
 
-def _number(reader: Reader, node: Node, what: str) -> int:
+def _number(reader: CaseReader, node: Value, what: str) -> int:
     if node.kind != "int":
         reader.wrong(node.line, f"'{what}' must be a whole number.")
         return 0
     return int(node.plain)
 
 
-def decisions_said(reader: Reader, node: Node) -> tuple[str, ...]:
+def decisions_said(reader: CaseReader, node: Value) -> tuple[str, ...]:
     """`approve` or `deny`, and why."""
     said = reader.texts(node, "a decision")
     for one in said:
@@ -131,7 +132,7 @@ def decisions_said(reader: Reader, node: Node) -> tuple[str, ...]:
 
 
 class Scripts:
-    """Gives a step what the case says, in turn; the last one is given again."""
+    """Returns the results that the case has for a step, in turn; the last one is repeated."""
 
     def __init__(
         self,
@@ -184,11 +185,11 @@ def unsaid(step: str, where: str) -> Failed:
 
 def not_allowed(step: str) -> Failed:
     fix = "Say so with `cuebook test --real`, once you have read what it does."
-    return Failed("not_in_test", f"The test performs step {step} for real, and nobody said that it may.", fix)
+    return Failed("not_in_test", f"The test performs step {step} for real, which was not allowed.", fix)
 
 
 class AskingGate:
-    """A gate that only asks where the playbook itself wants a person asked: no policy holds in a test."""
+    """A gate that asks only for approvals that the playbook requires: tests have no policy."""
 
     async def examine(self, effect: Effect, case: Case) -> Admitted | Needed | Failed:
         if not isinstance(effect, Acting) or not effect.approval:

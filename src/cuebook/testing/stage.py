@@ -1,12 +1,11 @@
-"""The world of a test case: a model, tools and texts that say what the case tells them to. Nothing leaves the process.
+"""The world of a test case: a scripted model, tools and texts. Nothing leaves the process.
 
-What was asked of them is kept, with the step that asked.
+It keeps all requests to them, with the step that made each.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from contextvars import ContextVar
 from pathlib import Path
@@ -16,7 +15,8 @@ from urllib.parse import unquote
 import msgspec
 
 from cuebook.config import project_file
-from cuebook.dialects.graph.routing import choices_in
+from cuebook.dialects.dialect import Dialect
+from cuebook.formats.suggestions import meant
 from cuebook.gate.sandbox import choose
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
@@ -30,37 +30,30 @@ from cuebook.kernel.effects import (
     SendHttp,
     ToolSpec,
 )
-from cuebook.kernel.errors import told
+from cuebook.kernel.errors import with_fix
 from cuebook.kernel.outcomes import Called, CommandResult, Failed, HttpResponse, Reply, Returned, Source, ToolResult
 from cuebook.kernel.ports import Call, Performer
-from cuebook.performers.http import HttpPerformer
+from cuebook.performers.http.performer import HttpPerformer
 from cuebook.performers.messages import MessagePerformer
-from cuebook.performers.models.port import Model, ModelError, Request, messages_of
+from cuebook.performers.models.model import Model, ModelError, Request, messages_of
 from cuebook.performers.models.scripted import Line, ScriptedModel
-from cuebook.performers.python_playbooks import PythonPerformer
-from cuebook.performers.skills import BUILT_IN
+from cuebook.performers.python.performer import PythonPerformer
+from cuebook.performers.skills.library import BUILT_IN
 from cuebook.performers.sources import SourcePerformer
 from cuebook.testing import model_performer
 from cuebook.testing.cases import Case, ToolSaid
-from cuebook.testing.reading import meant
 from cuebook.testing.scripts import Scripts, not_allowed, unsaid
-
-_LINE = re.compile(r"(?P<playbook>.+):\d+(?:\.\d+)*", re.DOTALL)
 
 _asking: ContextVar[tuple[str, tuple[str, ...]]] = ContextVar("asking", default=("", ()))
 """The step that asks a model, and what it chooses among: several may ask at the same time."""
 
 
-def playbook_of(step: str) -> str:
-    """Of a line of a program, as in `Main:02`, the playbook it belongs to; empty for other steps."""
-    line = _LINE.fullmatch(step)
-    return line["playbook"] if line else ""
-
-
 class Asked(msgspec.Struct, frozen=True):
-    """What a model was asked, and by which step."""
+    """A request to a model, and the step that made it."""
 
     step: str
+    group: str
+    """The group of the step; empty if it has none."""
     system: str
     prompt: str
 
@@ -74,16 +67,19 @@ class ToolRequest(msgspec.Struct, frozen=True):
 class Stage:
     """Everything that a case's run reaches."""
 
-    def __init__(self, case: Case, folder: Path, model: Model | None = None, *, real: bool = False) -> None:
+    def __init__(
+        self, case: Case, folder: Path, dialect: Dialect, model: Model | None = None, *, real: bool = False
+    ) -> None:
         """With `real`, steps that the case performs for real may be."""
         self.asked: list[Asked] = []
         self.calls: list[ToolRequest] = []
         self.missing: dict[str, str] = {}
         """By Python playbook: why it gave nothing, which a program may pass over."""
-        self.lines = Lines(case)
+        self._dialect = dialect
+        self.lines = Lines(case, dialect)
         self._model = model_performer(model or ScriptedModel(self.lines.next))
         self._tools = case.tools
-        self._told: dict[str, int] = {}
+        self._turns: dict[str, int] = {}
         self._texts = case.prompts
         self.scripts = Scripts(case.commands, case.requests, case.real, folder, real)
         self._real, self._allow_real = frozenset(case.real), real
@@ -105,8 +101,8 @@ class Stage:
     async def ask(self, effect: AskModel, call: Call) -> Reply | Failed:
         step = _step_of(call)
         system = "\n\n".join(turn.text for turn in messages_of(effect) if turn.role == "system")
-        self.asked.append(Asked(step, system, effect.prompt))
-        _asking.set((step, tuple(choices_in(effect))))
+        self.asked.append(Asked(step, self._dialect.step_group(step), system, effect.prompt))
+        _asking.set((step, self._dialect.choices(effect)))
         return await self._model.perform(effect, call)
 
     async def use(self, effect: CallTool, call: Call) -> ToolResult | Failed:
@@ -127,7 +123,7 @@ class Stage:
             return await self._python.perform(effect, call)
         if name in self._real or said is None:
             failed = not_allowed(name) if name in self._real else unsaid(name, "tools")
-            self.missing[name] = told(failed.message, failed.fix)
+            self.missing[name] = with_fix(failed.message, failed.fix)
             return failed
         return Failed("python_error", str(said.value)) if said.is_error else Returned(said.value)
 
@@ -135,8 +131,8 @@ class Stage:
         results = self._tools.get(tool)
         if not results:
             return None
-        turn = self._told.get(tool, 0)
-        self._told[tool] = turn + 1
+        turn = self._turns.get(tool, 0)
+        self._turns[tool] = turn + 1
         return results[min(turn, len(results) - 1)]
 
     async def read(self, effect: ReadSource, call: Call) -> Source | Failed:
@@ -162,7 +158,7 @@ class Stage:
             return _source(specs) if specs else Failed("not_found", f"The test has no tool '{name}'.")
         known = BUILT_IN.get(name)
         if known is None:
-            return Failed("not_found", f"There is no skill '{name}' in a test, unless the workflow has it.")
+            return Failed("not_found", f"There is no skill '{name}' in a test, unless the playbook has it.")
         shown = [{"name": tool.name, "parameters": tool.parameters} for tool in known.tools if tool.name in self._tools]
         return _source({"id": known.id, "name": known.name, "tools": shown})
 
@@ -170,7 +166,8 @@ class Stage:
 class Lines:
     """The scripted replies: all in order, or those of each step."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, dialect: Dialect) -> None:
+        self._dialect = dialect
         self._routes = {step: list(ways) for step, ways in case.routes.items()}
         self._in_order = case.replies
         self._by_step: Mapping[str, Any] = case.step_replies
@@ -179,7 +176,7 @@ class Lines:
 
     @property
     def left(self) -> int:
-        """Replies that nobody asked for, where they are given in order."""
+        """Replies that were not used, if they are given in order."""
         return max(0, len(self._in_order or ()) - self.used)
 
     def next(self, request: Request) -> Line:
@@ -192,7 +189,7 @@ class Lines:
                 return self._in_order[self.used - 1].as_line
             where = "routes" if ways else "replies"
             self._none(f"The test has {len(self._in_order)} replies, and step {step} asks for one more.", where)
-        label = step if step in self._by_step else playbook_of(step) or step
+        label = step if step in self._by_step else self._dialect.step_group(step) or step
         replies = self._by_step.get(label, ())
         turn = self._given.get(label, 0)
         self._given[label] = turn + 1
@@ -282,6 +279,6 @@ def _spellings(scheme: str, name: str) -> tuple[str, ...]:
 
 
 def _libraries(folder: Path) -> list[Path]:
-    """Prompts beside the playbook, then those of its project."""
+    """Prompts next to the playbook, then those of its project."""
     project = project_file(folder.absolute())
     return [folder / "prompts", *([project.parent / "prompts"] if project is not None else [])]

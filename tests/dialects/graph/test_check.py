@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from cuebook.dialects.dialect import Surroundings
 from cuebook.dialects.findings import Finding
-from cuebook.dialects.graph import structure
 from cuebook.dialects.graph.check import CODES, check, sarif
 from cuebook.dialects.graph.model import Edge
-from cuebook.dialects.graph.parse import parse
-from cuebook.surfaces.python import Playbook
-from tests.dialects.graph.writing import (
+from cuebook.dialects.graph.parse import parse, structure
+from cuebook.surfaces.python.api import Playbook
+from tests.dialects.graph.samples import (
     FULL,
     MINIMAL,
     PUBLISHED,
@@ -25,7 +25,7 @@ from tests.dialects.graph.writing import (
     loaded,
     refusal,
 )
-from tests.thorough import many
+from tests.support.sampling import many
 
 LONG = many(20_000, 100_000)
 """Nodes, far more than Python lets calls be within calls."""
@@ -51,8 +51,13 @@ def graph(*edges: str, nodes: str = "abc", **extra: Any) -> str:
     )
 
 
-def found(text: str, name: str = "g.json", **known: Any) -> list[Finding]:
-    return check(text, name, **known)
+def found(text: str, name: str = "g.json", around: Surroundings | None = None) -> list[Finding]:
+    return check(text, name, around)
+
+
+class TwoSkills(Surroundings):
+    def skills(self) -> frozenset[str]:
+        return frozenset(("github", "slack"))
 
 
 def said(text: str, name: str = "g.json") -> list[str]:
@@ -64,7 +69,7 @@ def said(text: str, name: str = "g.json") -> list[str]:
 
 def test_an_entry_must_be_a_node() -> None:
     (problem,) = refusal(graph("a>b", "b>c", entry="d"), "g.json")
-    assert (problem.code, problem.fix) == ("MISSING_ENTRY", "There are: a, b, c.")
+    assert (problem.code, problem.fix) == ("MISSING_ENTRY", "Use one of: a, b, c.")
 
 
 def test_an_edge_leaves_a_node() -> None:
@@ -86,7 +91,7 @@ def test_what_may_have_been_meant_is_told() -> None:
 def test_every_node_is_reached() -> None:
     text = graph("a>b")
     (problem,) = refusal(text, "g.json")
-    assert (problem.code, problem.message) == ("UNREACHABLE_NODE", "No way leads from 'a' to the node 'c'.")
+    assert (problem.code, problem.message) == ("UNREACHABLE_NODE", "The node 'c' cannot be reached from 'a'.")
     assert problem.line == line_of(text, '"c": {')
 
 
@@ -118,8 +123,8 @@ def test_a_circle_needs_a_bound_somewhere(edges: list[str], circles: int) -> Non
 
 def test_a_circle_is_shown() -> None:
     (problem,) = refusal(graph("a>b", "b>c", "c>d", "d>b?", nodes="abcd"), "g.json")
-    assert problem.message == "A circle has no bound: b -> c -> d -> b."
-    assert problem.fix == "Add max_iterations to one edge of it."
+    assert problem.message == "Unbounded cycle: b -> c -> d -> b."
+    assert problem.fix == "Add max_iterations to one of its edges."
 
 
 def test_two_edges_without_a_condition_are_ambiguous() -> None:
@@ -150,7 +155,7 @@ def test_a_long_circle_is_found() -> None:
     nodes = {f"n{number}": 1 for number in range(LONG)}
     edges = [Edge(f"n{number}", f"n{(number + 1) % LONG}", index=number) for number in range(LONG)]
     (problem,) = structure.problems("n0", 1, nodes, edges)
-    assert problem.message == "A circle has no bound: n0 -> n1 -> n2 -> n3 -> n4 -> n5 -> … -> n0."
+    assert problem.message == "Unbounded cycle: n0 -> n1 -> n2 -> n3 -> n4 -> n5 -> … -> n0."
 
 
 def test_many_edges_to_nowhere_do_not_take_their_time() -> None:
@@ -182,7 +187,7 @@ def test_a_skill_is_unknown_only_where_it_is_known_what_there_is() -> None:
         edited(MINIMAL, ("nodes.brew.skills", ["githup", "own"]), ("skills", {"own": {"instruction": "x"}}))
     )
     assert found_codes(text, "warning") == []
-    (one,) = [one for one in found(text, skills=["github", "slack"]) if one.severity == "warning"]
+    (one,) = [one for one in found(text, around=TwoSkills()) if one.severity == "warning"]
     assert (one.code, one.fix) == ("UNKNOWN_SKILL", "Did you mean 'github'?")
 
 

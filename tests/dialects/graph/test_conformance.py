@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 import pytest
 
+from cuebook.dialects.findings import InvalidPlaybook
 from cuebook.dialects.graph.check import unknown_skills
 from cuebook.dialects.graph.inputs import accept
 from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.parse import parse
-from cuebook.dialects.registry import InvalidPlaybook
-from cuebook.dialects.yaml12 import read_yaml
+from cuebook.formats.yaml import read_yaml
 from cuebook.kernel.effects import AskModel, ReadSource
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import RunFinished
@@ -27,8 +27,8 @@ from cuebook.kernel.outcomes import Failed, Reply
 from cuebook.kernel.ports import Call
 from cuebook.kernel.run import RunRow
 from cuebook.stores.memory import MemoryStore
-from tests.dialects.graph.workbench import Asked, Bench
-from tests.dialects.graph.world import World
+from tests.dialects.graph.case_environment import CaseEnvironment
+from tests.dialects.graph.harness import Asked, GraphHarness
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors/graph"
 BOTH = ["spec", "reference"]
@@ -60,12 +60,12 @@ def holds_here(case: Mapping[str, Any]) -> bool:
 
 @pytest.mark.parametrize("case", [one for one in CASES if holds_here(one.values[0])])
 async def test_case(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await differences(case, World(case, tmp_path, monkeypatch)) == []
+    assert await differences(case, CaseEnvironment(case, tmp_path, monkeypatch)) == []
 
 
 @pytest.mark.parametrize("case", [one for one in CASES if not holds_here(one.values[0])])
 async def test_the_reference_differs(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await differences(case, World(case, tmp_path, monkeypatch)) != []
+    assert await differences(case, CaseEnvironment(case, tmp_path, monkeypatch)) != []
 
 
 def test_every_code_is_defined_for_all_who_are_held_to_it() -> None:
@@ -96,7 +96,7 @@ def test_there_are_enough_of_them() -> None:
 # --- playing ------------------------------------------------------------------------------------------------
 
 
-async def differences(case: Mapping[str, Any], world: World) -> list[str]:
+async def differences(case: Mapping[str, Any], environment: CaseEnvironment) -> list[str]:
     expect = dict(case["expect"])
     text = case["text"] if "text" in case else json.dumps(case["workflow"])
     if "refused" in expect:
@@ -115,24 +115,24 @@ async def differences(case: Mapping[str, Any], world: World) -> list[str]:
     if expect.pop("loads", False) and not expect:
         return found
     model = case.get("model", {})
-    bench = Bench(
+    harness = GraphHarness(
         MemoryStore(),
         run=model.get("run", {}),
         route=model.get("route", {}),
         ask=model.get("ask", []),
         tools=case.get("tools", {}),
     )
-    bench.service.engine.performers[ReadSource] = world
+    harness.service._engine.performers = {**harness.service._engine.performers, ReadSource: environment}
     given, options = case.get("input", {}), case.get("options", {})
     if "stop" in case:
-        row = await stopped(bench, text, given, options, case["stop"])
+        row = await stopped(harness, text, given, options, case["stop"])
     else:
-        row = await bench.run(text, given, **options)
-    played = Played(bench, world, row.id, row.status)
+        row = await harness.run(text, given, **options)
+    played = Played(harness, environment, row.id, row.status)
     await played.look()
     for name, wanted in expect.items():
         found += getattr(played, name)(wanted)
-    await bench.service.close()
+    await harness.service.close()
     return found
 
 
@@ -151,31 +151,37 @@ def refused_input(workflow: Workflow, given: Mapping[str, Any], wanted: list[str
         accept(workflow, given)
     except BadInput as refused:
         names = {*given, *(one.name for one in workflow.declared or ())}
-        found = {name for name in names if re.search(rf"(?<!\w){re.escape(name)} (?:\(|must|is no)", refused.message)}
+        found = {
+            name
+            for name in names
+            if re.search(rf"(?<!\w){re.escape(name)} (?:\(|must|is not|has no|cannot)", refused.message)
+        }
         return compare("refused input", found, set(wanted))
     return ["nothing was refused"]
 
 
-async def stopped(bench: Bench, text: str, given: Mapping[str, Any], options: Mapping[str, Any], at: str) -> RunRow:
+async def stopped(
+    harness: GraphHarness, text: str, given: Mapping[str, Any], options: Mapping[str, Any], at: str
+) -> RunRow:
     """A run that its caller stops: before it begins, or while a question is open."""
     asked = asyncio.Event()
 
     class Held:
         async def perform(self, effect: AskModel, call: Call) -> Reply | Failed:
-            reply = await bench.script.perform(effect, call)
-            if bench.calls[-1] == at:
+            reply = await harness.script.perform(effect, call)
+            if harness.calls[-1] == at:
                 asked.set()
                 await asyncio.Event().wait()
             return reply
 
-    bench.service.engine.performers[AskModel] = Held()
-    row = await bench.start(text, given, **options)
+    harness.service._engine.performers = {**harness.service._engine.performers, AskModel: Held()}
+    row = await harness.start(text, given, **options)
     if at == "start":
-        await bench.service.cancel(row.id)
-        return await bench.service.drive(row.id)
-    driving = asyncio.create_task(bench.service.drive(row.id))
+        await harness.service.cancel(row.id)
+        return await harness.service.drive(row.id)
+    driving = asyncio.create_task(harness.service.drive(row.id))
     await asyncio.wait_for(asked.wait(), 30)
-    await bench.service.cancel(row.id)
+    await harness.service.cancel(row.id)
     return await driving
 
 
@@ -193,17 +199,17 @@ def covers(found: Any, wanted: Any) -> bool:
 class Played:
     """What became of a case, one method for each thing that is compared."""
 
-    def __init__(self, bench: Bench, world: World, run: str, status: str) -> None:
-        self._bench, self._world, self._run, self._status = bench, world, run, status
+    def __init__(self, harness: GraphHarness, environment: CaseEnvironment, run: str, status: str) -> None:
+        self._bench, self._world, self._run, self._status = harness, environment, run, status
 
     async def look(self) -> None:
-        bench = self._bench
-        self._events = await bench.events(self._run)
-        self._trace = await bench.trace(self._run)
-        self._results = await bench.results(self._run)
-        ends = [entry.event for entry in await bench.entries(self._run) if isinstance(entry.event, RunFinished)]
+        harness = self._bench
+        self._events = await harness.events(self._run)
+        self._trace = await harness.trace(self._run)
+        self._results = await harness.results(self._run)
+        ends = [entry.event for entry in await harness.entries(self._run) if isinstance(entry.event, RunFinished)]
         self._error = ends[-1].error if ends else None
-        live = [told(event) for event in bench.live if event["type"] != "node:progress"]
+        live = [told(event) for event in harness.live if event["type"] != "node:progress"]
         assert not live or live == [told(event) for event in self._events]
 
     def _call(self, kind: str, key: str) -> Asked:

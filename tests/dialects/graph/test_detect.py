@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cuebook.dialects import registry
 from cuebook.dialects.graph.detect import recognises
 from cuebook.kernel.errors import BadInput
-from tests.dialects.graph.writing import MINIMAL
+from tests.dialects.graph.samples import MINIMAL
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cuebook.dialects.graph import GRAPH
 from cuebook.dialects.graph.inputs import taken, typed, typed_value
 from cuebook.kernel.errors import BadInput
-from tests.dialects.graph.writing import loaded
+from tests.dialects.graph.samples import loaded
 
 DECLARED = {
     "topic": {"type": "string", "required": True},
@@ -70,20 +70,20 @@ def test_a_workflow_that_declares_nothing_takes_anything() -> None:
         ("depth", 4, "depth must be one of 1, 2, 3.5, not 4"),
         ("loud", "true", 'loud must be true or false, not "true"'),
         ("loud", 1, "loud must be true or false, not 1"),
-        ("labels", "a", 'labels must be a list of texts, not "a"'),
-        ("labels", ["a", 1], 'labels must be a list of texts, not ["a", 1]'),
+        ("labels", "a", 'labels must be a list of strings, not "a"'),
+        ("labels", ["a", 1], 'labels must be a list of strings, not ["a", 1]'),
         ("labels", ["b", "a"], 'labels must be one of ["a", "b"], ["c"], not ["b", "a"]'),
         ("tone", "Dry", 'tone must be one of "dry", "warm", not "Dry"'),
         ("tone", "x" * 100, f'not "{"x" * 39}…'),
-        ("depth", float("nan"), "depth is no value that JSON can hold"),
-        ("depth", float("inf"), "depth is no value that JSON can hold"),
-        ("other", float("-inf"), "other is no value that JSON can hold"),
-        ("other", {"a": [float("nan")]}, "other is no value that JSON can hold"),
-        ("other", {1: 2}, "other is no value that JSON can hold"),
-        ("other", b"a", "other is no value that JSON can hold"),
-        ("other", 10**400, "other is no value that JSON can hold"),
-        ("topic", "\ud800", "topic is no value that JSON can hold"),
-        ("other", {"\ud800": 1}, "other is no value that JSON can hold"),
+        ("depth", float("nan"), "depth cannot be represented in JSON"),
+        ("depth", float("inf"), "depth cannot be represented in JSON"),
+        ("other", float("-inf"), "other cannot be represented in JSON"),
+        ("other", {"a": [float("nan")]}, "other cannot be represented in JSON"),
+        ("other", {1: 2}, "other cannot be represented in JSON"),
+        ("other", b"a", "other cannot be represented in JSON"),
+        ("other", 10**400, "other cannot be represented in JSON"),
+        ("topic", "\ud800", "topic cannot be represented in JSON"),
+        ("other", {"\ud800": 1}, "other cannot be represented in JSON"),
     ],
 )  # fmt: skip
 def test_a_value_that_does_not_fit_is_refused_by_name(name: str, value: Any, says: str) -> None:
@@ -101,7 +101,7 @@ def test_equal_numbers_are_equal_and_true_is_no_number() -> None:
 def test_everything_is_told_at_once() -> None:
     error = refused(depth="deep", loud=3, tone="wet")
     assert error.message == (
-        'Missing input: topic (string). Wrong inputs: depth must be a number, not "deep"; '
+        'Missing input: topic (string). Invalid inputs: depth must be a number, not "deep"; '
         'loud must be true or false, not 3; tone must be one of "dry", "warm", not "wet".'
     )
     assert error.fix == "Give --topic VALUE."
@@ -114,7 +114,7 @@ def test_a_name_that_is_nearly_one_that_is_missing_is_pointed_out() -> None:
 def test_what_is_nested_without_end_is_refused() -> None:
     deep: list[Any] = []
     deep.append(deep)
-    assert "other is no value that JSON can hold" in str(refused(topic="a", other=deep))
+    assert "other cannot be represented in JSON" in str(refused(topic="a", other=deep))
 
 
 def test_a_tuple_is_a_list() -> None:

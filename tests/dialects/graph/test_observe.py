@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from cuebook.dialects.graph.observe import Projection
+from cuebook.dialects.graph.observe import GraphProjection
 from cuebook.kernel.context import ToolCall
 from cuebook.kernel.effects import AskModel, CallTool
 from cuebook.kernel.events import TextChunk
 from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Call, Store
 from cuebook.testing import Says
-from tests.dialects.graph.workbench import Bench, flow, skill, way
+from tests.dialects.graph.harness import GraphHarness, flow, skill, way
 
 OURS = {"run", "sequence", "time", "duration", "tokens", "cost"}
 
@@ -26,20 +26,20 @@ def payload(event: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_events_have_the_payloads_of_the_format(store: Store) -> None:
-    bench = Bench(
+    harness = GraphHarness(
         store,
         run={"a": {"calls": [{"tool": "look", "input": {"at": "x"}}, {"tool": "poke"}], "data": {"n": 1}}},
         tools={"look": {"seen": 7}, "poke": {"fails": "It bites."}},
         texts={"skill:s": skill("s", "look", "poke")},
     )
-    row = await bench.run(flow("a", "b", nodes={"a": {"skills": ["s"]}}))
+    row = await harness.run(flow("a", "b", nodes={"a": {"skills": ["s"]}}))
     calls = [
         {"tool": "look", "input": {"at": "x"}, "output": {"seen": 7}, "status": "success"},
         {"tool": "poke", "input": {}, "status": "error"},
     ]
     a = {"status": "success", "data": {"n": 1}, "toolCalls": calls}
     b = {"status": "success", "data": {"summary": "b is done."}, "toolCalls": []}
-    told = [payload(event) for event in await bench.events(row.id)]
+    told = [payload(event) for event in await harness.events(row.id)]
     told[1].pop("sources")
     assert told == [
         {"type": "workflow:start", "workflow": "flow"},
@@ -58,9 +58,9 @@ async def test_events_have_the_payloads_of_the_format(store: Store) -> None:
 
 
 async def test_every_event_says_when_and_what_it_took(store: Store) -> None:
-    bench = Bench(store, run={"a": Says("Done.", cost=0.25), "b": Says("Done.", cost=0.5)})
-    row = await bench.run(flow("a", "b"))
-    told = await bench.events(row.id)
+    harness = GraphHarness(store, run={"a": Says("Done.", cost=0.25), "b": Says("Done.", cost=0.5)})
+    row = await harness.run(flow("a", "b"))
+    told = await harness.events(row.id)
     assert all(event.keys() >= OURS and event["run"] == row.id for event in told)
     assert [event["sequence"] for event in told] == list(range(1, len(told) + 1))
     assert [event["time"] for event in told] == sorted(event["time"] for event in told)
@@ -71,44 +71,44 @@ async def test_every_event_says_when_and_what_it_took(store: Store) -> None:
 
 
 async def test_a_cost_that_nobody_knows_is_not_nothing(store: Store) -> None:
-    bench = Bench(store)
-    row = await bench.run(flow("a"))
-    assert (await bench.events(row.id))[-1]["cost"] is None
+    harness = GraphHarness(store)
+    row = await harness.run(flow("a"))
+    assert (await harness.events(row.id))[-1]["cost"] is None
 
 
 async def test_progress_is_the_nodes_own_words(store: Store) -> None:
     """Not those of its judge, nor of the question of routing."""
     node = {"eval": [{"name": "j", "kind": "judge", "rubric": "Good?"}]}
-    bench = Bench(
+    harness = GraphHarness(
         store,
         run={"a": Says("Word by word.", chunk=5)},
         ask=["VERDICT: yes\nREASONING: Fine."],
         route={"a": "b"},
     )
-    await bench.run(flow("a", "b", nodes={"a": node}, edges=way("a b when so")))
-    progress = [(event["node"], event["message"]) for event in bench.live if event["type"] == "node:progress"]
+    await harness.run(flow("a", "b", nodes={"a": node}, edges=way("a b when so")))
+    progress = [(event["node"], event["message"]) for event in harness.live if event["type"] == "node:progress"]
     assert progress == [("a", "Word "), ("a", "by wo"), ("a", "rd."), ("b", "b is done.")]
-    assert [event["part"] for event in bench.live if event["type"] == "node:progress"] == [1, 2, 3, 4]
-    times = [event["time"] for event in bench.live]
+    assert [event["part"] for event in harness.live if event["type"] == "node:progress"] == [1, 2, 3, 4]
+    times = [event["time"] for event in harness.live]
     assert times == sorted(times)
-    kinds = [event["type"] for event in bench.live if event.get("node") == "a"]
+    kinds = [event["type"] for event in harness.live if event.get("node") == "a"]
     assert kinds == ["node:enter", "node:progress", "node:progress", "node:progress", "node:exit"]
 
 
 async def test_an_observer_that_fails_changes_nothing(store: Store) -> None:
-    bench = Bench(store)
+    harness = GraphHarness(store)
 
     def fail(event: Any) -> None:
         raise RuntimeError("I cannot watch.")
 
-    bench.service.observe(fail)
-    row = await bench.run(flow("a", "b"))
+    harness.service.observe(fail)
+    row = await harness.run(flow("a", "b"))
     assert row.status == "completed"
-    assert await bench.way(row.id) == ["a", "b"]
+    assert await harness.way(row.id) == ["a", "b"]
 
 
 async def test_a_cancelled_run_has_its_end_and_what_it_was_in(store: Store) -> None:
-    bench = Bench(store, texts={"skill:s": skill("s", "hold")}, run={"b": {"calls": [{"tool": "hold"}]}})
+    harness = GraphHarness(store, texts={"skill:s": skill("s", "hold")}, run={"b": {"calls": [{"tool": "hold"}]}})
     entered = asyncio.Event()
 
     class Hold:
@@ -117,58 +117,58 @@ async def test_a_cancelled_run_has_its_end_and_what_it_was_in(store: Store) -> N
             await asyncio.sleep(3600)
             return ToolResult("late")
 
-    bench.service.engine.performers[CallTool] = Hold()
-    row = await bench.start(flow("a", "b", "c", nodes={"b": {"skills": ["s"]}}))
-    driving = asyncio.create_task(bench.service.drive(row.id))
+    harness.service._engine.performers = {**harness.service._engine.performers, CallTool: Hold()}
+    row = await harness.start(flow("a", "b", "c", nodes={"b": {"skills": ["s"]}}))
+    driving = asyncio.create_task(harness.service.drive(row.id))
     await asyncio.wait_for(entered.wait(), 30)
-    await bench.service.cancel(row.id, "enough")
+    await harness.service.cancel(row.id, "enough")
     assert (await driving).status == "cancelled"
-    told = await bench.events(row.id)
+    told = await harness.events(row.id)
     assert [event["type"] for event in told[-2:]] == ["node:exit", "workflow:end"]
     assert told[-2]["result"]["status"] == "failed"
     assert told[-1]["status"] == "cancelled"
-    assert [(step["node"], step["status"]) for step in (await bench.trace(row.id))["steps"]] == [
+    assert [(step["node"], step["status"]) for step in (await harness.trace(row.id))["steps"]] == [
         ("a", "success"), ("b", "failed"),
     ]  # fmt: skip
     assert set(told[-1]["results"]) == {"a", "b"}
 
 
 async def test_a_program_that_breaks_has_its_end(store: Store) -> None:
-    bench = Bench(store)
+    harness = GraphHarness(store)
 
     class Broken:
         async def perform(self, effect: AskModel, call: Call) -> Any:
             raise RuntimeError("a defect")
 
-    bench.service.engine.performers[AskModel] = Broken()
-    row = await bench.run(flow("a"))
+    harness.service._engine.performers = {**harness.service._engine.performers, AskModel: Broken()}
+    row = await harness.run(flow("a"))
     assert row.status == "failed"
-    told = await bench.events(row.id)
+    told = await harness.events(row.id)
     assert told[-1]["type"] == "workflow:end"
     assert "a defect" in told[-1]["results"]["a"]["data"]["error"]
 
 
 async def test_a_retried_run_shows_what_counts(store: Store) -> None:
-    bench = Bench(store, run={"a": [{"fails": "Down."}, {"ok": True}]})
-    row = await bench.run(flow("a", "b"), on_failure="halt")
+    harness = GraphHarness(store, run={"a": [{"fails": "Down."}, {"ok": True}]})
+    row = await harness.run(flow("a", "b"), on_failure="halt")
     assert row.status == "failed"
-    await bench.service.retry(row.id)
-    assert (await bench.service.drive(row.id)).status == "completed"
-    assert [(step["node"], step["status"]) for step in (await bench.trace(row.id))["steps"]] == [
+    await harness.service.retry(row.id)
+    assert (await harness.service.drive(row.id)).status == "completed"
+    assert [(step["node"], step["status"]) for step in (await harness.trace(row.id))["steps"]] == [
         ("a", "success"), ("b", "success"),
     ]  # fmt: skip
-    kinds = [event["type"] for event in await bench.events(row.id)]
+    kinds = [event["type"] for event in await harness.events(row.id)]
     assert kinds.count("workflow:end") == 1
     assert kinds[-1] == "workflow:end"
 
 
 async def test_evals_and_attempts_are_in_the_result(store: Store) -> None:
     node = {"eval": [{"name": "e", "kind": "value", "rule": {"output_required": ["x"]}}], "retry": {"max": 1}}
-    bench = Bench(store, run={"a": [{"y": 1}, {"x": 1}]})
-    row = await bench.run(flow("a", nodes={"a": node}))
-    result = (await bench.results(row.id))["a"]
+    harness = GraphHarness(store, run={"a": [{"y": 1}, {"x": 1}]})
+    row = await harness.run(flow("a", nodes={"a": node}))
+    result = (await harness.results(row.id))["a"]
     assert result["evals"] == [{"name": "e", "kind": "value", "pass": True}]
-    (retry,) = [event for event in await bench.events(row.id) if event["type"] == "node:retry"]
+    (retry,) = [event for event in await harness.events(row.id) if event["type"] == "node:retry"]
     assert (retry["node"], retry["attempt"]) == ("a", 1)
     assert retry["reason"].startswith("eval failed (policy: all_pass):")
     assert retry["preamble"].startswith("## Previous attempt failed evaluation")
@@ -176,53 +176,53 @@ async def test_evals_and_attempts_are_in_the_result(store: Store) -> None:
 
 @pytest.mark.parametrize("early", [True, False])
 async def test_text_that_comes_before_its_record_is_kept_for_it(store: Store, early: bool) -> None:
-    bench = Bench(store)
-    row = await bench.run(flow("a"))
-    entries = await bench.entries(row.id)
+    harness = GraphHarness(store)
+    row = await harness.run(flow("a"))
+    entries = await harness.entries(row.id)
     asked = next(entry for entry in entries if type(entry.event).__name__ == "ModelAsked")
     chunk = TextChunk(row.id, asked.seq, "a", 0, "hello")
     at = 0 if early else entries.index(asked) + 1
-    projection = Projection(bench.workflow)
+    projection = GraphProjection(harness.workflow)
     seen: list[Any] = [*entries[:at], chunk, *entries[at:]]
-    told = [event for one in seen for event in projection.see(one)]
+    told = [event for one in seen for event in projection.see(one).published]
     assert [event["type"] for event in told][2:5] == ["node:enter", "node:progress", "node:exit"]
 
 
 async def test_what_signs_in_is_not_told_of_an_address(store: Store) -> None:
     address = "https://ann:pass-7f3a@docs.example/a/b?token=tok-91c2#key-55d0"
     text = flow("a", rules=[address, "https://docs.example/open"])
-    found = Bench(store, texts={address: "Be kind.", "https://docs.example/open": "Be short."})
-    gone = Bench(store, texts={address: Failed("unreachable", f"{address} does not answer.")})
-    for bench, offline in ((gone, False), (found, True), (found, False)):
-        row = await bench.run(text, offline=offline)
-        told = json.dumps([await bench.events(row.id), await bench.trace(row.id), msgspec.to_builtins(row.error)])
+    found = GraphHarness(store, texts={address: "Be kind.", "https://docs.example/open": "Be short."})
+    gone = GraphHarness(store, texts={address: Failed("unreachable", f"{address} does not answer.")})
+    for harness, offline in ((gone, False), (found, True), (found, False)):
+        row = await harness.run(text, offline=offline)
+        told = json.dumps([await harness.events(row.id), await harness.trace(row.id), msgspec.to_builtins(row.error)])
         assert "docs.example/a/b" in told
-        for secret in ("ann", "7f3a", "91c2", "55d0"):
+        for secret in ("ann:", "7f3a", "91c2", "55d0"):
             assert secret not in told
-        origins = [one["origin"] for one in (await bench.trace(row.id))["sources"].values()]
+        origins = [one["origin"] for one in (await harness.trace(row.id))["sources"].values()]
         assert origins == ["Do a.", "https://***@docs.example/a/b?***", "https://docs.example/open"]
 
 
 async def test_a_reply_that_is_asked_for_again_is_told_by_an_event_and_in_the_trace(store: Store) -> None:
     node = {"output": {"type": "object", "required": ["x"]}}
-    bench = Bench(store, run={"a": [{"y": 1}, "", {"x": 1}]})
-    row = await bench.run(flow("a", nodes={"a": node}))
+    harness = GraphHarness(store, run={"a": [{"y": 1}, "", {"x": 1}]})
+    row = await harness.run(flow("a", nodes={"a": node}))
     assert row.status == "completed"
-    said = [event["reason"] for event in await bench.events(row.id) if event.get("code") == "repair"]
+    said = [event["reason"] for event in await harness.events(row.id) if event.get("code") == "repair"]
     assert [("1 of 2" in said[0], "'x' is a required property" in said[0])] == [(True, True)]
     assert "2 of 2" in said[1]
     assert "empty" in said[1]
-    assert (await bench.trace(row.id))["steps"] == [{"node": "a", "status": "success", "repairs": 2, "iteration": 1}]
-    again = bench.asked("run", "a")[1]
+    assert (await harness.trace(row.id))["steps"] == [{"node": "a", "status": "success", "repairs": 2, "iteration": 1}]
+    again = harness.asked("run", "a")[1]
     assert "'x' is a required property" in again.prompt
     assert again.blocks[-1] == '{"y": 1}', "it is shown what it said"
 
 
 async def test_arguments_that_cannot_be_read_are_shown_as_they_came(store: Store) -> None:
     broken = Says("", (ToolCall("7", "look", malformed='{"at": '),))
-    bench = Bench(store, run={"a": [broken, "Done."]}, texts={"skill:s": skill("s", "look")})
-    row = await bench.run(flow("a", nodes={"a": {"skills": ["s"]}}))
+    harness = GraphHarness(store, run={"a": [broken, "Done."]}, texts={"skill:s": skill("s", "look")})
+    row = await harness.run(flow("a", nodes={"a": {"skills": ["s"]}}))
     assert row.status == "completed"
-    (called,) = [event for event in await bench.events(row.id) if event["type"] == "tool:call"]
+    (called,) = [event for event in await harness.events(row.id) if event["type"] == "tool:call"]
     assert (called["input"], called["callId"]) == ('{"at": ', "7")
-    assert (await bench.results(row.id))["a"]["toolCalls"][0]["input"] == '{"at": '
+    assert (await harness.results(row.id))["a"]["toolCalls"][0]["input"] == '{"at": '

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cuebook.dialects.findings import InvalidPlaybook
 from cuebook.dialects.markdown import convert
 from cuebook.dialects.markdown.convert import Unwritable, from_json, result_object, to_json
 from cuebook.dialects.markdown.parse import parse, read
-from cuebook.dialects.registry import InvalidPlaybook
-from tests.dialects.markdown.writing import DOCUMENTS, TEXTS, definitions
-from tests.thorough import many
+from tests.dialects.markdown.strategies import DOCUMENTS, TEXTS, definitions
+from tests.support.sampling import many
 
 SMALL: dict[str, Any] = {"title": "Tea", "steps": [{"number": 1, "label": "1", "title": "Brew", "content": "Brew."}]}
 
@@ -324,7 +324,7 @@ def test_branches_within_branches_are_refused() -> None:
     condition = {"variable": "a", "operator": "==", "value": ""}
     inner = {"number": 1, "label": "1a", "title": "x", "branches": [{"condition": condition, "steps": []}]}
     message = refused(changed(branches=[{"condition": condition, "steps": [inner]}]))
-    assert "steps[0].branches[0].steps[0].branches cannot be written: a sub-step has no branches." in message
+    assert "steps[0].branches[0].steps[0].branches cannot be written: a sub-step cannot have branches." in message
     deep: Any = changed()["steps"][0]
     for _ in range(20_000):
         deep = {"number": 1, "title": "x", "branches": [{"condition": None, "steps": [deep]}]}

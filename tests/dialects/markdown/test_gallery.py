@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import cuebook
-from cuebook.performers.models import find_weights
-from tests.dialects.markdown.test_vectors import DATA, GALLERY, beside, name_of
-from tests.surfaces.desk import Desk
+from cuebook.performers.models.weights import find_weights
+from tests.dialects.markdown.parse.test_vectors import DATA, GALLERY, beside, name_of
+from tests.support.command_line import CommandLine
 
 SERVER = Path(__file__).with_name("analytics_server.py")
 WEIGHTS = find_weights()
@@ -65,7 +65,9 @@ ANSWERS = {
 
 WARNED = {
     "linear/security-review": ["Step 1: @prompt(library:owasp-review-criteria) was left out"],
-    "non-technical/blog-to-newsletter": ["Line 90: '```if include_cta```' is no branch marker: it goes to the model"],
+    "non-technical/blog-to-newsletter": [
+        "Line 90: '```if include_cta```' is not a valid branch marker: it is sent to the model"
+    ],
 }
 
 MOST = 6
@@ -133,15 +135,17 @@ def test_every_playbook_of_the_gallery_has_its_inputs() -> None:
 
 @beside
 def test_the_defect_of_one_of_them_is_named_with_its_line_and_what_to_write(tmp_path: Path) -> None:
-    ran = Desk(tmp_path).call("validate", BROKEN)
+    ran = CommandLine(tmp_path).call("validate", BROKEN)
     assert ran.code == 2
-    assert ran.out.startswith(f"{BROKEN}:90:1: error: '```if include_cta```' is no branch marker: it goes to the model")
+    assert ran.out.startswith(
+        f"{BROKEN}:90:1: error: '```if include_cta```' is not a valid branch marker: it is sent to the model"
+    )
     assert 'Write ```if include_cta == "true"```.' in ran.out
 
 
 @beside
 def test_the_whole_gallery_has_that_one_defect(tmp_path: Path) -> None:
-    ran = Desk(tmp_path).call("validate", DATA / "gallery", "--json")
+    ran = CommandLine(tmp_path).call("validate", DATA / "gallery", "--json")
     assert ran.code == 2
     assert [Path(file["file"]) for file in ran.object["files"]] == GALLERY
     assert (ran.object["errors"], ran.object["warnings"]) == (1, 0)

@@ -46,7 +46,7 @@ def test_defaults_fill_what_is_not_given() -> None:
 
 def test_a_default_that_does_not_fit_is_told_with_its_line() -> None:
     book = parse("# T\n\n## INPUTS\n\n- `a` (number: x): A\n\n## STEP 1: B\n\nB\n", "t.md")
-    with pytest.raises(BadInput, match=r'^Wrong input: a must be a number, not "x" \(its default in line 5\)\.'):
+    with pytest.raises(BadInput, match=r'^Invalid input: a must be a number, not "x" \(its default in line 5\)\.'):
         accept(book, {})
     assert accept(book, {"a": 1}) == {"a": "1"}
 
@@ -89,7 +89,7 @@ def test_a_boolean_is_held_as_true_or_false(given: Any, kept: str) -> None:
 def test_a_choice_must_be_one_of_its_options() -> None:
     error = refused({"kind": "green", "size": "Small", "sweet": "perhaps"})
     assert error.message == (
-        'Wrong inputs: sweet must be true or false, not "perhaps"; size must be one of small, large, not "Small".'
+        'Invalid inputs: sweet must be true or false, not "perhaps"; size must be one of small, large, not "Small".'
     )
 
 
@@ -107,6 +107,6 @@ def test_undeclared_names_are_kept_and_warned_of() -> None:
     inputs = accepted(knd="x", other=1)
     assert (inputs["knd"], inputs["other"]) == ("x", "1")
     assert unknown(BOOK, inputs) == [
-        "The playbook declares no input 'knd'. Did you mean 'kind'?",
-        "The playbook declares no input 'other'.",
+        "The playbook has no input 'knd'. Did you mean 'kind'?",
+        "The playbook has no input 'other'.",
     ]

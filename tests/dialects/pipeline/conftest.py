@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.dialects.pipeline.bench import Bench
+from tests.dialects.pipeline.harness import PipelineHarness
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    made = Bench(tmp_path)
+async def harness(tmp_path: Path) -> AsyncIterator[PipelineHarness]:
+    made = PipelineHarness(tmp_path)
     yield made
     await made.close()

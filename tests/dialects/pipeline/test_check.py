@@ -10,7 +10,7 @@ import pytest
 import cuebook.dialects.pipeline as package
 from cuebook.dialects.pipeline import PIPELINE
 from cuebook.dialects.pipeline.check import CODES, check, sarif
-from tests.dialects.pipeline.writing import FULL, MINIMAL, pipeline, with_step
+from tests.dialects.pipeline.samples import FULL, MINIMAL, pipeline, with_step
 
 
 def found(text: str) -> list[tuple[int | None, str]]:
@@ -110,8 +110,8 @@ def test_mistakes_and_warnings_are_findings() -> None:
 
 def test_every_code_that_is_given_has_a_meaning() -> None:
     folder = Path(package.__file__).parent
-    own = ["args", "check", "commands", "conditions", "contracts", "parse", "references", "steps"]
-    texts = "".join((folder / f"{name}.py").read_text() for name in own)
+    reading = [folder / "inputs.py", folder / "check.py", *(folder / "parse").glob("*.py")]
+    texts = "".join(path.read_text() for path in reading)
     given = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)+)"', texts)) - {"PARSE"}
     assert given <= set(CODES)
     assert {code for code in CODES if code not in given} <= {

@@ -8,8 +8,8 @@ import pytest
 
 from cuebook.dialects import registry
 from cuebook.kernel.errors import BadInput
-from tests.dialects.graph import writing as graphs
-from tests.dialects.pipeline.writing import FULL, MINIMAL
+from tests.dialects.graph import samples as graphs
+from tests.dialects.pipeline.samples import FULL, MINIMAL
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,14 @@ def test_a_workflow_stays_a_workflow(text: str) -> None:
     ],
 )
 def test_other_texts_are_left_alone(text: str, name: str) -> None:
-    with pytest.raises(BadInput, match="this is no playbook") as caught:
+    with pytest.raises(BadInput, match="this is not a playbook") as caught:
         registry.detect(text, name)
-    assert "a pipeline ends likewise and has a name and a list of steps" in caught.value.fix
+    assert "a pipeline ends in .yml, .yaml or .json and has a name and a list of steps" in caught.value.fix
 
 
 @pytest.mark.parametrize("text", ["name: x\nversion: 1.0\n", "name: x\n", '{"name": "x", "description": "y"}'])
 def test_what_has_a_name_and_no_steps_is_told_just_that(text: str) -> None:
-    with pytest.raises(BadInput, match="it has a name, and neither steps nor nodes") as caught:
+    with pytest.raises(BadInput, match="it has a name, but neither steps nor nodes") as caught:
         registry.detect(text, "a.yml")
     assert "Markdown" not in caught.value.fix
 

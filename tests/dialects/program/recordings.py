@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cuebook.dialects.program.items import Assign, Call, Step
 from cuebook.dialects.program.listing import Listing
-from cuebook.dialects.program.reply import Reply, ReplyError, parse_reply
+from cuebook.dialects.program.reply.items import Assign, Call, Step
+from cuebook.dialects.program.reply.reader import Reply, ReplyError, parse_reply
 
 DATA = Path(__file__).resolve().parents[4] / "shared/data/program"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cuebook.dialects.yaml12 import read_yaml
+from cuebook.formats.yaml import read_yaml
 from cuebook.testing import ScriptedModel
-from tests.dialects.program.machine_room import Room
+from tests.dialects.program.harness import ProgramHarness
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "program" / "conversations"
 CASES: dict[str, Any] = {path.stem: read_yaml(path.read_text()).plain for path in sorted(FOLDER.glob("*.yaml"))}
@@ -35,7 +35,9 @@ def model_of(case: dict[str, Any]) -> ScriptedModel:
 async def test_a_conversation_comes_to_what_its_file_says(name: str) -> None:
     case = CASES[name]
     expect = case["expect"]
-    played = await Room().play(case["program"], model_of(case), case.get("answers", ()), **case.get("options", {}))
+    played = await ProgramHarness().play(
+        case["program"], model_of(case), case.get("answers", ()), **case.get("options", {})
+    )
     assert played.status == expect.get("status", "completed"), played.seen.warnings
     shown = {
         "messages": played.messages,

@@ -10,7 +10,7 @@ import pytest
 import cuebook
 from cuebook.dialects import registry
 from cuebook.kernel.errors import BadInput
-from tests.dialects.program.texts import DESK, SOURCE
+from tests.dialects.program.samples import DESK, SOURCE
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_knowing_a_program_loads_nothing_that_reads_or_runs_one() -> None:
         "print(*sorted(loaded)); assert 'ruamel.yaml' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["cuebook.dialects.program.detect", "cuebook.dialects.program.dialect"]
+    assert done.stdout.split() == ["cuebook.dialects.program.dialect"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cuebook.dialects.program.linting import CODES, lint
+from cuebook.dialects.program.check.listing import CODES, lint
 from cuebook.dialects.program.listing import (
     END,
     Listing,

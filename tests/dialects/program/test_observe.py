@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from cuebook.dialects.program import machine
-from cuebook.dialects.program.observe import Projection, seen
+from cuebook.dialects.program.conversation import ProgramConversation
+from cuebook.dialects.program.machine import machine
+from cuebook.dialects.program.observe import ProgramProjection
 from cuebook.dialects.program.parse import parse
-from cuebook.dialects.program.speaking import Conversation
+from cuebook.dialects.projection import Said
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import Send
 from cuebook.kernel.events import (
@@ -26,8 +27,8 @@ from cuebook.kernel.events import (
 )
 from cuebook.kernel.journal import Entry, Place
 from cuebook.kernel.outcomes import Answer, Resumed
-from tests.dialects.program.machine_room import Room
-from tests.dialects.program.test_machine import program, reply
+from tests.dialects.program.harness import ProgramHarness
+from tests.dialects.program.machine.test_machine import program, reply
 
 ASK = reply('`Step["Main:01:QUE"]` `Say("user", "Who?")`', "trig? no", "yld user")
 
@@ -56,8 +57,8 @@ async def test_a_waiting_run_tells_its_stack_its_pending_calls_and_the_types_of_
         "## Rate($n:int) -> int\n### Steps\n- 01:RET $n\n",
     )
     says = [reply('`Step["Main:03:QUE"]` `Var[$mood:str, "good"]` `Say("user", "And?")`', "trig? no", "yld user")]
-    run = await Room().play(text, says)
-    shown = seen(run.entries, parse(text, "program.pbasm"))
+    run = await ProgramHarness().play(text, says)
+    shown = ProgramConversation.of(run.entries, parse(text, "program.pbasm"))
     (frame,) = shown.stack
     assert (frame.agent, frame.playbook, frame.line, frame.status) == ("Desk", "Main", "03", "done")
     assert frame.pending == ("02#1 Rate(1)",)
@@ -65,7 +66,7 @@ async def test_a_waiting_run_tells_its_stack_its_pending_calls_and_the_types_of_
         ("n", "int", 1),
         ("mood", "str", "good"),
     ]
-    assert [(one.line.number, one.current) for one in shown.listing(frame)] == [
+    assert [(one.label, one.status == "current") for one in shown.listing(frame).lines] == [
         ("01", False),
         ("02", False),
         ("03", True),
@@ -73,18 +74,18 @@ async def test_a_waiting_run_tells_its_stack_its_pending_calls_and_the_types_of_
     ]
     assert (shown.model_calls, shown.without_model) == (1, 2)
     assert shown.question == "And?"
-    told = msgspec.json.decode(msgspec.json.encode(shown.plain()))
-    assert told["stack"][0]["pending"] == ["02#1 Rate(1)"]
-    assert told["conversation"] == [{"by": "program", "text": "And?", "to": "user", "agent": "Desk"}]
+    trace = msgspec.json.decode(msgspec.json.encode(shown.as_object()))
+    assert trace["stack"][0]["pending"] == ["02#1 Rate(1)"]
+    assert trace["conversation"] == [{"by": "program", "text": "And?", "to": "user", "agent": "Desk"}]
 
 
 async def test_a_refusal_tells_all_that_the_model_was_told() -> None:
     text = program("- 01:QUE Say(user, Ask); YLD for user\n- 02:EXE Think of $x\n- 03:RET")
     skips = reply('`Step["Main:03:RET"]` `Return[]`')
-    run = await Room().play(text, [skips, ASK])
+    run = await ProgramHarness().play(text, [skips, ASK])
     (one,) = run.seen.refused
     assert (one.playbook, one.rule, one.attempt, one.retries) == ("Main", "C4", 1, 2)
-    assert one.position == "Main:01, still to be executed"
+    assert one.position == "Main:01, not yet executed"
     assert one.legal == ("Main:01:QUE Say(user, Ask); YLD for user",)
     assert one.at.startswith('line 3, column 1: `Step["Main:03:RET"]`')
     assert all(words in run.prompt(1) for words in (one.problem, one.at, one.legal[0]))
@@ -95,14 +96,14 @@ async def test_a_run_that_failed_shows_the_stack_as_it_stood() -> None:
         "- 01:QUE $x:int = Find()\n- 02:YLD for call\n- 03:RET $x",
         "## Find() -> int\n### Steps\n- 01:EXE Find $y:int\n- 02:RET $y\n",
     )
-    run = await Room().play(text, ["no"] * 12)
+    run = await ProgramHarness().play(text, ["no"] * 12)
     assert run.status == "failed"
     assert run.seen.failed
     assert next((frame.playbook, frame.line) for frame in run.seen.stack) == ("Main", "02")
 
 
 def test_an_argument_that_is_set_is_the_frames_and_changes_by_a_person_count() -> None:
-    write, run = Written(), Projection()
+    write, run = Written(), ProgramConversation()
     for event in (
         called(n=1),
         StepStarted("Main:01"),
@@ -116,14 +117,14 @@ def test_an_argument_that_is_set_is_the_frames_and_changes_by_a_person_count() -
 
 
 def test_what_was_taken_back_has_not_happened() -> None:
-    write, run = Written(), Projection()
+    write, run = Written(), ProgramConversation()
     run.see(write(called()))
     run.see(write(StepStarted("Main:01")))
     again = write(Performing(Send("Hello"), "s"), step="Main:01", index=1)
     assert [one.text for one in run.see(again)] == ["Hello"]
     run.see(write(Rewound(again.seq, "")))
     assert run.messages == []
-    assert run.trace == ["Main:01"]
+    assert run.lines == ["Main:01"]
 
 
 # --- as it streams ---
@@ -134,7 +135,7 @@ def asked(write: Written, prompt: str = "State: {}") -> Entry:
 
 
 def begun(
-    write: Written, talk: Conversation, text: str = ASK, playbook: str = "Main", prompt: str = "State: {}"
+    write: Written, talk: ProgramProjection, text: str = ASK, playbook: str = "Main", prompt: str = "State: {}"
 ) -> int:
     talk.see(write(called(playbook)))
     entry = asked(write, prompt)
@@ -148,49 +149,51 @@ def sent(write: Written, text: str) -> Entry:
 
 def test_what_is_said_is_shown_once_however_the_reply_is_cut() -> None:
     for size in (1, 2, 7, 1000):
-        write, talk = Written(), Conversation()
+        write, talk = Written(), ProgramProjection()
         seq = begun(write, talk)
-        shown = []
+        shown: list[Said] = []
         for at in range(0, len(ASK), size):
             piece = ASK[at : at + size]
-            shown += talk.see(TextChunk("r", seq, "Main:01", at, piece))
+            shown += talk.see(TextChunk("r", seq, "Main:01", at, piece)).said
         assert [(one.agent, one.text) for one in shown] == [("Desk", "Who?")], size
-        assert talk.see(sent(write, "Who?")) == []
-        assert [one.text for one in talk.see(sent(write, "Who?"))] == ["Who?"], "the second time it is another message"
-        assert [one.by for one in talk.see(write(Performed(Answer("Ada"), "")))] == ["user"]
-        assert [one.text for one in talk.run.said] == ["Who?", "Who?", "Ada"]
+        assert talk.see(sent(write, "Who?")).said == []
+        assert [one.text for one in talk.see(sent(write, "Who?")).said] == ["Who?"], (
+            "the second time it is another message"
+        )
+        assert [one.by for one in talk.see(write(Performed(Answer("Ada"), ""))).said] == ["user"]
+        assert [one.text for one in talk.conversation.said] == ["Who?", "Who?", "Ada"]
 
 
 def test_a_reply_that_begins_again_repeats_nothing() -> None:
-    write, talk = Written(), Conversation()
+    write, talk = Written(), ProgramProjection()
     seq = begun(write, talk)
     other = ASK.replace("Who?", "Who are you?")
-    assert len(talk.see(TextChunk("r", seq, "Main:01", 0, ASK))) == 1
+    assert len(talk.see(TextChunk("r", seq, "Main:01", 0, ASK)).said) == 1
     talk.see(TextReset("r", seq, "Main:01"))
-    assert talk.see(TextChunk("r", seq, "Main:01", 0, ASK)) == []
+    assert talk.see(TextChunk("r", seq, "Main:01", 0, ASK)).said == []
     talk.see(TextReset("r", seq, "Main:01"))
-    assert [one.text for one in talk.see(TextChunk("r", seq, "Main:01", 0, other))] == ["Who are you?"]
-    assert talk.see(sent(write, "Who are you?")) == []
+    assert [one.text for one in talk.see(TextChunk("r", seq, "Main:01", 0, other)).said] == ["Who are you?"]
+    assert talk.see(sent(write, "Who are you?")).said == []
 
 
 def test_only_what_executes_lines_speaks() -> None:
     text = program("- 01:RET", "## Raw\nexecution_mode: raw\nSay something.\n")
     for playbook, prompt in (("Raw", "Say something."), ("Main", "Look at these triggers and at nothing else. Does")):
-        write, talk = Written(), Conversation(parse(text, "program.pbasm"))
+        write, talk = Written(), ProgramProjection(parse(text, "program.pbasm"))
         seq = begun(write, talk, playbook=playbook, prompt=prompt)
-        assert talk.see(TextChunk("r", seq, playbook, 0, ASK)) == []
-    write, talk = Written(), Conversation()
+        assert talk.see(TextChunk("r", seq, playbook, 0, ASK)).said == []
+    write, talk = Written(), ProgramProjection()
     seq = begun(write, talk)
     to_another = ASK.replace('"user"', '"Shop"')
-    assert talk.see(TextChunk("r", seq, "Main:01", 0, to_another)) == []
-    assert talk.see(TextChunk("r", seq, "Main:01", 500, ASK)) == [], "something is missing in between"
+    assert talk.see(TextChunk("r", seq, "Main:01", 0, to_another)).said == []
+    assert talk.see(TextChunk("r", seq, "Main:01", 500, ASK)).said == [], "something is missing in between"
 
 
 def test_what_is_computed_is_shown_when_it_is_sent() -> None:
-    write, talk = Written(), Conversation()
+    write, talk = Written(), ProgramProjection()
     seq = begun(write, talk)
-    assert talk.see(TextChunk("r", seq, "Main:01", 0, ASK.replace('"Who?"', "$question"))) == []
-    assert [one.text for one in talk.see(sent(write, "Who?"))] == ["Who?"]
+    assert talk.see(TextChunk("r", seq, "Main:01", 0, ASK.replace('"Who?"', "$question"))).said == []
+    assert [one.text for one in talk.see(sent(write, "Who?")).said] == ["Who?"]
 
 
 # --- the plan ---
@@ -207,10 +210,10 @@ async def test_the_plan_is_the_lines_of_what_begins_and_steps_bear_its_labels() 
         ("Main:02.01", "EXE $n = 2", True),
         ("Main:03", "RET $n", False),
     ]
-    run = await Room().play(text)
+    run = await ProgramHarness().play(text)
     assert run.lines == [one.label for one in document.plan]
     assert (run.row.totals.steps, run.row.totals.steps_done) == (4, 4)
-    called = await Room().play(text, call="Other")
+    called = await ProgramHarness().play(text, call="Other")
     assert called.row.totals.steps == 0
 
 
@@ -221,6 +224,6 @@ async def test_calls_that_ran_after_a_checkpoint_wait_no_more(monkeypatch: pytes
         "## Rate($n:int) -> int\n### Steps\n- 01:RET $n\n",
     )
     says = [reply('`Step["Main:04:QUE"]` `Say("user", "And?")`', "trig? no", "yld user")]
-    run = await Room().play(text, says)
+    run = await ProgramHarness().play(text, says)
     (frame,) = run.seen.stack
     assert (frame.line, frame.pending) == ("04", ())

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.dialects.program.machine_room import Played, Room
-from tests.dialects.program.test_machine import program, reply
+from tests.dialects.program.harness import Played, ProgramHarness
+from tests.dialects.program.machine.test_machine import program, reply
 
 LOOP = "- 01:EXE Choose $n:int\n- 02:CND While $n < 3\n  - 02.01:EXE Add one to $n\n  - 02.02:JMP 02\n- 03:RET $n"
 RIGHT = (
@@ -17,7 +17,7 @@ RIGHT = (
 
 
 async def played(text: str, *says: str, **more: Any) -> Played:
-    return await Room().play(text, says, **more)
+    return await ProgramHarness().play(text, says, **more)
 
 
 @pytest.mark.parametrize(

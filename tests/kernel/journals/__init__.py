@@ -15,14 +15,14 @@ from typing import Any
 import msgspec
 
 from cuebook import __version__
-from cuebook.kernel.engine import Engine
+from cuebook.kernel.engine.engine import Engine
 from cuebook.kernel.events import ENDED, WaitClosed, WaitOpened
+from cuebook.kernel.fold.verify import projected
 from cuebook.kernel.journal import Record
 from cuebook.kernel.ports import Batch, Store
-from cuebook.kernel.projection import projected
 from cuebook.kernel.run import RunRow, Signal, WaitRow
 from cuebook.stores.sqlite import SqliteStore
-from tests.support import begin, engine_on, new_row
+from tests.support.programs import begin, engine_on, new_row
 
 HERE = Path(__file__).parent
 

@@ -11,7 +11,7 @@ from cuebook.kernel.outcomes import Failed, Reply
 from cuebook.kernel.ports import Call
 from cuebook.kernel.run import Settings
 from cuebook.performers.models import ModelPerformer, Prices, ProviderConfig, Providers, Retries, Timeouts
-from cuebook.performers.models.port import REPLY_LIMIT
+from cuebook.performers.models.model import REPLY_LIMIT
 
 
 class Observer:

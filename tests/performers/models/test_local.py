@@ -14,10 +14,10 @@ import pytest
 from cuebook.kernel.context import EMPTY
 from cuebook.kernel.effects import AskModel, ToolSpec
 from cuebook.kernel.run import Settings
-from cuebook.performers.models import ModelPerformer, Providers, find_weights
-from cuebook.performers.models.local import MOST_TOOLS, LocalModel, shared_engine
-from cuebook.performers.models.local_tools import choice_of
-from cuebook.performers.models.port import Final, ModelError, Request, TextDelta, Turn
+from cuebook.performers.models import ModelPerformer, Providers
+from cuebook.performers.models.local import MOST_TOOLS, LocalModel, choice_of, shared_engine
+from cuebook.performers.models.model import Final, ModelError, Request, TextDelta, Turn
+from cuebook.performers.models.weights import find_weights
 from tests.performers.models.calls import Observer, failure_of, reply_of
 
 _MISSING = (
@@ -208,7 +208,7 @@ def test_a_process_ends_while_it_generates_and_says_nothing() -> None:
     code = """
 import asyncio, sys
 from cuebook.performers.models.local import LocalModel
-from cuebook.performers.models.port import Turn, Request
+from cuebook.performers.models.model import Turn, Request
 async def main():
     stream = LocalModel().stream(Request("m", (Turn("user", "Tell a long story."),), 4000))
     async for chunk in stream:

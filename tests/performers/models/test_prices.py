@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from importlib import resources
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import msgspec
 import pytest
 
 from cuebook.kernel.errors import BadInput
-from cuebook.performers.models.port import Tokens
+from cuebook.performers.models.model import Tokens
 from cuebook.performers.models.prices import Price, Prices
 
 TODAY = dt.date(2026, 11, 15)
@@ -96,11 +97,20 @@ def test_the_user_s_file_wins(tmp_path: Path, name: str, text: str) -> None:
     assert prices.facts("openai", "gpt-5", TODAY).price == Prices().facts("openai", "gpt-5", TODAY).price
 
 
-@pytest.mark.parametrize("text", ["models = 3", "not toml [", '[models."a/b"]\nprize = 1.0'])
-def test_a_file_that_is_not_understood_is_named(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "prices.toml"
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("prices.toml", "models = 3", r":1: the prices are not understood: Expected `object`, got `int`"),
+        ("prices.toml", "\nnot toml [", r":2: this is not TOML"),
+        ("prices.toml", '[models."x/y"]\ninput = 1.0\n[models."a/b"]\nprize = 1.0', r":3: .* unknown field `prize`"),
+        ("prices.toml", "\n[prices]", r":2: .* unknown field `prices`"),
+        ("prices.json", '{\n"models": {"a/b": {"input": "much"}}}', r":2: the prices are not understood"),
+    ],
+)
+def test_a_file_that_is_not_understood_is_named_with_its_line(tmp_path: Path, name: str, text: str, said: str) -> None:
+    file = tmp_path / name
     file.write_text(text)
-    with pytest.raises(BadInput, match=r"prices\.toml is not understood"):
+    with pytest.raises(BadInput, match=rf"{re.escape(name)}{said}"):
         Prices(file).facts("a", "b")
 
 

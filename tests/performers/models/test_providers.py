@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from cuebook.kernel.errors import BadInput
-from cuebook.performers.models import MissingKey, ProviderConfig, Providers, WeightsMissing
-from cuebook.performers.models.masking import masked
+from cuebook.performers.models import MissingKey, ProviderConfig, Providers
+from cuebook.performers.models.model import masked
 from cuebook.performers.models.providers import BUILT_IN, UnknownModel
+from cuebook.performers.models.weights import WeightsMissing
 from cuebook.testing import ScriptedModel
 
 

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.desk import Desk
-from tests.surfaces.mcp.visiting import (
+from tests.support.command_line import CommandLine
+from tests.surfaces.mcp.clients import (
     ERAS,
     TRANSPORTS,
     Command,
+    McpClient,
     Served,
-    Visit,
-    anew,
     forked,
+    new_process,
     over_http,
     over_stdio,
     token_of,
 )
 
-Visits = Callable[..., AbstractAsyncContextManager[Visit]]
+Connect = Callable[..., AbstractAsyncContextManager[McpClient]]
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def served() -> Iterator[list[Served]]:
 
 
 @pytest.fixture(params=[f"{transport} {era}" for transport in TRANSPORTS for era in ERAS])
-def visits(request: pytest.FixtureRequest, desk: Desk, served: list[Served]) -> Visits:
+def connect(request: pytest.FixtureRequest, cli: CommandLine, served: list[Served]) -> Connect:
     """Connects a client, in each of the ways that there are."""
-    return _visits(request.param, desk, served)
+    return _visits(request.param, cli, served)
 
 
 each_once = pytest.fixture(params=["stdio auto", "http legacy"])
@@ -44,32 +44,32 @@ each_once = pytest.fixture(params=["stdio auto", "http legacy"])
 
 
 @each_once
-def some_visits(request: pytest.FixtureRequest, desk: Desk, served: list[Served]) -> Visits:
-    return _visits(request.param, desk, served)
+def connect_each_once(request: pytest.FixtureRequest, cli: CommandLine, served: list[Served]) -> Connect:
+    return _visits(request.param, cli, served)
 
 
 @each_once
-def cold_visits(request: pytest.FixtureRequest, desk: Desk, served: list[Served]) -> Visits:
+def connect_cold(request: pytest.FixtureRequest, cli: CommandLine, served: list[Served]) -> Connect:
     """With servers that are new processes and no forks."""
-    return _visits(request.param, desk, served, anew)
+    return _visits(request.param, cli, served, new_process)
 
 
-def _visits(way: str, desk: Desk, served: list[Served], command: Command = forked) -> Visits:
+def _visits(way: str, cli: CommandLine, served: list[Served], command: Command = forked) -> Connect:
     transport, era = way.split()
 
     @cache
     def token() -> str:
-        return token_of(desk, "ann", "runner", "approver")
+        return token_of(cli, "ann", "runner", "approver")
 
     @asynccontextmanager
-    async def visit(**given: Any) -> AsyncIterator[Visit]:
+    async def client(**given: Any) -> AsyncIterator[McpClient]:
         if transport == "stdio":
-            async with over_stdio(desk, command=command, **{"mode": era, **given}) as one:
+            async with over_stdio(cli, command=command, **{"mode": era, **given}) as one:
                 yield one
             return
         if not served:
-            served.append(Served(desk, command=command))
+            served.append(Served(cli, command=command))
         async with over_http(served[0].url, token(), **{"mode": era, **given}) as one:
             yield one
 
-    return visit
+    return client

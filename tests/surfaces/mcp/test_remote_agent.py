@@ -1,12 +1,12 @@
-"""A program whose agent lives on another Cuebook server: the client that the house has, against the server that it has."""
+"""A program whose agent lives on another Cuebook server: our own client against our own server."""
 
 from __future__ import annotations
 
 import json
 
-from tests.surfaces.desk import Desk, Ran
-from tests.surfaces.mcp.visiting import Served, token_of
-from tests.surfaces.model_server import ModelServer
+from tests.support.command_line import CommandLine, Ran
+from tests.support.model_server import ModelServer
+from tests.surfaces.mcp.clients import Served, token_of
 
 ORDER = '# Order\n\n## STEP 1: Ask\n\n@elicit(select, "Which tea?", "green", "black")\n'
 HERE = """\
@@ -39,23 +39,25 @@ Another server.
 POLICY = '[tools]\nallow = ["*"]\n\n[egress]\nallow = ["127.0.0.1"]\n\n[secrets]\nallow = ["env:THERE_TOKEN"]\n'
 
 
-def agreed(desk: Desk, ran: Ran) -> Ran:
+def agreed(cli: CommandLine, ran: Ran) -> Ran:
     """A person agrees to this server, and to its tools, until the program needs something else."""
     while ran.object["status"] == "awaiting_approval":
-        ran = desk.call("decide", ran.object["run"], "approve", "--no-ask", "--json")
+        ran = cli.call("decide", ran.object["run"], "approve", "--no-ask", "--json")
     return ran
 
 
-def test_a_question_of_another_server_is_asked_here(desk: Desk, served: list[Served], server: ModelServer) -> None:
-    desk.write("order.md", ORDER)
-    served.append(one := Served(desk))
-    desk.environ["THERE_TOKEN"] = token_of(desk, "far", "runner")
-    (desk.config.parent / "policy.toml").write_text(POLICY)
-    desk.write("here.pbasm", HERE.format(url=one.url))
-    ran = agreed(desk, desk.call("run", "here.pbasm", "--no-ask", "--json"))
+def test_a_question_of_another_server_is_asked_here(
+    cli: CommandLine, served: list[Served], server: ModelServer
+) -> None:
+    cli.write("order.md", ORDER)
+    served.append(one := Served(cli))
+    cli.environ["THERE_TOKEN"] = token_of(cli, "far", "runner")
+    (cli.config.parent / "policy.toml").write_text(POLICY)
+    cli.write("here.pbasm", HERE.format(url=one.url))
+    ran = agreed(cli, cli.call("run", "here.pbasm", "--no-ask", "--json"))
     assert ran.object["waits"][0]["options"] == ["green", "black"]
-    after = agreed(desk, desk.call("answer", ran.object["run"], "black", "--no-ask", "--json"))
+    after = agreed(cli, cli.call("answer", ran.object["run"], "black", "--no-ask", "--json"))
     assert after.code == 0, (after.out, after.err)
-    runs = {run["playbook"]: run for run in desk.call("runs", "--json").object}
+    runs = {run["playbook"]: run for run in cli.call("runs", "--json").object}
     assert runs["order.md"]["status"] == "completed"
     assert '"black"' in json.dumps(after.object["program"]["variables"])

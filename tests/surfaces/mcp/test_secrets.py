@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.gate.test_canary import forms, leaked
-from tests.surfaces.desk import Desk
-from tests.surfaces.mcp.visiting import over_stdio
+from tests.gate.test_secret_canaries import forms, leaked
+from tests.support.command_line import CommandLine
+from tests.surfaces.mcp.clients import over_stdio
 
 CANARY = "s3cr3t-Canary/of+the&desk"
 BOOK = """
@@ -17,21 +17,21 @@ steps:
 """
 
 
-async def test_an_assistant_is_told_which_secret_is_missing_and_resumes(desk: Desk) -> None:
-    (desk.config.parent / "policy.toml").write_text('[commands]\nallow = ["*"]\n[secrets]\nallow = ["*"]\n')
-    desk.write("secretive.yml", BOOK)
-    desk.write("leak.txt", "\n".join(forms(CANARY).values()))
-    async with over_stdio(desk) as visit:
+async def test_an_assistant_is_told_which_secret_is_missing_and_resumes(cli: CommandLine) -> None:
+    (cli.config.parent / "policy.toml").write_text('[commands]\nallow = ["*"]\n[secrets]\nallow = ["*"]\n')
+    cli.write("secretive.yml", BOOK)
+    cli.write("leak.txt", "\n".join(forms(CANARY).values()))
+    async with over_stdio(cli) as visit:
         waiting = await visit.call("execute_playbook", playbook_id="secretive")
         assert waiting["status"] == "paused"
         assert "env:TOK has no value" in str(waiting)
         assert waiting["next"]["tool"] == "resume_playbook_execution"
-    desk.environ["TOK"] = CANARY
-    async with over_stdio(desk) as visit:
+    cli.environ["TOK"] = CANARY
+    async with over_stdio(cli) as visit:
         refused = await visit.refused("execute_playbook", playbook_id="secretive", inputs={"note": f"it is {CANARY}"})
         ended = await visit.call("resume_playbook_execution", execution_id=waiting["execution_id"])
         assert ended["status"] == "completed"
-    stored = b"".join(path.read_bytes() for path in desk.store.parent.iterdir())
+    stored = b"".join(path.read_bytes() for path in cli.store.parent.iterdir())
     assert leaked(str([waiting, refused, ended]), CANARY) == []
     assert leaked(stored, CANARY) == []
-    assert len(desk.call("runs", "--json").object) == 1
+    assert len(cli.call("runs", "--json").object) == 1

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.surfaces.web.house import House
+from tests.surfaces.web.served_app import ServedApp
 
 
 @pytest.fixture
-async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
-    """A house whose server a test starts."""
-    made = House(tmp_path, monkeypatch)
+async def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServedApp]:
+    """The web app, which a test starts."""
+    made = ServedApp(tmp_path, monkeypatch)
     yield made
     await made.stop()

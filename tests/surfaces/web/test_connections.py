@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 
 from cuebook.surfaces.web.connections import ACCEPTED_AT_ONCE, Bounds, connections_within
-from tests.surfaces.desk import Desk, finished
+from tests.support.command_line import CommandLine, finished
 
 QUICK = Bounds(most=20, head=0.3, pause=0.3, body=1.5, unread=0.3)
 HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n"
@@ -28,7 +28,7 @@ Open = Callable[[], Any]
 
 
 async def _app(scope: Any, receive: Any, send: Any) -> None:
-    """Gives back the body's length; `/stream` goes on until the client is gone, `/flood` sends more than anyone buffers."""
+    """Returns the body's length; `/stream` continues until the client disconnects, `/flood` exceeds every buffer."""
     if scope["type"] != "http":
         return
     await _start(send)
@@ -187,12 +187,12 @@ async def test_where_all_are_busy_a_new_one_is_turned_away() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="commands need a sandbox")
-def test_strangers_end_no_run(bare_desk: Desk) -> None:
+def test_strangers_end_no_run(bare_cli: CommandLine) -> None:
     """With few descriptors, and far more connections than those, the server answers and its run completes."""
     steps = "".join(f"  - {{id: s{number}, command: cli sleep 0.2, effect: read}}\n" for number in range(8))
-    bare_desk.write("steps.yml", f"id: steps\nname: Steps\nversion: 1.0.0\nsteps:\n{steps}")
+    bare_cli.write("steps.yml", f"id: steps\nname: Steps\nversion: 1.0.0\nsteps:\n{steps}")
     few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, 300))  # noqa: E731
-    process = bare_desk.begin("serve", "--port", "0", "--folder", ".", before=few)
+    process = bare_cli.begin("serve", "--port", "0", "--folder", ".", before=few)
     strangers: list[socket.socket] = []
     try:
         assert process.stdout is not None
@@ -207,10 +207,10 @@ def test_strangers_end_no_run(bare_desk: Desk) -> None:
                 strangers[-1].sendall(HEAD)
             assert client.get("/healthz").status_code == 200
             end = time.monotonic() + 60
-            while (told := client.get(f"/api/runs/{run}").json())["status"] not in ("completed", "failed"):
-                assert time.monotonic() < end, told
+            while (shown := client.get(f"/api/runs/{run}").json())["status"] not in ("completed", "failed"):
+                assert time.monotonic() < end, shown
                 time.sleep(0.1)
-            assert told["status"] == "completed", told
+            assert shown["status"] == "completed", shown
     finally:
         for stranger in strangers:
             stranger.close()

@@ -14,19 +14,19 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.surfaces.desk import Desk, finished
-from tests.surfaces.model_server import ModelServer
-from tests.surfaces.web.house import Sse
-from tests.surfaces.web.reading import Reader
+from tests.support.command_line import CommandLine, finished
+from tests.support.model_server import ModelServer
+from tests.surfaces.web.served_app import Sse
+from tests.surfaces.web.stream_reader import Reader
 
 TWO = '# Two\n\n## STEP 1: A\n\nDo A.\n\n@output(a)\n\n## STEP 2: B\n\n@elicit(input, "What?")\n\nDo B.\n'
 
 
 class Serving:
-    """A served desk, and a browser that is signed in."""
+    """A `cuebook serve` process and a client that is signed in."""
 
-    def __init__(self, desk: Desk, *args: str) -> None:
-        self.process = desk.begin("serve", "--port", "0", *args)
+    def __init__(self, cli: CommandLine, *args: str) -> None:
+        self.process = cli.begin("serve", "--port", "0", *args)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         found = re.search(r"http://\S+", line)
@@ -37,13 +37,13 @@ class Serving:
 
     def until(self, run: str, *statuses: str) -> dict[str, Any]:
         end = time.monotonic() + 40
-        told: dict[str, Any] = {}
+        message: dict[str, Any] = {}
         while time.monotonic() < end:
-            told = self.client.get(f"/api/runs/{run}").json()
-            if told["status"] in statuses:
-                return told
+            message = self.client.get(f"/api/runs/{run}").json()
+            if message["status"] in statuses:
+                return message
             time.sleep(0.05)
-        raise AssertionError(told)
+        raise AssertionError(message)
 
     def read(self, run: str, after: str = "", until: str = "") -> list[Sse]:
         """The stream from a position on, to its end or to an event of this name."""
@@ -69,7 +69,7 @@ class Serving:
 
 
 @pytest.fixture
-def servings(desk: Desk) -> Iterator[list[Serving]]:
+def servings(cli: CommandLine) -> Iterator[list[Serving]]:
     made: list[Serving] = []
     yield made
     for one in made:
@@ -79,11 +79,11 @@ def servings(desk: Desk) -> Iterator[list[Serving]]:
             one.process.communicate()
 
 
-def test_a_run_survives_the_death_of_its_server(desk: Desk, server: ModelServer, servings: list[Serving]) -> None:
-    desk.write("two.md", TWO)
+def test_a_run_survives_the_death_of_its_server(cli: CommandLine, server: ModelServer, servings: list[Serving]) -> None:
+    cli.write("two.md", TWO)
     server.replies = ["First.", "First.", "Second."]
     server.hold_at = 1
-    servings.append(first := Serving(desk))
+    servings.append(first := Serving(cli))
     cookies = dict(first.client.cookies)
     run = first.client.post("/api/runs", json={"playbook": "two"}).json()["run"]
     assert server.holding.wait(20)
@@ -91,28 +91,30 @@ def test_a_run_survives_the_death_of_its_server(desk: Desk, server: ModelServer,
     first.process.send_signal(signal.SIGKILL)
     first.process.communicate()
     server.release()
-    servings.append(second := Serving(desk))
-    told = second.until(run, "awaiting_input")
-    assert told["outputs"] == {"1": "First."}
+    servings.append(second := Serving(cli))
+    message = second.until(run, "awaiting_input")
+    assert message["outputs"] == {"1": "First."}
     with httpx2.Client(base_url=second.client.base_url, cookies=cookies, trust_env=False) as browser:
         assert browser.get("/api/runs").status_code == 200  # the old cookie is good with the new server
-    wait = told["waits"][0]["wait"]
+    wait = message["waits"][0]["wait"]
     assert second.client.post(f"/api/waits/{wait}/answer", json={"value": "x"}).status_code == 200
     assert second.until(run, "completed")["outputs"]["2"] == "Second."
     events = second.client.get(f"/api/runs/{run}/events").json()["events"]
     asked = [event for event in events if event["event"] == "ModelAsked"]
     assert len(asked) == 3  # the call that was lost, and nothing else, was made again
-    # Whoever read along comes back to the new server with half a text that is void, and ends with the whole one.
+    # A reader reconnects to the new server with half of a void text, and ends with the complete one.
     assert Reader(begun).tails["1"]
     for number, event in enumerate(begun):
         reader = Reader(begun[: number + 1] + second.read(run, event.id))
         assert reader.streamed == [("1", "First."), ("2", "Second.")]
 
 
-def test_ctrl_c_ends_it_at_once_with_streams_open(desk: Desk, server: ModelServer, servings: list[Serving]) -> None:
-    desk.write("two.md", TWO)
+def test_ctrl_c_ends_it_at_once_with_streams_open(
+    cli: CommandLine, server: ModelServer, servings: list[Serving]
+) -> None:
+    cli.write("two.md", TWO)
     server.hold_at = 1
-    servings.append(serving := Serving(desk))
+    servings.append(serving := Serving(cli))
     run = serving.client.post("/api/runs", json={"playbook": "two"}).json()["run"]
     assert server.holding.wait(20)
     ended: list[str] = []
@@ -134,18 +136,18 @@ def test_ctrl_c_ends_it_at_once_with_streams_open(desk: Desk, server: ModelServe
         reader.join(10)
     assert code == 130
     assert "Traceback" not in err
-    assert "ended" in err
+    assert "stopped" in err
     assert len(ended) == 3
     server.release()
 
 
 def test_ctrl_c_waits_for_nobody_who_does_not_read_or_write(
-    desk: Desk, server: ModelServer, servings: list[Serving]
+    cli: CommandLine, server: ModelServer, servings: list[Serving]
 ) -> None:
     """Nor for a request that waits for a run; and what is ordinary is logged as no error."""
-    desk.write("two.md", TWO)
+    cli.write("two.md", TWO)
     server.script = lambda request: "word " * 400_000
-    servings.append(serving := Serving(desk))
+    servings.append(serving := Serving(cli))
     large = serving.client.post("/api/runs", json={"playbook": "two"}).json()["run"]
     serving.until(large, "awaiting_input")
     server.script = None
@@ -175,16 +177,16 @@ def test_ctrl_c_waits_for_nobody_who_does_not_read_or_write(
     assert code == 130
     assert "Traceback" not in err
     assert "Cancel" not in err
-    assert "ended" in err
+    assert "stopped" in err
 
 
 def test_a_run_of_the_command_line_is_shown_while_it_goes_on(
-    desk: Desk, server: ModelServer, servings: list[Serving]
+    cli: CommandLine, server: ModelServer, servings: list[Serving]
 ) -> None:
-    desk.write("two.md", TWO)
+    cli.write("two.md", TWO)
     server.hold_at = 1
-    servings.append(serving := Serving(desk))
-    process = desk.begin("run", "two.md", "--answer", "2=x")
+    servings.append(serving := Serving(cli))
+    process = cli.begin("run", "two.md", "--answer", "2=x")
     assert server.holding.wait(20)
     (row,) = serving.client.get("/api/runs").json()["runs"]
     assert row["status"] == "running"
@@ -203,18 +205,18 @@ def test_a_run_of_the_command_line_is_shown_while_it_goes_on(
     assert seen.count("event: step-rendered") == 2
 
 
-def test_another_machine_needs_a_token(desk: Desk) -> None:
-    refused = desk.call("serve", "--host", "0.0.0.0", "--port", "0")
+def test_another_machine_needs_a_token(cli: CommandLine) -> None:
+    refused = cli.call("serve", "--host", "0.0.0.0", "--port", "0")
     assert refused.code == 2
     assert "CUEBOOK_SERVE_TOKEN" in refused.err
-    (desk.work / "short").write_text("abc\n")
-    assert "fewer than" in desk.call("serve", "--host", "0.0.0.0", "--port", "0", "--token-file", "short").err
+    (cli.work / "short").write_text("abc\n")
+    assert "fewer than" in cli.call("serve", "--host", "0.0.0.0", "--port", "0", "--token-file", "short").err
 
 
-def test_with_a_token_others_come_in_and_are_limited(desk: Desk, servings: list[Serving]) -> None:
-    desk.environ["CUEBOOK_SERVE_TOKEN"] = "a-token-that-is-long-enough"
-    desk.write("two.md", TWO)
-    servings.append(serving := Serving(desk, "--host", "0.0.0.0"))
+def test_with_a_token_others_come_in_and_are_limited(cli: CommandLine, servings: list[Serving]) -> None:
+    cli.environ["CUEBOOK_SERVE_TOKEN"] = "a-token-that-is-long-enough"
+    cli.write("two.md", TWO)
+    servings.append(serving := Serving(cli, "--host", "0.0.0.0"))
     headers = {"Authorization": "Bearer a-token-that-is-long-enough"}
     with httpx2.Client(base_url=serving.client.base_url, headers=headers, trust_env=False) as other:
         assert other.get("/api/runs").status_code == 200
@@ -222,46 +224,46 @@ def test_with_a_token_others_come_in_and_are_limited(desk: Desk, servings: list[
     assert codes == [201] * 20 + [429]
 
 
-def test_a_port_that_is_taken_is_told(desk: Desk, servings: list[Serving]) -> None:
-    servings.append(serving := Serving(desk))
+def test_a_port_that_is_taken_is_told(cli: CommandLine, servings: list[Serving]) -> None:
+    servings.append(serving := Serving(cli))
     port = str(serving.client.base_url.port)
-    ran = desk.call("serve", "--port", port)
+    ran = cli.call("serve", "--port", port)
     assert ran.code == 2
     assert f"127.0.0.1:{port}" in ran.err
     assert "--port" in ran.err
 
 
-def test_a_folder_that_is_not_there_is_told(desk: Desk) -> None:
-    ran = desk.call("serve", "--folder", "nothing")
-    assert (ran.code, "nothing is no folder" in ran.err) == (2, True)
+def test_a_folder_that_is_not_there_is_told(cli: CommandLine) -> None:
+    ran = cli.call("serve", "--folder", "nothing")
+    assert (ran.code, "nothing is not a folder" in ran.err) == (2, True)
 
 
-def test_folders_come_from_the_configuration(desk: Desk, servings: list[Serving]) -> None:
+def test_folders_come_from_the_configuration(cli: CommandLine, servings: list[Serving]) -> None:
     for name in ("one", "two"):
-        (desk.work / name).mkdir()
-        desk.write(f"{name}/{name}.md", TWO.replace("Two", name.title()))
-    with desk.config.open("a") as file:
-        file.write(f'\n[serve]\nfolders = ["{desk.work}/one"]\n')
-    servings.append(serving := Serving(desk))
+        (cli.work / name).mkdir()
+        cli.write(f"{name}/{name}.md", TWO.replace("Two", name.title()))
+    with cli.config.open("a") as file:
+        file.write(f'\n[serve]\nfolders = ["{cli.work}/one"]\n')
+    servings.append(serving := Serving(cli))
     assert [one["id"] for one in serving.client.get("/api/playbooks").json()["playbooks"]] == ["one"]
 
 
-def test_a_token_for_a_playbook_is_made_on_the_command_line(desk: Desk, servings: list[Serving]) -> None:
-    desk.write("two.md", TWO)
-    ran = desk.call("serve", "token", "two")
+def test_a_token_for_a_playbook_is_made_on_the_command_line(cli: CommandLine, servings: list[Serving]) -> None:
+    cli.write("two.md", TWO)
+    ran = cli.call("serve", "token", "two")
     assert ran.code == 0
-    token = re.search(r"now: (\S+)", ran.out)
+    token = re.search(r"once: (\S+)", ran.out)
     assert token is not None
-    servings.append(serving := Serving(desk))
+    servings.append(serving := Serving(cli))
     with httpx2.Client(base_url=serving.client.base_url, trust_env=False) as other:
         headers = {"Authorization": f"Bearer {token[1]}"}
         assert other.post("/api/playbooks/two/trigger", json={}, headers=headers).status_code == 202
-    assert desk.call("serve", "token", "nothing").code == 2
+    assert cli.call("serve", "token", "nothing").code == 2
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_the_server_ends_by_a_signal(desk: Desk, servings: list[Serving], times: int) -> None:
-    servings.append(serving := Serving(desk))
+def test_the_server_ends_by_a_signal(cli: CommandLine, servings: list[Serving], times: int) -> None:
+    servings.append(serving := Serving(cli))
     for _ in range(1, times):
         serving.process.send_signal(signal.SIGTERM)
         time.sleep(0.02)  # while it still ends

@@ -1,58 +1,123 @@
-"""The graph dialect: a workflow of nodes that ask models, and of edges that a model chooses among."""
+"""The graph dialect: a workflow of nodes that ask models, and edges between them that a model chooses."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from os.path import splitext
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from cuebook.dialects.graph.detect import recognises
-from cuebook.dialects.graph.inputs import accept, taken, typed_value
-from cuebook.dialects.graph.model import Workflow
-from cuebook.dialects.graph.parse import parse
+from cuebook.dialects.dialect import Dialect, Named, Surroundings
+from cuebook.dialects.findings import Codes, Finding
+from cuebook.dialects.notes import Note
 from cuebook.dialects.options import Option
-from cuebook.dialects.registry import Named, OutlinedStep, Publisher
-from cuebook.kernel.effects import Program, SecretNeed
+from cuebook.dialects.projection import Projection
+from cuebook.kernel.effects import AskModel, Program, SecretNeed
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.events import Performed
-from cuebook.kernel.journal import Entry
+from cuebook.kernel.run import Settings
 
-UNTIL_DECISION = Option("until_decision", "Stop after the first node that a condition follows.")
-ON_FAILURE = Option("on_failure", "What a failed node does to the run.", "choice", ("continue", "halt"))
-MAX_STEPS = Option("max_steps", "The most nodes that are visited.", "number")
-OFFLINE = Option("offline", "Sources at addresses fail.")
-STRICT_SPEC = Option("strict_spec", "As the format says and nothing beyond: no guards, projection or nodes at once.")
+if TYPE_CHECKING:
+    from cuebook.dialects.drawing import Drawing, Progress
+    from cuebook.dialects.graph.model import Workflow
+    from cuebook.dialects.panels import Panel
+    from cuebook.dialects.preview import Preview
+    from cuebook.dialects.summary import Summary
+
+UNTIL_DECISION = Option("until_decision", "Stop after the first node whose edges have conditions.")
+ON_FAILURE = Option("on_failure", "Whether the run continues after a failed node.", "choice", ("continue", "halt"))
+MAX_STEPS = Option("max_steps", "The maximum number of node visits.", "number")
+OFFLINE = Option("offline", "Fetch nothing: a source at an address fails.")
+STRICT_SPEC = Option("strict_spec", "Only what the format defines: no guards, no projection, no parallel nodes.")
+
+_NODES = re.compile(r"^nodes\s*:|\"nodes\"\s*:", re.MULTILINE)
 
 
-class Graph:
-    """Implements `registry.Dialect`, and of what a dialect may have besides all but an exported state."""
+class Graph(Dialect):
+    """Nodes that ask models, and edges between them."""
 
     name = "graph"
+    title = "Workflow graphs: nodes that ask models, and edges that a model chooses between"
+    suffixes = (".yml", ".yaml", ".json")
+    default_name = "workflow.yml"
+    noun = "workflow graph"
+    is_data = True
+    recognised_by = "a workflow graph ends in .yml, .yaml or .json and has id, name, entry, nodes and edges"
     interpreter = 1
-    options: tuple[Option, ...] = (UNTIL_DECISION, ON_FAILURE, MAX_STEPS, OFFLINE, STRICT_SPEC)
+    templates: ClassVar[Mapping[str, str]] = {"branching": "a node that sorts a message, and an answer for each kind"}
+    guides: ClassVar[Mapping[str, str]] = {"graph": "Workflow graphs: nodes, edges and conditions in plain words"}
+    draft_prompt_file = "draft.md"
+    typed_inputs = True
+    reads_secrets = True
+    options = (UNTIL_DECISION, ON_FAILURE, MAX_STEPS, OFFLINE, STRICT_SPEC)
 
     def recognises(self, text: str, name: str) -> bool:
+        if splitext(name)[1] and not name.lower().endswith(self.suffixes):
+            return False
+        from cuebook.dialects.graph.detect import recognises
+
         return recognises(text, name)
 
     def parse(self, text: str, name: str) -> Workflow:
+        from cuebook.dialects.graph.parse import parse
+
         return parse(text, name)
 
+    def check(self, text: str, name: str, around: Surroundings) -> list[Finding]:
+        from cuebook.dialects.graph.check import check
+
+        return check(text, name, around)
+
+    @property
+    def codes(self) -> Codes:
+        from cuebook.dialects.graph.check import CODES
+
+        return CODES
+
     def accept(self, document: Workflow, given: Mapping[str, Any]) -> dict[str, Any]:
+        from cuebook.dialects.graph.inputs import accept
+
         return accept(document, given)
 
     def start(
         self, document: Workflow, inputs: Mapping[str, Any], interpreter: int, options: Mapping[str, Any]
     ) -> Callable[[Any], Program[Any]]:
-        from cuebook.dialects.graph.interpret import interpret
+        from cuebook.dialects.graph.run.interpret import interpret
 
         if interpreter != self.interpreter:
             raise CuebookError(
-                f"This run was started by version {interpreter} of the graph interpreter, which is not known here.",
+                f"This run was started by version {interpreter} of the graph interpreter, which this version does not support.",
                 fix="Upgrade Cuebook.",
             )
         return lambda state: interpret(document, inputs, options, state)
 
-    def outline(self, document: Workflow) -> tuple[OutlinedStep, ...]:
-        return tuple(OutlinedStep(node.id, node.name) for node in document.nodes.values())
+    def claims(self, text: str, name: str) -> bool:
+        # Much data has an id and a name, and is not a broken workflow.
+        return self.recognises(text, name) and (not name.lower().endswith(".json") or '"nodes"' in text)
+
+    def resembles(self, text: str, name: str) -> bool:
+        return name.lower().endswith(self.suffixes) and _NODES.search(text) is not None
+
+    def definition(self, document: Workflow) -> dict[str, Any]:
+        data = self.summary(document).data
+        return {**super().definition(document), **{name: data[name] for name in ("entry", "nodes", "edges")}}
+
+    def summary(self, document: Workflow) -> Summary:
+        from cuebook.dialects.graph.describe import summary
+
+        return summary(document)
+
+    def drawing(self, document: Workflow, progress: Progress | None = None) -> Drawing:
+        from cuebook.dialects.graph.drawing import drawing, state_of
+        from cuebook.dialects.graph.observe import events
+
+        state = None if progress is None else state_of(document, events(document, progress.entries))
+        return drawing(document, state)
+
+    def preview(self, document: Workflow, given: Mapping[str, Any], settings: Settings) -> Program[Preview]:
+        from cuebook.dialects.graph.preview import preview
+
+        return preview(document, given, settings)
 
     def models(self, document: Workflow) -> Iterable[Named]:
         from cuebook.dialects.graph.check import named_models
@@ -60,53 +125,62 @@ class Graph:
         return named_models(document)
 
     def secrets(self, document: Workflow) -> Iterable[SecretNeed]:
-        """The variables that the servers of its own skills are given."""
+        """The environment variables that are passed to the tool servers of its inline skills."""
         servers = [skill.mcp for skill in document.skills.values() if skill.mcp is not None]
         return [SecretNeed(f"env:{name}", required=False) for server in servers for name in server.env]
 
     def secrets_in(self, performed: Performed) -> Iterable[SecretNeed]:
-        """Those of a skill that lies in a file."""
-        from cuebook.dialects.graph.material import skill_of
+        """The environment variables of a skill that was read from a file."""
+        from cuebook.dialects.graph.run.sources import skill_of
 
         skill = skill_of(performed)
         return () if skill is None or skill.server is None else skill.server.needs
 
     def takes(self, document: Workflow, name: str) -> bool:
+        from cuebook.dialects.graph.inputs import taken
+
         return taken(document, name)
 
     def typed(self, document: Workflow, name: str, text: str) -> Any:
+        from cuebook.dialects.graph.inputs import typed_value
+
         return typed_value(document, name, text)
 
     def changed(self, document: Workflow, results: Mapping[str, Any], name: str, text: str) -> Any:
-        from cuebook.dialects.graph.changing import read
+        from cuebook.dialects.graph.changes import read
 
         return read(document, results, name, text)
 
     def check_changes(
         self, document: Workflow, inputs: Mapping[str, Any], results: Mapping[str, Any], changes: Mapping[str, Any]
-    ) -> None:
-        from cuebook.dialects.graph.changing import check
+    ) -> dict[str, Any]:
+        from cuebook.dialects.graph.changes import check
 
         check(document, inputs, results, changes)
+        return dict(changes)
 
     def gives_data(self, document: Workflow, label: str) -> bool:
         return True
 
-    def publisher(self, document: Workflow, run: str) -> Publisher:
-        from cuebook.dialects.graph.observe import Publisher as Published
+    def observe(self, document: Workflow, run: str = "") -> Projection:
+        from cuebook.dialects.graph.observe import GraphProjection
 
-        return Published(document, run)
+        return GraphProjection(document, run)
 
-    def trace(self, document: Workflow, entries: Iterable[Entry]) -> dict[str, Any]:
-        from cuebook.dialects.graph.observe import seen
+    def panels(self, document: Workflow) -> tuple[Panel, ...]:
+        from cuebook.dialects.graph.observe import PANELS
 
-        projection = seen(document, entries)
-        return {"trace": projection.trace(), "results": projection.results}
+        return PANELS
 
-    def values(self, document: Workflow, entries: Iterable[Entry]) -> dict[str, Any]:
-        from cuebook.dialects.graph.observe import results
+    def choices(self, asked: AskModel) -> tuple[str, ...]:
+        from cuebook.dialects.graph.run.route import choices_in
 
-        return {node: result["data"] for node, result in results(document, entries).items()}
+        return tuple(choices_in(asked))
+
+    def note(self, name: str, data: Mapping[str, Any]) -> Note:
+        from cuebook.dialects.graph.observe import note
+
+        return note(name, data)
 
 
 GRAPH = Graph()

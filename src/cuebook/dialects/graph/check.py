@@ -1,72 +1,70 @@
-"""Finds what is wrong or odd in a workflow: everything that `parse` refuses or warns of, and what may surprise.
-
-It reads the text, and never runs it.
-"""
+"""Checks a workflow without running it: the errors and warnings of `parse`, and notes on what may surprise its author."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
-from cuebook.dialects.findings import Codes, Finding, Severity, log_of
-from cuebook.dialects.graph.model import Workflow
+from cuebook.dialects.dialect import Surroundings
+from cuebook.dialects.findings import Codes, Finding, Problem, Severity, log_of
+from cuebook.dialects.graph.model import Node, Workflow
 from cuebook.dialects.graph.parse import read
-from cuebook.dialects.graph.walk import MAX_STEPS, fewest_visits
-from cuebook.dialects.registry import Problem
-from cuebook.dialects.wording import meant
+from cuebook.dialects.graph.run.sources import FILE_CODES, FILE_UNREADABLE, named_sources
+from cuebook.dialects.graph.run.state import MAX_STEPS, fewest_visits
+from cuebook.formats.suggestions import meant
 
 __all__ = ["CODES", "Finding", "check", "sarif"]
 
 ERRORS = {
     # reading
-    "PARSE": "The text is no YAML 1.2 or JSON.",
-    "SCHEMA": "Something is not as the published schema says.",
-    "NOT_FINITE": "A number is infinite or none at all, which JSON cannot hold.",
+    "PARSE": "The text is not valid YAML 1.2 or JSON.",
+    "SCHEMA": "The document does not match the published schema.",
+    "NOT_FINITE": "A number is infinite or NaN, which JSON cannot represent.",
     # the graph
-    "MISSING_ENTRY": "The entry is no node.",
-    "UNKNOWN_EDGE_SOURCE": "An edge leaves something that is no node.",
-    "UNKNOWN_EDGE_TARGET": "An edge goes to something that is no node.",
-    "UNREACHABLE_NODE": "No way leads from the entry to a node.",
-    "SELF_LOOP": "A node goes to itself without a bound.",
-    "UNBOUNDED_CYCLE": "A circle has no edge with a bound.",
-    "AMBIGUOUS_EDGES": "Two edges leave a node without a condition.",
-    "RESERVED_NODE_ID": "A node has a name that means something else: that of the input, or of the end.",
+    "MISSING_ENTRY": "The entry is not a node.",
+    "UNKNOWN_EDGE_SOURCE": "An edge starts at an unknown node.",
+    "UNKNOWN_EDGE_TARGET": "An edge leads to an unknown node.",
+    "UNREACHABLE_NODE": "A node cannot be reached from the entry.",
+    "SELF_LOOP": "An edge leads from a node to itself and has no max_iterations.",
+    "UNBOUNDED_CYCLE": "No edge of a cycle has max_iterations.",
+    "AMBIGUOUS_EDGES": "A node has more than one edge without a condition.",
+    "RESERVED_NODE_ID": "A node uses a reserved id: that of the input, or of the end.",
     # nodes and skills
     "INVALID_INLINE_SKILL": "A skill has neither an instruction nor a tool server.",
-    "INVALID_MCP": "A tool server says how it is reached in no way that fits its type.",
-    "UNSUPPORTED_EVAL_POLICY": "A policy that the format has reserved for later.",
-    "INVALID_PASS_WHEN": "What a judge must answer is more than one word.",
-    "RULE_OF_OTHER_KIND": "A rule that evaluators of this kind do not look at.",
-    "INVALID_OUTPUT_SCHEMA": "The output of a node is no JSON Schema that can be used.",
-    "UNSUPPORTED_REGEX": "A pattern that cannot be searched for in linear time, or is none.",
-    "SOURCE_INVALID_SHAPE": "A source has no address.",
-    "SOURCE_INVALID_TYPE": "A source is fetched in a way that nobody knows.",
-    "SOURCE_FILE_NOT_FOUND": "A source is a file that is not there.",
-    "SOURCE_FILE_OUTSIDE_ROOT": "A source is a file that lies outside of the workflow's folder.",
-    "SOURCE_FILE_READ_FAILED": "A source is a file that cannot be read.",
+    "INVALID_MCP": "A tool server lacks the command or URL that its type needs.",
+    "UNSUPPORTED_EVAL_POLICY": "An evaluation policy that the format reserves for later.",
+    "INVALID_PASS_WHEN": "The pass_when of a judge is more than one word.",
+    "RULE_OF_OTHER_KIND": "A rule that does not apply to this kind of evaluator.",
+    "INVALID_OUTPUT_SCHEMA": "The output of a node is not a usable JSON Schema.",
+    "UNSUPPORTED_REGEX": "A regular expression that is invalid or cannot be matched in linear time.",
+    "SOURCE_INVALID_SHAPE": "A source is incomplete or has no valid address.",
+    "SOURCE_INVALID_TYPE": "A source has an unknown type.",
+    "SOURCE_FILE_NOT_FOUND": "The file of a source does not exist.",
+    "SOURCE_FILE_OUTSIDE_ROOT": "The file of a source is outside the workflow's folder.",
+    "SOURCE_FILE_READ_FAILED": "The file of a source cannot be read.",
     # beyond the format
-    "INVALID_EXTENSION": "Something below x_cuebook means nothing.",
+    "INVALID_EXTENSION": "An entry below x_cuebook is invalid.",
 }
 
 WARNINGS = {
-    "UNKNOWN_SKILL": "A node names a skill that nobody knows.",
+    "UNKNOWN_SKILL": "A node names an unknown skill.",
     "BROKEN_SKILL": "A node names a skill whose file cannot be read.",
-    "UNKNOWN_MODEL": "A model is named whose provider nobody knows, or by no name of a model.",
-    "MALFORMED_PATH": "A path that nothing can be at: what is checked there always fails.",
-    "DEFAULT_NOT_IN_ENUM": "The default of an input is none of the values it may have.",
-    "DUPLICATE_EVALUATOR": "Two evaluators of a node have one name.",
-    "JUDGE_BUDGET": "More judges may be asked than the budget says.",
-    "TOO_MANY_STEPS": "Every way to an end visits more nodes than a run may visit.",
+    "UNKNOWN_MODEL": "A model name is invalid, or its provider is unknown.",
+    "MALFORMED_PATH": "A malformed path: a check on it always fails.",
+    "DEFAULT_NOT_IN_ENUM": "The default of an input is not one of its enum values.",
+    "DUPLICATE_EVALUATOR": "Two evaluators of a node have the same name.",
+    "JUDGE_BUDGET": "The workflow has more judges than judge_budget allows.",
+    "TOO_MANY_STEPS": "Every path to an end visits more nodes than max_steps allows.",
 }
 
 NOTES = {
-    "UNKNOWN_KEY": "A name at the top level looks like another, and nobody reads it.",
-    "NO_DEFAULT_EDGE": "Where no condition holds, the run ends in a failure: no edge is without one.",
-    "OPEN_ROUTE": "Conditions are judged by everything a node says, because it declares no output.",
-    "IDLE_RETRY": "A node is tried again only where an evaluator or a required output fails, and it has neither.",
-    "UNUSED_SKILL": "A skill that no node names.",
+    "UNKNOWN_KEY": "An unknown key at the top level, similar to a known one.",
+    "NO_DEFAULT_EDGE": "The run fails if no condition holds, because every edge has one.",
+    "OPEN_ROUTE": "Conditions are judged by the whole reply, because the node declares no output.",
+    "IDLE_RETRY": "A node has retry, but neither evaluators nor required outputs that could fail.",
+    "UNUSED_SKILL": "A skill that no node uses.",
 }
 
 CODES: Codes = {
@@ -76,24 +74,45 @@ CODES: Codes = {
 }
 
 
-def check(
-    text: str,
-    name: str,
-    *,
-    skills: Collection[str] | None = None,
-    around: Callable[[Workflow], Iterable[Problem]] = lambda workflow: (),
-) -> list[Finding]:
-    """Everything that is wrong or odd, in the order of the lines. `skills` are those there are, where that is known;
-    `around` says what is wrong with what the workflow names and does not hold.
-    """
+def check(text: str, name: str, around: Surroundings | None = None) -> list[Finding]:
+    """All findings, ordered by line. `around` looks up the files, skills and models that the workflow names."""
     parsed = read(text, name)
     problems = [*parsed.errors, *parsed.warnings, *parsed.notes]
     if parsed.workflow is not None:
         problems += _notes(parsed.workflow)
-        problems += unknown_skills(parsed.workflow, skills) if skills is not None else ()
-        problems += around(parsed.workflow)
+        problems += _surroundings(parsed.workflow, around or Surroundings())
     findings = [_finding(problem) for problem in problems]
     return sorted(findings, key=lambda finding: (finding.line or 0, finding.code))
+
+
+def _surroundings(workflow: Workflow, around: Surroundings) -> Iterator[Problem]:
+    """Problems with the files, skills and models that the workflow names. A missing API key is not the workflow's mistake."""
+    skills = around.skills()
+    if skills is not None:
+        yield from unknown_skills(workflow, skills)
+    for one in named_models(workflow):
+        error = around.model_problem(one.name)
+        if error is not None:
+            yield Problem(f"{one.at}: {error.message}", one.line, error.fix, "UNKNOWN_MODEL")
+    yield from _broken_skills(workflow, around)
+    for field, source in named_sources(workflow, {}):
+        error = around.file_problem(source.value) if source.kind == "file" else None
+        if error is not None:
+            code = FILE_CODES.get(error.code, FILE_UNREADABLE)
+            yield Problem(f"{field.removeprefix('workflow.')}: {error.message}", source.line, error.fix, code)
+
+
+def _broken_skills(workflow: Workflow, around: Surroundings) -> Iterator[Problem]:
+    """A problem for each skill that cannot be read, at the first node that names it."""
+    nodes: dict[str, Node] = {}
+    for node in workflow.nodes.values():
+        for skill in node.skills:
+            nodes.setdefault(skill, node)
+    for skill, node in nodes.items():
+        error = around.skill_problem(skill)
+        if error is not None:
+            message = f"The node '{node.id}' names the skill '{skill}', which cannot be read: {error.message}"
+            yield Problem(message, node.line, error.fix, "BROKEN_SKILL")
 
 
 def sarif(findings: Iterable[Finding], uri: str) -> dict[str, Any]:
@@ -102,17 +121,17 @@ def sarif(findings: Iterable[Finding], uri: str) -> dict[str, Any]:
 
 
 def unknown_skills(workflow: Workflow, skills: Collection[str]) -> Iterator[Problem]:
-    """A warning for each skill that is neither written in the workflow nor among those there are."""
+    """A warning for each skill that is neither inline in the workflow nor in `skills`."""
     known = {*workflow.skills, *skills}
     for node in workflow.nodes.values():
         for skill in node.skills:
             if skill not in known:
-                message = f"The node '{node.id}' names the skill '{skill}', which nobody knows."
+                message = f"The node '{node.id}' names the skill '{skill}', which is unknown."
                 yield Problem(message, node.line, meant(skill, sorted(known)), "UNKNOWN_SKILL")
 
 
 class NamedModel(msgspec.Struct, frozen=True):
-    """A model that a run may ask because the workflow says so."""
+    """A model that the workflow names."""
 
     name: str
     at: str
@@ -121,7 +140,7 @@ class NamedModel(msgspec.Struct, frozen=True):
 
 
 def named_models(workflow: Workflow) -> Iterator[NamedModel]:
-    """Each once, where it is named first. One that nothing would ask is left out."""
+    """Each model that a run may ask, at the first place that names it."""
     found: dict[str, NamedModel] = {}
     own = (workflow.model, "model", None)
     for node in workflow.nodes.values():
@@ -151,36 +170,44 @@ def _finding(problem: Problem) -> Finding:
     return Finding(problem.code, severity, problem.message, problem.line, fix=problem.fix)
 
 
-# --- what may surprise ---
+# --- notes ---
 
 
 def _notes(workflow: Workflow) -> Iterator[Problem]:
     fewest, most = fewest_visits(workflow), workflow.extras.max_steps or MAX_STEPS
     if fewest > most:
-        message = f"Every way to an end visits at least {fewest:,} nodes, and a run may visit {most:,}."
+        message = f"Every path to an end visits at least {fewest:,} nodes, but a run may visit only {most:,}."
         fix = "Raise max_steps below x_cuebook or with --max-steps, or make the workflow shorter."
         yield Problem(message, workflow.nodes[workflow.entry].line, fix, "TOO_MANY_STEPS")
     for node, edges in workflow.out_edges.items():
-        yield from _of_routes(workflow, node, any(edge.when for edge in edges), all(edge.when for edge in edges))
+        yield from _routing_notes(workflow, node, any(edge.when for edge in edges), all(edge.when for edge in edges))
     for one in workflow.nodes.values():
         if one.retry is not None and not one.eval and not (one.output or {}).get("required"):
-            fix = "Add an eval, or take out retry."
-            yield Problem(f"The node '{one.id}' is never tried again.", one.line, fix, "IDLE_RETRY")
+            fix = "Add an eval, or remove retry."
+            yield Problem(
+                f"The retry of node '{one.id}' has no effect: nothing in it can fail an evaluation.",
+                one.line,
+                fix,
+                "IDLE_RETRY",
+            )
     used = {skill for one in workflow.nodes.values() for skill in one.skills}
     for skill in workflow.skills.values():
         if skill.id not in used:
-            yield Problem(
-                f"No node names the skill '{skill.id}'.", skill.line, "Use it, or take it out.", "UNUSED_SKILL"
-            )
+            yield Problem(f"No node uses the skill '{skill.id}'.", skill.line, "Use it, or remove it.", "UNUSED_SKILL")
 
 
-def _of_routes(workflow: Workflow, id: str, some: bool, all_: bool) -> Iterator[Problem]:
+def _routing_notes(workflow: Workflow, id: str, some: bool, all_: bool) -> Iterator[Problem]:
     if not some:
         return
     node = workflow.nodes[id]
     if not (node.output or {}).get("properties"):
-        fix = "Declare an output with the properties that the conditions ask for."
-        yield Problem(f"What follows '{id}' is chosen by all it says.", node.line, fix, "OPEN_ROUTE")
+        fix = "Declare an output with the properties that the conditions refer to."
+        yield Problem(
+            f"The edges after '{id}' are judged by its whole reply, because it declares no output.",
+            node.line,
+            fix,
+            "OPEN_ROUTE",
+        )
     if all_:
-        fix = "Add an edge without 'when' for that case, if it can arise."
-        yield Problem(f"Where no condition after '{id}' holds, the run fails.", node.line, fix, "NO_DEFAULT_EDGE")
+        fix = "Add an edge without 'when' if that can happen."
+        yield Problem(f"The run fails if no condition after '{id}' holds.", node.line, fix, "NO_DEFAULT_EDGE")

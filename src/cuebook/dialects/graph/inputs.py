@@ -1,6 +1,6 @@
-"""The inputs contract: what a workflow declares, and the values a run is given, checked against it all at once.
+"""The inputs of a workflow: what it declares, and the check of the values that a run is given.
 
-A value keeps its type. Null counts as absent; what is not declared passes through. Knows no surface.
+A value keeps its type. Null counts as absent. Undeclared inputs pass through.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, cast, get_args
 
-from cuebook.dialects.given import WORDS, among, flaw, flaws_told, how_to_mend, is_of, shown
 from cuebook.dialects.graph.model import Declared, InputType, Workflow
-from cuebook.dialects.shape import Shape
-from cuebook.dialects.values import Malformed, Value
-from cuebook.dialects.yaml12 import read_json
+from cuebook.dialects.inputs import WORDS, among, flaw, input_errors, input_fix, is_of, shown
+from cuebook.formats.json import read_json
+from cuebook.formats.shape import Shape
+from cuebook.formats.values import Malformed, Value
 from cuebook.kernel.errors import BadInput
 
 TYPES: tuple[str, ...] = get_args(InputType)
@@ -34,17 +34,17 @@ def _declared(shape: Shape, name: str, value: Value, line: int) -> Declared:
     given = fields.get("type")
     type_ = shape.choice(given, f"{at}.type", TYPES) if given is not None else ""
     if given is None or given.text not in TYPES:
-        type_ = ""  # what its values may be is not known then
+        type_ = ""  # without a valid type, values cannot be checked
     description = shape.text(fields["description"], f"{at}.description", empty=True) if "description" in fields else ""
     required = shape.flag(fields["required"], f"{at}.required") if "required" in fields else False
     if required and "default" in fields:
-        shape.wrong(value.lines["default"], f"{at} is required and has a default.", "Take one of them out.")
+        shape.wrong(value.lines["default"], f"{at} is required and has a default.", "Remove one of them.")
     default = _checked(shape, type_, fields["default"], f"{at}.default") if "default" in fields else None
     options = shape.items(fields["enum"], f"{at}.enum", at_least=1) if "enum" in fields else ()
     enum = tuple(_checked(shape, type_, one, f"{at}.enum[{number}]") for number, one in enumerate(options))
     if enum and default is not None and not among(default, enum):
-        fix = "Add it to the enum, or choose another."
-        shape.odd(value.lines["default"], f"{at}.default is none of its enum.", fix, "DEFAULT_NOT_IN_ENUM")
+        fix = "Add it to the enum, or choose another default."
+        shape.odd(value.lines["default"], f"{at}.default is not one of its enum values.", fix, "DEFAULT_NOT_IN_ENUM")
     return Declared(name, cast(InputType, type_ or "string"), description, required, default, enum, line)
 
 
@@ -60,7 +60,7 @@ def _checked(shape: Shape, type_: str, value: Value, at: str) -> Any:
 
 
 def accept(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The input of a run, defaults filled in. `BadInput` names everything that is missing or wrong."""
+    """The inputs of a run with defaults. `BadInput` names everything that is missing or wrong."""
     declared = {one.name: one for one in workflow.declared or ()}
     accepted: dict[str, Any] = {}
     wrong: list[str] = []
@@ -82,14 +82,14 @@ def accept(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]:
                 missing.append(one)
     if missing or wrong:
         raise BadInput(
-            flaws_told([f"{one.name} ({one.type})" for one in missing], wrong),
+            input_errors([f"{one.name} ({one.type})" for one in missing], wrong),
             fix=_fix(missing, len(wrong), given, declared),
         )
     return accepted
 
 
 def typed(declared: Declared, text: str) -> Any:
-    """A value that was written as text, as on a command line. What cannot be read as its type is left as it is."""
+    """Reads a value from text, as on a command line. Text that does not match the declared type is returned unchanged."""
     if declared.type == "string":
         return text
     if declared.type == "string[]" and not text.lstrip().startswith("["):
@@ -106,21 +106,21 @@ WITHOUT_DECLARING = ("rules", "context", _DRY_RUN)
 
 
 def taken(workflow: Workflow, name: str) -> bool:
-    """Whether a run may be given it: what is not declared passes through, unless it is nearly the name of one that is."""
+    """Whether a run may have an input of this name. Undeclared names pass, unless they resemble a declared one."""
     names = [one.name for one in workflow.declared or ()]
     return name in names or name in WITHOUT_DECLARING or not get_close_matches(name, names, n=1)
 
 
 def check_plain(name: str, value: Any) -> None:
-    """`BadInput` for what no journal could hold."""
+    """Raises `BadInput` for a value that a journal cannot hold."""
     problem = flaw(value, None, ())
     if problem:
         raise BadInput(f"{name} {problem}.", fix="Give a plain value.")
 
 
 def typed_value(workflow: Workflow, name: str, text: str) -> Any:
-    """As `typed`; one that is not declared is what it says as JSON, or else the text. A dry run that was meant must not
-    be a whole one for a word that is nearly true.
+    """As `typed`; an undeclared input is read as JSON, or else kept as text. `dryRun` must be true or false, because a
+    misspelt value would start a full run.
     """
     for one in workflow.declared or ():
         if one.name == name:
@@ -141,4 +141,4 @@ def _fix(missing: list[Declared], wrong: int, given: Mapping[str, Any], declared
         close = get_close_matches(str(stray), names, n=1) if stray not in declared else []
         if close:
             return f"'{stray}' is not declared. Did you mean '{close[0]}'?"
-    return how_to_mend(names, wrong)
+    return input_fix(names, wrong)

@@ -1,13 +1,15 @@
-"""A workflow graph as values: nodes, edges, and what they say. Frozen, with the line where each was written. Pure."""
+"""The document of a workflow graph: nodes and edges as frozen values with line numbers. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
 
-from cuebook.dialects.registry import Input, Problem
+from cuebook.dialects.dialect import Document, Input
+from cuebook.dialects.findings import Problem
 from cuebook.kernel.events import PlannedStep
 
 InputType = Literal["string", "number", "boolean", "string[]"]
@@ -19,12 +21,12 @@ class Source(msgspec.Struct, frozen=True):
     kind: Literal["inline", "file", "url"]
     value: str
     type: str = ""
-    """How it is fetched; only `fetch` is known."""
+    """How it is fetched; `fetch` is the only type."""
     line: int = 0
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """The sources of a field; with `only`, none are inherited for it."""
+    """The sources of a field. With `only`, it inherits none."""
 
     sources: tuple[Source, ...] = ()
     only: bool = False
@@ -38,13 +40,13 @@ class Declared(msgspec.Struct, frozen=True):
     description: str = ""
     required: bool = False
     default: Any = None
-    """None where there is none: null counts as absent."""
+    """None if there is no default: null counts as absent."""
     enum: tuple[Any, ...] = ()
     line: int = 0
 
 
 class Match(msgspec.Struct, frozen=True):
-    """What a value at a path must be."""
+    """A condition on the value at a path."""
 
     path: str
     operator: Literal["equals", "in", "matches"]
@@ -52,7 +54,7 @@ class Match(msgspec.Struct, frozen=True):
 
 
 class Requires(msgspec.Struct, frozen=True):
-    """What must hold before a node's model is asked."""
+    """The conditions for running a node."""
 
     output_required: tuple[str, ...] = ()
     output_matches: tuple[Match, ...] = ()
@@ -60,7 +62,7 @@ class Requires(msgspec.Struct, frozen=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """What a value or function evaluator looks at."""
+    """The rule of a value or function evaluator."""
 
     any_tool_called: tuple[str, ...] = ()
     all_tools_called: tuple[str, ...] = ()
@@ -83,11 +85,11 @@ class Retry(msgspec.Struct, frozen=True):
     max: int
     mode: Literal["default", "static", "auto", "reflect"] = "default"
     text: str = ""
-    """The static text, or what to reflect on."""
+    """The static text, or the instruction for the reflection."""
 
 
 class McpServer(msgspec.Struct, frozen=True):
-    """A tool server that a skill brings. The values of `env` say what is needed; they are no values."""
+    """A tool server that a skill defines. `env` describes the variables that it needs, not their values."""
 
     type: Literal["stdio", "http"]
     command: str = ""
@@ -116,7 +118,7 @@ class Node(msgspec.Struct, frozen=True):
     model: str = ""
     disallowed_tools: tuple[str, ...] = ()
     allow: tuple[str, ...] | None = None
-    """`tools.allow`; None where it is not written."""
+    """`tools.allow`; None if absent."""
     deny: tuple[str, ...] = ()
     fail_soft: bool = False
     rules: Sources = Sources()
@@ -132,18 +134,19 @@ class Edge(msgspec.Struct, frozen=True):
     from_: str
     to: str
     when: str = ""
-    """Empty: unconditional."""
+    """Empty for an unconditional edge."""
     max_iterations: int | None = None
     index: int = 0
-    """Its place among the document's edges: what counts and choices refer to."""
+    """Its index in the document. Counts and choices refer to it."""
     line: int = 0
 
 
-# --- what goes beyond the format, below `x_cuebook` ---
+# --- extensions of the format, below `x_cuebook` ---
 
 
 class Guard(msgspec.Struct, frozen=True):
-    """Conditions on results that decide an edge without a model: proved false takes it away, proved true alone takes it."""
+    """Conditions on results that decide an edge without a model: proved false excludes it, and if it alone is proved true,
+    it is followed."""
 
     edge: int
     """The edge's index."""
@@ -153,28 +156,28 @@ class Guard(msgspec.Struct, frozen=True):
 
 
 class FanOut(msgspec.Struct, frozen=True):
-    """Several nodes at once, then one after all of them.
+    """Parallel branches, and the node at which they join.
 
-    A branch also ends where another begins: so a chain of nodes, which runs one by one elsewhere, can run at once here.
+    A branch also ends where another begins, so a chain of nodes that runs sequentially elsewhere can run in parallel here.
     """
 
     node: str
-    """After this node ..."""
+    """The node after which the branches start."""
     to: tuple[str, ...]
-    """... each of these runs, with what follows it, until ..."""
+    """The first node of each branch."""
     join: str
-    """... this one, which is run once, when all have come."""
+    """The node that runs once, after all branches have ended."""
     max_concurrency: int = 4
     line: int = 0
 
 
 class NodeExtras(msgspec.Struct, frozen=True):
     approval: str = ""
-    """What a person is asked before the node runs."""
+    """The question to a person before the node runs."""
     budget_tokens: int | None = None
     budget_money: float | None = None
     context: tuple[str, ...] | None = None
-    """The only nodes (or `node.field` paths) whose results this node is shown; None: all."""
+    """The nodes (or `node.field` paths) whose results this node sees; None for all."""
     line: int = 0
 
 
@@ -187,7 +190,7 @@ class Extras(msgspec.Struct, frozen=True):
     router_model: str = ""
 
 
-class Workflow(msgspec.Struct, frozen=True, dict=True):
+class Workflow(Document, msgspec.Struct, frozen=True, dict=True):
     """The document."""
 
     id: str
@@ -201,7 +204,7 @@ class Workflow(msgspec.Struct, frozen=True, dict=True):
     context: tuple[Source, ...] = ()
     skills: dict[str, InlineSkill] = {}
     declared: tuple[Declared, ...] | None = None
-    """None where the workflow declares nothing: then any input is taken."""
+    """None if the workflow declares no inputs; then it accepts any input."""
     model: str = ""
     judge_model: str = ""
     judge_budget: int = 50
@@ -214,7 +217,7 @@ class Workflow(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def inputs(self) -> tuple[Input, ...]:
-        """As surfaces show them."""
+        """The declared inputs as surfaces show them."""
         return tuple(
             Input(
                 one.name,
@@ -233,7 +236,7 @@ class Workflow(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def out_edges(self) -> dict[str, tuple[Edge, ...]]:
-        """The edges that leave each node, in the order they are written."""
+        """The edges that leave each node, in document order."""
         found: dict[str, list[Edge]] = {node: [] for node in self.nodes}
         for edge in self.edges:
             found.setdefault(edge.from_, []).append(edge)
@@ -242,3 +245,36 @@ class Workflow(msgspec.Struct, frozen=True, dict=True):
 
 def _shown(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+# --- descriptions ---
+
+
+def in_reach(workflow: Workflow) -> Iterator[Node]:
+    """The nodes that can be reached from the entry, nearest first."""
+    fans = {fan.node: (*fan.to, fan.join) for fan in workflow.extras.fan_out}
+    coming, seen = [workflow.entry], {workflow.entry}
+    for id in coming:
+        yield workflow.nodes[id]
+        for to in (*fans.get(id, ()), *(edge.to for edge in workflow.out_edges.get(id, ()))):
+            if to not in seen:
+                seen.add(to)
+                coming.append(to)
+
+
+def edge_words(edge: Edge) -> str:
+    """The target and the condition of an edge."""
+    bound = f" (at most {edge.max_iterations} times)" if edge.max_iterations is not None else ""
+    return f"if {edge.when}: {edge.to}{bound}" if edge.when else f"{edge.to}{bound}"
+
+
+def approval_of(workflow: Workflow, node: Node) -> str:
+    """The question to the approver before the node runs; empty if no approval is needed."""
+    extras = workflow.extras.nodes.get(node.id)
+    return extras.approval if extras is not None else ""
+
+
+def outputs(schema: dict[str, Any] | None) -> Iterator[str]:
+    properties = (schema or {}).get("properties")
+    if isinstance(properties, dict):
+        yield from properties

@@ -1,6 +1,6 @@
-"""Paths into results, and what must be found there: `[all:|any:]segment.segment[*]`, then equals, in or matches.
+"""Paths into results, `[all:|any:]segment.segment[*]`, and the conditions equals, in and matches on the values there.
 
-`requires`, value evaluators and guards share them. Pure; every check takes time in proportion to the value.
+`requires`, value evaluators and guards use them. Pure; a check takes time proportional to the size of the value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from cuebook.dialects.graph.model import Match
-from cuebook.dialects.regex import searches
+from cuebook.formats.regex import searches
 
 _SEGMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[\*\])?", re.ASCII)
 _NODE = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_-]*)(\[\*\])?", re.ASCII)
@@ -26,7 +26,7 @@ Mode = Literal["all", "any"]
 class Segment(msgspec.Struct, frozen=True):
     name: str
     each: bool
-    """Whether it stands for every element of an array."""
+    """Whether it selects every element of an array."""
 
 
 class Path(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class Path(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The values at a path, or why there are none."""
+    """The values at a path, or the problem that prevents them."""
 
     mode: Mode = "all"
     values: tuple[Any, ...] = ()
@@ -44,7 +44,7 @@ class Found(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def parse_path(path: str, of_nodes: bool = False) -> Path | str:
-    """The path, or what is wrong with it. One into the results of nodes may begin with an id in kebab case."""
+    """The path, or a description of its problem. With `of_nodes`, the first segment may be an id in kebab case."""
     mode: Mode = "all"
     body = path
     prefix = _PREFIX.match(path)
@@ -65,7 +65,7 @@ def parse_path(path: str, of_nodes: bool = False) -> Path | str:
 
 
 def find(data: Mapping[str, Any], path: str, of_nodes: bool = False) -> Found:
-    """With `any:`, an element of an array that lacks the rest of the path counts as not there."""
+    """The values at a path. With `any:`, array elements that lack the rest of the path are skipped."""
     parsed = parse_path(path, of_nodes)
     if isinstance(parsed, str):
         return Found(problem=parsed)
@@ -99,8 +99,8 @@ def _step(value: Any, segment: Segment) -> tuple[Any, str]:
 
 
 def node_in(name: str, nodes: Container[str]) -> tuple[str, str]:
-    """The node that `NODE` or `NODE.FIELD` names, and the field: ids may have dots in them, so the longest one that there
-    is counts. ('', name) where it names none.
+    """The node and the field that `NODE` or `NODE.FIELD` names; ('', name) if there is no such node. Ids may contain
+    dots, so the longest matching id is used.
     """
     end = len(name)
     while end > 0:
@@ -110,11 +110,11 @@ def node_in(name: str, nodes: Container[str]) -> tuple[str, str]:
     return "", name
 
 
-# --- what must hold ---------------------------------------------------------------------------------------
+# --- conditions ---------------------------------------------------------------------------------------
 
 
 def missing(paths: Sequence[str], data: Mapping[str, Any], of_nodes: bool = False) -> str:
-    """What of `output_required` does not hold; empty where everything does."""
+    """The paths of `output_required` that are missing, as a message; empty if there are none."""
     problems = [f"'{path}' {problem}" for path in paths if (problem := _missing(data, path, of_nodes))]
     return f"output_required: {'; '.join(problems)}" if problems else ""
 
@@ -130,7 +130,7 @@ def _missing(data: Mapping[str, Any], path: str, of_nodes: bool) -> str:
 
 
 def unmatched(matches: Sequence[Match], data: Mapping[str, Any], of_nodes: bool = False) -> str:
-    """What of `output_matches` does not hold; empty where everything does."""
+    """The conditions of `output_matches` that do not hold, as a message; empty if all hold."""
     problems = [f"'{match.path}' {problem}" for match in matches if (problem := _unmatched(match, data, of_nodes))]
     return f"output_matches: {'; '.join(problems)}" if problems else ""
 
@@ -139,7 +139,7 @@ def _unmatched(match: Match, data: Mapping[str, Any], of_nodes: bool) -> str:
     found = find(data, match.path, of_nodes)
     if found.problem:
         return found.problem
-    wanted = f"{match.operator} {_wanted(match)}"
+    wanted = f"{match.operator} {_operand(match)}"
     if found.mode == "any":
         return "" if any(holds(match, value) for value in found.values) else f"(any:) has no element that {wanted}"
     wrong = [shown(value) for value in found.values if not holds(match, value)]
@@ -157,7 +157,7 @@ def holds(match: Match, value: Any) -> bool:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Deep equality as in JSON: true is not 1, and 1 is 1.0."""
+    """Deep equality as in JSON: true differs from 1, and 1 equals 1.0."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, int | float) and isinstance(other, int | float):
@@ -170,7 +170,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def as_json(value: Any) -> str:
-    """As JavaScript writes it: 5.0 is `5`."""
+    """JSON as JavaScript writes it: 5.0 is `5`."""
     return msgspec.json.encode(_whole(value)).decode()
 
 
@@ -187,7 +187,7 @@ def _whole(value: Any) -> Any:
     return [_whole(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def _wanted(match: Match) -> str:
+def _operand(match: Match) -> str:
     return f"/{match.operand}/" if match.operator == "matches" else shown(match.operand)
 
 

@@ -4,36 +4,61 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from cuebook.dialects.markdown import interpret_1
-from cuebook.dialects.markdown.check import check
+from cuebook.dialects.dialect import Dialect, OutlinedStep, Question, Surroundings
+from cuebook.dialects.findings import Codes, Finding, Problem
+from cuebook.dialects.markdown.check import CODES, check
 from cuebook.dialects.markdown.inputs import accept
-from cuebook.dialects.markdown.interpolate import placeholders
-from cuebook.dialects.markdown.interpret import interpret
 from cuebook.dialects.markdown.model import Book, Step
 from cuebook.dialects.markdown.parse import parse
-from cuebook.dialects.markdown.state import pause_state
-from cuebook.dialects.markdown.streaming import Publisher
-from cuebook.dialects.options import Option
-from cuebook.dialects.registry import OutlinedStep, Problem, Question
+from cuebook.dialects.markdown.run.interpret import interpret
+from cuebook.dialects.markdown.run.placeholders import placeholders
+from cuebook.dialects.projection import Projection
 from cuebook.kernel.effects import Program
 from cuebook.kernel.errors import CuebookError
-from cuebook.kernel.journal import Entry
-from cuebook.kernel.run import RunRow, Settings, WaitRow
+from cuebook.kernel.run import Settings
+
+if TYPE_CHECKING:
+    from cuebook.dialects.drawing import Drawing, Progress
+    from cuebook.dialects.panels import Panel
+    from cuebook.dialects.preview import Preview
+    from cuebook.dialects.summary import Summary
 
 _TITLE = re.compile(r"^#\s+\S", re.ASCII | re.MULTILINE)
 _STEP = re.compile(r"^##\s+STEP\s", re.ASCII | re.MULTILINE)
 
 
-class Markdown:
-    """Implements `registry.Dialect`, and of what a dialect may have besides all but types and traces."""
+class Markdown(Dialect):
+    """A title, inputs and numbered steps."""
 
     name = "markdown"
+    title = "Markdown playbooks: numbered steps that ask models and people, call tools and branch"
+    suffixes = (".playbook.md", ".md", ".markdown")
+    default_name = "playbook.md"
+    noun = "Markdown playbook"
+    converts = True
+    recognised_by = "a Markdown playbook ends in .md and has a '# Title' and '## STEP 1: ...' headings"
     interpreter = 3
-    options: tuple[Option, ...] = ()
+    templates: ClassVar[Mapping[str, str]] = {
+        "linear": "inputs and steps, one after the other",
+        "branching": "a step that branches on the result of an earlier one",
+        "questions": "a person chooses, comments and confirms",
+        "tools": "a tool is called, and a model reads its result",
+    }
+    guides: ClassVar[Mapping[str, str]] = {
+        "markdown": "Markdown playbooks: the whole format on one page",
+        "format": "Markdown playbooks: title, sections and their purpose",
+        "inputs": "Markdown playbooks: inputs, their types and placeholders",
+        "steps": "Markdown playbooks: steps, and what a model sees",
+        "directives": "Markdown playbooks: @output, @elicit, @prompt and @tool",
+        "branching": "Markdown playbooks: branches and conditions",
+        "artifacts": "Markdown playbooks: artifacts, the results of runs",
+    }
+    draft_prompt_file = "draft.md"
+    writes_markdown = True
 
     def recognises(self, text: str, name: str) -> bool:
         if name.lower().endswith((".md", ".markdown")):
@@ -43,9 +68,16 @@ class Markdown:
 
     def parse(self, text: str, name: str) -> Book:
         book = parse(text, name)
-        grave = [one for one in check(text, name, book=book) if one.severity == "error"]
-        faults = tuple(Problem(one.message, one.line, one.fix, one.code) for one in grave)
+        errors = [one for one in check(text, name, book=book) if one.severity == "error"]
+        faults = tuple(Problem(one.message, one.line, one.fix, one.code) for one in errors)
         return msgspec.structs.replace(book, faults=faults) if faults else book
+
+    def check(self, text: str, name: str, around: Surroundings) -> list[Finding]:
+        return check(text, name)
+
+    @property
+    def codes(self) -> Codes:
+        return CODES
 
     def accept(self, document: Book, given: Mapping[str, Any]) -> dict[str, Any]:
         return accept(document, given)
@@ -56,10 +88,61 @@ class Markdown:
         program = _INTERPRETERS.get(interpreter)
         if program is None:
             raise CuebookError(
-                f"This run was started by version {interpreter} of the Markdown interpreter, which is not known here.",
+                f"This run was started by version {interpreter} of the Markdown interpreter, which this version does not support.",
                 fix="Upgrade Cuebook.",
             )
         return lambda state: program(document, inputs)
+
+    def summary(self, document: Book) -> Summary:
+        from cuebook.dialects.markdown.describe import summary
+
+        return summary(document)
+
+    def drawing(self, document: Book, progress: Progress | None = None) -> Drawing:
+        from cuebook.dialects.markdown.drawing import drawing
+
+        return drawing(document, progress)
+
+    def preview(self, document: Book, given: Mapping[str, Any], settings: Settings) -> Program[Preview]:
+        from cuebook.dialects.markdown.preview import preview
+
+        return preview(document, given, settings)
+
+    def claims(self, text: str, name: str) -> bool:
+        """Whether a file is meant as a playbook. A page that shows playbooks in code blocks is not."""
+        if name.lower().endswith(self.suffixes[0]):
+            return True
+        from cuebook.dialects.markdown.parse.sections import outline
+
+        is_named = name.lower().endswith(self.suffixes)
+        return is_named and any(section.kind == "step" for section in outline(text, fenced=True).sections)
+
+    def parse_result(self, text: str, name: str, around: Surroundings) -> dict[str, Any]:
+        from cuebook.dialects.markdown.convert import result_object
+        from cuebook.dialects.markdown.parse import read
+
+        return result_object(read(text))
+
+    def definition(self, document: Book) -> dict[str, Any]:
+        return self.to_json(document)
+
+    def parse_lines(self, document: Book) -> Iterable[str]:
+        from cuebook.dialects.markdown.describe import outline
+
+        return outline(document)
+
+    def to_json(self, document: Book) -> dict[str, Any]:
+        from cuebook.dialects.markdown.convert import to_json
+
+        return to_json(document)
+
+    def from_json(self, data: Any, name: str) -> str:
+        from cuebook.dialects.markdown.convert import from_json
+
+        return from_json(data, name)
+
+    def only_reads(self, document: Book, *, confined: bool) -> bool:
+        return not any(step.tool is not None for step in document.walk())
 
     def outline(self, document: Book) -> tuple[OutlinedStep, ...]:
         found: list[OutlinedStep] = []
@@ -69,27 +152,24 @@ class Markdown:
                 found += [OutlinedStep(sub.label, sub.title, step.label, _question(sub)) for sub in branch.steps]
         return tuple(found)
 
-    def state(
-        self,
-        row: RunRow,
-        document: Book,
-        entries: Iterable[Entry],
-        waits: Iterable[WaitRow],
-        text: str,
-        settings: Settings,
-    ) -> dict[str, Any]:
-        return pause_state(row, document, entries, waits, text, settings)
-
     def places(self, document: Book, text: str) -> frozenset[str]:
         outputs = [step.output.name for step in document.walk() if step.output is not None]
         return frozenset((*outputs, *(place.name for place in placeholders(text))))
 
-    def publisher(self, document: Book, run: str) -> Publisher:
-        return Publisher()
+    def observe(self, document: Book, run: str = "") -> Projection:
+        from cuebook.dialects.markdown.observe import MarkdownProjection
+
+        return MarkdownProjection(document)
+
+    def panels(self, document: Book) -> tuple[Panel, ...]:
+        """A drawing, if any step has branches."""
+        from cuebook.dialects.panels import Panel
+
+        return (Panel("drawing", "drawing", "Flow"),) if any(step.branches for step in document.steps) else ()
 
 
 def _question(step: Step) -> Question | None:
-    """What the step asks; where only the run knows the options, anything may fit."""
+    """The question of a step. If the options are known only during a run, any answer is accepted."""
     asked = step.elicitation
     if asked is None or step.tool is not None:
         return None
@@ -100,11 +180,17 @@ def _question(step: Step) -> Question | None:
 
 
 def _interpret_2(book: Book, inputs: Mapping[str, Any]) -> Program[Any]:
-    """As it is now, but silent about faults."""
+    """The current interpreter without warnings about faults."""
     return interpret(msgspec.structs.replace(book, faults=()), inputs)
 
 
-_INTERPRETERS = {1: interpret_1.interpret, 2: _interpret_2, Markdown.interpreter: interpret}
-"""A run keeps the one that it began with."""
+def _interpret_1(book: Book, inputs: Mapping[str, Any]) -> Program[Any]:
+    from cuebook.dialects.markdown.run.interpret_v1 import interpret
+
+    return interpret(book, inputs)
+
+
+_INTERPRETERS = {1: _interpret_1, 2: _interpret_2, Markdown.interpreter: interpret}
+"""The interpreters by version. A run keeps the version it began with."""
 
 MARKDOWN = Markdown()

@@ -1,6 +1,6 @@
-"""A Markdown playbook's document as plain JSON values, in the shape of the format's test vectors, and back to Markdown.
+"""Converts the document of a Markdown playbook to JSON, in the shape of the format's test vectors, and back to Markdown.
 
-What is written is read again before it is handed out, so that nothing is lost in silence. Knows no file.
+The Markdown is parsed again before it is returned, so that nothing is lost silently.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from cuebook.dialects.markdown import directives
-from cuebook.dialects.markdown.branches import letters
+from cuebook.dialects.findings import InvalidPlaybook, Problem
 from cuebook.dialects.markdown.model import Book, Branch, DeclaredInput, Elicitation, Output, Step, ToolUse
-from cuebook.dialects.markdown.parse import SIZE_LIMIT, Parsed, read
-from cuebook.dialects.registry import InvalidPlaybook, Problem
+from cuebook.dialects.markdown.parse import SIZE_LIMIT, Parsed, directives, read
+from cuebook.dialects.markdown.parse.branches import letters
 
 Json = dict[str, Any]
 
 
 class Unwritable(InvalidPlaybook):
-    """The definition says something that the format has no words for."""
+    """A definition that the format cannot express."""
 
     code = "unwritable"
 
@@ -31,7 +30,7 @@ class Unwritable(InvalidPlaybook):
 
 
 def result_object(parsed: Parsed) -> Json:
-    """What `parse` found, as the vectors write it."""
+    """The result of parsing, in the shape of the vectors."""
     return {
         "valid": parsed.valid,
         "definition": None if parsed.definition is None else to_json(parsed.definition),
@@ -41,7 +40,7 @@ def result_object(parsed: Parsed) -> Json:
 
 
 def to_json(book: Book) -> Json:
-    """The `definition` of the vectors."""
+    """The document in the shape of `definition` in the vectors."""
     return {
         "title": book.title,
         "description": book.description,
@@ -110,11 +109,11 @@ def _branch(branch: Branch) -> Json:
     }
 
 
-# --- the shape of a definition that somebody gives ------------------------------------------------------
+# --- the shape of a given definition --------------------------------------------------------------------
 
 
 class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Fields are compared in their order. None: it is not there, or follows from the others."""
+    """Fields are compared in order. None means that a field is absent or derived from others."""
 
 
 class _Input(_Shape, frozen=True, kw_only=True):
@@ -186,12 +185,13 @@ class _Definition(_Shape, frozen=True, kw_only=True):
 
 
 def from_json(definition: Any, name: str = "definition") -> str:
-    """A playbook that is read as this definition, lines aside; `Unwritable` names the first field that cannot be.
+    """The text of a playbook with this definition, apart from line numbers. `Unwritable` names the first field that
+    cannot be written.
 
-    A whole result object, with its `definition` inside, serves as well.
+    A result object that contains a `definition` is accepted too.
     """
     given = _given(definition, name)
-    _refuse_halves(msgspec.to_builtins(given), name)
+    _refuse_surrogates(msgspec.to_builtins(given), name)
     _refuse_branches(given, name)
     text = "\n\n".join(_sections(given)) + "\n"
     if len(text.encode("utf-8", "surrogatepass")) > SIZE_LIMIT:
@@ -200,7 +200,7 @@ def from_json(definition: Any, name: str = "definition") -> str:
     if parsed.definition is None:
         raise Unwritable(name, [_explained(problem) for problem in parsed.errors])
     wanted, got = msgspec.to_builtins(given), to_json(parsed.definition)
-    # A field that is not given and found all the same was in a text: the first look passes it by, to name the text.
+    # A field that was not given but is found came from another text. The first comparison ignores it to name that text.
     lost = _difference(wanted, got, given_only=True) or _difference(wanted, got)
     if lost is not None:
         raise Unwritable(name, [lost])
@@ -208,7 +208,7 @@ def from_json(definition: Any, name: str = "definition") -> str:
 
 
 _PATH = re.compile(r"\$\.?([^`]+)")
-_HALF = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _given(definition: Any, name: str) -> _Definition:
@@ -223,38 +223,38 @@ def _given(definition: Any, name: str) -> _Definition:
         problem = Problem(f"{field}: {message}.", fix="Give it as `cuebook parse --json` prints it.", code="unwritable")
         raise Unwritable(name, [problem]) from None
     except RecursionError:
-        raise Unwritable(name, [Problem("steps: branches within branches without end.", code="unwritable")]) from None
+        raise Unwritable(name, [Problem("steps: branches are nested too deeply.", code="unwritable")]) from None
 
 
-def _refuse_halves(value: Any, name: str, path: str = "") -> None:
-    """JSON can name half a character, as `\\ud800`: no file can hold it."""
+def _refuse_surrogates(value: Any, name: str, path: str = "") -> None:
+    """Refuses lone surrogates such as `\\ud800`, which JSON can escape but no file can hold."""
     if isinstance(value, dict):
         for key, one in value.items():
-            _refuse_halves(one, name, f"{path}.{key}" if path else key)
+            _refuse_surrogates(one, name, f"{path}.{key}" if path else key)
     elif isinstance(value, list):
         for index, one in enumerate(value):
-            _refuse_halves(one, name, f"{path}[{index}]")
-    elif isinstance(value, str) and not value.isascii() and _HALF.search(value):
-        message = f"{path} cannot be written: it holds half a character."
-        raise Unwritable(name, [Problem(message, fix="Write the whole of it, or leave it out.", code="unwritable")])
+            _refuse_surrogates(one, name, f"{path}[{index}]")
+    elif isinstance(value, str) and not value.isascii() and _SURROGATE.search(value):
+        message = f"{path} cannot be written: it contains a lone surrogate."
+        raise Unwritable(name, [Problem(message, fix="Correct or remove it.", code="unwritable")])
 
 
 def _refuse_branches(given: _Definition, name: str) -> None:
-    """What would be lost so thoroughly that the comparison could not name it."""
+    """Refuses branches that the comparison could not report by name."""
     for number, step in enumerate(given.steps):
         for position, branch in enumerate(step.branches or []):
             where = f"steps[{number}].branches[{position}]"
             if not position and branch.condition is None:
-                message = f"{where}.condition cannot be written: the first branch of a step has one."
+                message = f"{where}.condition cannot be written: the first branch of a step must have a condition."
                 raise Unwritable(name, [Problem(message, code="unwritable")])
             for place, sub in enumerate(branch.steps or []):
                 if sub.branches:
-                    message = f"{where}.steps[{place}].branches cannot be written: a sub-step has no branches."
+                    message = f"{where}.steps[{place}].branches cannot be written: a sub-step cannot have branches."
                     raise Unwritable(name, [Problem(message, code="unwritable")])
 
 
 def _sections(given: _Definition, tight: bool = False) -> Iterator[str]:
-    """The parts of the text, between which there may be blank lines. `tight` leaves out what the format fills in."""
+    """The parts of the text, to be joined by blank lines. `tight` omits headings that the format adds by itself."""
     yield f"# {given.title}"
     if given.description:
         yield _prose(given.description)
@@ -272,7 +272,7 @@ def _sections(given: _Definition, tight: bool = False) -> Iterator[str]:
 
 
 def _prose(text: str) -> str:
-    """A text that begins like a heading was indented once: blanks around it are not read."""
+    """The text, indented if it begins like a heading. Surrounding whitespace is not part of it."""
     return f" {text}" if text.startswith("#") else text
 
 
@@ -308,7 +308,7 @@ def _marker(position: int, condition: _Condition | None) -> str:
 
 
 def _sub_heading(step: _Step, position: int, branch: _Branch, sub: _Step, tight: bool) -> str:
-    """None is needed where the format gives the same label and title by itself: beyond z that is the only way."""
+    """The heading of a sub-step; empty if the format gives the same label and title by itself. Beyond z it must be."""
     letter = letters(position)
     synthetic = (f"{step.number}{letter}", f"Branch {letter}")
     said = sub.content or sub.prompt_ref or sub.output_var or sub.elicitation or sub.tool_call
@@ -332,7 +332,7 @@ def _tool_line(step: _Step) -> str:
 
 
 def _quoted_name(name: str) -> str:
-    """As it is, if it is read as itself; in quotes otherwise."""
+    """The name, quoted if needed."""
     for form in (name, f'"{name}"', f"'{name}'"):
         if directives.read_name(f"{form}, x") == (name, " x"):
             return form
@@ -360,26 +360,26 @@ def _output_line(step: _Step) -> str:
     return f"@output({', '.join(parts)})"
 
 
-# --- what was lost ----------------------------------------------------------------------------------------
+# --- differences ----------------------------------------------------------------------------------------
 
 _FATAL = {"F1": "title", "F2": "steps", "F3": "inputs", "elicit_default": "elicitation.default"}
 _FOLLOWS = ("label", "required", "is_branching", "source")
-"""Fields that may be left open, because they follow from the others."""
+"""Fields that may be absent, because they are derived from others."""
 _PROSE = ("description", "system_prompt", "content")
-_PLAIN = "It must be one line without blanks around it"
+_PLAIN = "It must be one line without surrounding whitespace"
 _HINTS = {
     "title": f"{_PLAIN}.",
     "description": "No line in it may begin with '## '.",
     "system_prompt": "No line in it may begin with '## '.",
-    "content": "No line in it may be a heading, a directive or a branch marker, or end in blanks.",
-    "default": f"{_PLAIN}; in an input, without ')' too.",
+    "content": "No line in it may be a heading, a directive or a branch marker, or end in whitespace.",
+    "default": f"{_PLAIN}; in an input, also without ')'.",
     "options": f"{_PLAIN}; without ',' and ')' in an input, without quotes in a directive.",
-    "required": "It follows from the default: an input without one is required, and an enum always is.",
-    "label": "It is the step's number; for a sub-step the number and one letter.",
-    "source": "It follows from what the playbook declares.",
-    "is_branching": "It follows from the branches.",
+    "required": "It depends on the default: an input without one is required, and so is an enum.",
+    "label": "It must be the step's number; for a sub-step, the number and one letter.",
+    "source": "It depends on what the playbook declares.",
+    "is_branching": "It depends on the branches.",
     "output_options": "Only an enum has options.",
-    "prompt_id": "It is library:NAME, file:PATH, mcp:SERVER/NAME, {{variable}} or a bare name.",
+    "prompt_id": "It must be library:NAME, file:PATH, mcp:SERVER/NAME, {{variable}} or a bare name.",
 }
 
 
@@ -389,7 +389,7 @@ def _explained(problem: Problem) -> Problem:
 
 
 def _difference(wanted: Any, got: Any, path: str = "", key: str = "", given_only: bool = False) -> Problem | None:
-    """The first field that is not read as it was given."""
+    """The first field that differs after parsing."""
     if isinstance(wanted, dict) and isinstance(got, dict):
         for key, value in wanted.items():
             found = _difference(value, got.get(key), f"{path}.{key}" if path else key, key, given_only)
@@ -419,5 +419,5 @@ def _same(wanted: Any, got: Any, path: str, key: str) -> bool:
         return bool(wanted == got)
     if key in _PROSE:
         return (wanted or "").strip() == (got or "")
-    # What is absent and what is empty are the same in the format's own tests.
+    # The format's own tests treat absent and empty fields as equal.
     return wanted == got or (not wanted and not got)

@@ -1,4 +1,4 @@
-"""The values a run is given, checked against what the playbook declares. They are held as text. Knows no surface."""
+"""Checks the inputs of a run against the declarations of the playbook. Values are kept as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from cuebook.dialects.given import flaws_told
+from cuebook.dialects.inputs import input_errors
 from cuebook.dialects.markdown.model import Book, DeclaredInput
 from cuebook.kernel.errors import BadInput
 
@@ -22,11 +22,11 @@ _BOOLEANS = {"true": "true", "yes": "true", "on": "true", "1": "true"} | {
 
 
 class Unfit(BadInput):
-    """The value does not fit."""
+    """A value that does not match the declared type."""
 
 
 def accept(book: Book, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every input as text, defaults filled in. What nobody declared is kept too, and warned of when it runs."""
+    """All inputs as text, with defaults. Undeclared inputs are kept too; the run warns of them."""
     accepted: dict[str, Any] = {}
     missing: list[DeclaredInput] = []
     wrong: list[str] = []
@@ -49,7 +49,9 @@ def accept(book: Book, given: Mapping[str, Any]) -> dict[str, Any]:
             except Unfit as why:
                 wrong.append(f"{name} {why}")
     if missing or wrong:
-        raise BadInput(flaws_told([_wanted(declared) for declared in missing], wrong), fix=_fix(missing, len(wrong)))
+        raise BadInput(
+            input_errors([_described(declared) for declared in missing], wrong), fix=_fix(missing, len(wrong))
+        )
     return accepted
 
 
@@ -61,17 +63,17 @@ def unknown(book: Book, inputs: Mapping[str, Any]) -> list[str]:
         if name not in names:
             close = get_close_matches(name, names, n=1)
             hint = f" Did you mean '{close[0]}'?" if close else ""
-            warnings.append(f"The playbook declares no input '{name}'.{hint}")
+            warnings.append(f"The playbook has no input '{name}'.{hint}")
     return warnings
 
 
 def as_text(value: Any) -> str:
-    """A plain value as a placeholder shows it."""
+    """The text of a plain value, as it is filled into placeholders."""
     if isinstance(value, str):
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise Unfit("is not valid text (it cannot be written as UTF-8)") from None
+            raise Unfit("is not valid text (it cannot be encoded as UTF-8)") from None
         return value
     try:
         return json.dumps(value, ensure_ascii=False, separators=(", ", ": "), allow_nan=False)
@@ -80,7 +82,7 @@ def as_text(value: Any) -> str:
 
 
 def fitting(declared: DeclaredInput, value: Any) -> str:
-    """The value as text; `Unfit` where its type is another."""
+    """The value as text. Raises `Unfit` if it does not match the declared type."""
     text = as_text(value)
     match declared.type:
         case "number":
@@ -103,7 +105,7 @@ def _shown(text: str) -> str:
     return json.dumps(short, ensure_ascii=False)
 
 
-def _wanted(declared: DeclaredInput) -> str:
+def _described(declared: DeclaredInput) -> str:
     if declared.options:
         return f"{declared.name} (one of {', '.join(declared.options)})"
     return f"{declared.name} ({declared.type})"

@@ -1,4 +1,4 @@
-"""A Markdown playbook as frozen values with line numbers. It knows neither how it was read nor how it is run."""
+"""The document of a Markdown playbook: frozen values with line numbers, independent of parsing and running."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from cuebook.dialects.registry import Input, Problem
+from cuebook.dialects.dialect import Document, Input
+from cuebook.dialects.findings import Problem
 from cuebook.kernel.effects import QuestionType
 from cuebook.kernel.events import PlannedStep
 
@@ -25,10 +26,10 @@ class Output(msgspec.Struct, frozen=True):
 
     name: str
     type: str = ""
-    """Empty where none was written. It never changes what is stored, which is a text."""
+    """Empty if none is declared. The stored value is always text."""
     options: tuple[str, ...] = ()
     extract: str = ""
-    """The field of a JSON object in the reply that is kept instead of the whole reply."""
+    """The field of a JSON object in the reply; its value is kept instead of the whole reply."""
     line: int = 0
 
 
@@ -43,17 +44,17 @@ class Elicitation(msgspec.Struct, frozen=True):
 
 
 class ToolUse(msgspec.Struct, frozen=True):
-    """`@tool`: a tool that is called instead of a model."""
+    """`@tool`: a tool call that replaces the model call."""
 
     connection: str
     tool: str
     arguments: str = ""
-    """JSON as it was written, placeholders included; empty where there is none."""
+    """The JSON as written, with placeholders; empty if there are no arguments."""
     line: int = 0
 
 
 class PromptUse(msgspec.Struct, frozen=True):
-    """`@prompt`: a text that goes before the step's own."""
+    """`@prompt`: a text that is put before the step's own."""
 
     argument: str
     """As written: `library:name`, `file:path`, `mcp:server/name`, `{{variable}}`, or a bare name."""
@@ -76,12 +77,12 @@ class Branch(msgspec.Struct, frozen=True):
 
 class Step(msgspec.Struct, frozen=True):
     number: int
-    """As written; steps run in the order of the document. A sub-step has its parent's."""
+    """The number as written. Steps run in document order. A sub-step has the number of its step."""
     label: str
-    """The number, or number and letter of a sub-step."""
+    """The number; for a sub-step the number and a letter."""
     title: str
     content: str
-    """What the model is asked, before placeholders are filled in: without directives and branches."""
+    """The text for the model, with placeholders but without directives and branches."""
     line: int
     prompt: PromptUse | None = None
     output: Output | None = None
@@ -91,16 +92,16 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def branches_on_itself(self) -> bool:
-        """Whether a condition asks for this step's own output: then it runs before the branch is chosen.
+        """Whether a condition refers to the output of this step, so that the step runs before its branch is chosen.
 
-        A step that does nothing but branch has no output before: there the condition means what an earlier step set.
+        In a step that only branches, such a condition refers to the value that an earlier step has set.
         """
         does = self.content or self.prompt or self.elicitation or self.tool
         own = self.output.name if self.output is not None and does else ""
         return bool(own) and any(b.condition is not None and b.condition.variable == own for b in self.branches)
 
 
-class Book(msgspec.Struct, frozen=True):
+class Book(Document, msgspec.Struct, frozen=True):
     """The document of a Markdown playbook."""
 
     title: str
@@ -110,19 +111,48 @@ class Book(msgspec.Struct, frozen=True):
     description: str = ""
     """For people; no model sees it."""
     artifact_type: str = ""
-    """One of `ARTIFACT_TYPES`, `{{name}}` where it is known only at the end, or empty."""
+    """One of `ARTIFACT_TYPES`, a placeholder that is filled in at the end of the run, or empty."""
     warnings: tuple[Problem, ...] = ()
-    """What the format's own readers warn of. Everything else that looks like a mistake is found by `check`."""
+    """The warnings that the format defines. `check` finds other likely mistakes."""
     faults: tuple[Problem, ...] = ()
-    """What `check` calls an error, and a run does not stop at: it certainly runs otherwise than it is written."""
+    """Errors of `check` that do not stop a run, although it will not do what is written."""
 
     @property
     def plan(self) -> tuple[PlannedStep, ...]:
         return tuple(PlannedStep(step.label, step.title) for step in self.steps)
 
+    @property
+    def every_step(self) -> tuple[PlannedStep, ...]:
+        return tuple({step.label: PlannedStep(step.label, step.title) for step in self.walk()}.values())
+
     def walk(self) -> Iterator[Step]:
-        """Every step and sub-step, as they stand in the document."""
+        """All steps and sub-steps, in document order."""
         for step in self.steps:
             yield step
             for branch in step.branches:
                 yield from branch.steps
+
+
+# --- what a step does ---
+
+
+def branches_on_itself(book: Book, step: Step) -> bool:
+    """Whether the step runs before its branch is chosen: a condition refers to its output, not to an input of that name."""
+    own = step.output.name if step.output is not None else ""
+    return step.branches_on_itself and all(declared.name != own for declared in book.inputs)
+
+
+def reaches_branches(book: Book, step: Step) -> bool:
+    """Whether the branches can be taken. A step with a tool ignores its branches, unless they depend on the tool's result."""
+    return bool(step.branches) and (step.tool is None or branches_on_itself(book, step))
+
+
+def answers_only(step: Step) -> bool:
+    """Whether the step only asks a question, so that the answer is its output."""
+    asked = step.elicitation is not None and step.tool is None
+    return asked and not step.content and step.prompt is None and not step.branches
+
+
+def condition_words(branch: Branch) -> str:
+    condition = branch.condition
+    return "otherwise" if condition is None else f'{condition.variable} {condition.operator} "{condition.value}"'

@@ -1,6 +1,6 @@
-"""Finds what is wrong or odd in a pipeline: everything that `parse` refuses or warns of, and what may surprise.
+"""Checks a pipeline: reports everything that `parse` rejects or warns about, and what may surprise its author.
 
-It reads the text, and never runs it.
+Reads the text and never runs it.
 """
 
 from __future__ import annotations
@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from cuebook.dialects.findings import Codes, Finding, log_of
+import msgspec
+
+from cuebook.dialects.dialect import Surroundings
+from cuebook.dialects.findings import Codes, Finding, Problem, log_of
 from cuebook.dialects.pipeline.model import Arg, Cli, Llm, Pipeline, Step
 from cuebook.dialects.pipeline.parse import Parsed, read
-from cuebook.dialects.pipeline.resolve import refs
-from cuebook.dialects.registry import Problem
+from cuebook.dialects.pipeline.run.resolve import refs
 from cuebook.dialects.tool_names import READING
 
 __all__ = ["CODES", "UNVERIFIED", "Finding", "beyond_format", "check", "sarif", "unverified"]
@@ -20,57 +22,57 @@ __all__ = ["CODES", "UNVERIFIED", "Finding", "beyond_format", "check", "sarif", 
 UNVERIFIED = "NO_POSTCONDITION"
 
 USUAL_SECONDS, USUAL_OUTPUT = 300, 512_000
-"""The most that a step can ask for where nothing is configured."""
+"""The default limits of a step."""
 
 ERRORS = {
     # reading
-    "PARSE": "The text is no YAML 1.2 or JSON.",
-    "SCHEMA": "Something is not as the published schema says.",
-    "NOT_FINITE": "A number is infinite or none at all, which JSON cannot hold.",
-    "BAD_ARG": "An argument is declared in a way that means nothing.",
-    "BAD_DOMAIN": "What stands among the allowed domains is no host.",
+    "PARSE": "The text is not valid YAML 1.2 or JSON.",
+    "SCHEMA": "The text does not match the published schema.",
+    "NOT_FINITE": "A number is infinite or not a number, which JSON cannot hold.",
+    "BAD_ARG": "An argument's declaration contradicts itself.",
+    "BAD_DOMAIN": "An entry of allowed_domains is not a host.",
     # steps
-    "BAD_ID": "A step has an id that nothing can refer to.",
-    "DUPLICATE_STEP": "Two steps have one id.",
-    "UNKNOWN_NAMESPACE": "A command begins with something that is no namespace.",
-    "NO_DRIVER": "A namespace of the format that nothing here can perform.",
-    "BAD_COMMAND": "A command cannot be read, or says too little or too much.",
-    "NOT_OF_THIS_STEP": "A field that steps of this namespace have not.",
-    "BAD_FOLDER": "A folder does not lie below the workspace.",
-    "BAD_LLM": "A step that asks a model does not say what it must.",
-    "UNKNOWN_TOOL": "A model is allowed a tool that is none.",
-    "BAD_POSTCONDITION": "A postcondition that could not be checked.",
-    "INVALID_OUTPUT_SCHEMA": "What a step must give is no JSON Schema that can be used.",
-    "UNSUPPORTED_REGEX": "A pattern that cannot be searched for in linear time, or is none.",
+    "BAD_ID": "A step's id has characters that a reference cannot have.",
+    "DUPLICATE_STEP": "Two steps have the same id.",
+    "UNKNOWN_NAMESPACE": "A command does not begin with a namespace.",
+    "NO_DRIVER": "A namespace of the format that Cuebook cannot perform yet.",
+    "BAD_COMMAND": "A command is malformed, incomplete or has extra words.",
+    "NOT_OF_THIS_STEP": "A field that steps of this namespace do not have.",
+    "BAD_FOLDER": "A folder is not below the workspace.",
+    "BAD_LLM": "A step that asks a model lacks a required field.",
+    "UNKNOWN_TOOL": "A model is allowed a tool that does not exist.",
+    "BAD_POSTCONDITION": "A postcondition that cannot be checked.",
+    "INVALID_OUTPUT_SCHEMA": "The schema of an output is not a supported JSON Schema.",
+    "UNSUPPORTED_REGEX": "A pattern is invalid or cannot be matched in linear time.",
     # references
-    "BAD_REFERENCE": "Something looks like a reference and is none.",
-    "UNKNOWN_REFERENCE": "A reference leads to a step, or a field of a result, that is not there.",
-    "FORWARD_REFERENCE": "A reference leads to a step that comes later.",
+    "BAD_REFERENCE": "A malformed reference.",
+    "UNKNOWN_REFERENCE": "A reference to an unknown step or to an unknown field of a result.",
+    "FORWARD_REFERENCE": "A reference to a later step.",
     "CIRCULAR_REFERENCE": "A step refers to itself.",
-    "UNKNOWN_ARG": "A reference leads to an argument that is not declared.",
+    "UNKNOWN_ARG": "A reference to an undeclared argument.",
     "BAD_CONDITION": "A condition cannot be read.",
     # secrets
-    "BAD_SECRET": "What should be the handle of a secret is none, or its place cannot be told.",
-    "SECRET_MISPLACED": "A secret stands where others could see it.",
+    "BAD_SECRET": "The handle of a secret is invalid, or its position in a text is ambiguous.",
+    "SECRET_MISPLACED": "A secret is used where others could see it.",
 }
 
 WARNINGS = {
-    "NOT_REPLACED": "A dollar and a name stay as they are: references need braces.",
-    "NO_SHELL": "A sign of the shell is handed to a program as it is.",
+    "NOT_REPLACED": "A dollar and a name are plain text: references need braces.",
+    "NO_SHELL": "A shell operator or pattern is passed to a program as plain text.",
     "NO_TOOL_CALLS": "A model is allowed tools and no calls, or calls and no tools.",
-    "NO_EVIDENCE": "A postcondition asks for something that the step never shows, so a person is always asked.",
-    "MAY_BE_SKIPPED": "A step uses the output of one that may be skipped, and fails then.",
-    "ALWAYS_NULL": "A reference to something that the step never has.",
+    "NO_EVIDENCE": "A postcondition needs evidence that the step never provides, so a person is always asked.",
+    "MAY_BE_SKIPPED": "A step uses the output of a step that may be skipped, and fails if it is.",
+    "ALWAYS_NULL": "A reference to a field that the step never has.",
 }
 
 NOTES = {
-    UNVERIFIED: "A step may change something and does not say how to tell that it worked.",
-    "NO_ROLLBACK": "A step may change something and does not say how that is undone.",
+    UNVERIFIED: "A step may change something and has no postcondition.",
+    "NO_ROLLBACK": "A step may change something and has no rollback_hint.",
     "NO_OUTPUT_SCHEMA": "A model may answer with any JSON.",
-    "UNUSED_ARG": "An argument that nothing refers to.",
-    "SHARED_NAME": "An argument and a step have one name: whoever changes a value by it changes the argument.",
-    "NO_EFFECT": "A field that changes nothing.",
-    "RAISED_LIMIT": "A step asks for more than it gets unless a limit is raised in the configuration.",
+    "UNUSED_ARG": "An unused argument.",
+    "SHARED_NAME": "An argument and a step have the same name: changing a value by that name changes the argument.",
+    "NO_EFFECT": "A field that has no effect.",
+    "RAISED_LIMIT": "A step asks for more than the default limit allows.",
 }
 
 CODES: Codes = {
@@ -80,12 +82,23 @@ CODES: Codes = {
 }
 
 
-def check(text: str, name: str) -> list[Finding]:
-    """Everything that is wrong or odd, in the order of the lines."""
+def check(text: str, name: str, around: Surroundings | None = None) -> list[Finding]:
+    """All findings in the order of the lines. `around` knows the policy."""
     parsed = read(text, name)
     problems = [*parsed.errors, *parsed.warnings, *(_notes(parsed, parsed.pipeline) if parsed.pipeline else ())]
     findings = [Finding(one.code, CODES[one.code][0], one.message, one.line, fix=one.fix) for one in problems]
+    if around is not None and any(one.code == UNVERIFIED for one in findings):
+        findings = list(_required(findings, around.postconditions()))
     return sorted(findings, key=lambda finding: (finding.line or 0, finding.code))
+
+
+def _required(findings: Iterable[Finding], requirement: str) -> Iterator[Finding]:
+    """A missing postcondition is an error if the policy requires one."""
+    for one in findings:
+        if requirement and one.code == UNVERIFIED:
+            yield msgspec.structs.replace(one, severity="error", message=f"{one.message} {requirement}")
+        else:
+            yield one
 
 
 def sarif(findings: Iterable[Finding], uri: str) -> dict[str, Any]:
@@ -96,25 +109,25 @@ def sarif(findings: Iterable[Finding], uri: str) -> dict[str, Any]:
 def unverified(pipeline: Pipeline) -> tuple[Problem, ...]:
     """The steps that may change something and have no postcondition."""
     return tuple(
-        Problem(f"Nothing tells whether the step '{step.id}' worked.", step.line, _how_to_verify(step), UNVERIFIED)
+        Problem(f"Nothing checks whether the step '{step.id}' worked.", step.line, _how_to_verify(step), UNVERIFIED)
         for step in _changing(pipeline)
         if step.postcondition is None
     )
 
 
 def _how_to_verify(step: Step) -> str:
-    if isinstance(step.action, Llm):  # its tools say whether it only reads
+    if isinstance(step.action, Llm):  # its tools decide whether it only reads
         return f"Add a postcondition, or allow it only tools that read: {', '.join(sorted(READING))}."
     return "Add a postcondition, or `effect: read` if it only reads."
 
 
 def beyond_format(pipeline: Pipeline) -> tuple[Problem, ...]:
-    """Every field that the format itself has not."""
+    """Every field in use that the published format does not have."""
     fix = "Take it out, or run without --strict-spec."
     found = [(f"argument '{arg.name}'", arg) for arg in pipeline.args.values()]
     every: list[tuple[str, Arg | Step]] = [*found, *((f"step '{step.id}'", step) for step in pipeline.steps)]
     return tuple(
-        Problem(f"The {what} has '{name}', which the format has not.", one.line, fix, "SCHEMA")
+        Problem(f"The {what} has '{name}', which is not in the published format.", one.line, fix, "SCHEMA")
         for what, one in every
         for name in one.beyond
     )
@@ -131,36 +144,36 @@ def _notes(parsed: Parsed, pipeline: Pipeline) -> Iterator[Problem]:
     hintless = {step.id: step for step in _changing(pipeline) if not step.rollback_hint}
     for step in _changing(pipeline):
         if step.postcondition is None:
-            also = ", nor how it is undone (rollback_hint)" if step.id in hintless else ""
-            message = f"Nothing tells whether the step '{step.id}' worked{also}."
+            also = ", and nothing says how to undo it (rollback_hint)" if step.id in hintless else ""
+            message = f"Nothing checks whether the step '{step.id}' worked{also}."
             yield Problem(message, step.line, _how_to_verify(step), UNVERIFIED)
         elif step.id in hintless:
-            fix = "Add rollback_hint: whoever approves the step is shown it."
-            yield Problem(f"Nothing says how the step '{step.id}' is undone.", step.line, fix, "NO_ROLLBACK")
+            fix = "Add rollback_hint: it is shown with the request for approval."
+            yield Problem(f"Nothing says how to undo the step '{step.id}'.", step.line, fix, "NO_ROLLBACK")
     for step in pipeline.steps:
         if isinstance(step.action, Llm) and step.output is not None and step.output.schema is None:
             fix = "Add a schema to its output."
-            yield Problem(f"The step '{step.id}' takes any JSON.", step.output.line, fix, "NO_OUTPUT_SCHEMA")
+            yield Problem(f"The step '{step.id}' accepts any JSON.", step.output.line, fix, "NO_OUTPUT_SCHEMA")
     yield from _unused(parsed, pipeline)
     yield from _skippable(pipeline)
     for demand in pipeline.demands:
         usual, key = (USUAL_SECONDS, "max_seconds") if demand.seconds is not None else (USUAL_OUTPUT, "max_output")
         if (demand.seconds or demand.output or 0) > usual:
-            fix = f"Where it runs, raise `{key}` under [limits] in the configuration."
-            message = f"The {demand.field} of step '{demand.step}' is above the limit that holds by default."
+            fix = f"Raise `{key}` under [limits] in the configuration of the machine that runs it."
+            message = f"The {demand.field} of step '{demand.step}' is above the default limit."
             yield Problem(message, demand.line, fix, "RAISED_LIMIT")
     for step in pipeline.steps:
         if step.id in pipeline.args:
-            fix = "Rename one of them, so that both can be changed when a run goes on."
-            yield Problem(f"The step '{step.id}' is called as an argument is.", step.line, fix, "SHARED_NAME")
+            fix = "Rename one of them; then both can be changed when a run is resumed."
+            yield Problem(f"The step '{step.id}' has the same name as an argument.", step.line, fix, "SHARED_NAME")
     if pipeline.consent_boundary:
         line = parsed.lines.get("consent_boundary")
-        fix = "Use `approval: required` where a person is to agree."
+        fix = "Use `approval: required` for steps that a person must approve."
         yield Problem("consent_boundary has no effect.", line, fix, "NO_EFFECT")
 
 
 def _skippable(pipeline: Pipeline) -> Iterator[Problem]:
-    """Steps that use what another gives which may be skipped, without asking about it."""
+    """Warns of steps that use the output of a step that may be skipped, without a condition on it."""
     steps = {step.id: step for step in pipeline.steps}
     for step in pipeline.steps:
         guarded = _guards(step, steps)
@@ -171,12 +184,12 @@ def _skippable(pipeline: Pipeline) -> Iterator[Problem]:
             source = steps[name]
             if source.condition is not None and name not in guarded and source.condition_text not in guarded:
                 fix = f"Give it a condition, as in `!${name}.skipped`, or the same one."
-                message = f"The step '{step.id}' uses the output of '{name}', which may be skipped: it fails then."
+                message = f"The step '{step.id}' uses the output of '{name}', which may be skipped; then it fails."
                 yield Problem(message, step.line, fix, "MAY_BE_SKIPPED")
 
 
 def _guards(step: Step, steps: Mapping[str, Step]) -> set[str]:
-    """The conditions that a step runs under, and the steps that these ask about, directly or by way of others."""
+    """The conditions of a step and the steps that they refer to, directly or through other conditions."""
     found: set[str] = set()
     waiting = [step]
     while waiting:
@@ -190,10 +203,10 @@ def _guards(step: Step, steps: Mapping[str, Step]) -> set[str]:
 
 
 def _unused(parsed: Parsed, pipeline: Pipeline) -> Iterator[Problem]:
-    """Commands are given every argument in their environment, so that only a secret one surely goes nowhere there."""
+    """Commands get every argument that is not secret in their environment, so they may use it without a reference."""
     commands = any(isinstance(step.action, Cli) for step in pipeline.steps)
     for arg in pipeline.args.values():
         if arg.name in parsed.used or (commands and not arg.secret):
             continue
-        fix = f"Refer to it by ${{{arg.name}}}, or take it out."
+        fix = f"Refer to it as ${{{arg.name}}}, or take it out."
         yield Problem(f"Nothing refers to the argument '{arg.name}'.", arg.line, fix, "UNUSED_ARG")

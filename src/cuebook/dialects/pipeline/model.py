@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from cuebook.dialects.registry import Demand, Input, Problem
+from cuebook.dialects.dialect import Demand, Document, Input
+from cuebook.dialects.findings import Problem
 from cuebook.dialects.tool_names import READING
 from cuebook.kernel.events import PlannedStep
 
@@ -21,17 +22,17 @@ class Arg(msgspec.Struct, frozen=True):
 
     name: str
     type: ArgType | None = None
-    """None where nothing is said: then it is what was given."""
+    """None if undeclared: then any value is accepted."""
     default: Any = None
     has_default: bool = False
     required: bool = False
     secret: bool = False
-    """Whether it is the handle of a secret, and never a value."""
+    """Whether it takes the handle of a secret instead of a value."""
     enum: tuple[Any, ...] = ()
     description: str = ""
     line: int = 0
     beyond: tuple[str, ...] = ()
-    """The fields that were written and that the format itself has not."""
+    """The fields in use that the published format does not have."""
 
 
 # --- values that are put together when a step runs ---------------------------------------------------------
@@ -44,7 +45,7 @@ class ArgRef(msgspec.Struct, frozen=True):
 
 
 class StepRef(msgspec.Struct, frozen=True):
-    """`$step.path` or `${step.path}`: something that an earlier step came to."""
+    """`$step.path` or `${step.path}`: a field of an earlier step's result."""
 
     step: str
     path: tuple[str | int, ...]
@@ -55,7 +56,7 @@ Ref = ArgRef | StepRef
 
 
 class Words(msgspec.Struct, frozen=True):
-    """A text with references in it. One that is a single reference keeps that value's type."""
+    """A text with references. If it is a single reference, the value keeps its type."""
 
     parts: tuple[str | ArgRef | StepRef, ...]
     line: int = 0
@@ -66,13 +67,13 @@ class Secret(msgspec.Struct, frozen=True):
 
     handle: str = ""
     arg: str = ""
-    """The argument that names the handle, where there is no handle."""
+    """The argument that names the handle, if there is no handle."""
     form: str = "{}"
     line: int = 0
 
 
 Field = Any
-"""What may stand in an action: Words, Secret, a plain value, or lists and objects of these."""
+"""A value in an action: Words, Secret, a plain value, or lists and objects of these."""
 
 
 # --- actions ------------------------------------------------------------------------------------------------
@@ -86,12 +87,12 @@ class Http(msgspec.Struct, frozen=True, tag="http"):
     method: str
     url: Words
     query: dict[str, Words] = {}
-    """What is put after the URL, each value escaped."""
+    """Parameters appended to the URL, with each value escaped."""
     headers: dict[str, Words | Secret] = {}
     body: Words | Secret | None = None
     json: Field = None
     has_json: bool = False
-    """Whether the body is `json`, written as JSON."""
+    """Whether the body is the field `json`, encoded as JSON."""
 
 
 class Mcp(msgspec.Struct, frozen=True, tag="mcp"):
@@ -101,7 +102,7 @@ class Mcp(msgspec.Struct, frozen=True, tag="mcp"):
 
 
 DEFAULT_MODEL = "default"
-"""Stands for the run's model."""
+"""The name that means the run's model."""
 
 
 class Llm(msgspec.Struct, frozen=True, tag="llm"):
@@ -111,9 +112,9 @@ class Llm(msgspec.Struct, frozen=True, tag="llm"):
     tools: tuple[str, ...] = ()
     max_tool_calls: int = 0
     max_tokens: int | None = None
-    """Tokens that the step may use in all, input and output."""
+    """Tokens that the step may use in total, input and output."""
     max_repairs: int = 1
-    """How often a reply that breaks the contract is sent back, without tools, to be mended."""
+    """How often a reply that breaks the contract is sent back for repair, without tools."""
 
 
 Action = Cli | Http | Mcp | Llm
@@ -160,7 +161,7 @@ class Retry(msgspec.Struct, frozen=True):
     """Seconds before the second attempt."""
     backoff: Literal["fixed", "exponential"] = "fixed"
     max_delay: float | None = None
-    """Seconds that no delay is above; None: a minute, or `delay` where that is longer."""
+    """Longest delay in seconds; None: a minute, or `delay` if that is longer."""
     jitter: bool = False
 
 
@@ -190,7 +191,7 @@ class Step(msgspec.Struct, frozen=True):
     action: Action
     name: str = ""
     command: str = ""
-    """As it was written; empty where `with` says it all."""
+    """The command as written; empty if `with` holds all of it."""
     stdin: Words | Secret | None = None
     condition: Condition | None = None
     condition_text: str = ""
@@ -200,7 +201,7 @@ class Step(msgspec.Struct, frozen=True):
     rollback_hint: str = ""
     """As it was written."""
     undo: Words | None = None
-    """The same, where it refers to arguments."""
+    """The parsed `rollback_hint`, if it refers to arguments."""
     timeout: float | None = None
     """Seconds."""
     retry: Retry | None = None
@@ -208,11 +209,11 @@ class Step(msgspec.Struct, frozen=True):
     env: dict[str, Words | Secret] = {}
     cwd: str = ""
     effect: Literal["read", "write"] | None = None
-    """What the author says about it; None where nothing is said."""
+    """The declared effect; None if undeclared."""
     beyond: tuple[str, ...] = ()
-    """The fields that were written and that the format itself has not."""
+    """The fields in use that the published format does not have."""
     from_outside: bool = False
-    """Whether its command depends on what a model, a server or a tool has said in an earlier step."""
+    """Whether its command depends on the output of a model, a server or a tool in an earlier step."""
     line: int = 0
 
     @property
@@ -229,7 +230,7 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def reads_only(self) -> bool:
-        """Whether it changes nothing: a model's answer, a request that only reads, or what its author says so of."""
+        """Whether it changes nothing: it asks a model, sends a request that only reads, or is declared `effect: read`."""
         match self.action:
             case Llm(tools=tools):
                 return READING.issuperset(tools)
@@ -240,15 +241,15 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class NamedModel(msgspec.Struct, frozen=True):
-    """A model that a run may ask because a step says so."""
+    """A model that a step asks."""
 
     name: str
     at: str
     """The field that names it."""
 
 
-class Pipeline(msgspec.Struct, frozen=True, dict=True):
-    """Implements `registry.Document`."""
+class Pipeline(Document, msgspec.Struct, frozen=True, dict=True):
+    """The document of a pipeline."""
 
     id: str
     name: str
@@ -289,7 +290,7 @@ class Pipeline(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def demands(self) -> tuple[Demand, ...]:
-        """The limits that its steps set for themselves."""
+        """The limits that its steps set."""
         times = [Demand(one.id, "timeout_ms", seconds=one.timeout, line=one.line) for one in self.steps if one.timeout]
         sizes = [
             Demand(one.id, "output.max_bytes", output=one.output.max_bytes, line=one.output.line)
@@ -300,7 +301,7 @@ class Pipeline(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def secrets(self) -> tuple[Secret, ...]:
-        """All that its steps have a place for, wherever that is."""
+        """All secrets that its steps use."""
         found: list[Secret] = []
         waiting: list[Any] = [self.steps]
         while waiting:
@@ -327,7 +328,7 @@ class Pipeline(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def policy(self) -> dict[str, Any] | None:
-        """What it says about the network itself: it can only make the policy stricter."""
+        """Its own network rules, which can only make the policy stricter."""
         return {"allowed_domains": list(self.allowed_domains)} if self.allowed_domains else None
 
 

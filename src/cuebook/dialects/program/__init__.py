@@ -6,13 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cuebook.dialects.program.check.listing import lint
     from cuebook.dialects.program.dialect import PROGRAM
-    from cuebook.dialects.program.linting import lint
     from cuebook.dialects.program.listing import Listing, Position
-    from cuebook.dialects.program.reply import Reply, ReplyError, ReplyReader, parse_reply
-    from cuebook.dialects.program.retry import Retry, retry_of
-    from cuebook.dialects.program.verdicts import State, Verdict, Verdicts
-    from cuebook.dialects.program.verify import Verifier, verify_reply
+    from cuebook.dialects.program.reply.reader import Reply, ReplyError, ReplyReader, parse_reply
+    from cuebook.dialects.program.verify.corrections import Retry, retry_of
+    from cuebook.dialects.program.verify.verdicts import State, Verdict, Verdicts
+    from cuebook.dialects.program.verify.verifier import Verifier, verify_reply
 
 __all__ = [
     "PROGRAM",
@@ -34,18 +34,18 @@ __all__ = [
 
 _MODULES = {
     "dialect": ("PROGRAM",),
-    "linting": ("lint",),
+    "check.listing": ("lint",),
     "listing": ("Listing", "Position"),
-    "reply": ("Reply", "ReplyError", "ReplyReader", "parse_reply"),
-    "retry": ("Retry", "retry_of"),
-    "verdicts": ("State", "Verdict", "Verdicts"),
-    "verify": ("Verifier", "verify_reply"),
+    "reply.reader": ("Reply", "ReplyError", "ReplyReader", "parse_reply"),
+    "verify.corrections": ("Retry", "retry_of"),
+    "verify.verdicts": ("State", "Verdict", "Verdicts"),
+    "verify.verifier": ("Verifier", "verify_reply"),
 }
 _WHERE = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Reading and verifying are loaded when somebody asks for them: most runs are of other dialects."""
+    """Load parsing and verification on first use: most runs use other dialects."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)

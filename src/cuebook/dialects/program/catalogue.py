@@ -1,7 +1,5 @@
-"""What a program holds, by what it is asked for while it runs: playbooks by the name of a call, triggers by id, listings.
-
-Everything is made once. Pure.
-"""
+"""Lookup tables of a program for a run: playbooks by the name of a call, triggers by id, listings. Each is built once.
+Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.program.evaluate import NotComputable, condition_of, is_error, judge
-from cuebook.dialects.program.expressions import Expression, refs_of
 from cuebook.dialects.program.listing import Listing
+from cuebook.dialects.program.machine.prompts import DISPATCH, MESSAGES
 from cuebook.dialects.program.model import Agent, Param, Playbook, ProgramText
-from cuebook.dialects.program.prompts import DISPATCH, MESSAGES
-from cuebook.dialects.program.scope import BUILT_IN
-from cuebook.dialects.program.sharing import Touched, named_in, touched_by
-from cuebook.dialects.program.verdicts import KnownTrigger, Signature, signature_of
+from cuebook.dialects.program.shared_variables import Touched, named_in, touched_by
+from cuebook.dialects.program.values.evaluate import NotComputable, condition_of, is_error, judge
+from cuebook.dialects.program.values.expressions import Expression, refs_of
+from cuebook.dialects.program.verify.scope import BUILT_IN
+from cuebook.dialects.program.verify.verdicts import KnownTrigger, Signature, signature_of
 
 _VARIABLE = re.compile(r"\$(\w+)")
 
@@ -27,7 +25,7 @@ _DISPATCHER = Playbook(MESSAGES, "react", (Param("message", "str"),), descriptio
 
 
 class Callee(msgspec.Struct, frozen=True):
-    """What a call leads to."""
+    """The target of a call."""
 
     agent: Agent
     playbook: Playbook
@@ -40,7 +38,7 @@ class AgentView:
         self.agent = agent
         self.callees = _callees(program, agent)
         self.named = sorted({*agent.playbooks, *(name for name in self.callees if not _own(name, agent))})
-        """Everything that it can call, each by one name."""
+        """Everything it can call, each under one name."""
         self.signatures: dict[str, Signature] = {name: signature_of(one.playbook) for name, one in self.callees.items()}
         self.private = tuple(
             f"{other.name}.{one.name}"
@@ -52,9 +50,9 @@ class AgentView:
         self.triggers: dict[str, KnownTrigger] = {}
         self.conditions: dict[str, Expression] = {}
         self.watchers: dict[str, list[str]] = {}
-        """By variable: the computable triggers that look at it."""
+        """The computable triggers that depend on a variable, by variable."""
         self.semantic: dict[str, str] = {}
-        """By id: the conditions that only a model can judge."""
+        """The conditions that only a model can judge, by id."""
         for playbook in agent.playbooks.values():
             for trigger in playbook.triggers:
                 self._add(f"{playbook.name}:{trigger.id}", KnownTrigger(trigger.kind, trigger.text))
@@ -74,11 +72,11 @@ class AgentView:
 
     @cached_property
     def watched(self) -> frozenset[str]:
-        """Variables that a semantic trigger speaks of: whenever one is set, a model has to look."""
+        """The variables that semantic triggers mention. When one is set, a model has to look."""
         return frozenset(name for text in self.semantic.values() for name in _VARIABLE.findall(text))
 
     def add_others(self, agent: Agent) -> None:
-        """What a message can set off in another agent: named with its name before it."""
+        """Add what a message can trigger in another agent, under names with that agent's prefix."""
         for playbook in agent.playbooks.values():
             for trigger in playbook.triggers:
                 if trigger.kind == "EVT" or (trigger.kind == "CND" and condition_of(trigger.text) is None):
@@ -88,7 +86,7 @@ class AgentView:
                     self.signatures[name] = signature_of(playbook)
 
     def holds(self, id: str, variables: Mapping[str, Any]) -> bool:
-        """Of the agent's own variables. What failed says nothing."""
+        """Whether a condition holds for the agent's own variables. The result of a failed call never makes it hold."""
         condition = self.conditions[id]
         if any(is_error(variables.get(name)) for name in refs_of(condition)):
             return False
@@ -105,14 +103,14 @@ class Catalogue:
     def __init__(self, program: ProgramText) -> None:
         self.program = program
         self.served: dict[str, list[Playbook]] = {}
-        """By agent that lives elsewhere: what it can do."""
+        """The playbooks of remote agents, by agent."""
         self.grammars: dict[Hashable, str] = {}
-        """Those that were made, by what they depend on."""
+        """Cached grammars, by what they depend on."""
         self._views: dict[str, AgentView] = {}
         self._dispatching: dict[str, AgentView] = {}
         self._touched: dict[tuple[str, str], Touched] = {}
         self.messages = MESSAGES
-        """The name of the frame that decides what a message sets off: one that no playbook has."""
+        """The name of the frame that decides what a message triggers; no playbook has it."""
         while any(self.messages in agent.playbooks for agent in program.agents.values()):
             self.messages += "_"
         self._listings: dict[tuple[str, str], Listing] = {}
@@ -121,7 +119,7 @@ class Catalogue:
         self.agents = {agent.name: agent for agent in agents}
 
     def learn(self, name: str, tools: list[Playbook]) -> None:
-        """What an agent that lives elsewhere can do."""
+        """Take in the playbooks of a remote agent."""
         self.served[name] = tools
         agent = msgspec.structs.replace(self.program.agents[name], playbooks={tool.name: tool for tool in tools})
         self.program = msgspec.structs.replace(self.program, agents={**self.program.agents, name: agent})
@@ -140,7 +138,7 @@ class Catalogue:
         return self.program.agents[agent].playbooks[name]
 
     def dispatching(self, agent: str) -> AgentView:
-        """What an agent can set off when the user's words are for any of them."""
+        """What an agent can trigger when the user's message may be meant for any agent."""
         if agent not in self._dispatching:
             made = self._dispatching[agent] = AgentView(self.program, self.program.agents[agent])
             for other in self.agents.values():
@@ -149,7 +147,7 @@ class Catalogue:
         return self._dispatching[agent]
 
     def touched(self, agent: str, name: str) -> Touched:
-        """What a call may read and set: by itself, by what it calls, and by what its variables trigger."""
+        """The variables that a call may read or set: itself, in its calls, and in playbooks its variables trigger."""
         key = (agent, name)
         if key not in self._touched:
             seen: set[tuple[str, str]] = set()
@@ -176,7 +174,7 @@ class Catalogue:
         return self._listings[key]
 
     def addressed(self, target: str) -> str:
-        """The agent that a message is for: by its name, or as in `agent 1001`; empty for a person."""
+        """The agent that a message is addressed to, by name or as in `agent 1001`; empty for a person."""
         words = target.strip()
         for name, id in self.ids.items():
             if words in (name, id) or words.lower() == id:
@@ -184,7 +182,7 @@ class Catalogue:
         return ""
 
     def waits_for_messages(self) -> str:
-        """The first agent that a message can set something off in; empty if there is none."""
+        """The first agent in which a message can trigger something; empty if there is none."""
         for name in self.agents:
             view = self.view(name)
             if view.events or view.semantic:
@@ -197,7 +195,7 @@ def _own(name: str, agent: Agent) -> bool:
 
 
 def _callees(program: ProgramText, agent: Agent) -> dict[str, Callee]:
-    """By the names that this agent can use: its own, and the public ones of others."""
+    """The playbooks that this agent can call, by name: its own, and the public ones of others."""
     found: dict[str, Callee] = {}
     for other in program.agents.values():
         for playbook in other.playbooks.values() if other.name != agent.name else ():
@@ -210,7 +208,7 @@ def _callees(program: ProgramText, agent: Agent) -> dict[str, Callee]:
 
 
 def tool_of(spec: Mapping[str, Any], agent: str) -> Playbook:
-    """A tool of an agent that lives elsewhere, as something that can be called."""
+    """A tool of a remote agent, as a playbook that can be called."""
     schema = spec.get("parameters") or {}
     known, needed = schema.get("properties") or {}, schema.get("required") or ()
     params = tuple(Param(name, has_default=name not in needed) for name in known)

@@ -1,45 +1,96 @@
-"""The program dialect as the registry has it. What reads and runs programs is loaded when one comes."""
+"""The program dialect as the registry sees it. The modules that parse and run programs are loaded on first use."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from os.path import splitext
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from cuebook.dialects.dialect import Dialect, OutlinedStep, Question, Surroundings
+from cuebook.dialects.findings import Codes, Finding, Problem
 from cuebook.dialects.options import Option
-from cuebook.dialects.program.detect import recognises
-from cuebook.dialects.registry import OutlinedStep, Problem, Question
+from cuebook.dialects.projection import Projection
 from cuebook.kernel.effects import Program as Generator
 from cuebook.kernel.effects import SecretNeed
 from cuebook.kernel.errors import CuebookError
-from cuebook.kernel.events import TextChunk, TextReset
-from cuebook.kernel.journal import Entry
+from cuebook.kernel.run import Settings
 
 if TYPE_CHECKING:
-    from cuebook.dialects.program.imports import Read
+    from cuebook.dialects.drawing import Drawing, Progress
+    from cuebook.dialects.panels import Panel
+    from cuebook.dialects.preview import Preview
     from cuebook.dialects.program.model import ProgramText
-    from cuebook.dialects.program.observe import Said
-    from cuebook.dialects.program.told import ProgramRun
+    from cuebook.dialects.program.parse.imports import Read
+    from cuebook.dialects.summary import Summary
+    from cuebook.kernel.engine.engine import WatchFunction
 
-CALL = Option("call", "Call this playbook, as in Rate(x=3), instead of what begins with the program.", "text")
-ALWAYS_ASK = Option("always_ask", "Ask a model for every line, also where none is needed.")
-MAX_LINES = Option("max_lines", "The most lines that are executed before something comes in from outside.", "number")
-MAX_TURNS = Option("max_turns", "How often a model is asked before something comes in from outside.", "number")
+CALL = Option(
+    "call", "Call this playbook, as in Rate(x=3), instead of the playbooks that begin with the program.", "text"
+)
+ALWAYS_ASK = Option("always_ask", "Ask a model for every line, even where none is needed.")
+MAX_LINES = Option("max_lines", "The most lines to execute without input from outside.", "number")
+MAX_TURNS = Option("max_turns", "The most turns of a model without input from outside.", "number")
 
 
-class Program:
-    """Implements `registry.Dialect`, and of what a dialect may have besides: typed inputs, an outline, a trace and imports."""
+def _watch(**arguments: Any) -> WatchFunction:
+    from cuebook.dialects.program.verify.watch import ReplyWatch
+
+    return ReplyWatch.of(**arguments)
+
+
+_AGENT = re.compile(r"^#[ \t]++\S", re.MULTILINE)
+_PLAYBOOK = re.compile(r"^##[ \t]++\S", re.MULTILINE)
+_STEP = re.compile(r"^[ \t]*+-[ \t]++\d{1,4}(?:\.\d{1,4})*+:(?:EXE|TNK|QUE|CND|CHK|RET|JMP|YLD)\b", re.MULTILINE)
+_DECORATED = re.compile(r"^@playbook\b", re.MULTILINE)
+_LINE = re.compile(r"(?P<playbook>.+):\d+(?:\.\d+)*", re.DOTALL)
+"""The label of a line, as in `Main:02`."""
+
+
+class Program(Dialect):
+    """Agents and playbooks in natural language, compiled to lines."""
 
     name = "program"
+    title = "Programs: agents and playbooks in natural language, whose control flow is verified"
+    suffixes = (".pbasm", ".pb")
+    default_name = "program.pbasm"
+    noun = "program"
+    recognised_by = "a program ends in .pbasm and has '# Agent' and '## Playbook' headings"
     interpreter = 1
-    options: tuple[Option, ...] = (CALL, ALWAYS_ASK, MAX_LINES, MAX_TURNS)
+    templates: ClassVar[Mapping[str, str]] = {"questions": "a conversation that asks for amounts and returns their sum"}
+    guides: ClassVar[Mapping[str, str]] = {
+        "program": "Programs: playbooks in plain words that a model executes line by line"
+    }
+    talks = True
+    typed_inputs = True
+    watches: ClassVar[Mapping[str, Callable[..., WatchFunction]]] = {"program": _watch}
+    options = (CALL, ALWAYS_ASK, MAX_LINES, MAX_TURNS)
 
     def recognises(self, text: str, name: str) -> bool:
-        return recognises(text, name)
+        """By the suffix of the file or, without one, by the headings of the text."""
+        suffix = splitext(name)[1].lower()
+        if suffix:
+            return suffix in self.suffixes
+        text = text.removeprefix("\ufeff").replace("\r", "\n")
+        if not _AGENT.search(text):
+            return False
+        return bool((_PLAYBOOK.search(text) and _STEP.search(text)) or _DECORATED.search(text))
 
     def parse(self, text: str, name: str) -> ProgramText:
         from cuebook.dialects.program.parse import parse
 
         return parse(text, name)
+
+    def check(self, text: str, name: str, around: Surroundings) -> list[Finding]:
+        from cuebook.dialects.program.check.program import check
+
+        return check(text, name, read=around.read if around.has_files else None)
+
+    @property
+    def codes(self) -> Codes:
+        from cuebook.dialects.program.check.program import CODES
+
+        return CODES
 
     def accept(self, document: ProgramText, given: Mapping[str, Any]) -> dict[str, Any]:
         from cuebook.dialects.program.inputs import accept
@@ -49,35 +100,69 @@ class Program:
     def start(
         self, document: ProgramText, inputs: Mapping[str, Any], interpreter: int, options: Mapping[str, Any]
     ) -> Callable[[Any], Generator[Any]]:
-        from cuebook.dialects.program.interpret import interpret
+        from cuebook.dialects.program.machine.interpret import interpret
 
         if interpreter != self.interpreter:
             raise CuebookError(
-                f"This run was started by version {interpreter} of the program interpreter, which is not known here.",
+                f"This run was started by version {interpreter} of the program interpreter, which this version of Cuebook does not have.",
                 fix="Upgrade Cuebook.",
             )
         return lambda state: interpret(document, inputs, options, state)
 
+    def summary(self, document: ProgramText) -> Summary:
+        from cuebook.dialects.program.describe import summary
+
+        return summary(document)
+
+    def drawing(self, document: ProgramText, progress: Progress | None = None) -> Drawing:
+        from cuebook.dialects.program.conversation import ProgramConversation
+        from cuebook.dialects.program.drawing import drawing
+
+        return drawing(document, None if progress is None else ProgramConversation.of(progress.entries, document))
+
+    def preview(self, document: ProgramText, given: Mapping[str, Any], settings: Settings) -> Generator[Preview]:
+        from cuebook.dialects.preview import ready
+        from cuebook.dialects.program.preview import preview
+
+        return ready(preview(document, given))
+
+    def claims(self, text: str, name: str) -> bool:
+        return name.lower().endswith(self.suffixes)
+
+    def definition(self, document: ProgramText) -> dict[str, Any]:
+        data = self.summary(document).data
+        return {**super().definition(document), **{name: data[name] for name in ("agents", "playbooks")}}
+
+    def syntax_tree(self, document: ProgramText) -> dict[str, Any]:
+        from cuebook.dialects.program.describe import syntax_tree
+
+        return syntax_tree(document)
+
+    def parse_lines(self, document: ProgramText) -> Iterable[str]:
+        from cuebook.dialects.program.describe import outline
+
+        return outline(document)
+
     def outline(self, document: ProgramText) -> tuple[OutlinedStep, ...]:
-        from cuebook.dialects.program.shape import may_ask
+        from cuebook.dialects.program.static_view import may_ask
 
         asking = may_ask(document)
         return tuple(
             OutlinedStep(step.label, step.title, question=Question("input") if step.label in asking else None)
-            for step in document.walk()
+            for step in document.every_step
         )
 
     def unfit(self, document: ProgramText, options: Mapping[str, Any]) -> tuple[Problem, ...]:
         if options.get(CALL.name):
-            from cuebook.dialects.program.wanted import check
+            from cuebook.dialects.program.inputs import check_call
 
-            check(document, str(options[CALL.name]))
-        from cuebook.dialects.program.check import unfit
+            check_call(document, str(options[CALL.name]))
+        from cuebook.dialects.program.check.program import unfit
 
         return unfit(document)
 
     def adapted(self, document: ProgramText, options: Mapping[str, Any]) -> ProgramText:
-        from cuebook.dialects.program.wanted import adapted
+        from cuebook.dialects.program.inputs import adapted
 
         return adapted(document, options)
 
@@ -98,42 +183,46 @@ class Program:
 
     def check_changes(
         self, document: ProgramText, inputs: Mapping[str, Any], results: Mapping[str, Any], changes: Mapping[str, Any]
-    ) -> None:
+    ) -> dict[str, Any]:
         from cuebook.dialects.program.inputs import check_changes
 
         check_changes(document, (*inputs, *results), changes)
+        return dict(changes)
+
+    def step_group(self, label: str) -> str:
+        line = _LINE.fullmatch(label)
+        return line["playbook"] if line else ""
+
+    def scripted_tools(self, document: ProgramText) -> tuple[str, ...]:
+        agents = document.agents.values()
+        own = [one.name for agent in agents for one in agent.playbooks.values() if one.kind == "python"]
+        return (*own, *(f"{agent.name}." for agent in agents if agent.remote is not None))
+
+    def refusal_rules(self) -> tuple[str, ...]:
+        from cuebook.dialects.program.verify.verdicts import RULES
+
+        return tuple(RULES)
 
     def secrets(self, document: ProgramText) -> Iterator[SecretNeed]:
         for agent in document.agents.values():
             if agent.remote is not None and agent.remote.auth is not None:
                 yield SecretNeed(agent.remote.auth.handle)
 
-    def told(self, entries: Iterable[Entry]) -> ProgramRun:
-        from cuebook.dialects.program.told import told_of
-
-        return told_of(entries)
-
-    def saying(self, document: ProgramText) -> Callable[[Entry | TextChunk | TextReset], list[Said]]:
-        from cuebook.dialects.program.speaking import Conversation
-
-        return Conversation(document).see
-
-    def trace(self, document: ProgramText, entries: Iterable[Entry]) -> dict[str, Any]:
-        from cuebook.dialects.program.observe import seen
-
-        told = seen(entries, document).plain()
-        return {"trace": told, "results": told["variables"]}
-
-    def values(self, document: ProgramText, entries: Iterable[Entry]) -> dict[str, Any]:
-        """Its variables, by name."""
-        from cuebook.dialects.program.observe import seen
-
-        return {one.name: one.value for several in seen(entries, document).typed().values() for one in several}
-
     def whole(self, text: str, name: str, read: Read) -> str:
-        from cuebook.dialects.program.check import whole
+        from cuebook.dialects.program.check.program import whole
 
         return whole(text, name, read)
+
+    def observe(self, document: ProgramText | None, run: str = "") -> Projection:
+        from cuebook.dialects.program.observe import ProgramProjection
+
+        return ProgramProjection(document)
+
+    def panels(self, document: ProgramText) -> tuple[Panel, ...]:
+
+        from cuebook.dialects.program.observe import PANELS
+
+        return PANELS
 
 
 PROGRAM = Program()

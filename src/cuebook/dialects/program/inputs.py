@@ -1,35 +1,47 @@
-"""The inputs of a run: what the playbooks take that run when the program starts. Knows no surface."""
+"""The inputs of a run: the parameters of the playbooks that begin with the program, or the call to make instead.
+
+Knows no surface.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cuebook.dialects.program.evaluate import DoesNotCoerce, coerced
+import msgspec
+
+from cuebook.dialects.program.catalogue import Catalogue
 from cuebook.dialects.program.listing import Listing
+from cuebook.dialects.program.machine.calls import prepared, values_of
+from cuebook.dialects.program.machine.frames import Error, QueuedCall
 from cuebook.dialects.program.model import Param, ProgramText
-from cuebook.dialects.values import Malformed
-from cuebook.dialects.wording import meant
-from cuebook.dialects.yaml12 import read_json
+from cuebook.dialects.program.reply.items import Call
+from cuebook.dialects.program.values.evaluate import DoesNotCoerce, NotComputable, coerced
+from cuebook.dialects.program.values.expressions import CallOf, ExpressionError, call_of
+from cuebook.formats.json import read_json
+from cuebook.formats.suggestions import meant
+from cuebook.formats.values import Malformed
 from cuebook.kernel.errors import BadInput
+
+_CALL_FIX = "Write it as Playbook(argument=1)."
 
 
 def accept(program: ProgramText, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs as a run keeps them, defaults filled in. `BadInput` names everything that is missing or wrong."""
+    """Return the inputs as a run keeps them, with defaults filled in. `BadInput` names everything missing or wrong."""
     params = {param.name: param for param in program.params}
     accepted: dict[str, Any] = {}
     wrong: list[str] = []
     for name, value in given.items():
         if name not in params and program.called:
-            wrong.append(f"'{name}' is no input: what {program.called} is given stands in the call.")
+            wrong.append(f"Unknown input '{name}': {program.called} takes its arguments from the call.")
             continue
         if name not in params:
-            wrong.append(f"The program takes no input '{name}'. {meant(name, params)}")
+            wrong.append(f"Unknown input '{name}'. {meant(name, params)}")
             continue
         try:
-            accepted[name] = coerced(value, params[name].wanted).value
+            accepted[name] = coerced(value, params[name].value_type).value
         except DoesNotCoerce:
-            wrong.append(f"{name} must be of the type {params[name].wanted}, not {_shown(value)}.")
+            wrong.append(f"{name} must be of type {params[name].value_type}, got {_shown(value)}.")
     missing = [name for name, param in params.items() if name not in accepted and name not in given]
     needed = [name for name in missing if not params[name].has_default]
     if needed:
@@ -44,18 +56,18 @@ def taken(program: ProgramText, name: str) -> bool:
 
 
 def typed_value(program: ProgramText, name: str, text: str) -> Any:
-    """The value of the parameter's type; the text itself where it says nothing of that type."""
+    """Return the value in the parameter's type, or the text if it is not a value of that type."""
     param = next((param for param in program.params if param.name == name), None)
     if param is None:
         return text
     try:
-        return coerced(text, param.wanted).value
+        return coerced(text, param.value_type).value
     except DoesNotCoerce:
         return text
 
 
 def changed_value(program: ProgramText, name: str, text: str) -> Any:
-    """What a person gives a variable: of its type, where it fits one; else as JSON says, or the text."""
+    """Return a variable's new value: of its type if the text matches one, otherwise as JSON, otherwise the text."""
     for type in _types(program, name):
         try:
             return coerced(text, type).value
@@ -68,15 +80,17 @@ def changed_value(program: ProgramText, name: str, text: str) -> Any:
 
 
 def check_changes(program: ProgramText, known: Iterable[str], given: Mapping[str, Any]) -> None:
-    """`BadInput` for a variable that is not there, and for a value that is not of its type."""
+    """Raise `BadInput` for an unknown variable or a value of the wrong type."""
     names = dict.fromkeys((*(param.name for param in program.params), *known, *_declared(program)))
     for name, value in given.items():
         if name not in names:
             raise BadInput(f"{program.name} has no variable '{name}'.", fix=f"It has: {', '.join(names) or 'none'}.")
         types = _types(program, name)
         if types and not any(_fits(value, type) for type in types):
-            wanted = " or ".join(dict.fromkeys(types))
-            raise BadInput(f"${name} must be of the type {wanted}, not {_shown(value)}.", fix="Give it one that is.")
+            value_type = " or ".join(dict.fromkeys(types))
+            raise BadInput(
+                f"${name} must be of type {value_type}, got {_shown(value)}.", fix="Give it a value of that type."
+            )
 
 
 def _fits(value: Any, type: str) -> bool:
@@ -87,7 +101,7 @@ def _fits(value: Any, type: str) -> bool:
 
 
 def _declared(program: ProgramText) -> dict[str, list[str]]:
-    """The variables that playbooks name, each with the types that they give it."""
+    """The variables that playbooks name, with the types they give them."""
     found: dict[str, list[str]] = {}
     for agent in program.agents.values():
         for playbook in agent.playbooks.values():
@@ -97,7 +111,7 @@ def _declared(program: ProgramText) -> dict[str, list[str]]:
 
 
 def _types(program: ProgramText, name: str) -> list[str]:
-    of_inputs = [param.wanted for param in program.params if param.name == name and param.wanted]
+    of_inputs = [param.value_type for param in program.params if param.name == name and param.value_type]
     return of_inputs + _declared(program).get(name, [])
 
 
@@ -108,3 +122,47 @@ def _wanted(param: Param) -> str:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+# --- the call to make instead ---------------------------------------------------------------------------------
+
+
+def requested_call(catalogue: Catalogue, text: str) -> QueuedCall:
+    """Return the call with its full name. `BadInput` if the playbook does not exist."""
+    call = _parsed_call(text)
+    names: dict[str, None] = {}
+    for agent in catalogue.agents:
+        view = catalogue.view(agent)
+        callee = view.callees.get(call.name)
+        if callee is not None:
+            return QueuedCall("#1", Call(f"{callee.agent.name}.{callee.playbook.name}", call.args, call.named))
+        names |= dict.fromkeys(view.named)
+    raise BadInput(f"There is no playbook '{call.name}' in {catalogue.program.name}.", fix=meant(call.name, names))
+
+
+def check_call(program: ProgramText, text: str) -> None:
+    """Raise `BadInput` for a call that cannot be made. The playbooks of a remote agent are known only in a run."""
+    catalogue = Catalogue(program)
+    if any(agent.remote is not None for agent in program.agents.values()):
+        _parsed_call(text)
+        return
+    queued = requested_call(catalogue, text)
+    callee = catalogue.view(queued.name.partition(".")[0]).callees[queued.name]
+    try:
+        ready = prepared(callee, *values_of(queued.call, {}))
+    except NotComputable as why:
+        raise BadInput(f"An argument of {text} has no value: {why}.", fix=_CALL_FIX) from None
+    if isinstance(ready, Error):
+        raise BadInput(ready.message, fix=_CALL_FIX)
+
+
+def adapted(program: ProgramText, options: Mapping[str, Any]) -> ProgramText:
+    """The program as a run with these options sees it: with `call`, no other playbook begins."""
+    return msgspec.structs.replace(program, called=str(options["call"])) if options.get("call") else program
+
+
+def _parsed_call(text: str) -> CallOf:
+    try:
+        return call_of(text if "(" in text else f"{text}()")
+    except ExpressionError as error:
+        raise BadInput(f"'{text}' is not a call: {error}.", fix=_CALL_FIX) from None

@@ -1,6 +1,7 @@
-"""The lines of one playbook with their control flow: what may follow what, built once and in linear time. Pure.
+"""The lines of one playbook and their control flow: which line may follow which. Built once, in linear time. Pure.
 
-A line is named by its number, as in `02.01`. Numbers may be there twice in what a compiler made; both lines are meant then.
+A line is named by its number, as in `02.01`. A compiler may give several lines the same number; the number then means
+all of them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from cuebook.dialects.program.items import Target
 from cuebook.dialects.program.model import CODES, ListingLine, Note, Param, Playbook, Trigger
+from cuebook.dialects.program.reply.items import Target
 
 ELIDABLE = frozenset({"CND", "JMP", "CHK", "TNK"})
 """Codes of lines that a reply may pass without naming them."""
@@ -23,46 +24,46 @@ ELIDABLE = frozenset({"CND", "JMP", "CHK", "TNK"})
 Kind = Literal["if", "when", "elif", "else", "loop"]
 Status = Literal["arrived", "begun", "done"]
 Ways: TypeAlias = Callable[[int], Iterable[int]]
-"""From a node to those that may follow it."""
+"""Maps a node to the nodes that may follow it."""
 
 END = -1
-"""What follows a line behind which the listing has nothing more."""
+"""The successor of a line after which the listing ends."""
 MOST_PASSED = 1_000
-"""Nodes that are looked at for what may come next: so many lines need not be named at once."""
+"""The most nodes to search for the next line: one reply never skips more."""
 MOST_TWINS = 16
-"""Lines of one number that are told apart; more are in no listing that anybody means."""
+"""The most lines with the same number that are distinguished."""
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Where a frame stands between two replies."""
+    """The position of a frame between two replies."""
 
     line: str
     """Its number; empty for the first line."""
     status: Status = "arrived"
-    """`arrived`: the line is still to be executed; `done`: what follows it is. `begun`: something was done at it before a
-    reply was refused, so that it may be gone on with, or left."""
+    """`arrived`: the line has yet to be executed. `done`: its successor is next. `begun`: something was done at the
+    line before a reply was refused; the next reply may continue with the line or leave it."""
     pending: tuple[str, ...] = ()
-    """Ids of the calls that were queued and have not run yet."""
+    """Ids of the calls that are queued and have not run yet."""
     settled: bool | None = None
-    """At a member of an `If ... Otherwise` chain: whether the body of an earlier one was taken. None if nobody knows."""
+    """At a member of an `If ... Otherwise` chain: whether the body of an earlier member was taken. None if unknown."""
 
 
 class _Level:
-    """Lines whose numbers begin with the same parts."""
+    """Lines whose numbers have the same prefix."""
 
     def __init__(self) -> None:
         self.latest: int | None = None
-        """The last line so far that has just this number."""
+        """The last line so far with exactly this number."""
         self.below: dict[str, _Level] = {}
 
 
 class LineYield(msgspec.Struct, frozen=True):
-    """How a line gives control back."""
+    """How a line returns control."""
 
     target: Target | None
-    """None if it does not say for what."""
+    """None if the line does not say what it waits for."""
     repeats: bool = False
-    """`done when ...`: the line is gone through until that holds."""
+    """`done when ...`: the line is repeated until the condition holds."""
 
 
 _KINDS: dict[Kind, re.Pattern[str]] = {
@@ -71,7 +72,7 @@ _KINDS: dict[Kind, re.Pattern[str]] = {
     "loop": re.compile(r"(?:while|until|for|foreach|as long as|repeat|loop)\b", re.IGNORECASE),
     "when": re.compile(r"(?:when|case)\b", re.IGNORECASE),
 }
-"""How a condition begins; the first that fits."""
+"""How a condition begins. The first match counts."""
 _JUMP = re.compile(r"(?<![\w.])\d{1,4}(?:\.\d{1,4})*+")
 _JUMP_IF = re.compile(r"\b(?:if|when|unless|while|until)\b.*", re.IGNORECASE | re.DOTALL)
 _YIELDED = re.compile(
@@ -101,8 +102,8 @@ _WAITS = re.compile(r"\bwait", re.IGNORECASE)
 
 
 class Listing:
-    """Nodes are indexes of lines. A member of an `If ... Otherwise` chain has a second node, `index + len(lines)`: there it
-    stands when the body of an earlier member was taken, and leads into its own body no more."""
+    """Nodes are line indexes. A member of an `If ... Otherwise` chain has a second node, `index + len(lines)`: it means
+    that the body of an earlier member was taken, so it does not lead into its own body."""
 
     def __init__(
         self,
@@ -150,14 +151,14 @@ class Listing:
 
     @classmethod
     def of_rows(cls, name: str, rows: Iterable[Sequence[str]], **more: Any) -> Listing:
-        """From `[number, code, text]` rows."""
+        """Build a listing from `[number, code, text]` rows."""
         lines = (ListingLine(number, code, text) for number, code, text in rows)  # type: ignore[arg-type]
         return cls(name, lines, **more)
 
-    # --- shape ----------------------------------------------------------------------------------------------
+    # --- structure ------------------------------------------------------------------------------------------
 
     def _shape(self) -> None:
-        """Which line stands below which, and the chains of conditions of which one at most is taken."""
+        """Set the parent of each line, and the chains of conditions of which at most one is taken."""
         top = _Level()
         self.parent: list[int | None] = []
         self.children: dict[int | None, list[int]] = {None: []}
@@ -173,7 +174,7 @@ class Listing:
         self.place = {index: at for group in self.children.values() for at, index in enumerate(group)}
         self._chain_next: dict[int, int] = {}
         self._chained: set[int] = set()
-        """Members behind the first of a chain."""
+        """The members of chains after the first."""
         for group in self.children.values():
             self._chain(group)
 
@@ -207,7 +208,7 @@ class Listing:
     # --- flow -----------------------------------------------------------------------------------------------
 
     def _followers(self) -> list[int]:
-        """For each line what follows when it, or what is left of its chain, is over. Parents come before children."""
+        """The successor of each line, or of the rest of its chain, once it is over. Parents come before children."""
         after: list[int] = [END] * len(self.lines)
         for group in self.children.values():
             for one, other in itertools.pairwise(group):
@@ -242,19 +243,20 @@ class Listing:
         return (body[0], leaves)
 
     def _next_when_settled(self, index: int) -> tuple[int, ...]:
-        """A chain's member behind one that was taken: of `If ... Otherwise`, and of several `When`, one applies."""
+        """The successor of a chain's member after an earlier one was taken: only one of `If ... Otherwise`, or of
+        several `When`, applies."""
         follower = self._chain_next.get(index)
         return (self.after[index] if follower is None else follower + len(self.lines),)
 
     def in_chain(self, index: int) -> bool:
-        """Whether a condition belongs to one that stands before it."""
+        """Whether a condition belongs to the one before it."""
         return index in self._chained
 
     def successors(self, node: int) -> tuple[int, ...]:
         return self.next[node] if node < len(self.lines) else self._settled[node]
 
     def jumps(self, node: int) -> tuple[int, ...]:
-        """The nodes that a JMP names: several, where a number is there twice."""
+        """The nodes that a JMP names: several if lines share a number."""
         return tuple(self.by_number.get(jump_of(self.line_at(node)), ()))
 
     def line_at(self, node: int) -> ListingLine:
@@ -268,7 +270,7 @@ class Listing:
         return (*found, *(index + len(self.lines) for index in found if index in self._chained))
 
     def nodes_at(self, position: Position) -> tuple[int, ...]:
-        """The nodes where a frame may stand, as far as its position tells."""
+        """The nodes at which a frame may be, as far as its position shows."""
         nodes = self.nodes_of(position.line)
         if position.settled is None:
             return nodes
@@ -277,7 +279,7 @@ class Listing:
         return tuple(node for node in nodes if not self._is_settled(node))
 
     def position_at(self, nodes: Collection[int], status: Status = "arrived") -> Position:
-        """The position of a frame that stands at nodes of one line."""
+        """The position of a frame that is at nodes of one line."""
         number = self.line_at(next(iter(nodes))).number
         if not self._chained:
             return Position(number, status)
@@ -290,9 +292,9 @@ class Listing:
     def reached(
         self, nodes: Iterable[int], wanted: Collection[int] | None = None, ways: Ways | None = None
     ) -> frozenset[int]:
-        """The nodes that may come directly after these: their successors, and what lies behind elidable lines. Of those that
-        are wanted, if any are, and the search is over when it has them. `ways` says what may follow a node, where more is
-        known than the listing."""
+        """The nodes that may come directly after these: their successors, and the nodes after elidable lines. With
+        `wanted`, only those are returned, and the search ends when all are found. `ways` replaces the listing's own
+        successors if the caller knows more."""
         ways = ways or self.successors
         found: set[int] = set()
         left = None if wanted is None else set(wanted)
@@ -331,12 +333,12 @@ class Listing:
         return found is not None and found.repeats
 
     def lines_of(self, nodes: Iterable[int]) -> tuple[ListingLine, ...]:
-        """The lines of nodes, each once, as they stand in the listing."""
+        """The lines of these nodes, each once, in the order of the listing."""
         indexes = sorted({node % len(self.lines) for node in nodes if node != END})
         return tuple(self.lines[index] for index in indexes)
 
     def reachable(self) -> set[int]:
-        """The indexes of lines that some way from the first line leads to; `END` if one leads out at the end."""
+        """The indexes of all lines that can be reached from the first line, with `END` if the end can be reached."""
         seen: set[int] = set()
         waiting = [0] if self.lines else []
         while waiting:
@@ -348,7 +350,7 @@ class Listing:
                 waiting += self.successors(node)
         return {node if node == END else node % len(self.lines) for node in seen}
 
-    # --- what the words of a line say -----------------------------------------------------------------------
+    # --- the text of a line ---------------------------------------------------------------------------------
 
     @cached_property
     def yields(self) -> list[LineYield | None]:
@@ -361,7 +363,7 @@ class Listing:
 
     @cached_property
     def declared(self) -> dict[str, str]:
-        """The variables that the playbook names, with their types as far as it gives them."""
+        """The variables that the playbook names, with the types it gives them."""
         found = {param.name: param.type for param in self.params}
         texts = [line.text for line in self.lines] + [trigger.text for trigger in self.triggers]
         for text in (*texts, *(note.text for note in self.notes), self.description):
@@ -372,19 +374,20 @@ class Listing:
 
 
 def jump_of(line: ListingLine) -> str:
-    """The number of the line that a JMP goes to; empty if it names none."""
+    """The number of the line that a JMP goes to; empty if it names no line."""
     found = _JUMP.search(line.text)
     return ".".join(part.zfill(2) for part in found[0].split(".")) if found else ""
 
 
 def jump_condition(line: ListingLine) -> str:
-    """Of `JMP 04 if $x > 3` its `if $x > 3`: otherwise the next line follows. Empty where the jump is made in any case."""
+    """The `if $x > 3` of `JMP 04 if $x > 3`; if it does not hold, the next line follows. Empty for an unconditional
+    jump."""
     found = _JUMP_IF.search(line.text)
     return found[0].strip() if found else ""
 
 
 def yield_of(line: ListingLine) -> LineYield | None:
-    """How a line yields: a YLD line, or `; YLD ...` behind what it does."""
+    """How a line yields: as a YLD line, or by `; YLD ...` after its action."""
     if line.code == "YLD":
         return LineYield(_target(line.text.strip()), _DONE.search(line.text) is not None)
     found = _INLINE.search(line.text)
@@ -399,18 +402,18 @@ def _target(text: str) -> Target | None:
 
 
 def call_named(line: ListingLine) -> str:
-    """The playbook that a QUE line calls by name; empty where it only describes a call, or leaves it to a condition."""
+    """The playbook that a QUE line calls by name; empty if the line only describes a call or makes it conditional."""
     found = _CALL.match(line.text.lstrip()) if line.code == "QUE" else None
     return found["name"] if found and not _CONDITIONAL.search(line.text) else ""
 
 
 def ends_program(line: ListingLine) -> bool:
-    """Whether it says that the program ends, and not that it must not."""
+    """Whether the line ends the program. A line that forbids ending it does not count."""
     return any(not _NOT.search(line.text, max(0, one.start() - 40), one.start()) for one in _ENDS.finditer(line.text))
 
 
 def says_return(line: ListingLine) -> bool:
-    """A RET line, one after which the frame is over, or one that is told in words to return."""
+    """Whether the line returns: a RET line, a line that ends the frame, or one whose words say to return."""
     found = yield_of(line)
     over = found is not None and found.target in ("return", "exit")
     return line.code == "RET" or over or _RETURNS.match(line.text.lstrip()) is not None

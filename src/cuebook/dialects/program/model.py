@@ -1,4 +1,4 @@
-"""A natural-language program as values: agents, playbooks, their triggers, steps and notes. Frozen, with lines. Pure."""
+"""A natural-language program as frozen values with line numbers: agents, playbooks, triggers, steps and notes. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from cuebook.dialects.registry import Input, Problem
+from cuebook.dialects.dialect import Document, Input
+from cuebook.dialects.findings import Problem
 from cuebook.kernel.effects import SecretUse
 from cuebook.kernel.events import PlannedStep
 
@@ -26,8 +27,8 @@ class Param(msgspec.Struct, frozen=True):
     has_default: bool = False
 
     @property
-    def wanted(self) -> str:
-        """The type of what is given for it: that of its default, where it declares none."""
+    def value_type(self) -> str:
+        """The declared type or, without one, the type of the default."""
         return self.type or ("" if self.default is None else type(self.default).__name__)
 
 
@@ -39,7 +40,7 @@ class ListingLine(msgspec.Struct, frozen=True):
     code: Code
     text: str = ""
     line: int = 0
-    """Where it stands in the file."""
+    """The line number in the file."""
 
     @property
     def title(self) -> str:
@@ -77,9 +78,9 @@ class Playbook(msgspec.Struct, frozen=True, dict=True):
     source: str = ""
     """The text of the Python block that defines it."""
     open: bool = False
-    """Whether it takes arguments besides its parameters."""
+    """Whether it accepts arguments beyond its parameters."""
     uncompiled: tuple[str, ...] = ()
-    """The steps of a source that was not compiled, as they were written."""
+    """The steps of a source that was not compiled, as written."""
     line: int = 0
 
     @property
@@ -88,11 +89,11 @@ class Playbook(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def heading(self) -> str:
-        """The first line of what it says of itself."""
+        """The first line of its description."""
         return self.description.split("\n", 1)[0]
 
     def planned(self) -> Iterator[PlannedStep]:
-        """Its lines, or itself where it has none."""
+        """Its lines, or the playbook itself if it has none."""
         if self.kind != "listing":
             yield PlannedStep(self.name, self.heading)
         for line in self.steps:
@@ -105,7 +106,7 @@ class Playbook(msgspec.Struct, frozen=True, dict=True):
 
 
 class Remote(msgspec.Struct, frozen=True):
-    """Where an agent lives that is not in this program."""
+    """How a remote agent is reached."""
 
     type: Literal["mcp", "cuebook"]
     url: str = ""
@@ -114,7 +115,7 @@ class Remote(msgspec.Struct, frozen=True):
     timeout: float = 30.0
     """Seconds for one call."""
     auth: SecretUse | None = None
-    """The header that says who asks."""
+    """The header that authenticates the caller."""
 
 
 class Agent(msgspec.Struct, frozen=True):
@@ -124,15 +125,15 @@ class Agent(msgspec.Struct, frozen=True):
     metadata: dict[str, Any] = {}
     playbooks: dict[str, Playbook] = {}
     python: tuple[str, ...] = ()
-    """Its Python blocks, as they were written."""
+    """Its Python blocks, as written."""
     remote: Remote | None = None
     line: int = 0
     python_lines: tuple[int, ...] = ()
-    """The lines of the fences before them."""
+    """The line numbers of their opening fences."""
 
     @property
     def source(self) -> str:
-        """Its Python blocks as one text, whose lines have the numbers that they have in the program."""
+        """Its Python blocks as one text, with the same line numbers as in the program."""
         text, lines = "", 0
         for number, block in zip(self.python_lines, self.python, strict=True):
             text += "\n" * max(1, number - lines) + block
@@ -140,8 +141,8 @@ class Agent(msgspec.Struct, frozen=True):
         return text
 
 
-class ProgramText(msgspec.Struct, frozen=True, dict=True):
-    """Implements `registry.Document`."""
+class ProgramText(Document, msgspec.Struct, frozen=True, dict=True):
+    """The document of a program."""
 
     name: str
     agents: dict[str, Agent]
@@ -149,7 +150,7 @@ class ProgramText(msgspec.Struct, frozen=True, dict=True):
     frontmatter: dict[str, Any] = {}
     warnings: tuple[Problem, ...] = ()
     called: str = ""
-    """What a run calls instead of what begins with the program."""
+    """The call that a run makes instead of the playbooks that begin with the program."""
 
     @property
     def title(self) -> str:
@@ -161,7 +162,7 @@ class ProgramText(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def beginning(self) -> tuple[tuple[Agent, Playbook], ...]:
-        """What runs when the program starts, in the order in which it stands there."""
+        """The playbooks that run when the program starts, in the order of the text."""
         if self.called:
             return ()
         return tuple(
@@ -173,7 +174,8 @@ class ProgramText(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def params(self) -> tuple[Param, ...]:
-        """What the playbooks take that run when the program starts: the inputs of a run, each name once."""
+        """The parameters of the playbooks that run when the program starts, each name once. They are the inputs of a
+        run."""
         found: dict[str, Param] = {}
         for _, playbook in self.beginning:
             for param in playbook.params:
@@ -182,7 +184,7 @@ class ProgramText(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def stays_open(self) -> bool:
-        """A conversation has no end of its own: unless somebody says how long, a question waits for as long as it takes."""
+        """A conversation has no natural end: a question waits indefinitely, unless a limit is set."""
         return True
 
     @cached_property
@@ -191,14 +193,14 @@ class ProgramText(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def plan(self) -> tuple[PlannedStep, ...]:
-        """The lines of what runs when the program starts. Those below a condition are listed when a run comes to them."""
+        """The lines of the playbooks that run when the program starts. Lines below a condition are listed when a run
+        reaches them."""
         return tuple(step for _, playbook in self.beginning for step in playbook.planned())
 
-    def walk(self) -> Iterator[PlannedStep]:
-        """Every step that a run may come to."""
-        for agent in self.agents.values():
-            for playbook in agent.playbooks.values():
-                yield from playbook.planned()
+    @cached_property
+    def every_step(self) -> tuple[PlannedStep, ...]:
+        playbooks = [playbook for agent in self.agents.values() for playbook in agent.playbooks.values()]
+        return tuple({step.label: step for playbook in playbooks for step in playbook.planned()}.values())
 
 
 _INPUT_TYPES = {"int": "number", "float": "number", "bool": "boolean"}
@@ -206,4 +208,4 @@ _INPUT_TYPES = {"int": "number", "float": "number", "bool": "boolean"}
 
 def _input(param: Param) -> Input:
     default = None if param.default is None else str(param.default)
-    return Input(param.name, _INPUT_TYPES.get(param.wanted, "string"), not param.has_default, default)
+    return Input(param.name, _INPUT_TYPES.get(param.value_type, "string"), not param.has_default, default)

@@ -1,402 +1,249 @@
-"""What a run of a program shows: the conversation, the lines it went through, its stack, its variables, and what was refused.
+"""A program's run as pages and watchers follow it: speech appears once it is verified, while the reply still streams.
 
-All of it is read off the journal, entry by entry; where a checkpoint says more exactly how things stand, that counts.
-Every surface takes it from here.
+The streamed part of a reply has been verified. A `Say` in it is shown when it is complete; the message sent later is
+the same one. Computed text, and text said without a model, is shown when it is sent.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
-
-from cuebook.dialects.program.expressions import Expression
-from cuebook.dialects.program.expressions import Literal as Known
-from cuebook.dialects.program.frames import Frame, QueuedCall
-from cuebook.dialects.program.listing import Listing, Status
-from cuebook.dialects.program.model import ListingLine, Playbook, ProgramText
-from cuebook.dialects.program.prompts import shown
-from cuebook.dialects.program.turns import SAYS
-from cuebook.kernel.effects import Send
+from cuebook.dialects.panels import Call, Calls, Field, Listing, Panel, Record, Table
+from cuebook.dialects.program.conversation import ProgramConversation, spoken_in
+from cuebook.dialects.program.machine.prompts import shown
+from cuebook.dialects.program.model import Playbook, ProgramText
+from cuebook.dialects.program.reply.reader import ReplyReader
+from cuebook.dialects.projection import Projection, Refusal, RunEvent, Said, StackFrame, Update
 from cuebook.kernel.events import (
-    Checkpointed,
-    Forked,
-    ModelAsked,
     Noted,
-    Performed,
-    Performing,
     Rewound,
     RunFinished,
     StepStarted,
+    TextChunk,
+    TextReset,
     ValueSet,
-    WaitOpened,
-    Warned,
 )
-from cuebook.kernel.journal import ROOT, Entry, Key, without_void
-from cuebook.kernel.outcomes import Answer, Resumed
+from cuebook.kernel.journal import Entry
 
-_CALLED = re.compile(r"\S+ (?:\$\w+ = )?(?:[\w.]+\.)?(?P<name>\w+)\(")
-"""A call that waits, as `Standing.pending` has it."""
-
-
-class Said(msgspec.Struct, frozen=True):
-    """Something that was said, by the program or to it."""
-
-    by: Literal["program", "user"]
-    text: str
-    to: str = "user"
-    agent: str = ""
-    """The agent that said it, or that heard it."""
-
-
-class Standing(msgspec.Struct):
-    """A frame on the stack."""
-
-    agent: str
-    playbook: str
-    arguments: dict[str, Any]
-    line: str = ""
-    """The line it stands at; empty for a playbook without a listing."""
-    status: Status = "arrived"
-    """`arrived`: the line is still to be executed; `done`: it has taken effect."""
-    pending: tuple[str, ...] = ()
-    """Its calls that have not run yet, as far as a checkpoint told: `02#1 $n = Count(...)`."""
+_LISTING, _STACK, _REFUSED, _OUTCOME = "listing", "stack", "refused", "outcome"
+PANELS = (
+    Panel("conversation", "said", "Conversation"),
+    Panel("table", _OUTCOME, "Outcome"),
+    Panel("listing", _LISTING, "Listing", beside=True),
+    Panel("calls", _STACK, "Call stack", beside=True),
+    Panel("table", _REFUSED, "Rejected replies"),
+)
+_CHANGES: dict[type, tuple[str, ...]] = {
+    StepStarted: (_STACK, _LISTING),
+    Noted: (_STACK, _REFUSED),
+    Rewound: (_STACK, _REFUSED, _LISTING, _OUTCOME),
+    RunFinished: (_STACK, _LISTING, _OUTCOME),
+}
+"""The panels that an entry may change, by the type of its event. Other events may change the stack."""
+_MOST_REFUSED = 10
+"""The most refusals that a panel shows: the last ones."""
+_LONGEST = 120
+"""The most characters of an argument that a panel shows."""
 
 
-class Refusal(msgspec.Struct, frozen=True):
-    """A reply that was refused, and what the model was told."""
+class _Reply:
+    """A streaming reply: its speaker, and how much of it has arrived."""
 
-    playbook: str
-    rule: str
-    asks: str
-    """What the rule asks for."""
-    problem: str
-    at: str
-    """Where in the reply."""
-    position: str
-    """Where the frame stands, as in `Main:02, executed`."""
-    legal: tuple[str, ...] = ()
-    applied: tuple[str, ...] = ()
-    attempt: int = 1
-    """The how-manieth in a row it was."""
-    retries: int = 0
-    """How often it is asked again at most."""
+    def __init__(self, agent: str) -> None:
+        self.agent = agent
+        self.said: list[str] = []
+        self.begin()
+
+    def begin(self) -> None:
+        self.reader = ReplyReader()
+        self.length = 0
 
 
-class Variable(msgspec.Struct, frozen=True):
-    name: str
-    type: str
-    """As it is declared; otherwise that of its value."""
-    value: Any
-
-
-class MarkedLine(msgspec.Struct, frozen=True):
-    """A line of a listing, and whether a frame stands there."""
-
-    line: ListingLine
-    current: bool
-    times: int
-    """How often it was gone through."""
-
-
-class Projection:
-    """A run as far as it has been seen. Given the program, it knows the types that variables are declared with."""
+class ProgramProjection(Projection):
+    conversation: ProgramConversation
 
     def __init__(self, program: ProgramText | None = None) -> None:
+        self.conversation = ProgramConversation(program)
+        begins = program.beginning if program is not None else ()
+        first = next(((agent.name, playbook) for agent, playbook in begins if playbook.steps), None)
+        self._listed: tuple[str, Playbook] | None = first
+        """The playbook whose listing is shown, and its agent."""
+        self._line = ""
+        """Its current line."""
         self._program = program
-        self._declares: dict[str, dict[str, str]] = {}
-        """The types that an agent's listings declare, once somebody asked."""
-        self._begin()
+        params = program.params if program is not None else ()
+        self.types: dict[str, str] = {param.name: param.value_type for param in params if param.value_type}
+        steps = (*program.plan, *program.every_step) if program is not None else ()
+        self.order = tuple(dict.fromkeys(step.label for step in steps))
+        self._replies: dict[int, _Reply] = {}
+        """By the record of the model call."""
+        self._ahead: list[str] = []
+        """Shown but not sent yet."""
+        self._void: list[str] = []
+        """Shown, from a reply that was restarted."""
+        self._early: dict[int, list[TextChunk]] = {}
+        """Text that arrived before the record of its model call, which is written without waiting for the disk."""
+        self._seq = 0
 
-    def _begin(self) -> None:
-        self.said: list[Said] = []
-        self.trace: list[str] = []
-        """The lines that were gone through, as in `Main:02`."""
-        self.variables: dict[str, dict[str, Any]] = {}
-        """By agent, and by name."""
-        self.warnings: list[str] = []
-        self.verdicts: list[str] = []
-        """As in `C5:R`."""
-        self.refused: list[Refusal] = []
-        self.triggers: list[str] = []
-        self.calls: list[str] = []
-        self.model_calls = 0
-        self._without: dict[str, int] = {}
-        """By branch: lines that needed no model, as far as that was told."""
-        self.at_least = False
-        """Whether there may have been more of them since."""
-        self.question = ""
-        """What the person was asked last."""
-        self.result: Any = None
-        self.failed = False
-        self._types: dict[str, dict[str, str]] = {}
-        self._stacks: dict[str, list[Standing]] = {}
-        self._failing: list[Standing] = []
-        """The stack when something began to fail: how the run stood when it ended so."""
-        self._sent: set[Key] = set()
-        self._entries: list[Entry] = []
+    def see(self, event: RunEvent) -> Update:
+        if isinstance(event, TextChunk):
+            return Update(self._streamed(event))
+        if isinstance(event, TextReset):
+            self._reset(event.seq)
+            return Update()
+        said = self._said_by(event)
+        self._type(event)
+        changed = _CHANGES.get(type(event.event), (_STACK,))
+        return Update(said, panels=(*changed, _LISTING) if self._list() and _LISTING not in changed else changed)
 
-    # --- looking ---
+    def values(self) -> dict[str, Any]:
+        """Its variables, by name."""
+        return {one.name: one.value for several in self.conversation.typed().values() for one in several}
 
-    @property
-    def stack(self) -> list[Standing]:
-        """From the bottom to the top; calls that run beside each other come one after the other. Of a run that failed, as
-        it stood then.
-        """
-        return self._now() or self._failing
+    def trace(self) -> dict[str, Any]:
+        trace = self.conversation.as_object()
+        return {"trace": trace, "results": trace["variables"]}
 
-    def _now(self) -> list[Standing]:
-        return [frame for path in sorted(self._stacks) for frame in self._stacks[path]]
+    # --- conversation ---
 
-    @property
-    def top(self) -> Standing | None:
-        return self.stack[-1] if self.stack else None
+    def _said_by(self, entry: Entry) -> list[Said]:
+        said = self.conversation.see(entry)
+        self._seq = entry.seq
+        early = self._early.pop(entry.seq, [])
+        agent = self.conversation.speaker(entry)
+        if agent is not None:
+            self._void = []
+            self._replies = {entry.seq: _Reply(agent), **self._recent()}
+            return [one for chunk in early for one in self._streamed(chunk)]
+        return [one for one in said if not self._was_shown(one)]
 
-    @property
-    def without_model(self) -> int:
-        """Lines that needed no model. Of a run that is under way, those up to its last checkpoint."""
-        return sum(self._without.values())
+    def _recent(self) -> dict[int, _Reply]:
+        """The latest replies: several may stream at once, and older ones have ended."""
+        return dict(list(self._replies.items())[:15])
 
-    @property
-    def messages(self) -> list[str]:
-        """What the program said to the user."""
-        return [one.text for one in self.said if one.by == "program" and one.to == "user"]
-
-    def typed(self) -> dict[str, list[Variable]]:
-        """The variables by agent, each with its type; those whose names begin with `_` are the program's own."""
-        return {
-            agent: [
-                Variable(name, self.type_of(agent, name, value), value)
-                for name, value in variables.items()
-                if not name.startswith("_")
-            ]
-            for agent, variables in self.variables.items()
-        }
-
-    def type_of(self, agent: str, name: str, value: Any) -> str:
-        """As it is declared; otherwise that of the value."""
-        declared = self._types.get(agent, {}).get(name) or self._declared(agent).get(name)
-        return declared or ("null" if value is None else type(value).__name__)
-
-    def _declared(self, agent: str) -> dict[str, str]:
-        if self._program is None or agent not in self._program.agents:
-            return {}
-        if agent in self._declares:
-            return self._declares[agent]
-        found = self._declares[agent] = {}
-        for playbook in self._program.agents[agent].playbooks.values():
-            for name, type in Listing.of(playbook).declared.items():
-                if type:
-                    found.setdefault(name, type)
+    def _streamed(self, chunk: TextChunk) -> list[Said]:
+        if chunk.seq > self._seq:
+            self._early.setdefault(chunk.seq, []).append(chunk)
+        reply = self._replies.get(chunk.seq)
+        if reply is None or chunk.offset != reply.length:
+            return []
+        reply.length += len(chunk.text)
+        found: list[Said] = []
+        for text in spoken_in(reply.reader, chunk.text):
+            reply.said.append(text)
+            self._ahead.append(text)
+            if text in self._void:
+                self._void.remove(text)
+            else:
+                found.append(Said("program", text, "user", reply.agent))
         return found
 
-    def playbook_of(self, frame: Standing) -> Playbook | None:
-        """What a frame executes; None for what lives elsewhere, and where the program is not known."""
-        agent = self._program.agents.get(frame.agent) if self._program is not None else None
-        return agent.playbooks.get(frame.playbook) if agent is not None else None
-
-    def listing(self, frame: Standing) -> list[MarkedLine]:
-        """The lines of the playbook that a frame executes."""
-        playbook = self.playbook_of(frame)
-        times = self.visits
-        return [
-            MarkedLine(line, line.number == frame.line, times.get(f"{frame.playbook}:{line.number}", 0))
-            for line in (playbook.steps if playbook is not None else ())
-        ]
-
-    @property
-    def visits(self) -> dict[str, int]:
-        """By line, as in `Main:02`: how often it was gone through."""
-        found: dict[str, int] = {}
-        for label in self.trace:
-            found[label] = found.get(label, 0) + 1
-        return found
-
-    def agent_at(self, path: str) -> str:
-        """Who acts on a branch: the agent of the frame on its top, or of the one that began it."""
-        top = self.top_at(path)
-        return top.agent if top is not None else ""
-
-    def top_at(self, path: str) -> Standing | None:
-        while path and not self._stacks.get(path):
-            path = path[:-1].rpartition("/")[0]
-            path = f"{path}/" if path else ""
-        stack: Sequence[Standing] = self._stacks.get(path, ())
-        return stack[-1] if stack else None
-
-    def plain(self) -> dict[str, Any]:
-        """All of it as plain values."""
-        return {
-            "conversation": [msgspec.to_builtins(one) for one in self.said],
-            "lines": list(self.trace),
-            "stack": [msgspec.to_builtins(frame) for frame in self.stack],
-            "variables": {
-                agent: [msgspec.to_builtins(one, enc_hook=str) for one in several]
-                for agent, several in self.typed().items()
-            },
-            "refused": [msgspec.to_builtins(one) for one in self.refused],
-            "triggers": list(self.triggers),
-            "turns": self.model_calls,
-            "without_model": self.without_model,
-        }
-
-    # --- seeing ---
-
-    def see(self, entry: Entry) -> list[Said]:
-        """Takes one entry, in order, and gives what was said by it."""
-        before = len(self.said)
-        if isinstance(entry.event, Rewound):
-            return self._again(entry)
-        self._entries.append(entry)
-        self._take(entry)
-        return self.said[before:]
-
-    def _again(self, rewound: Entry) -> list[Said]:
-        """What was taken back has not happened."""
-        kept = without_void([*self._entries, rewound])
-        self._begin()
-        for entry in kept:
-            self.see(entry)
-        return []
-
-    def _take(self, entry: Entry) -> None:
-        path = entry.place.path
-        stack = self._stacks.setdefault(path, [])
-        match entry.event:
-            case Performing(Send(text=text, to=to)) if entry.place.key not in self._sent:
-                self._sent.add(entry.place.key)
-                self.said.append(Said("program", text, to, self.agent_at(path)))
-                self._done(path)
-                _ran(stack, SAYS)
-            case Performed(Answer(value)):
-                self.said.append(Said("user", value, "program", self.agent_at(path)))
-            case Performed(Resumed(overrides)):
-                for name, value in overrides.items():
-                    self._set(path, name.removeprefix("$"), value)
-            case WaitOpened(kind="question", prompt=prompt):
-                self.question = prompt
-                self._done(path)
-            case Forked(values=values):
-                for name, value in values.items():
-                    self._set(path, name.removeprefix("$"), value)
-            case StepStarted(label):
-                self._failing = []
-                self.at_least = True
-                self.trace.append(label)
-                if stack and ":" in label:
-                    stack[-1].line, stack[-1].status = label.rpartition(":")[2], "arrived"
-            case ValueSet(name, value):
-                self._set(path, name, value)
-                self._done(path)
-            case Noted(name, data):
-                self._noted(path, name, data)
-            case Warned(_, message):
-                self.warnings.append(message)
-            case ModelAsked():
-                self.model_calls += 1
-            case Checkpointed(state):
-                self._checkpointed(path, state)
-            case RunFinished(status, result):
-                self.failed = status != "completed"
-                if status == "completed":
-                    self.result = result
-                    self._stacks.clear()
-                    self._failing = []
-                    if isinstance(result, Mapping):
-                        self._count(ROOT, result.get("without_model", self.without_model))
-            case _:
-                pass
-
-    def _noted(self, path: str, name: str, data: Mapping[str, Any]) -> None:
-        stack = self._stacks[path]
-        match name:
-            case "called":
-                self._done(path)
-                self._failing = []
-                stack.append(Standing(data["agent"], data["playbook"], dict(data["arguments"])))
-                self.calls.append(data["playbook"])
-            case "returned" if stack:
-                if "error" in data and not self._failing:
-                    self._failing = self._now()
-                _ran(stack[:-1], {stack.pop().playbook})
-            case "verdicts":
-                self.verdicts += [f"{one['rule']}:{one['policy']}" for one in data["verdicts"]]
-            case "refused":
-                self.refused.append(msgspec.convert(data, Refusal))
-            case "trigger":
-                self.triggers.append(data["id"])
-            case "stopped":
-                self._count(path, data["without_model"])
-
-    def _done(self, path: str) -> None:
-        """Something took effect at the line where the frame stands."""
-        stack = self._stacks.get(path)
-        if stack:
-            stack[-1].status = "done"
-
-    def _count(self, path: str, without_model: int) -> None:
-        """What a branch says counts all that it began itself, which has ended by then."""
-        self._without = {one: number for one, number in self._without.items() if not one.startswith(path)}
-        self._without[path] = without_model
-        self.at_least = False
-
-    def _set(self, path: str, name: str, value: Any) -> None:
-        top = self.top_at(path)
-        if top is not None and name in top.arguments:
-            top.arguments[name] = value
-        else:
-            self.variables.setdefault(self.agent_at(path), {})[name] = value
-
-    def _checkpointed(self, path: str, state: Mapping[str, Any]) -> None:
-        """Takes over where every frame stands, what it has still to call, and the types of variables."""
-        self._stacks[path] = [_standing(msgspec.convert(frame, Frame)) for frame in state["stack"]]
-        for name, agent in state["agents"].items():
-            self._types.setdefault(name, {}).update(agent["types"])
-        self._count(path, state["counts"][3])
-
-
-def seen(entries: Iterable[Entry], program: ProgramText | None = None) -> Projection:
-    made = Projection(program)
-    for entry in entries:
-        made.see(entry)
-    return made
-
-
-def _ran(stack: Sequence[Standing], names: Collection[str]) -> None:
-    """The first call of the top frame that has one of these names waits no more."""
-    if not stack:
-        return
-    pending = stack[-1].pending
-    for index, call in enumerate(pending):
-        found = _CALLED.match(call)
-        if found is not None and found["name"] in names:
-            stack[-1].pending = (*pending[:index], *pending[index + 1 :])
+    def _reset(self, seq: int) -> None:
+        self._early.pop(seq, None)
+        reply = self._replies.get(seq)
+        if reply is None:
             return
+        for text in reply.said:
+            self._ahead.remove(text)
+        self._void = [*reply.said]
+        reply.said = []
+        reply.begin()
+
+    def _was_shown(self, said: Said) -> bool:
+        if said.by != "program" or said.to != "user" or said.text not in self._ahead:
+            return False
+        self._ahead.remove(said.text)
+        return True
+
+    # --- panels ---
+
+    def panel(self, name: str) -> Listing | Calls | Table | None:
+        match name:
+            case "listing":
+                return self._listing()
+            case "stack":
+                frames = tuple(_call(frame) for frame in reversed(self.conversation.stack))
+                return Calls(frames, empty="It is empty.")
+            case "refused":
+                refused = self.conversation.refused
+                last = refused[-_MOST_REFUSED:]
+                return Table(tuple(_record(one) for one in last), earlier=len(refused) - len(last))
+            case "outcome":
+                return self._outcome()
+        return None
+
+    def _list(self) -> bool:
+        """Find the innermost playbook with a listing, and its line; keep the last one if there is none. Return whether
+        either changed."""
+        before = self._listed_name, self._line
+        self._line = ""
+        for frame in reversed(self.conversation.stack):
+            playbook = self.conversation.playbook_of(frame)
+            if playbook is not None and playbook.steps:
+                self._listed, self._line = (frame.agent, playbook), frame.line
+                break
+        return before != (self._listed_name, self._line)
+
+    @property
+    def _listed_name(self) -> str:
+        return f"{self._listed[0]}.{self._listed[1].name}" if self._listed is not None else ""
+
+    def _type(self, entry: Entry) -> None:
+        """Keep the type of a variable that was set, with the agent's name if there are several agents."""
+        if not isinstance(entry.event, ValueSet):
+            return
+        agent = self.conversation.agent_at(entry.place.path)
+        words = self.conversation.type_of(agent, entry.event.name, entry.event.value)
+        several = self._program is not None and len(self._program.agents) > 1
+        self.types[entry.event.name] = f"{words}, {agent}" if several and agent else words
+
+    def _listing(self) -> Listing:
+        empty = "No listing: a model or Python does the work."
+        if self._listed is None:
+            return Listing(empty=empty)
+        lines = self.conversation.lines_of(self._listed[1], self._line)
+        return Listing(self._listed_name, lines, empty=empty)
+
+    def _outcome(self) -> Table:
+        run = self.conversation
+        if not run.ended:
+            return Table()
+        result = run.result if isinstance(run.result, dict) else {}
+        value, exited = result.get("value"), bool(result.get("exited"))
+        turns = result.get("model_calls", run.model_calls)
+        figures = (
+            Field("Model turns", (f"{turns:,}",)),
+            Field("Lines executed", (f"{run.line_count:,}",)),
+            Field("Executed without a model", (f"{run.without_model:,}",), unit="lines"),
+        )
+        words = "The program ended itself" if exited else "Returned" if value is not None else "Returned nothing"
+        return Table(figures=figures, result=None if run.failed else (words, value))
 
 
-def _standing(frame: Frame) -> Standing:
-    waiting = (*frame.running, *frame.queue)
-    return Standing(
-        frame.agent,
-        frame.playbook,
-        {name: value for name, value in frame.arguments.items() if not name.startswith("_")},
-        frame.position.line,
-        frame.position.status,
-        tuple(_call_words(one) for one in waiting),
+def _call(frame: StackFrame) -> Call:
+    arguments = {f"${name}": _brief(shown(value)) for name, value in frame.arguments.items()}
+    return Call(f"{frame.agent}.{frame.playbook}", frame.line, arguments, frame.pending)
+
+
+def _brief(words: str) -> str:
+    return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}…"
+
+
+def _record(one: Refusal) -> Record:
+    again = f"asked again with these details ({one.attempt} of {one.retries})"
+    return Record(
+        one.rule,
+        one.problem,
+        (
+            Field("Rule", (one.asks,)),
+            Field("In the reply", (one.at,), is_code=True),
+            Field("Position", (one.position,)),
+            Field("Legal next", one.legal, is_code=True) if one.legal else Field("Legal next", (_NO_LINE,)),
+            Field("Took effect", one.applied, is_code=True) if one.applied else Field("Took effect", ("nothing",)),
+            Field("Then", (again if one.attempt <= one.retries else "not asked again",)),
+        ),
+        good=False,
     )
 
 
-def _call_words(queued: QueuedCall) -> str:
-    given = [
-        *((str(at), "", one) for at, one in enumerate(queued.call.args)),
-        *((k, f"{k}=", v) for k, v in queued.call.named),
-    ]
-    args = [before + ("..." if key in queued.private else _value_words(value)) for key, before, value in given]
-    target = f"${queued.target} = " if queued.target and not queued.target.startswith("{") else ""
-    return f"{queued.id} {target}{queued.name}({', '.join(args)})"
-
-
-def _value_words(value: Expression) -> str:
-    return shown(value.value) if isinstance(value, Known) else "..."
+_NO_LINE = "none: only a return or a yield"

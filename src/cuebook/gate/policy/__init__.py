@@ -1,11 +1,26 @@
-"""The policy: which actions are allowed, asked about or denied, and why.
+"""The policy: which actions are allowed, denied or need approval, and why.
 
-`bundle` holds the values, `load` reads files into them, `decide` holds actions against them.
+`model` holds the values, `load` reads files into them, `decide` applies them to actions, and `overrides` checks
+and suggests the patterns of overrides.
 """
 
 from __future__ import annotations
 
-from cuebook.gate.policy.bundle import (
+from cuebook.gate.policy.decide import BUILT_IN, Opinion, decide, decide_all, names_host, opinions, stricter_rules
+from cuebook.gate.policy.load import (
+    FoundFile,
+    bundle_from,
+    content_digest,
+    content_of,
+    duration,
+    find,
+    load_bundle,
+    load_layer,
+    load_policy,
+    playbook_layer,
+    trust_subject,
+)
+from cuebook.gate.policy.model import (
     TABLES,
     Approvals,
     ApprovalWishes,
@@ -24,22 +39,6 @@ from cuebook.gate.policy.bundle import (
     approvals_of,
     strictest,
 )
-from cuebook.gate.policy.decide import BUILT_IN, Opinion, decide, decide_all, names_host, opinions
-from cuebook.gate.policy.foreseen import stricter_rules
-from cuebook.gate.policy.load import (
-    FoundFile,
-    bundle_from,
-    content_digest,
-    content_of,
-    duration,
-    find,
-    load_bundle,
-    load_layer,
-    load_policy,
-    playbook_layer,
-    trust_subject,
-)
-from cuebook.gate.policy.overriding import check_override, problem_with, safe_pattern, suggested
 from cuebook.gate.policy.patterns import Stand
 
 __all__ = [
@@ -64,7 +63,6 @@ __all__ = [
     "Whose",
     "approvals_of",
     "bundle_from",
-    "check_override",
     "content_digest",
     "content_of",
     "decide",
@@ -77,10 +75,7 @@ __all__ = [
     "names_host",
     "opinions",
     "playbook_layer",
-    "problem_with",
-    "safe_pattern",
     "stricter_rules",
     "strictest",
-    "suggested",
     "trust_subject",
 ]

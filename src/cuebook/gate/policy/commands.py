@@ -1,7 +1,7 @@
 """Commands as rules see them: as typed, by the name of their program, and with what wrappers and shells would run.
 
-A rule that permits must fit what was typed. A rule that restricts may fit anything found within; that is a seat belt,
-because a program can always start another one that nobody sees here. The sandbox is the wall.
+A rule that permits must match what was typed. A rule that restricts may match anything found within; that is a seat
+belt, because a program can always start another one that is not visible here. The sandbox is the wall.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from functools import lru_cache
 from posixpath import basename, join, normpath
 
 from cuebook.gate.policy.patterns import Stand, fits, fits_any, is_literal, may_fit
-from cuebook.programs import ALIKE_EVERYWHERE, SHELLS, WRAPPERS, choices_of_folder
-from cuebook.shell import commands_in, placed_commands, placed_in
+from cuebook.system.executables import ALIKE_EVERYWHERE, SHELLS, WRAPPERS, choices_of_folder
+from cuebook.system.shell import commands_in, placed_commands, placed_in
 
 EVERYTHING = "*"
-"""Alone, a wildcard leaves nothing open that its writer could not have meant."""
+"""A pattern that is only a wildcard clearly means every command."""
 DEEPEST = 8
 MOST = 400
 LONGEST = 500_000
 FARTHEST = 100
 """How deep, how many, how long in all, and how many words into a wrapper's own: what is looked at within one command.
-One that has more is at least asked about.
+A command that exceeds them needs approval at least.
 """
 
 _PLAIN_SHELLS = frozenset(f"{folder}{name}" for folder in ("", "/bin/", "/usr/bin/") for name in ("sh", "bash", "dash"))
@@ -33,7 +33,7 @@ _TAKING_SCRIPTS = SHELLS | {"su", "runuser", "script", "flock"}
 
 
 class Command:
-    """One command, looked into once."""
+    """One command, analysed once."""
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -46,7 +46,7 @@ class Command:
         """Where it runs, if that is not the workspace."""
         self.argv: tuple[str, ...] = words[3:] if placed else words
         self.complete = True
-        """Whether everything within was looked at."""
+        """Whether everything within was analysed."""
         self._scripts: list[str] = []
         self._forms = dict.fromkeys([target])
         if self.folder:
@@ -60,7 +60,7 @@ class Command:
         return fits_any(pattern, self._forms)
 
     def may_be_caught_by(self, pattern: str, unknown: Stand) -> bool:
-        """The same, if what stands for something that is not known yet were anything. A script could become any other."""
+        """The same, if a placeholder for an unknown value could be anything. A script could become any other."""
         if not self.argv or unknown.within(self.argv[0]) or any(map(unknown.within, self._scripts)):
             return True
         return any(may_fit(pattern, unknown.pieces(form)) for form in self._forms)
@@ -91,7 +91,7 @@ class Command:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The commands of `bash -c SCRIPT`, where the script holds nothing but commands: each with its folder."""
+        """The commands of `bash -c SCRIPT`, if the script contains only commands: each with its folder."""
         if len(self.argv) != 3 or self.argv[0] not in _PLAIN_SHELLS or self.argv[1] != "-c":
             return ()
         found = placed_commands(self.argv[2]) or ()
@@ -160,7 +160,7 @@ class Command:
 
 
 def _choices_of_folder(argv: tuple[str, ...]) -> Iterator[int]:
-    """Those of the program, and of what it starts."""
+    """Those of the program, and of the programs that it starts."""
     waiting, seen = [0], {0}
     while waiting:
         start = waiting.pop()
@@ -180,7 +180,7 @@ def _joined(folder: str, below: str) -> str:
 
 
 def _fits_folder(pattern: str, folder: str) -> bool:
-    """A wildcard stands for folders below the workspace only."""
+    """A wildcard matches only folders below the workspace."""
     if is_literal(pattern):
         return pattern in (folder, shlex.quote(folder))
     return not folder.startswith("/") and ".." not in folder and fits(pattern, shlex.quote(folder))
@@ -247,7 +247,7 @@ def _starts(argv: tuple[str, ...], own: int) -> tuple[list[int], bool]:
 
 
 def _scripts_after_c(words: tuple[str, ...]) -> list[str]:
-    """The text after `-c`, which may stand among other options, as in `-lc` or `-c -o pipefail`."""
+    """The text after `-c`, which may be combined with other options, as in `-lc` or `-c -o pipefail`."""
     scripts: list[str] = []
     following: list[str] = []
     for word in reversed(words):
@@ -261,7 +261,7 @@ def _scripts_after_c(words: tuple[str, ...]) -> list[str]:
 
 
 def _split_string(words: tuple[str, ...]) -> list[str]:
-    """What `env -S` takes apart."""
+    """The words that `env -S` splits."""
     for at, word in enumerate(words):
         if word in ("-S", "--split-string"):
             return [" ".join(words[at + 1 :])]

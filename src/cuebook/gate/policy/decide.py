@@ -1,53 +1,64 @@
 """Decides what a policy says about an action, and says why.
 
-Within a layer: deny, then ask, then allow, then the layer's default. Between layers, and between the policy of a run's
-beginning and today's, the most restrictive opinion counts. It reads values and nothing else: no file, no clock.
+Within a layer: deny, then ask, then allow, then the layer's default. Between layers, and between the policy of the run's
+start and today's, the most restrictive opinion counts. It reads values and nothing else: no file, no clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from cuebook.gate.policy.addresses import AddressPattern, address_of, canonical_host, parsed
-from cuebook.gate.policy.bundle import Decision, Layer, Override, Policy, Reason, Rule, Ruling, Whose, strictest
-from cuebook.gate.policy.commands import Command, command_of
-from cuebook.gate.policy.files import FileTarget
-from cuebook.gate.policy.overriding import problem_with
-from cuebook.gate.policy.patterns import fits
+from cuebook.gate.policy.model import (
+    STRICTER,
+    Decision,
+    Layer,
+    Override,
+    Policy,
+    Reason,
+    Rule,
+    Ruling,
+    Whose,
+    strictest,
+)
+from cuebook.gate.policy.patterns import Stand, fits, may_fit
+from cuebook.gate.policy.targets import AddressPattern, FileTarget, address_of, canonical_host, parsed
 from cuebook.kernel.ports import Action
 
+if TYPE_CHECKING:
+    from cuebook.gate.policy.commands import Command
+
 DEFAULT = "default"
-"""Where a reason is that no file gave."""
+"""The source of a reason that comes from no file."""
 
 
 class Opinion(msgspec.Struct, frozen=True):
-    """What one layer says about an action, whether or not it counts."""
+    """The opinion of one layer about an action, whether or not it counts."""
 
     whose: Whose
     where: str
     decision: Decision | None
-    """None where it says nothing."""
+    """None if it has no opinion."""
     counts: bool
-    """False for a yes from a layer that may not allow."""
+    """False if it allows, and comes from a layer that may not allow."""
     rules: tuple[Rule, ...] = ()
-    """What says so."""
+    """The rules behind it."""
 
 
 class Target(Protocol):
-    """An action's target, as its domain's patterns are held against it."""
+    """An action's target, in the form that the patterns of its domain are matched against."""
 
     def caught_by(self, pattern: str) -> bool:
-        """Whether a rule that restricts is about it."""
+        """Whether a restricting rule matches it."""
 
     def allowed_by(self, patterns: Sequence[str]) -> tuple[int, ...]:
         """The numbers of the rules that permit it, taken together; none if they do not."""
 
 
 def decide(action: Action, policies: Sequence[Policy], overrides: Iterable[Override] = (), now: float = 0.0) -> Ruling:
-    """What all policies together say: a run's own and today's. Without any, the built-in defaults."""
+    """The ruling of all policies together: a run's own and today's. Without any, the built-in defaults."""
     flaw = _flaw(action)
     if flaw is not None and flaw.decision == "deny":
         return Ruling("deny", (flaw,))
@@ -84,7 +95,7 @@ def decide_all(
 
 
 def opinions(action: Action, policy: Policy) -> tuple[Opinion, ...]:
-    """What each layer says, silent ones included."""
+    """The opinion of each layer, including layers without one."""
     target = _target_of(action)
     return tuple(_opinion(action, target, layer) for layer in policy.layers)
 
@@ -101,7 +112,7 @@ def names_host(policies: Sequence[Policy], host: str, port: int) -> bool:
 
 
 def untrusted_naming(policies: Sequence[Policy], target: str) -> str:
-    """The project's file that names the host of this `METHOD URL`, and does not count because nobody trusted it."""
+    """The project file that names the host of this `METHOD URL`, and does not count because it is not trusted."""
     address = address_of(target)
     if address is None:
         return ""
@@ -170,17 +181,17 @@ def _said(action: Action, target: Target, layer: Layer) -> tuple[Decision | None
     return default[0], (default[1],)
 
 
-# --- what holds without a rule ------------------------------------------------------------------------
+# --- built-in defaults -----------------------------------------------------------------------------------
 
 BUILT_IN: dict[str, str] = {
-    "tools": "what only reads is allowed, everything else is asked about",
-    "commands": "what only reads is allowed, everything else is asked about",
-    "egress": "asked about",
-    "secrets": "asked about",
-    "files": "reading in the workspace is allowed, writing there is asked about, everything else is denied",
+    "tools": "what only reads is allowed, everything else needs approval",
+    "commands": "what only reads is allowed, everything else needs approval",
+    "egress": "needs approval",
+    "secrets": "needs approval",
+    "files": "reading in the workspace is allowed, writing there needs approval, everything else is denied",
     "models": "allowed",
 }
-"""What holds where no rule fits, in words."""
+"""The built-in default of each domain, in words."""
 
 
 def _built_in(action: Action) -> tuple[Decision, str]:
@@ -188,26 +199,26 @@ def _built_in(action: Action) -> tuple[Decision, str]:
         case "tool" | "command":
             if action.reads_only:
                 return "allow", f"a {action.domain} that only reads is allowed"
-            return "ask", f"a {action.domain} that may change something is asked about"
+            return "ask", f"a {action.domain} that may change something needs approval"
         case "file":
             return FileTarget(action.target).built_in
         case "model":
             return "allow", "a model is allowed"
         case "egress":
-            return "ask", "the network is asked about"
+            return "ask", "a network request needs approval"
         case "secret":
             if action.reads_only:
-                return "allow", "a secret goes where your configuration gives it"
-            return "ask", "a secret is asked about"
+                return "allow", "your configuration passes this secret on"
+            return "ask", "a secret needs approval"
 
 
 def _flaw(action: Action) -> Reason | None:
-    """What no rule can make right, because a rule could not be sure what it is about."""
+    """Why no rule can allow it: a rule could not be sure what it matches."""
     if action.domain == "egress" and address_of(action.target) is None:
-        return Reason(action, "deny", "this is no address that can be checked", DEFAULT)
+        return Reason(action, "deny", "this address cannot be checked", DEFAULT)
     if action.domain == "file" and FileTarget(action.target).flawed:
-        return Reason(action, "deny", "this is no path that can be checked", DEFAULT)
-    if action.domain == "command" and not command_of(action.target).complete:
+        return Reason(action, "deny", "this path cannot be checked", DEFAULT)
+    if action.domain == "command" and not _command(action.target).complete:
         return Reason(action, "ask", "too much is nested in this command to look at all of it", DEFAULT)
     return None
 
@@ -218,28 +229,27 @@ def _flaw(action: Action) -> Reason | None:
 def _overriding(
     action: Action, target: Target, policies: Sequence[Policy], overrides: Iterable[Override], now: float
 ) -> tuple[Override, ...]:
-    standing = [
-        one
-        for one in overrides
-        if one.domain == action.domain and one.holds(now) and not problem_with(one.domain, one.pattern)
-    ]
+    standing = [one for one in overrides if one.domain == action.domain and one.holds(now)]
     if not standing:
         return ()
+    from cuebook.gate.policy.overrides import problem_with
+
+    standing = [one for one in standing if not problem_with(one.domain, one.pattern)]
     patterns = [one.pattern for one in standing]
-    if not isinstance(target, Command):
+    if action.domain != "command":
         return tuple(standing[number] for number in target.allowed_by(patterns))
 
     def allowed_anyway(part: str) -> bool:
         return decide(Action("command", part), policies).decision == "allow"
 
-    return tuple(standing[number] for number in target.allowed_by(patterns, allowed_anyway))
+    return tuple(standing[number] for number in _command(action.target).allowed_by(patterns, allowed_anyway))
 
 
 # --- targets ------------------------------------------------------------------------------------------
 
 
 class _NameTarget:
-    """A tool, a secret or a model: one text, one reading."""
+    """A tool, a secret or a model: a text with one meaning."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -271,13 +281,74 @@ class _EgressTarget:
             return False
 
 
+def _command(target: str) -> Command:
+    """Commands are analysed by modules that a run without commands does not load."""
+    from cuebook.gate.policy.commands import command_of
+
+    return command_of(target)
+
+
 def _target_of(action: Action) -> Target:
     match action.domain:
         case "command":
-            return command_of(action.target)
+            return _command(action.target)
         case "egress":
             return _EgressTarget(action.target)
         case "file":
             return FileTarget(action.target)
         case _:
             return _NameTarget(action.target)
+
+
+def stricter_rules(action: Action, policies: Sequence[Policy], unknown: Stand, than: Decision) -> Iterator[Rule]:
+    """The rules, stricter than the decision, that could match the action once all of it is known."""
+    if not unknown.within(action.target):
+        return
+    may_be_about = _about(action, unknown)
+    for layer in (layer for policy in policies for layer in policy.layers):
+        for decision in STRICTER[STRICTER.index(than) + 1 :]:
+            for number, pattern in enumerate(layer.patterns(action.domain, decision)):
+                if may_be_about(pattern):
+                    yield layer.rule(action.domain, decision, number)
+
+
+def _about(action: Action, unknown: Stand) -> Callable[[str], bool]:
+    match action.domain:
+        case "command":
+            command = _command(action.target)
+            return lambda pattern: command.may_be_caught_by(pattern, unknown)
+        case "egress":
+            return lambda pattern: _may_catch(pattern, action.target, unknown)
+        case _:
+            return lambda pattern: may_fit(pattern, unknown.pieces(action.target))
+
+
+def _may_catch(pattern: str, target: str, unknown: Stand) -> bool:
+    address = address_of(target)
+    try:
+        rule = parsed(pattern)
+    except ValueError:
+        return True  # a restriction that cannot be read restricts
+    if address is None or unknown.within(address.host):
+        return True
+    if not rule._replace(path=None).catches(address):
+        return False
+    path = rule.path
+    return path is None or any(may_fit(path, unknown.pieces(one)) for one in (address.path, address.meant))
+
+
+STORE = "the store of runs"
+"""The layer that denies tools access to the store, which is hidden from commands anyway."""
+
+
+def denies_network(policies: Sequence[Policy]) -> bool:
+    """Whether a layer denies every address; then a process that could reach any of them is denied, too."""
+    rules = [layer.bundle.egress for policy in policies for layer in policy.layers]
+    return any(rule.default == "deny" or "*" in rule.deny for rule in rules)
+
+
+def restricts_reading(policies: Sequence[Policy]) -> bool:
+    """Whether some file of the workspace must not be read, or only after asking."""
+    layers = [layer for policy in policies for layer in policy.layers if layer.where != STORE]
+    patterns = [pattern for layer in layers for pattern in (*layer.bundle.files.deny, *layer.bundle.files.ask)]
+    return any(not pattern.startswith("write:") for pattern in patterns)

@@ -1,4 +1,4 @@
-"""Policy files: where they are, and what may stand in them. A mistake in one is told with its line, never passed over."""
+"""Finds and reads policy files. A mistake in one is an error that names its line, and never ignored."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from cuebook.gate.policy.addresses import parsed, whole_labels
-from cuebook.gate.policy.bundle import (
+from cuebook.formats.builder import Limits
+from cuebook.formats.duration import EXPECTED, seconds_of
+from cuebook.formats.toml import read_toml
+from cuebook.formats.values import Key, Malformed, Value, decoded, read_file
+from cuebook.gate.policy.model import (
     CANCELLERS,
     CHECKING,
     TABLES,
@@ -25,14 +28,29 @@ from cuebook.gate.policy.bundle import (
     Whose,
 )
 from cuebook.gate.policy.patterns import LONGEST, is_literal
-from cuebook.gate.policy.sources import Key, Source, parse, read_bytes
+from cuebook.gate.policy.targets import parsed, whole_labels
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import OnExpiry
 
 USER_FILE = "policy"
 PROJECT_FILE = "cuebook.policy"
-SUFFIXES = (".toml", ".yaml", ".yml")
 VERSION = 1
+
+_LARGEST = 250_000
+"""Bytes of a policy file."""
+_MOST_SECONDS = 1e11
+"""Some three thousand years."""
+_LIMITS = Limits(depth=8, values=50_000)
+
+
+def _read_yaml(text: str, limits: Limits) -> Value:
+    from cuebook.formats.yaml import read_yaml
+
+    return read_yaml(text, limits)
+
+
+_READERS = {".toml": read_toml, ".yaml": _read_yaml, ".yml": _read_yaml}
+SUFFIXES = tuple(_READERS)
 
 Trusted = Callable[[Path, str], bool]
 """Whether the user trusts the file with exactly this content, by its digest."""
@@ -41,6 +59,20 @@ Trusted = Callable[[Path, str], bool]
 class FoundFile(NamedTuple):
     whose: Whose
     path: Path
+
+
+class Source(NamedTuple):
+    """The content of a policy file as plain values, with the line of each."""
+
+    where: str
+    values: dict[str, Any]
+    lines: dict[Key, int]
+
+    def place(self, key: Key = ()) -> str:
+        """`FILE:LINE` of a value, or of the nearest one around it."""
+        while key and key not in self.lines:
+            key = key[:-1]
+        return f"{self.where}:{self.lines[key]}" if key in self.lines else self.where
 
 
 # --- finding ------------------------------------------------------------------------------------------
@@ -67,7 +99,7 @@ def _file_in(folder: Path, name: str) -> Path | None:
     there = [Path(beginning + suffix) for suffix in SUFFIXES if os.path.lexists(beginning + suffix)]
     if len(there) > 1:
         listed = " and ".join(path.name for path in there)
-        raise BadInput(f"{folder}: there are {listed}, and only one can hold.", fix="Remove one of them.")
+        raise BadInput(f"{folder}: there are {listed}, but only one of them may exist.", fix="Remove one of them.")
     if there and not there[0].is_file():
         # A policy that was meant to be there must not be missing in silence.
         raise BadInput(f"{there[0]}: this is not a file.", fix="Remove or replace it.")
@@ -84,15 +116,15 @@ def load_policy(config_folder: Path, folder: Path, trusted: Trusted) -> Policy:
 
 def load_layer(found: FoundFile, trusted: Trusted) -> Layer:
     """One file's layer. A project's may allow only if its present content is trusted."""
-    data = read_bytes(found.path)
+    data = read_file(found.path, _LARGEST)
     may_allow = found.whose == "user" or trusted(found.path, content_digest(data))
     bundle, lines = _read(found.path, data)
     return Layer(found.whose, str(found.path), bundle, may_allow, lines)
 
 
 def load_bundle(path: Path) -> tuple[Bundle, dict[str, int]]:
-    """What a file says, and the line of each rule."""
-    return _read(path, read_bytes(path))
+    """The bundle of a file, and the line of each rule."""
+    return _read(path, read_file(path, _LARGEST))
 
 
 def bundle_from(values: Mapping[str, Any], where: str = "policy") -> Bundle:
@@ -109,12 +141,26 @@ def playbook_layer(name: str, values: Mapping[str, Any], lines: Mapping[Key, int
 @lru_cache(maxsize=32)
 def _read(path: Path, data: bytes) -> tuple[Bundle, dict[str, int]]:
     # The files are looked at before every effect, and hardly ever change.
-    return _bundle_of(parse(path, data))
+    return _bundle_of(_parse(path, data))
+
+
+def _parse(path: Path, data: bytes) -> Source:
+    """Reads the content of a file in the format of its suffix."""
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise BadInput(f"{path}: a policy must be a .toml or .yaml file.", fix="Rename it.")
+    try:
+        value = reader(decoded(data, str(path)), _LIMITS)
+    except Malformed as error:
+        raise error.in_file(str(path)) from None
+    if value.kind not in ("map", "null"):
+        raise BadInput(f"{path}: a policy must be a table of settings.", fix="Write it as in `version: 1`.")
+    return Source(str(path), value.plain or {}, value.lines_by_key())
 
 
 def content_of(path: Path) -> tuple[str, str]:
     """The text of a valid policy file, and the digest that trust in it is bound to."""
-    data = read_bytes(path)
+    data = read_file(path, _LARGEST)
     _read(path, data)
     return data.decode("utf-8-sig"), content_digest(data)
 
@@ -128,7 +174,7 @@ def trust_subject(path: Path) -> str:
     return f"policy {path.resolve()}"
 
 
-# --- what may stand in a file -------------------------------------------------------------------------
+# --- the format of a file --------------------------------------------------------------------------------
 
 
 class _Unfit(Exception):
@@ -137,22 +183,6 @@ class _Unfit(Exception):
     def __init__(self, words: str, fix: str = "Correct or remove it.") -> None:
         super().__init__(words)
         self.fix = fix
-
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def duration(value: Any) -> float | None:
-    """Seconds from a number or a text as in `24h`; None for `never`. Raises `ValueError`."""
-    if isinstance(value, str):
-        text = value.strip().lower()
-        if text == "never":
-            return None
-        factor = _UNITS.get(text[-1:], 1)
-        value = float(text[:-1] if text[-1:] in _UNITS else text) * factor
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e11:
-        raise ValueError
-    return float(value)
 
 
 def _bundle_of(source: Source) -> tuple[Bundle, dict[str, int]]:
@@ -185,7 +215,7 @@ _FIELDS = {
 
 
 class _Table:
-    """A table of the file, with the names that may stand in it."""
+    """A table of the file, with the names that it may contain."""
 
     def __init__(self, source: Source, key: Key, given: Any, known: list[str]) -> None:
         self.source, self.key, self.name = source, key, _dotted(key)
@@ -204,7 +234,7 @@ class _Table:
         key, given = (*self.key, name), self.given[name]
         if not isinstance(given, list | tuple):
             where = f"{self.source.place(key)}: {_dotted(key)}"
-            raise BadInput(f"{where} must be a list of texts.", fix=f'Write it as in {name} = ["..."].')
+            raise BadInput(f"{where} must be a list of strings.", fix=f'Write it as in {name} = ["..."].')
         return tuple(self._fit((*key, number), one, check) for number, one in enumerate(given))
 
     def _fit(self, key: Key, given: Any, check: Callable[[Any], Any]) -> Any:
@@ -216,7 +246,7 @@ class _Table:
 
     def _unknown(self, name: str, known: list[str]) -> BadInput:
         close = get_close_matches(name, known, n=1)
-        hint = f"Did you mean '{close[0]}'?" if close else f"Known are: {', '.join(known)}."
+        hint = f"Did you mean '{close[0]}'?" if close else f"Known settings: {', '.join(known)}."
         where = self.source.place((*self.key, name))
         return BadInput(f"{where}: there is no setting '{_dotted((*self.key, name))}'.", fix=hint)
 
@@ -254,11 +284,11 @@ def _pattern(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise _Unfit("must be a pattern, as a text", "Put it in quotes, or remove it.")
     if value != value.strip():
-        raise _Unfit("must not begin or end with a blank")
+        raise _Unfit("must not begin or end with a space")
     if len(value) > LONGEST:
         raise _Unfit(f"must have {LONGEST} characters at most", "Write a shorter one, with a *.")
     if any(not letter.isprintable() and letter not in "\n\t" for letter in value):
-        raise _Unfit("must not hold characters that cannot be seen")
+        raise _Unfit("must not contain invisible characters")
     return value
 
 
@@ -323,11 +353,19 @@ def _one_of(value: Any, known: tuple[str, ...]) -> Any:
     raise _Unfit(f"must be one of {quoted}", f"Did you mean '{close[0]}'?" if close else "Correct or remove it.")
 
 
+def duration(value: Any) -> float | None:
+    """Seconds that an approval or an override lasts; None for `never`. `ValueError` for anything else."""
+    seconds = seconds_of(value)
+    if seconds is not None and not 0 < seconds < _MOST_SECONDS:
+        raise ValueError
+    return seconds
+
+
 def _expiry(value: Any) -> float | None:
     try:
         return duration(value)
     except ValueError:
-        raise _Unfit('must be seconds, a time as in "24h" or "7d", or "never"') from None
+        raise _Unfit(EXPECTED) from None
 
 
 def _flag(value: Any) -> bool:

@@ -27,12 +27,12 @@ def fits_any(pattern: str, texts: Iterable[str]) -> bool:
 
 
 def fits_path(pattern: str, path: str) -> bool:
-    """As `fits`, but `*` and `?` stop at a `/`; `**` does not, and `**/` may also stand for nothing."""
+    """Like `fits`, but `*` and `?` stop at a `/`; `**` does not, and `**/` may also match nothing."""
     return _compiled(pattern, True).covers(path)
 
 
 class Stand:
-    """Words that stand for something that is not known yet."""
+    """Placeholders for values that are not known yet."""
 
     def __init__(self, words: Iterable[str]) -> None:
         self._words = re.compile("|".join(map(re.escape, words)) or r"(?!)")
@@ -41,7 +41,7 @@ class Stand:
         return self._words.search(text) is not None
 
     def pieces(self, text: str) -> list[str]:
-        """What is known of a text."""
+        """The known pieces of a text."""
         return self._words.split(text)
 
 
@@ -61,7 +61,7 @@ def may_fit(pattern: str, pieces: Sequence[str]) -> bool:
 
 
 def _with_nothing(pattern: str, states: set[int]) -> set[int]:
-    """These places of a pattern, and those behind a `*` that stands for nothing."""
+    """These positions of a pattern, and those after a `*` that matches nothing."""
     found = set(states)
     for at in states:
         while pattern[at : at + 1] == "*":

@@ -1,7 +1,7 @@
-"""Takes secrets out of everything that is about to be stored or shown, in whatever form they are written there.
+"""Masks secrets in everything that is about to be stored or shown, in whatever form they are written.
 
-`spellings` are the ways to write a character, `forms` those to write a secret; `finding` looks for these in a text, and
-`values` in whatever else there is.
+`encodings` has the forms of a secret, `search` finds them in a text, `redactor` masks them in texts and values, and
+`logs` in log records.
 """
 
 from __future__ import annotations

@@ -1,27 +1,146 @@
-"""The redactor: it is told secrets, and masks each in whatever is about to be stored or shown.
+"""The redactor: it knows the secrets, and masks each of them in whatever is about to be stored or shown.
 
-It knows values and the names they are masked with; not where values come from, nor who reads what is left.
+It knows values and the names they are masked with; not where values come from, nor who reads the result.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from cuebook.gate.redaction.finding import Finder, Progress
-from cuebook.gate.redaction.forms import SHORTEST, forms_of
-from cuebook.gate.redaction.glance import is_clean
-from cuebook.gate.redaction.values import masked
+import msgspec
+
+from cuebook.gate.redaction.encodings import SHORTEST, forms_of
+from cuebook.gate.redaction.search import Finder, Progress
+from cuebook.kernel.context import Text
+
+_ESCAPES = (("\\n", "\n"), ('\\"', '"'), ("\\t", "\t"))
+"""Common escapes of JSON. A literal backslash is written as two, so that one of them is left over."""
+
+
+def is_clean(value: Any, begins: Callable[[str], object], deepest: int) -> bool:
+    """Whether certainly no form begins anywhere in a value, including keys and numbers, and it is not nested too deeply."""
+    try:
+        text = _encode(value).decode()
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return False
+    if len(text) > deepest and text.count("{") + text.count("[") > deepest:
+        return False
+    # In a text that was cut off, the beginning of a secret counts as well.
+    if 'truncated":true' in text or '"length"' in text or '"watch"' in text:
+        return False
+    if "\\" in text:
+        for escape, char in _ESCAPES:
+            text = text.replace(escape, char)
+        if "\\" in text:
+            return False
+    return begins(text) is None
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Text):
+        return str(value) if value.loaded else ""
+    raise TypeError(f"a {type(value).__name__} cannot be redacted")
+
+
+_encode = msgspec.json.Encoder(enc_hook=_shown).encode
+
+
+CUT = "[nested too deeply to be searched for secrets]"
+_CUT_WHERE = {"stdout": "truncated", "stderr": "stderr_truncated", "body": "truncated"}
+"""Fields of an outcome, and the field that says whether their end was cut off."""
+_PLAIN = ("value", "result", "state")
+"""Fields that hold any value; in other fields a number is never masked."""
+_CUT_SHORT = ("length", "watch")
+"""The finish reasons of an incomplete reply."""
+
+_Mask = Callable[[str], str]
+
+
+def masked(value: Any, finder: Finder, mask: _Mask, depth: int) -> Any:
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, int) and abs(value) >= 10 ** (SHORTEST - 1):
+        return _masked_number(value, mask)
+    if value is None or isinstance(value, int | float):
+        return value
+    if isinstance(value, Text):
+        return _masked_text(value, mask)
+    if not isinstance(value, dict | list | tuple | set | frozenset | msgspec.Struct):
+        return value
+    if depth == 0:
+        return CUT
+    if isinstance(value, dict):
+        return _masked_dict(value, finder, depth - 1)
+    if isinstance(value, msgspec.Struct):
+        return _masked_struct(value, finder, depth - 1)
+    return _masked_items(value, finder, depth - 1)
+
+
+def _masked_number(value: int, mask: _Mask) -> Any:
+    """A secret that consists of digits becomes a number when it is read as JSON."""
+    written = str(value)
+    masked = mask(written)
+    return value if masked is written else masked
+
+
+def _masked_text(text: Text, mask: _Mask) -> Text:
+    # A text that is not loaded was masked before it was stored.
+    if not text.loaded:
+        return text
+    plain = str(text)
+    masked = mask(plain)
+    return text if masked is plain else Text(masked)
+
+
+def _masked_items(value: Any, finder: Finder, depth: int) -> Any:
+    items = [masked(item, finder, finder.text, depth) for item in value]
+    if all(new is old for new, old in zip(items, value, strict=True)):
+        return value
+    if hasattr(value, "_make"):
+        return value._make(items)
+    return next(kind(items) for kind in (list, tuple, set, frozenset) if isinstance(value, kind))
+
+
+def _masked_dict(value: dict[Any, Any], finder: Finder, depth: int) -> dict[Any, Any]:
+    made: dict[Any, Any] = {}
+    changed = False
+    for key, item in value.items():
+        cut = key in _CUT_WHERE and value.get(_CUT_WHERE[key]) is True
+        new_key = masked(key, finder, finder.text, depth)
+        new_item = masked(item, finder, finder.cut_text if cut else finder.text, depth)
+        if new_key is not key:
+            changed = True
+            while new_key in made or new_key in value:  # two forms of one secret remain two keys
+                new_key = f"{new_key}'"
+        changed = changed or new_item is not item
+        made[new_key] = new_item
+    return made if changed else value
+
+
+def _masked_struct(value: msgspec.Struct, finder: Finder, depth: int) -> msgspec.Struct:
+    changes: dict[str, Any] = {}
+    for field in value.__struct_fields__:
+        old = getattr(value, field, None)
+        if isinstance(old, int) and field not in _PLAIN:
+            continue
+        cut = field in _CUT_WHERE and getattr(value, _CUT_WHERE[field], False) is True
+        cut = cut or (field == "content" and getattr(value, "finish", "") in _CUT_SHORT)
+        new = masked(old, finder, finder.cut_text if cut else finder.text, depth)
+        if new is not old:
+            changes[field] = new
+    return msgspec.structs.replace(value, **changes) if changes else value
+
 
 T = TypeVar("T")
 
 DEEPEST = 200
-"""Values nested deeper than this are not looked into, but cut off."""
+"""Values that are nested deeper than this are cut off, not searched."""
 
 
 class SecretRedactor:
-    """Masks every secret it was told, in every form. Values may be added at any time, from any thread."""
+    """Masks every added secret in every form. Values may be added at any time, from any thread."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
@@ -50,7 +169,7 @@ class SecretRedactor:
         return text if finder is None else finder.text(text)
 
     def value(self, value: T) -> T:
-        """The value with every secret in it masked, keys included; the same object where there is none."""
+        """The value with every secret masked, including keys; the same object if there is none."""
         finder = self.finder()
         if finder is None or is_clean(value, finder.begins, DEEPEST):
             return value
@@ -60,7 +179,7 @@ class SecretRedactor:
         return SecretStream(self.finder)
 
     def finder(self) -> Finder | None:
-        """What finds the secrets known by now. It is made on first use, because secrets often come several at once."""
+        """The finder of the known secrets. It is made on first use, because secrets are often added several at once."""
         finder = self._finder
         if finder is None and self._names:
             with self._changing:

@@ -1,9 +1,9 @@
 """Confines the processes that playbooks start, and tells what of it really holds on this machine.
 
 `choose` gives what is set, or the best that works. Two ways are known, each in a module of its own; both keep a
-process to its workspace and off the network. bubblewrap is preferred: in it what lies outside does not exist at all,
+process to its workspace and off the network. bubblewrap is preferred: inside it, other files do not exist at all,
 a command runs at its full speed, and when we are killed the kernel ends everything it started. Landlock works where
-namespaces may not be made, as within many containers. What is left running all the same is ended by the next Cuebook.
+namespaces may not be made, as within many containers. Processes that are still left running are ended by the next Cuebook.
 """
 
 from __future__ import annotations
@@ -12,22 +12,14 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Literal
 
-from cuebook.gate.sandbox import bubblewrap, landlock, strays
-from cuebook.gate.sandbox.child import NotStarted
-from cuebook.gate.sandbox.probe import Probe, probe
-from cuebook.gate.sandbox.strays import clear
-from cuebook.gate.sandbox.unconfined import Unconfined
-from cuebook.kernel.confinement import Confined, Confinement, Sandbox, SandboxName
+from cuebook.gate.sandbox import orphans
+from cuebook.gate.sandbox.orphans import clear
 from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.ports import Confined, Confinement, Sandbox, SandboxName
 
-__all__ = ["NoSandbox", "NotStarted", "Probe", "Setting", "choose", "clear", "probe"]
+__all__ = ["NoSandbox", "Setting", "choose", "clear"]
 
 Setting = Literal["auto", "landlock", "bubblewrap", "none"]
-
-_WAYS: dict[str, tuple[Callable[[], Sandbox], Callable[[], str]]] = {
-    "bubblewrap": (bubblewrap.Bubblewrap, bubblewrap.problem),
-    "landlock": (landlock.Landlock, landlock.problem),
-}
 
 
 class NoSandbox(CuebookError):
@@ -41,7 +33,27 @@ def choose(setting: Setting = "auto") -> Sandbox:
 
     Nothing is tried before it is needed.
     """
-    return Unconfined() if setting == "none" else _Chosen(setting)
+    if setting != "none":
+        return _Chosen(setting)
+    from cuebook.gate.sandbox.unconfined import Unconfined
+
+    return Unconfined()
+
+
+def _bubblewrap() -> tuple[Callable[[], Sandbox], str]:
+    from cuebook.gate.sandbox import bubblewrap
+
+    return bubblewrap.Bubblewrap, bubblewrap.problem()
+
+
+def _landlock() -> tuple[Callable[[], Sandbox], str]:
+    from cuebook.gate.sandbox import landlock
+
+    return landlock.Landlock, landlock.problem()
+
+
+_WAYS = {"bubblewrap": _bubblewrap, "landlock": _landlock}
+"""Each gives what makes the sandbox, and why it does not work here, if so."""
 
 
 class _Chosen:
@@ -57,7 +69,7 @@ class _Chosen:
         return self._sandbox.problem
 
     async def spawn(self, confinement: Confinement) -> Confined:
-        await strays.clear_once()
+        await orphans.clear_once()
         return await self._sandbox.spawn(confinement)
 
     @cached_property
@@ -65,15 +77,14 @@ class _Chosen:
         wanted = list(_WAYS) if self._setting == "auto" else [self._setting]
         problems = {}
         for name in wanted:
-            make, problem = _WAYS[name]
-            problems[name] = problem()
+            make, problems[name] = _WAYS[name]()
             if not problems[name]:
                 return make()
         return _Refusing("landlock" if wanted == ["landlock"] else "bubblewrap", problems)
 
 
 class _Refusing:
-    """Stands for a sandbox that does not work: refuses, and says why."""
+    """Replaces a sandbox that does not work: refuses, and says why."""
 
     def __init__(self, name: SandboxName, problems: dict[str, str]) -> None:
         self._name = name

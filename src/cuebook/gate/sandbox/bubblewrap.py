@@ -21,18 +21,17 @@ from contextlib import ExitStack
 from functools import cache
 from typing import NamedTuple
 
-from cuebook.gate.sandbox import strays, system, tree
+from cuebook.gate.sandbox import orphans, process_tree, system_paths
 from cuebook.gate.sandbox.child import Child, NotStarted, close, on_exit
-from cuebook.gate.sandbox.rlimits import hard_memory, lower
+from cuebook.gate.sandbox.limits import WATCH, Overrun, Watched, hard_memory, lower
 from cuebook.gate.sandbox.seccomp import filter_for
-from cuebook.gate.sandbox.watch import WATCH, Overrun, Watched
-from cuebook.kernel.confinement import Confined, Confinement, Limits, SandboxName
-from cuebook.kernel.scarcity import NoDescriptors, lacks_descriptors
+from cuebook.kernel.engine.descriptors import NoDescriptors, lacks_descriptors
+from cuebook.kernel.ports import Confined, Confinement, Limits, SandboxName
 
 _OWN = 1
-"""Processes inside that are bubblewrap's: the one that looks after the others."""
+"""Processes inside that belong to bubblewrap: its init process."""
 _TASKS_A_PROCESS = 8
-"""The kernel counts threads where we count processes; this bounds a flood that comes faster than we look."""
+"""The kernel counts threads, we count processes; this bounds a flood that is faster than our checks."""
 
 _COPIED = 1 << 20
 """Bytes up to which a file of the system is copied, which is cheaper than a mount."""
@@ -104,12 +103,12 @@ async def _start(program: str, confinement: Confinement) -> Confined:
     with ExitStack() as ours:
         with ExitStack() as theirs:
             try:
-                told, telling = _pipe(ours, theirs)
+                info, info_end = _pipe(ours, theirs)
                 holding, released = _pipe(theirs, ours)
                 asked, filtering = socket.socketpair()
                 theirs.enter_context(asked)
                 ours.enter_context(filtering)
-                argv = [program, "--info-fd", str(telling), "--block-fd", str(holding)]
+                argv = [program, "--info-fd", str(info_end), "--block-fd", str(holding)]
                 view = _View(confinement)
                 theirs.callback(close, *view.files)
                 # By descriptor, since everybody can read the arguments of a process; and not as its own environment,
@@ -117,7 +116,7 @@ async def _start(program: str, confinement: Confinement) -> Confined:
                 options = _in_memory("options", _encoded(view.options, confinement.env))
                 theirs.callback(close, options)
                 argv += ["--args", str(options)]
-                kept = [telling, holding, *view.files, options]
+                kept = [info_end, holding, *view.files, options]
                 if code is not None:
                     kept.append(asked.fileno())
                     argv += ["--seccomp", str(kept[-1])]
@@ -129,19 +128,19 @@ async def _start(program: str, confinement: Confinement) -> Confined:
                     f"{program} could not be started ({error}).", fix="Run `cuebook doctor` to see what works here."
                 ) from None
             # From this thread: bubblewrap ends together with the thread that started it.
-            child = Child(argv, env={}, keep=kept, name=f"{strays.NAME}:{strays.owner()}")
+            child = Child(argv, env={}, keep=kept, name=f"{orphans.NAME}:{orphans.owner()}")
         first = 0
         try:
             if code is not None:
                 await confinement.hold()
                 _hand_over(code, filtering)
-            first = await _first(told, child)
+            first = await _first(info, child)
             descriptors = _let_go(first, released, confinement.limits, child)
         except BaseException as error:
-            # While the first process inside still waits: it would take our hanging up for the word to go on. By its number,
-            # because without descriptors nobody can look for it.
+            # While the first process inside still waits: it would take our hanging up as the signal to continue. By its number,
+            # because without descriptors it cannot be looked up.
             if first:
-                tree.send(first, signal.SIGKILL)
+                process_tree.send(first, signal.SIGKILL)
             child.discard()
             if isinstance(error, OSError) and lacks_descriptors(error):
                 raise NoDescriptors from None
@@ -158,10 +157,10 @@ def _pipe(reads: ExitStack, writes: ExitStack) -> tuple[int, int]:
 
 
 def _hand_over(code: bytes, filtering: socket.socket) -> None:
-    """Gives bubblewrap the filter of system calls. Until it has that, and our word by the other descriptor that it blocks on,
-    it starts nothing, whichever of the two its version waits for first. If we are gone it gets an empty filter, which it
-    refuses. The end is told by hanging up in so many words, and not by closing: a process that was forked meanwhile would
-    keep it open.
+    """Gives bubblewrap the filter of system calls. Until it has the filter, and our go-ahead on the other descriptor that it
+    blocks on, it starts nothing, whichever of the two its version waits for first. If we are gone it gets an empty filter,
+    which it refuses. The end is signalled by shutting the socket down, not by closing it: a process that was forked in the
+    meantime would keep it open.
     """
     try:
         filtering.sendall(code)
@@ -184,14 +183,14 @@ def _encoded(options: list[str], env: Mapping[str, str]) -> bytes:
         parts = [os.fsencode(option) for option in (*options, *variables)]
     except UnicodeEncodeError:
         parts = [b"\0"]
-    # NUL ends an option, and what follows it would be taken for the next one.
+    # NUL ends an option, and the text after it would be taken for the next one.
     if any(b"\0" in part for part in parts):
         raise NotStarted("A variable or path holds a character that no process can be given.", fix="Remove it.")
     return b"".join(part + b"\0" for part in parts)
 
 
 class _View:
-    """What a process is to see as its file system, in bubblewrap's words. Each mount costs, so there are few of them."""
+    """The file system of a process as bubblewrap's options. Each mount has a cost, so there are few of them."""
 
     def __init__(self, confinement: Confinement) -> None:
         self.options = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
@@ -204,19 +203,19 @@ class _View:
         self.options += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
         self._scratch("/dev/shm")
         self.options += ["--remount-ro", "/dev"]
-        writable = sorted(_mountable(system.writable(confinement)))
-        readable = _mountable(system.readable_too(confinement))
+        writable = sorted(_mountable(system_paths.writable(confinement)))
+        readable = _mountable(system_paths.readable_too(confinement))
         if "/tmp" not in (*readable, *writable):
             self._scratch("/tmp")
         shown = self._show_system(_system(confinement.network, confinement.python), writable)
         for path in sorted(readable):
-            if not system.within(path, (*shown, *writable)):
+            if not system_paths.within(path, (*shown, *writable)):
                 self.options += ["--ro-bind-try", path, path]
                 shown.append(path)
         for path in writable:
             self.options += ["--bind", path, path]
         self._protect(confinement, writable)
-        if not system.within(confinement.cwd, (*shown, *writable)):
+        if not system_paths.within(confinement.cwd, (*shown, *writable)):
             self.options += ["--dir", confinement.cwd]
         self.options += ["--remount-ro", "/", "--chdir", confinement.cwd]
 
@@ -226,17 +225,17 @@ class _View:
 
         All of it in one order, from the outside in: a later mount covers whatever was mounted below it before.
         """
-        fixed = system.fixed(confinement)
-        hidden = system.hidden(confinement)
+        fixed = system_paths.fixed(confinement)
+        hidden = system_paths.hidden(confinement)
         on_the_way = {folder for path in (*fixed, *hidden) for folder in _between(path, writable)}
-        mounts = {folder: ("--bind", folder) for folder in on_the_way if not system.within(folder, fixed)}
+        mounts = {folder: ("--bind", folder) for folder in on_the_way if not system_paths.within(folder, fixed)}
         mounts |= {path: ("--ro-bind", path) for path in fixed}
         mounts |= dict.fromkeys(hidden, ("--ro-bind", "/dev/null"))
         for path in sorted(mounts):
             self.options += [*mounts[path], path]
 
     def _show_system(self, whole: tuple[_Part, ...], writable: list[str]) -> list[str]:
-        parts = [part for part in whole if not system.within(part.path, writable)]
+        parts = [part for part in whole if not system_paths.within(part.path, writable)]
         for part in parts:
             target = part.target
             if part.way == "--file":
@@ -258,11 +257,11 @@ class _View:
 
 
 def _between(path: str, places: list[str]) -> list[str]:
-    """The folders that lie between one of the places and a path below it."""
-    around = next((place for place in places if system.within(path, (place,))), None)
+    """The folders between one of the places and a path below it."""
+    around = next((place for place in places if system_paths.within(path, (place,))), None)
     found = []
     folder = os.path.dirname(path)
-    while around is not None and folder != around and system.within(folder, (around,)):
+    while around is not None and folder != around and system_paths.within(folder, (around,)):
         found.append(folder)
         folder = os.path.dirname(folder)
     return found
@@ -278,15 +277,15 @@ class _Part(NamedTuple):
 
 @cache
 def _system(network: bool, python: bool) -> tuple[_Part, ...]:
-    """The system's paths, without those that lie below another one."""
-    paths = sorted(_mountable(system.readable(network=network, python=python)))
-    outermost = [path for path in paths if not system.within(path, [other for other in paths if other != path])]
+    """The system's paths, without those below another one."""
+    paths = sorted(_mountable(system_paths.readable(network=network, python=python)))
+    outermost = [path for path in paths if not system_paths.within(path, [other for other in paths if other != path])]
     return tuple(_part(path, outermost) for path in outermost)
 
 
 def _part(path: str, shown: list[str]) -> _Part:
     real = os.path.realpath(path)
-    if real != path and system.within(real, shown):
+    if real != path and system_paths.within(real, shown):
         return _Part("--symlink", real, path)
     if os.path.isfile(path) and os.access(path, os.R_OK) and os.path.getsize(path) < _COPIED:
         return _Part("--file", "", path)
@@ -294,16 +293,16 @@ def _part(path: str, shown: list[str]) -> _Part:
 
 
 def _mountable(paths: Iterable[str]) -> set[str]:
-    """Without what a process has of its own: the system's would hide it."""
-    return {path for path in paths if not system.within(path, ("/proc", "/dev"))}
+    """Without the paths of which a process has its own version: the system's would hide it."""
+    return {path for path in paths if not system_paths.within(path, ("/proc", "/dev"))}
 
 
-async def _first(told: int, child: Child) -> int:
+async def _first(info: int, child: Child) -> int:
     """The number of the first process inside, which waits for us now; all the others descend from it."""
     said = b""
     while b"}" not in said:
-        await _readable(told)
-        piece = os.read(told, 4096)
+        await _readable(info)
+        piece = os.read(info, 4096)
         if not piece:
             await child.ended
             raise _failed(child)
@@ -322,8 +321,8 @@ async def _readable(descriptor: int) -> None:
 
 
 def _let_go(first: int, released: int, limits: Limits, child: Child) -> tuple[int, int]:
-    """Sets the limits of the first process inside and lets it go on; gives the descriptors by which its end is noticed and
-    brought about. From then on nothing must fail, so both are there before.
+    """Sets the limits of the first process inside and lets it continue; returns the descriptors for noticing its end and
+    for ending it. Nothing must fail afterwards, so both are made before.
     """
     held: list[int] = []
     try:
@@ -352,7 +351,7 @@ def _failed(child: Child) -> NotStarted:
 
 
 def _limit(pid: int, limits: Limits) -> None:
-    """Sets the kernel's limits on the first process inside; whatever it starts has them too."""
+    """Sets the kernel's limits on the first process inside; its children inherit them."""
     wanted = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_CPU: limits.cpu_seconds,
@@ -391,7 +390,7 @@ class _Wrapped:
 
     def terminate(self) -> None:
         if not self._gone.done():
-            tree.send_group(self._first, signal.SIGTERM)
+            process_tree.send_group(self._first, signal.SIGTERM)
 
     def kill(self) -> None:
         with self._ending:
@@ -413,7 +412,7 @@ class _Wrapped:
                 handle, self._handle = self._handle, None
                 close(handle)
                 self._code = _meaning(self._child.reap())
-                tree.bury(self._first)
+                process_tree.bury(self._first)
         assert self._code is not None
         return self._code
 

@@ -1,6 +1,6 @@
-"""A child process with three pipes: what every sandbox that starts processes itself begins with.
+"""A child process with three pipes: the common part of every sandbox that starts processes itself.
 
-It knows how one is started and how its end is noticed, and nothing of how it is confined.
+It knows how a process is started and how its end is noticed, and nothing about how it is confined.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 
-from cuebook.gate.sandbox import tree
+from cuebook.gate.sandbox import process_tree
+from cuebook.kernel.engine.descriptors import NoDescriptors, lacks_descriptors
 from cuebook.kernel.errors import CuebookError
-from cuebook.kernel.scarcity import NoDescriptors, lacks_descriptors
 
 
 class NotStarted(CuebookError):
@@ -75,20 +75,20 @@ class Child:
         return self._process.wait()
 
     def discard(self) -> None:
-        """For a process that nobody was given: ends it and what it has started, and closes its pipes."""
-        tree.send(self.pid, signal.SIGSTOP)  # or it could start one more while we look
+        """For a process that was not handed out: ends it and everything it started, and closes its pipes."""
+        process_tree.send(self.pid, signal.SIGSTOP)  # so that it cannot start another process meanwhile
         self._await_stop()
         ended: set[int] = {self.pid}
-        while more := [pid for pid in tree.below(self.pid) if pid not in ended]:
+        while more := [pid for pid in process_tree.below(self.pid) if pid not in ended]:
             for pid in reversed(more):
-                tree.send(pid, signal.SIGKILL)
+                process_tree.send(pid, signal.SIGKILL)
             ended.update(more)
         self._process.kill()
         self._process.wait()
         close(*self.streams)
 
     def _await_stop(self) -> None:
-        """A signal takes a moment: until it stands still, it may be in the middle of starting another."""
+        """A signal takes a moment: until the process has stopped, it may be starting another one."""
         if hasattr(os, "waitid"):
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
@@ -113,7 +113,7 @@ class Child:
                 self._process.wait()
             try:
                 loop.call_soon_threadsafe(_settle, self.ended)
-            except RuntimeError:  # the loop is closed, and with it whoever would have wanted to know
+            except RuntimeError:  # the loop is closed, so nothing waits for it
                 pass
 
         threading.Thread(target=work, name="cuebook-child", daemon=True).start()

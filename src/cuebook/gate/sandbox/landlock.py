@@ -1,6 +1,6 @@
 """Processes that the kernel holds to a list of paths (Landlock) and of system calls (seccomp), by the library sandlock.
 
-They stay in the system's own namespaces. So what lies outside cannot be opened, but it can be seen to exist. Landlock does
+They stay in the system's own namespaces. So files outside cannot be opened, but their existence is visible. Landlock does
 not look at calls that change mode, owner, times or attributes of a file: a process that only reads is refused all of them;
 one that may write can use them as far as our own user could, also on files outside.
 """
@@ -16,14 +16,13 @@ import threading
 from functools import cache
 from typing import Any
 
-from cuebook.gate.sandbox import strays, system, tree
+from cuebook.gate.sandbox import orphans, process_tree, system_paths
 from cuebook.gate.sandbox.child import NotStarted, close
-from cuebook.gate.sandbox.rlimits import hard_memory, lower
+from cuebook.gate.sandbox.limits import WATCH, Overrun, Watched, hard_memory, lower
 from cuebook.gate.sandbox.seccomp import CHANGES_OF_ATTRIBUTES, keep_attributes
-from cuebook.gate.sandbox.watch import WATCH, Overrun, Watched
-from cuebook.kernel.confinement import Confined, Confinement, Limits, SandboxName
+from cuebook.kernel.engine.descriptors import NoDescriptors, exhausted, lacks_descriptors
 from cuebook.kernel.errors import CuebookError
-from cuebook.kernel.scarcity import NoDescriptors, exhausted, lacks_descriptors
+from cuebook.kernel.ports import Confined, Confinement, Limits, SandboxName
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
 _SOURCES = ("/dev/urandom", "/dev/random", "/sys/devices/system/cpu")
@@ -99,27 +98,30 @@ def _policy(confinement: Confinement) -> Any:
     import sandlock
 
     limits = confinement.limits
-    hidden = system.hidden(confinement)
-    if any(system.within(path, system.writable(confinement)) for path in hidden):
+    hidden = system_paths.hidden(confinement)
+    if any(system_paths.within(path, system_paths.writable(confinement)) for path in hidden):
         raise NotStarted(
-            "Landlock cannot keep a command from the store of runs where that lies in the workspace.",
+            "Landlock cannot keep commands away from the store of runs if it is inside the workspace.",
             fix="Keep the store elsewhere (--store, CUEBOOK_STORE), or install bubblewrap.",
         )
-    if system.fixed(confinement):
+    if system_paths.fixed(confinement):
         raise NotStarted(
             "Landlock cannot keep a command from changing Cuebook itself where that is installed in the workspace.",
             fix="Install Cuebook elsewhere, as with pipx, or install bubblewrap.",
         )
-    whole = system.readable(network=confinement.network, python=confinement.python)
-    readable = [*whole, *system.readable_too(confinement), *system.existing(_argv(confinement)[:1])]
-    readable += [*system.existing(_SOURCES), *system.existing(f"/proc/{name}" for name in _PROC if name != "self")]
+    whole = system_paths.readable(network=confinement.network, python=confinement.python)
+    readable = [*whole, *system_paths.readable_too(confinement), *system_paths.existing(_argv(confinement)[:1])]
+    readable += [
+        *system_paths.existing(_SOURCES),
+        *system_paths.existing(f"/proc/{name}" for name in _PROC if name != "self"),
+    ]
     return sandlock.Sandbox(
         fs_readable=[*dict.fromkeys(readable), "/proc/self"],
-        fs_writable=list(dict.fromkeys([*system.writable(confinement), *system.existing(_DEVICES)])),
+        fs_writable=list(dict.fromkeys([*system_paths.writable(confinement), *system_paths.existing(_DEVICES)])),
         fs_denied=hidden,
         clean_env=True,
         # git takes a file that it may not open for an error, and one that is not there for none.
-        env={"GIT_CONFIG_NOSYSTEM": "1", **confinement.env, strays.MARK: strays.mark()},
+        env={"GIT_CONFIG_NOSYSTEM": "1", **confinement.env, orphans.MARK: orphans.mark()},
         cwd=confinement.cwd,
         max_memory=hard_memory(limits),
         max_processes=limits.processes,
@@ -142,7 +144,7 @@ class _Started:
         threading.Thread(target=self._work, name="cuebook-landlock", daemon=True).start()
 
     def abandon(self) -> None:
-        """Nobody waits for the process any more: it is ended as soon as it is there."""
+        """The caller no longer waits for the process: it is ended as soon as it has started."""
         self._unwanted = True
         if self.process.done() and not self.process.cancelled() and self.process.exception() is None:
             _drop(self.process.result())
@@ -150,7 +152,7 @@ class _Started:
     def _work(self) -> None:
         try:
             process = self._begun()
-        except Exception as error:  # somebody waits for this thread, whatever it was
+        except Exception as error:  # the caller waits for this thread, whatever the error was
             self._call(self._fail, error)
             return
         if not self._call(self._give, process):
@@ -223,8 +225,8 @@ def _drop(process: Confined) -> None:
 
 
 def _limit(pid: int, limits: Limits) -> None:
-    """Right after the start: a process of its own that it has begun by then gets the limits as well."""
-    for one in tree.below(pid):
+    """Called right after the start: a child process that it has already started gets the limits as well."""
+    for one in process_tree.below(pid):
         try:
             lower(one, resource.RLIMIT_CORE, 0)
             lower(one, resource.RLIMIT_CPU, limits.cpu_seconds)
@@ -247,7 +249,7 @@ class _Locked:
 
     def terminate(self) -> None:
         if self._native.pid is not None:
-            tree.send_group(self.pid, signal.SIGTERM)
+            process_tree.send_group(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
         self._native.kill()
@@ -260,7 +262,7 @@ class _Locked:
         result = self._native.wait()
         WATCH.remove(self._watched)
         for pid in self._watched.leftovers():
-            tree.send(pid, signal.SIGKILL)
+            process_tree.send(pid, signal.SIGKILL)
         _tell(self._loop, self._over, _exit_code(result))
 
     def _over(self, code: int) -> None:

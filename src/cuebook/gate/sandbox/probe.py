@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from cuebook.gate.sandbox import bubblewrap, landlock, system
+from cuebook.gate.sandbox import bubblewrap, landlock, system_paths
 from cuebook.gate.sandbox.child import close
-from cuebook.kernel.confinement import Confinement, Limits, Sandbox
 from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.ports import Confinement, Limits, Sandbox
 
 _SECONDS = 30.0
 _MUST_HOLD = ("reading outside", "writing outside", "the network")
@@ -49,7 +49,7 @@ print(json.dumps(done))
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """What came of trying one sandbox."""
+    """The result of trying one sandbox."""
 
     name: str
     works: bool
@@ -93,7 +93,7 @@ async def _tried(name: str, sandbox: Sandbox, problem: str) -> Probe:
 
 async def _attempts(sandbox: Sandbox, folder: Path, port: int) -> list[str]:
     outside, within = folder / "outside", folder / "within"
-    outside.write_text("nobody should read this")
+    outside.write_text("must not be read")
     within.mkdir()
     process = await sandbox.spawn(
         Confinement(
@@ -101,7 +101,7 @@ async def _attempts(sandbox: Sandbox, folder: Path, port: int) -> list[str]:
             cwd=str(within),
             env={"PATH": "/usr/bin:/bin"},
             writable=(str(within),),
-            readable=tuple(system.existing([sys.executable])),
+            readable=tuple(system_paths.existing([sys.executable])),
             limits=Limits(seconds=_SECONDS),
         )
     )
@@ -125,18 +125,18 @@ async def _attempts(sandbox: Sandbox, folder: Path, port: int) -> list[str]:
 def _verdict(name: str, done: set[str]) -> Probe:
     broken = [what for what in _MUST_HOLD if what in done]
     if "writing within" not in done:
-        return Probe(name, False, "It starts a process, but does not let it write where it may.")
+        return Probe(name, False, "It starts a process, but does not let it write to its own folder.")
     held = [what for what in (*_MUST_HOLD, *_LESSER) if what not in done]
-    parts = [f"It stops {_listed(held)}."] if held else []
+    parts = [f"It prevents {_listed(held)}."] if held else []
     if broken:
-        parts.insert(0, f"It does NOT stop {_listed(broken)}.")
+        parts.insert(0, f"It does NOT prevent {_listed(broken)}.")
     lesser = [what for what in _LESSER if what in done]
     if lesser:
-        parts.append(f"It does not stop {_listed(lesser)}.")
+        parts.append(f"It does not prevent {_listed(lesser)}.")
     return Probe(name, not broken, " ".join(parts))
 
 
-_CHMOD = "changing permissions of files outside by commands that may write"
+_CHMOD = "changing permissions of files outside by commands with write access"
 _LESSER = (_CHMOD, "seeing that files outside exist")
 
 

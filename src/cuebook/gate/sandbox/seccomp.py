@@ -62,7 +62,7 @@ CHANGES_OF_ATTRIBUTES = (
     *("removexattr", "lremovexattr", "fremovexattr", "removexattrat"),
     *(("chmod", "chown", "lchown", "utime", "utimes", "futimesat") if platform.machine() == "x86_64" else ()),
 )
-"""Calls that change mode, owner, times or attributes of a file. They take a path, which Landlock does not look at."""
+"""Calls that change mode, owner, times or attributes of a file. They take a path, which Landlock does not check."""
 _CLONE3 = 435
 _CALLS = {"x86_64": {"clone": 56, "socket": 41, "ioctl": 16}, "aarch64": {"clone": 220, "socket": 198, "ioctl": 29}}
 
@@ -72,7 +72,7 @@ def filter_for(network: bool) -> bytes | None:
     """The filter for this machine, or None for a machine whose numbers are not known here.
 
     Where the network is the machine's own, so are the sockets without a path that its programs listen on: then a
-    process gets no local sockets at all, besides connected pairs.
+    process gets no local sockets at all, except for connected pairs.
     """
     machine = platform.machine()
     if machine not in _MACHINES:
@@ -91,9 +91,9 @@ def filter_for(network: bool) -> bytes | None:
 
 
 def keep_attributes() -> None:
-    """From now on, this thread and whatever it starts cannot change the attributes of a file by `ioctl`, nor make calls
-    in the way of another kind of machine, which other filters may read wrongly. Does nothing on a machine whose numbers
-    are not known here.
+    """From now on, this thread and its children cannot change the attributes of a file by `ioctl`, nor make system calls of
+    another architecture, which other filters may misread. Does nothing on a machine whose call numbers are not known
+    here.
     """
     machine = platform.machine()
     if machine not in _MACHINES:

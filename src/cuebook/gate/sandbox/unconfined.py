@@ -1,6 +1,7 @@
-"""No sandbox: a process in a group of its own, with limits and a clean environment, and otherwise as free as we are.
+"""No sandbox: a process in its own process group, with limits and a clean environment, and otherwise unrestricted.
 
-Only an explicit setting leads here. It works wherever there is a shell; what leaves the group is looked for afterwards.
+Only an explicit setting selects it. It works wherever there is a shell; processes that left the group are searched for
+afterwards.
 """
 
 from __future__ import annotations
@@ -10,16 +11,15 @@ import os
 import signal
 import threading
 
-from cuebook.gate.sandbox import strays, tree
+from cuebook.gate.sandbox import orphans, process_tree
 from cuebook.gate.sandbox.child import Child
-from cuebook.gate.sandbox.rlimits import hard_memory
-from cuebook.gate.sandbox.watch import WATCH, Overrun, Watched
-from cuebook.kernel.confinement import Confined, Confinement, Limits, SandboxName
+from cuebook.gate.sandbox.limits import WATCH, Overrun, Watched, hard_memory
+from cuebook.kernel.ports import Confined, Confinement, Limits, SandboxName
 
 _SWEEPS = 200
 _BETWEEN_SWEEPS = 0.01
 
-# A shell sets its own limits before it becomes the program: nothing of the program has run without them by then.
+# A shell sets its own limits before it becomes the program, so that no part of the program runs without them.
 _LIMITED = """
 ulimit -c 0 2>/dev/null || :
 ulimit -t "$1" 2>/dev/null || :
@@ -31,7 +31,7 @@ exec "$@"
 
 
 class Unconfined:
-    """Starts processes that may do whatever we may."""
+    """Starts processes with all of our own permissions."""
 
     @property
     def name(self) -> SandboxName:
@@ -43,11 +43,11 @@ class Unconfined:
 
     async def spawn(self, confinement: Confinement) -> Confined:
         await confinement.hold()
-        await strays.clear_once()
-        mark = strays.mark()
-        env = {**confinement.env, strays.MARK: mark}
+        await orphans.clear_once()
+        mark = orphans.mark()
+        env = {**confinement.env, orphans.MARK: mark}
         child = Child(_limited(confinement), env=env, cwd=confinement.cwd)
-        return _Free(child, f"{strays.MARK}={mark}", confinement.limits)
+        return _Free(child, f"{orphans.MARK}={mark}", confinement.limits)
 
 
 def _limited(confinement: Confinement) -> list[str]:
@@ -73,7 +73,7 @@ class _Free:
     def terminate(self) -> None:
         with self._ending:
             if self._code is None:
-                tree.send_group(self.pid, signal.SIGTERM)
+                process_tree.send_group(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
         self._sweep()
@@ -91,19 +91,19 @@ class _Free:
         return self._code
 
     def _sweep(self) -> bool:
-        """Ends the group and whatever else can be told to come from it; whether anything was still there."""
+        """Ends the group and all processes that are known to come from it; returns whether any was left."""
         with self._ending:
             # Once it is reaped, its number may be another's.
             if self._code is not None:
                 return False
-            tree.send_group(self.pid, signal.SIGKILL)
-            strays = {*self._watched.leftovers(), *tree.marked(self._mark)} - {self.pid, os.getpid()}
-            for pid in strays:
-                tree.send(pid, signal.SIGKILL)
+            process_tree.send_group(self.pid, signal.SIGKILL)
+            orphans = {*self._watched.leftovers(), *process_tree.marked(self._mark)} - {self.pid, os.getpid()}
+            for pid in orphans:
+                process_tree.send(pid, signal.SIGKILL)
             for pid in self._signalled:
-                tree.bury(pid)
-            self._signalled |= strays
-            return bool(strays)
+                process_tree.bury(pid)
+            self._signalled |= orphans
+            return bool(orphans)
 
     def _too_much(self, what: Overrun) -> None:
         self.overrun = self.overrun or what

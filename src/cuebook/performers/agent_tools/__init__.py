@@ -1,7 +1,7 @@
-"""The tools that models know by heart: `Read Write Edit Glob Grep Bash WebFetch WebSearch`, bound to a workspace.
+"""The tools that models are trained on: `Read Write Edit Glob Grep Bash WebFetch WebSearch`, bound to a workspace.
 
-They reach commands and the network only through the performers of these, so that sandbox, limits and previews are the
-same whoever asks.
+They use commands and the network only through the performers for these, so that sandbox, limits and previews are the
+same for every caller.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cuebook.performers.agent_tools.delegation import Acts, no_secrets
+from cuebook.performers.agent_tools.bash import Shell
 from cuebook.performers.agent_tools.files import Files
-from cuebook.performers.agent_tools.finding import Finding
-from cuebook.performers.agent_tools.shell import Shell
-from cuebook.performers.agent_tools.web import WebFetch
+from cuebook.performers.agent_tools.search import Finding
+from cuebook.performers.agent_tools.tool import Acts
+from cuebook.performers.agent_tools.web_fetch import WebFetch
 from cuebook.performers.agent_tools.web_search import SearchProvider, WebSearch
-from cuebook.performers.tools import Tool
+from cuebook.performers.tools.toolbox import Tool, no_secrets
 
 __all__ = ["Acts", "SearchProvider", "agent_tools"]
 
@@ -30,7 +30,7 @@ def agent_tools(
     reveal: Callable[[str], str] = no_secrets,
     most_seconds: float = 300.0,
 ) -> list[Tool]:
-    """Those that can work with what is given: without `commands` no Bash, without `http` nothing of the web.
+    """The tools that can work with what is given: without `commands` no Bash, without `http` no web tools.
 
     `reveal` gives the value of a secret by its handle; only the key of the search provider is asked for. `most_seconds` is
     what a command line may ask for at most.

@@ -1,6 +1,6 @@
 """Read, Write and Edit: files of the workspace, as text.
 
-Where a path leads is decided by `paths`; what may be read or written is the gate's to say.
+`paths` decides where a path leads; the gate decides what may be read or written.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from cuebook.kernel.errors import NotFound
 from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
-from cuebook.performers.agent_tools.delegation import flag, number, parameters, text
-from cuebook.performers.paths import TooLarge, name_inside, read_inside, read_named_inside, write_inside
-from cuebook.performers.tools import SimpleTool, Tool
+from cuebook.performers.agent_tools.tool import flag, number, parameters, text
+from cuebook.performers.files.paths import TooLarge, name_inside, read_inside, read_named_inside, write_inside
+from cuebook.performers.tools.toolbox import SimpleTool, Tool
 
 FILE_LIMIT = 8 << 20
 """Bytes of a file that is still read or edited."""
@@ -86,8 +86,8 @@ class Files:
                     parameters(
                         ("path", "old", "new"),
                         path=path,
-                        old=text("The piece as it stands in the file, without line numbers.", least=1),
-                        new=text("What stands there afterwards."),
+                        old=text("The exact text in the file, without line numbers.", least=1),
+                        new=text("The text that replaces it."),
                         all=flag("Whether every occurrence is replaced."),
                     ),
                 ),
@@ -128,7 +128,7 @@ class Files:
         else:
             preview = {"path": name, "content": arguments["content"]}
             if present is not None:
-                preview["replaces"] = f"{len(present)} bytes that are no text"
+                preview["replaces"] = f"{len(present)} bytes that are not text"
         verb = "Write" if present is None else "Replace"
         return _change(name, f"{verb} {name}", preview, present)
 
@@ -181,7 +181,7 @@ class Files:
         return relative(self._workspace, arguments["path"])
 
     def _present(self, given: str) -> tuple[str, bytes | None]:
-        """The real name below the workspace, and what is there now."""
+        """The real name below the workspace, and the current content."""
         name = name_inside(self._workspace, given)
         try:
             return name, read_inside(self._workspace, name, FILE_LIMIT)
@@ -192,7 +192,7 @@ class Files:
 
 
 def _change(name: str, summary: str, preview: dict[str, str], present: bytes | None) -> Description:
-    """What is approved holds for the file as it was shown."""
+    """An approval is valid only for the file as it was shown."""
     seen = "" if present is None else sha256(present).hexdigest()
     return Description((Action("file", f"write:{name}"),), summary, preview, bound={"file": name, "content": seen})
 
@@ -203,7 +203,7 @@ def _as_text(data: bytes, name: str) -> str | Failed:
             return data.decode()
         except UnicodeDecodeError:
             pass
-    return Failed("binary_file", f"{name} is no text: it has {len(data)} bytes of something else.")
+    return Failed("binary_file", f"{name} is not text: it has {len(data)} bytes of something else.")
 
 
 def _numbered(content: str, name: str, offset: int, limit: int, size: int) -> ToolResult | Failed:
@@ -223,7 +223,7 @@ def _numbered(content: str, name: str, offset: int, limit: int, size: int) -> To
         shown.append(entry)
     last = offset + len(shown) - 1
     if offset > 1 or last < len(lines):
-        more = f"; go on with offset {last + 1}" if last < len(lines) else ""
+        more = f"; continue with offset {last + 1}" if last < len(lines) else ""
         shown.append(f"[lines {offset} to {last} of {len(lines)}{more}]")
     return ToolResult("\n".join(shown))
 
@@ -244,7 +244,7 @@ def _edited(present: bytes, name: str, arguments: dict[str, Any]) -> tuple[str, 
         return Failed(
             "ambiguous",
             f"The old text occurs {count} times in {name}, at the lines {where}."
-            " Give more of what stands around the one that is meant, or set all.",
+            " Give more of the text around the one that you mean, or set all.",
         )
     after = content.replace(old, new)
     try:
@@ -255,11 +255,11 @@ def _edited(present: bytes, name: str, arguments: dict[str, Any]) -> tuple[str, 
 
 
 def _no_match(content: str, name: str, old: str) -> Failed:
-    hint = "Read the file again and give the piece exactly as it stands there."
+    hint = "Read the file again and give the exact text that is there."
     if "\r\n" in content and "\n" in old and "\r\n" not in old:
         hint = "The lines of the file end with \\r\\n: give the piece in the same way, or one line at a time."
     elif " ".join(old.split()) in " ".join(content.split()):
-        hint = "It is there with other blanks or line ends: give these exactly as they stand in the file."
+        hint = "It is there with different whitespace or line endings: copy it exactly as it is in the file."
     return Failed("no_match", f"The old text does not occur in {name}. {hint}")
 
 
@@ -274,7 +274,7 @@ def _lines_of(content: str, piece: str) -> list[int]:
 def _diff(name: str, before: str, after: str) -> str:
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     if len(old) + len(new) > 20_000:
-        # Comparing takes too long for files of that size; what is approved is bound to the whole text all the same.
+        # Comparing takes too long for files of that size; the approval is bound to the whole text anyway.
         return f"{len(before)} characters in {len(old)} lines become {len(after)} in {len(new)}:\n{after}"
     lines = difflib.unified_diff(old, new, f"{name} (now)", f"{name} (then)")
     return "".join(line if line.endswith("\n") else f"{line}\n[no line end]\n" for line in lines) or "[no change]"

@@ -1,6 +1,6 @@
-"""Which files of a folder git is told to leave out, by the `.gitignore` files in it and above it.
+"""Which files of a folder git ignores, by the `.gitignore` files in it and above it.
 
-Patterns become expressions that are matched in linear time, whoever wrote them. It reads what it is handed, and no file.
+Patterns become expressions that are matched in linear time. It gets the texts of these files, and reads none itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Rules(msgspec.Struct, frozen=True):
     """The rules that hold in a folder: those of its own file come before those of the folders above it."""
 
     folder: str = ""
-    """Where the file lies, below the workspace, with a slash at its end; empty for the workspace itself."""
+    """The folder of the file, below the workspace, with a trailing slash; empty for the workspace itself."""
     groups: tuple[_Group, ...] = ()
     above: Rules | None = None
 
@@ -46,7 +46,7 @@ class Rules(msgspec.Struct, frozen=True):
         return Rules(folder, _groups(text), self)
 
     def leaves_out(self, name: str, *, is_folder: bool) -> bool:
-        """`name` is below the workspace. What lies in a folder that is left out is left out with it."""
+        """`name` is below the workspace. The content of an ignored folder is ignored, too."""
         rules: Rules | None = self
         while rules is not None:
             below = name[len(rules.folder) :]

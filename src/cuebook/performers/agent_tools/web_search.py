@@ -1,4 +1,4 @@
-"""WebSearch: the web through a search provider, where one is configured."""
+"""WebSearch: searches the web with a search provider, if one is configured."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.outcomes import Failed, HttpResponse, ToolResult
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
-from cuebook.performers.agent_tools.delegation import Acts, number, parameters, text, within
-from cuebook.performers.tools import SimpleTool, Tool
+from cuebook.performers.agent_tools.tool import Acts, number, parameters, text, within
+from cuebook.performers.tools.toolbox import SimpleTool, Tool
 
 RESULTS = 8
 MOST_RESULTS = 20
@@ -28,7 +28,7 @@ _KEYS = {"brave": ("headers.X-Subscription-Token", "{}"), "tavily": ("headers.Au
 
 
 class SearchProvider(msgspec.Struct, frozen=True):
-    """Who is asked. `url` is where it is, if not at its usual place; `key` is the handle of its key."""
+    """The search provider. `url` overrides its usual address; `key` is the handle of its key."""
 
     kind: Kind
     url: str = ""

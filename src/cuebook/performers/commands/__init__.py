@@ -1,4 +1,4 @@
-"""Commands: checked, found on this machine, shown to whoever approves them, and run in a sandbox."""
+"""Commands: checked, found on this machine, previewed for approval, and run in a sandbox."""
 
 from __future__ import annotations
 

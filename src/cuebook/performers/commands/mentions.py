@@ -1,6 +1,6 @@
-"""The files and folders of the workspace that a command names, in whatever way, and what it names that cannot be told.
+"""The files and folders of the workspace that a command names in any way, and the parts that cannot be determined.
 
-An approval is bound to the content of what was found. More may be found than the command opens; that asks once more at most.
+An approval is bound to the content of these files. More may be found than the command opens; that asks once more at most.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from posixpath import basename
 
 import msgspec
 
-from cuebook.performers.contents import digest_of
-from cuebook.performers.paths import real
-from cuebook.programs import FILTERS, SHELLS, code_argument, is_interpreter, modules_of, takes_code_from_input
-from cuebook.shell import commands_in, mentions_in
+from cuebook.performers.commands.resolve import is_below
+from cuebook.performers.files.digests import digest_of
+from cuebook.performers.files.paths import real
+from cuebook.system.executables import FILTERS, SHELLS, code_argument, is_interpreter, modules_of, takes_code_from_input
+from cuebook.system.shell import commands_in, mentions_in
 
 _MOST_WORDS = 5_000
 _MOST_FILES = 500
@@ -30,7 +31,7 @@ _MOST_MATCHES = 500
 _MOST_ENTRIES = 200_000
 """Names that are compared with wildcards, in all."""
 _MOST_WILD = 3
-"""Parts of a path with wildcards: each multiplies the folders that have to be looked at."""
+"""Parts of a path with wildcards: each multiplies the folders that have to be checked."""
 _MOST_BRACES = 4
 _OWN_WORDS = 30
 """Words after an interpreter among which its own options are."""
@@ -38,25 +39,25 @@ _DEEPEST = 4
 _SCRIPT = re.compile(r"[\s'\"\\$`*?\[{;|&<>()]")
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _BY_SHELL = re.compile(r"[@+!?*]\(|\*\*|\{[^{}\s]*\.\.[^{}\s]*\}|(?:^|[\s=:;|&<>(])~")
-"""What some shells expand and what is not expanded here: further patterns, sequences, homes."""
+"""Forms that some shells expand, but that are not expanded here: further patterns, sequences, homes."""
 _GOES_THERE = frozenset({"cd", "pushd", "-C", "--chdir", "--directory", "--prefix", "--cwd"})
 
-EXPANDED = "what a variable or a substitution in the script stands for"
-_FITTING = "what a pattern of the shell in the script fits"
-_CODE = "what the code among the arguments opens"
-_CODE_READ = "what the code that it reads from its input opens"
+EXPANDED = "the value of a variable or a substitution in the script"
+_FITTING = "the matches of a shell pattern in the script"
+_CODE = "the files that the code in the arguments opens"
+_CODE_READ = "the files that the code from its input opens"
 _WIDE = "the whole workspace, which is named as a folder"
 _MANY = "some of the many words"
-_WILD = "what some of the wildcards fit: too many names would have to be looked at"
+_WILD = "the matches of some wildcards: there are too many names to check"
 
 
 class Named(msgspec.Struct, frozen=True):
-    """What a command names, now."""
+    """The files that a command names, as they are now."""
 
     files: dict[str, str]
     """Digests of contents, by the path below the workspace. That of a folder ends in `/`."""
     unbound: tuple[str, ...] = ()
-    """What could be another when it runs, in words."""
+    """What could be different when it runs, in words."""
 
 
 def named_by(argv: Sequence[str], stdin: str, cwd: str, workspace: str) -> Named:
@@ -71,7 +72,7 @@ def named_by(argv: Sequence[str], stdin: str, cwd: str, workspace: str) -> Named
 
 
 def _reads_code(argv: Sequence[str]) -> bool:
-    """Whether its program, or one that this starts, does as its input says."""
+    """Whether its program, or one that it starts, executes its input."""
     if not argv or basename(argv[0]) in FILTERS:
         return False
     if is_interpreter(argv[0]):
@@ -81,7 +82,7 @@ def _reads_code(argv: Sequence[str]) -> bool:
 
 
 class _Words:
-    """Whatever could be a name."""
+    """Everything that could be a name."""
 
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
@@ -170,7 +171,7 @@ class _Search:
         for name in words.names:
             for folder in [*self._folders]:
                 path = os.path.join(folder, name)
-                if len(self._folders) < _MOST_FOLDERS and _is(stat.S_ISDIR, path) and _below(real(path), workspace):
+                if len(self._folders) < _MOST_FOLDERS and _is(stat.S_ISDIR, path) and is_below(real(path), workspace):
                     self._folders.append(path)
         self._folders = list(dict.fromkeys(self._folders))
 
@@ -204,8 +205,8 @@ class _Search:
             self._look(path, path)
 
     def _fitting(self, folder: str, part: str, last: bool) -> list[str]:
-        """What fits one part of a pattern there: folders only, unless it is the last. Nothing once too many names were
-        looked at.
+        """The matches of one part of a pattern there: only folders, unless it is the last part. Empty after too many names
+        were checked.
         """
         path = os.path.join(folder, part)
         if not glob.has_magic(part):
@@ -229,13 +230,13 @@ class _Search:
         except (OSError, ValueError):
             return
         place = real(path)
-        if not _below(place, self._workspace):
+        if not is_below(place, self._workspace):
             return
         shown = os.path.relpath(place, self._workspace)
         if stat.S_ISREG(mode):
             self._files.setdefault(shown, digest_of(place))
         elif stat.S_ISDIR(mode) and name not in self._words.places and f"{shown}/" not in self._files:
-            if _below(self._workspace, place):
+            if is_below(self._workspace, place):
                 if name in (".", "./", ".."):
                     self._unbound[_WIDE] = None
                 return
@@ -246,7 +247,7 @@ class _Search:
                 self._unbound[f"the content of the folder {shown}: it is large"] = None
 
     def _folder(self, top: str) -> str:
-        """A digest over the names and contents of all files below; empty where there are too many of them."""
+        """A digest of the names and contents of all files below; empty if there are too many."""
         known = sha256()
         for folder, folders, names in os.walk(top):
             folders.sort()
@@ -259,8 +260,8 @@ class _Search:
                 self._bytes -= _size(path)
                 if self._left < 0 or self._bytes < 0:
                     return ""
-                told = f"{os.path.relpath(path, top)}\0{digest_of(path) if _is(stat.S_ISREG, path) else ''}\0"
-                known.update(told.encode("utf-8", "surrogateescape"))
+                line = f"{os.path.relpath(path, top)}\0{digest_of(path) if _is(stat.S_ISREG, path) else ''}\0"
+                known.update(line.encode("utf-8", "surrogateescape"))
         return known.hexdigest()
 
 
@@ -276,7 +277,3 @@ def _size(path: str) -> int:
         return os.lstat(path).st_size
     except OSError:
         return 0
-
-
-def _below(path: str, root: str) -> bool:
-    return path == root or path.startswith(root.rstrip("/") + "/")

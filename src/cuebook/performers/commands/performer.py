@@ -1,13 +1,14 @@
-"""The performer of `RunCommand`: says what would run, and runs it in a sandbox.
+"""The performer of `RunCommand`: describes what would run, and runs it in a sandbox.
 
-What it describes is what it performs: both start from the same reading of the effect. How a process is confined is the
-sandbox's business, whether it may run at all the gate's.
+What it describes is what it performs: both start from the same reading of the effect. The sandbox decides how a process
+is confined, the gate whether it may run at all.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 import sys
 import time
@@ -17,22 +18,63 @@ from typing import Literal
 
 import msgspec
 
-from cuebook.kernel.confinement import Confinement, Sandbox
-from cuebook.kernel.effects import RunCommand
+from cuebook.kernel.effects import RunCommand, SecretUse
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.outcomes import CommandResult, Failed
-from cuebook.kernel.ports import Action, Call, Description
+from cuebook.kernel.ports import Action, Call, Confinement, Description, Sandbox
 from cuebook.kernel.run import Settings
-from cuebook.performers.commands.argument_sizes import check_size
-from cuebook.performers.commands.checking import LOADING
-from cuebook.performers.commands.ending import outcome_of
-from cuebook.performers.commands.finding import Finder, Found
 from cuebook.performers.commands.folders import Folders
-from cuebook.performers.commands.mentions import named_by
-from cuebook.performers.commands.showing import environment_shown, preview
-from cuebook.performers.contents import digest_aside
-from cuebook.performers.processes import Running
-from cuebook.shell import placed_in
+from cuebook.performers.commands.mentions import Named, named_by
+from cuebook.performers.commands.process import Running, outcome_of
+from cuebook.performers.commands.resolve import LOADING, Finder, Found, check_size
+from cuebook.performers.files.digests import digest_aside
+from cuebook.system.shell import placed_in
+
+
+def environment_shown(effect: RunCommand) -> dict[str, str]:
+    """The variables that an effect sets, with the handles of secrets."""
+    secret = {use.at.partition(".")[2]: _with_handle(use) for use in effect.secrets if use.at != "stdin"}
+    return {**effect.env, **secret}
+
+
+def preview(
+    effect: RunCommand,
+    found: Found,
+    environment: dict[str, str],
+    named: Named,
+    *,
+    sandboxed: bool,
+    network: bool,
+) -> dict[str, str]:
+    made = {"command": shlex.join(effect.argv), "program": found.program, "folder": found.cwd}
+    if environment:
+        made["environment"] = "\n".join(f"{name}={value}" for name, value in environment.items())
+    given = [_with_handle(use) for use in effect.secrets if use.at == "stdin"]
+    if effect.stdin or given:
+        made["stdin"] = effect.stdin or given[0]
+    if named.files:
+        shown = (f"{name} ({_short(digest)})" for name, digest in named.files.items())
+        made["files as they are now"] = "\n".join(shown)
+    if named.unbound:
+        made["content not bound"] = "It may have changed by the time this runs: " + "; ".join(named.unbound) + "."
+    if effect.timeout is not None:
+        made["time limit"] = f"{effect.timeout:g} s"
+    if not sandboxed:
+        made["may change"] = "everything that you can change: it runs without a sandbox"
+        made["network"] = "yes: it runs without a sandbox"
+        return made
+    made["may change"] = "nothing" if effect.reads_only else f"the workspace, {found.workspace}"
+    made["network"] = "yes" if network else "no"
+    return made
+
+
+def _with_handle(use: SecretUse) -> str:
+    return use.form.replace("{}", f"[secret {use.handle}]")
+
+
+def _short(digest: str) -> str:
+    return digest[:12] if re.fullmatch(r"[0-9a-f]{64}", digest) else digest
+
 
 DEFAULT_PATH = os.pathsep.join(
     (
@@ -42,7 +84,7 @@ DEFAULT_PATH = os.pathsep.join(
 )
 KEY = "CUEBOOK_IDEMPOTENCY_KEY"
 ARGUMENT = "CUEBOOK_ARG_"
-"""What the variables begin with that tell a command the arguments of its run: no program reads them by itself."""
+"""The prefix of the variables that pass the arguments of a run to a command: no program reads them by itself."""
 
 _CANCEL_GRACE = 1.0
 
@@ -72,11 +114,11 @@ class CommandPerformer:
         self._finder = Finder(workspace, path)
         self._pass_env = tuple(pass_env)
         self._readable = tuple(readable)
-        """Absolute paths that commands may read besides the system's own."""
+        """Absolute paths that commands may read in addition to the system's own."""
         self._hidden = tuple(str(path) for path in hidden)
-        """Files that no command may read or change, wherever they lie."""
+        """Files that no command may read or change, in any folder."""
         self._fixed = tuple(str(path) for path in fixed)
-        """What no command may change, wherever it lies."""
+        """Paths that no command may change, in any folder."""
         self._network = network
         self._private = Folders()
 
@@ -137,7 +179,7 @@ class CommandPerformer:
         typed = shlex.join(("env", *telling, *effect.argv)) if telling else line
         # So can the settings that lie in a folder.
         typed = placed_in(self._finder.place(effect), typed)
-        # What can reach the network can change what is there, so it is not held to reading.
+        # A command with network access can change things there, so it is not limited to reading.
         held = effect.reads_only and self._sandbox.name != "none" and not (effect.network or self._network())
         command = Action("command", typed, reads_only=held)
         return Description((command, Action("tool", "network")) if effect.network else (command,), f"Run {line}")
@@ -151,7 +193,7 @@ class CommandPerformer:
         async def hold() -> None:
             nonlocal started
             await call.begin()
-            started = time.monotonic()  # waiting for the disk is no time of the command's
+            started = time.monotonic()  # time spent waiting for the disk does not count
 
         confinement = Confinement(
             argv=(found.path, *effect.argv[1:]),
@@ -181,7 +223,7 @@ class CommandPerformer:
             running.close()
 
     def _environment(self, private: str, key: str) -> dict[str, str]:
-        """Everything that a command is told of its surroundings, before what the effect adds."""
+        """The environment of a command, without the variables of the effect."""
         given = {name: os.environ[name] for name in ("TZ", *self._pass_env) if name in os.environ}
         return {
             "PATH": self._finder.path,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cuebook.performers.mcp.client import McpTools, mcp_servers
-from cuebook.performers.mcp.network import checked_client
+from cuebook.performers.mcp.http import checked_client
 from cuebook.performers.mcp.prompts import McpPrompts
 from cuebook.performers.mcp.server import McpServer
 

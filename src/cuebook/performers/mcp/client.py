@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from cuebook.kernel.confinement import Confined, Confinement, Limits, Sandbox
 from cuebook.kernel.effects import ToolSpec
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.outcomes import UNANSWERED, Failed, ToolResult
-from cuebook.kernel.ports import Action, Call, Description, Trust
+from cuebook.kernel.ports import Action, Call, Confined, Confinement, Description, Limits, Sandbox, Trust
 from cuebook.kernel.run import Settings
 from cuebook.performers.mcp.connection import Connection, Transport
-from cuebook.performers.mcp.network import checked_client
-from cuebook.performers.mcp.pipes import Pipes
+from cuebook.performers.mcp.http import HttpClientFactory, Web, checked_client
 from cuebook.performers.mcp.results import digest_of_tool, listed_as, result_of
 from cuebook.performers.mcp.server import Launch, McpServer, launch
-from cuebook.performers.mcp.web import HttpClientFactory, Web
-from cuebook.performers.tools import Tool, as_json, no_such_tool
+from cuebook.performers.mcp.stdio import Pipes
+from cuebook.performers.tools.toolbox import Tool, as_json, no_secrets, no_such_tool
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Listed
@@ -37,15 +35,11 @@ Granted = Callable[[str, str], Awaitable[bool]]
 
 START_SECONDS = 30.0
 SERVER_LIMITS = Limits(cpu_seconds=3_600, memory=4 << 30)
-"""A server lives as long as we do, so what it may use is more than for one command."""
+"""A server lives as long as this process, so its limits are higher than those of one command."""
 
 
 async def nothing_granted(subject: str, digest: str) -> bool:
     return False
-
-
-def no_secrets(handle: str) -> str:
-    raise BadInput(f"The secret '{handle}' cannot be had here.", fix="Configure where secrets come from.")
 
 
 class McpTools:
@@ -112,7 +106,7 @@ class McpTools:
     # --- for what is only read from it ---
 
     async def trust(self) -> Trust:
-        """What a person must have seen of the server. Nothing is started to tell."""
+        """What a person must have approved about the server. Nothing is started."""
         return (await self._launch()).trust
 
     async def describe(self) -> Description:
@@ -126,8 +120,8 @@ class McpTools:
         )
 
     async def asked(self, seconds: float, ask: Callable[[Connection, float], Awaitable[T | Failed]]) -> T | Failed:
-        """What the server says to something that changes nothing and is done by the time given with the connection:
-        asked once more if the server is lost and there is time left.
+        """The server's answer to a request that changes nothing and is limited by the time of the connection. It is sent
+        once more if the server is lost and there is time left.
         """
         launch = await self._launch()
         if not await self._granted(launch.trust.subject, launch.trust.digest):
@@ -172,7 +166,7 @@ class McpTools:
         return await asyncio.to_thread(launch, self.server, self._workspace, self._sandbox.name)
 
     async def _known(self, launch: Launch, seconds: float | None) -> tuple[Connection, dict[str, Listed]] | Failed:
-        """The connection and its tools. A connection that turns out to be dead is made anew, once."""
+        """The connection and its tools. A dead connection is replaced by a new one, once."""
         clock = asyncio.get_running_loop().time
         allowed = self._start_seconds if seconds is None else min(seconds, self._start_seconds)
         end = clock() + allowed
@@ -196,7 +190,7 @@ class McpTools:
         return failed or connection
 
     async def _connected(self, launch: Launch) -> Connection:
-        """The one connection there is; several who ask at once get the same."""
+        """The one connection; concurrent callers share it."""
         async with self._lock:
             connection = self._connection
             if connection is not None and connection.alive and connection.digest == launch.trust.digest:
@@ -256,7 +250,7 @@ def mcp_servers(
 
 
 class _Unseen:
-    """A tool of a server that nobody has agreed to yet: nothing is known of it, and nothing is started for it."""
+    """A tool of a server that is not approved yet: nothing is known about it, and nothing is started for it."""
 
     reads_only = False
     idempotent = False
@@ -332,7 +326,7 @@ def _tool_trust(name: str, identity: str, listed: Listed) -> Trust:
     return Trust(
         subject=f"mcp tool {identity}",
         digest=digest_of_tool(listed),
-        prompt=f"The description of '{name}' has changed since it was first seen. Go on using it?",
+        prompt=f"The description of '{name}' has changed since it was first seen. Keep using it?",
         preview=preview,
         ask_first=False,
     )
@@ -348,17 +342,17 @@ def _not_trusted(server: McpServer) -> Failed:
 
 
 def actions_of(server: McpServer, *, reads_only: bool) -> tuple[Action, ...]:
-    """What using the server comes to, whatever it is used for."""
-    # A secret of the server was agreed to with it; it is named so that a policy can deny it all the same.
+    """The actions of every use of the server."""
+    # A secret of the server was agreed to with it; it is named so that a policy can still deny it.
     secrets = tuple(Action("secret", handle, reads_only=True) for handle in server.handles)
     if server.url:
         return (Action("egress", f"POST {server.place}", reads_only), *secrets)
-    # So is its use of the network; a server of the configuration has that from whoever configured it.
+    # So is its use of the network; a configured server was given that by its configuration.
     return (Action("tool", "network", reads_only=True), *secrets) if server.brought and server.network else secrets
 
 
 _UNHEARD = ("timeout", "server_failed", "dropped", "bad_result")
-"""Failures after which nobody knows whether the tool did something, unless the call was never sent."""
+"""Failures after which it is unknown whether the tool did something, unless the call was never sent."""
 
 
 def _may_repeat(answer: Failed, tool: _Seen, connection: Connection) -> bool:

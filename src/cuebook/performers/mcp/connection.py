@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cuebook import __version__
+from cuebook.kernel.engine.descriptors import NoDescriptors, lacks_descriptors
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.outcomes import Failed
-from cuebook.kernel.scarcity import NoDescriptors, lacks_descriptors
-from cuebook.performers import lazy
 from cuebook.performers.mcp.results import readable
+from cuebook.system import lazy_imports
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -34,17 +34,17 @@ DOUBT_SECONDS = 5.0
 _CLOSING_SECONDS = 5.0
 _SHOWN = 4_096
 _SESSION_LOST = "Session terminated"
-"""What the protocol's client says when a server on the network has forgotten us."""
+"""The client's message when a server has forgotten the session."""
 
 _LOST = ("Connection closed", "SSE stream ")
 """How it begins to say that an answer cannot come any more. Servers use the same code for errors of their own."""
 
 _NO_PROTOCOL = ("Server returned an error response", "Not Found")
-"""What it says when a server answers with a bare status."""
+"""Its message when a server answers with a bare status."""
 
 
 class Transport(Protocol):
-    """The streams to a server, and what is known of how they ended."""
+    """The streams to a server, and how they ended."""
 
     closed: asyncio.Event
     violation: str
@@ -65,14 +65,14 @@ class Connection:
         self._server = server
         self._transport = transport
         self.digest = digest
-        """Of what a person saw of the server that this connects to."""
+        """The digest of what a person approved about this server."""
         self._client: Client | None = None
         self._error: BaseException | None = None
         self._opened = asyncio.Event()
         self._stopping = asyncio.Event()
         self._listing: dict[str, Listed] | None = None
         self._changes = 0
-        """How often the server said that its tools are not what they were."""
+        """How often the server announced that its tools changed."""
         self._listing_lock = asyncio.Lock()
         self._unwatched = False
         self._in_doubt = False
@@ -83,7 +83,7 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        """Whether it is worth using: opening or open, and nobody has ended it."""
+        """Whether it is usable: opening or open, and not ended."""
         return not (self._keeper.done() or self._stopping.is_set() or self._transport.closed.is_set())
 
     async def ready(self, seconds: float, allowed: float) -> Failed | None:
@@ -116,7 +116,7 @@ class Connection:
             fetched = await self._listed(seconds, allowed, _tools)
             if isinstance(fetched, Failed):
                 return fetched
-            # What changed while it was fetched may be missing from it.
+            # A change during the request may be missing from the list.
             self._listing = fetched if before == self._changes else None
             return fetched
 
@@ -144,7 +144,7 @@ class Connection:
         return await self._done(seconds, allowed, send)
 
     async def stop(self) -> None:
-        """Ends it, and whatever runs behind it. May be called more than once."""
+        """Ends it and its server process. May be called more than once."""
         self._stop_soon()
         await self._over()
 
@@ -157,7 +157,7 @@ class Connection:
         self._stopping.set()
 
     async def _over(self) -> None:
-        """Waits for the end of the task that holds the session; it goes on ending when we are cancelled here."""
+        """Waits for the end of the task that holds the session; cancelling the wait does not stop that."""
         done, _ = await asyncio.wait({self._keeper}, timeout=_CLOSING_SECONDS)
         if not done:
             self._keeper.cancel()
@@ -166,7 +166,7 @@ class Connection:
     async def _keep(self) -> None:
         watching: asyncio.Task[None] | None = None
         try:
-            mcp = await lazy.load("mcp")
+            mcp = await lazy_imports.load("mcp")
             _quiet()
             async with mcp.Client(
                 self._transport,
@@ -196,14 +196,14 @@ class Connection:
         self._listing = None
 
     async def _watch(self, client: Client) -> None:
-        """Newer servers tell of changes only to those who ask to be told."""
+        """Newer servers send notifications of changes only to subscribers."""
         try:
             async with client.listen(tools_list_changed=True) as changes:
-                self._changed()  # nobody told of what happened before
+                self._changed()  # earlier changes were not announced
                 async for _ in changes:
                     self._changed()
         except Exception:
-            pass  # then nobody tells us, and we look each time
+            pass  # then there are no notifications, and the list is fetched each time
         self._unwatched = True
 
     async def _listed(self, seconds: float, allowed: float, fetch: Fetch[T]) -> dict[str, T] | Failed:
@@ -251,18 +251,18 @@ class Connection:
             if not self.alive:
                 await self.stop()
                 return self._broken("was lost before it answered.")
-            return self._failed("bad_result", f"answered with something that is no answer: {_first_line(error)}")
+            return self._failed("bad_result", f"sent an invalid answer: {_first_line(error)}")
         except OSError as error:
             await self.stop()
             return self._failed("dropped", f"was lost before it answered: {error}.")
 
     def _refused(self, code: int, message: str) -> Failed:
-        """An error that the server answered with, or that the client made of an answer that is none."""
+        """An error that the server answered with, or that the client made of an invalid answer."""
         from mcp_types import PARSE_ERROR
 
         words = readable(message, _SHOWN)
         if code == PARSE_ERROR:
-            return self._failed("bad_result", f"answered with something that is no answer: {words}")
+            return self._failed("bad_result", f"sent an invalid answer: {words}")
         moved = 300 <= self._transport.details().get("status", 0) < 400
         kind = "server_failed" if moved or message in _NO_PROTOCOL else "tool_error"
         return self._failed(kind, f"refused: {words.rstrip('.')}.", protocol_code=code)
@@ -290,7 +290,7 @@ class Connection:
 
 _FIXES = {
     "timeout": "Ask for less at once, allow more time, or look at what the server is doing.",
-    "dropped": "Nobody knows whether the call had an effect: look before you repeat it.",
+    "dropped": "It is unknown whether the call had an effect: check before you repeat it.",
     "server_failed": "Check the server's command and settings, or use another one.",
     "tool_error": "Correct the arguments as the server says.",
     "bad_result": "Tell the server's author, or use another tool.",

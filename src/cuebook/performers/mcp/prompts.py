@@ -62,7 +62,9 @@ class McpPrompts:
         text, left_out = prompt_text(answer)
         if left_out:
             kinds = ", ".join(dict.fromkeys(left_out))
-            call.warn("prompt_cut", f"The prompt {given} holds what is no text, which was left out: {kinds}.")
+            call.warn(
+                "prompt_cut", f"The prompt {given} contains parts that are not text, which were left out: {kinds}."
+            )
         return text
 
     def _found(self, given: str) -> tuple[McpTools, str] | Failed:
@@ -74,7 +76,7 @@ class McpPrompts:
 
 
 async def _asked(connection: Connection, given: str, name: str, end: float, allowed: float) -> GetPromptResult | Failed:
-    """Servers have many words for what they do not have: their own list tells it for sure."""
+    """Servers report a missing prompt in many ways; only their own list is reliable."""
     clock = asyncio.get_running_loop().time
     listed = await connection.prompts(end - clock(), allowed)
     if isinstance(listed, Failed):
@@ -99,7 +101,7 @@ async def _asked(connection: Connection, given: str, name: str, end: float, allo
 
 
 def _without_doubt(failed: Failed) -> Failed:
-    """Nothing can have happened: a prompt that did not come may simply be asked for again."""
+    """Reading a prompt changes nothing, so a failed request may be repeated."""
     if failed.code not in ("timeout", "dropped"):
         return failed
     return msgspec.structs.replace(failed, fix="Look at what the server is doing, then retry the run.", retryable=True)

@@ -1,4 +1,4 @@
-"""What a tool server says about its tools, and what it answers, in our words. It knows messages, not connections."""
+"""Converts the tools and answers of a tool server to our own values. It knows messages, not connections."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def result_of(answer: CallToolResult) -> ToolResult:
 
 
 def prompt_text(answer: GetPromptResult) -> tuple[str, list[str]]:
-    """The texts of a prompt's messages, a blank line between them, and the kinds of what is no text. Where several
-    roles speak, each message begins with its role.
+    """The texts of a prompt's messages, a blank line between them, and the kinds of parts that are not text. If there
+    are several roles, each message begins with its role.
     """
     said: list[tuple[str, str]] = []
     left_out: list[str] = []
@@ -83,9 +83,9 @@ def _described(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def readable(text: str, limit: int = _SHOWN) -> str:
-    """A stranger's text as it may stand in a message: its last lines, with nothing that a terminal would obey.
+    """Untrusted text for a message: its last lines, without control characters.
 
-    No line is cut. Messages are masked later, and half a secret would not be found any more.
+    No line is cut: messages are masked later, and half a secret would not be recognised.
     """
     lines = "".join(map(_visible, text.strip())).split("\n")
     kept: list[str] = []

@@ -1,6 +1,6 @@
-"""A tool server as it is configured, and what a person must have seen of it before it is started.
+"""A configured tool server, and what a person must approve before it is started.
 
-Nothing is started or reached here; files are read to know what would be.
+Nothing is started or contacted here; files are read to find out what would be started.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import msgspec
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Trust
 from cuebook.kernel.tool_names import HOW_NAMED, SERVER_NAME
-from cuebook.performers.addresses import is_loopback
-from cuebook.performers.contents import digest_of
+from cuebook.performers.files.digests import digest_of
+from cuebook.system.network import is_loopback
 
 _INTERPRETER = re.compile(r"(python|pypy|node|nodejs|bun|deno|ruby|perl|php|lua|bash|sh|dash|zsh|tsx|uv)[\d.]*")
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
@@ -42,13 +42,13 @@ class McpServer(msgspec.Struct, frozen=True, omit_defaults=True):
     secret_headers: Mapping[str, str] = {}
     """Headers whose values are secrets, by handle."""
     forms: Mapping[str, str] = {}
-    """What stands around the secret of a header, as in `Bearer {}`, by the header's name."""
+    """The text around the secret of a header, as in `Bearer {}`, by the header's name."""
     trusted: bool = False
-    """Whether it is believed when it says that a tool only reads, or may be repeated."""
+    """Whether its claims that a tool only reads, or may be repeated, are trusted."""
     network: bool = False
     """Whether the command may reach the network."""
     readable: tuple[str, ...] = ()
-    """Absolute paths that the command may read besides the workspace and what it consists of."""
+    """Absolute paths that the command may read in addition to the workspace and its own files."""
     brought: bool = False
     """Whether a playbook brings it along, and no configuration does."""
 
@@ -60,7 +60,7 @@ class McpServer(msgspec.Struct, frozen=True, omit_defaults=True):
                 f"The tool server '{self.name}' needs a command or a url, and not both.", fix="Give one of them."
             )
         if self.url and (urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname):
-            raise BadInput(f"The url of the tool server '{self.name}' is no http address.", fix="Give its address.")
+            raise BadInput(f"The url of the tool server '{self.name}' is not an http address.", fix="Give its address.")
         host = urlsplit(self.url).hostname or ""
         if self.secret_headers and self.url.lower().startswith("http:") and not is_loopback(host):
             raise BadInput(
@@ -81,7 +81,7 @@ class McpServer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def identity(self) -> str:
-        """What a person's yes is kept under. Two playbooks may bring servers of one name that are not the same."""
+        """The key of its approval. Two playbooks may bring different servers with the same name."""
         if not self.brought:
             return self.name
         return f"{self.name} ({sha256(msgspec.json.encode(self, order='sorted')).hexdigest()[:12]})"
@@ -96,7 +96,7 @@ class McpServer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """What starting a server comes to, as it was found just now."""
+    """What starting a server would run, as it is now."""
 
     argv: tuple[str, ...]
     """With the program by its full path, so that what was seen is what is started."""
@@ -192,7 +192,7 @@ def _labelled(digest: str) -> str:
 
 
 def _consists_of(program: str, script: tuple[str, ...]) -> tuple[str, ...]:
-    """What the command must be able to read to run at all."""
+    """The paths that the command must be able to read in order to run."""
     found = [path for path in (program, *script) if path]
     if program:
         environment = os.path.dirname(os.path.dirname(program))
@@ -210,7 +210,7 @@ def _preview(server: McpServer, workspace: str, cwd: str, sandbox: str, contents
         shown = {
             "command": shlex.join(server.command),
             "folder": cwd if os.path.isabs(server.cwd) else f"{cwd} (in the workspace of each run that uses it)",
-            "sandbox": "none: it may do whatever you may" if sandbox == "none" else sandbox,
+            "sandbox": "none: it may do everything that you may do" if sandbox == "none" else sandbox,
             "network": "allowed" if server.network or sandbox == "none" else "not allowed",
         }
         everything = "everything that you can: it runs without a sandbox"
@@ -230,5 +230,5 @@ def _preview(server: McpServer, workspace: str, cwd: str, sandbox: str, contents
     if lines:
         shown[label] = "\n".join(lines)
     if server.trusted:
-        shown["believed"] = "what it says about which of its tools only read"
+        shown["believed"] = "which of its tools only read, by its own account"
     return shown

@@ -1,23 +1,12 @@
-"""Models: one port, the providers behind it, and the performer of `AskModel`. Importing this loads no SDK."""
+"""Models: one port, the providers behind it, and the performer of `AskModel`. Importing this loads no HTTP library."""
 
 from __future__ import annotations
 
+from cuebook.performers.models.model import Chunk, Counts, Final, Model, ModelError, Request, TextDelta, Tokens, Turn
 from cuebook.performers.models.performer import MAX_TOKENS, ModelPerformer
-from cuebook.performers.models.port import (
-    Chunk,
-    Counts,
-    Final,
-    Model,
-    ModelError,
-    Request,
-    TextDelta,
-    Tokens,
-    Turn,
-)
 from cuebook.performers.models.prices import Facts, Price, Prices
 from cuebook.performers.models.providers import DEFAULT, MissingKey, ProviderConfig, Providers, ProviderStatus
-from cuebook.performers.models.timing import Retries, Timeouts
-from cuebook.performers.models.weights import InstallFailed, WeightsMissing, find_weights, install_weights
+from cuebook.performers.models.retries import Retries, Timeouts
 
 __all__ = [
     "DEFAULT",
@@ -26,7 +15,6 @@ __all__ = [
     "Counts",
     "Facts",
     "Final",
-    "InstallFailed",
     "MissingKey",
     "Model",
     "ModelError",
@@ -42,7 +30,4 @@ __all__ = [
     "Timeouts",
     "Tokens",
     "Turn",
-    "WeightsMissing",
-    "find_weights",
-    "install_weights",
 ]

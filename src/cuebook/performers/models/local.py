@@ -1,7 +1,7 @@
 """The embedded model: a small real language model, run in this process through llama.cpp.
 
-It knows the weights and the engine that runs them. One instance serves the whole process, one request at a time,
-in a thread of its own, so that the event loop never waits for it.
+It knows the weights and the engine that runs them. One instance serves the whole process, one request at a time, in its
+own thread, so that the event loop never waits for it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import socket
 import sys
 import tempfile
 import threading
+import uuid
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -25,12 +26,88 @@ from typing import Any
 
 import msgspec
 
-from cuebook.performers.models.local_tools import Choice, choice_of, with_choice
-from cuebook.performers.models.port import Chunk, Final, Finish, ModelError, Request, TextDelta, Tokens, Turn
+from cuebook.kernel.context import ToolCall
+from cuebook.performers.models.model import (
+    Chunk,
+    Final,
+    Finish,
+    ModelError,
+    Request,
+    TextDelta,
+    Tokens,
+    Turn,
+    system_and_turns,
+)
+from cuebook.performers.models.providers import EMBEDDED, EMBEDDED_WINDOW
 from cuebook.performers.models.weights import WeightsMissing, require_weights
 
-NAME = "smollm2-135m"
-WINDOW = 8_192
+_INTRODUCTION = (
+    "You can use tools. Reply with one JSON object: "
+    '{"tool": name, "arguments": {...}} to use a tool, or {"answer": ...} to answer the user. Tools:'
+)
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Between calling one of the tools and answering."""
+
+    schema: dict[str, Any]
+    explanation: str
+    plain: bool
+    """Whether the answer is text; otherwise it is a value that follows the request's schema."""
+
+    def read(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
+        """The answer or the call. What was cut off in the middle is given back as it is."""
+        try:
+            value = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            return text, ()
+        if not isinstance(value, dict):
+            return text, ()
+        if "tool" in value:
+            call_id = f"call_{uuid.uuid4().hex[:12]}"
+            return "", (ToolCall(call_id, value["tool"], value.get("arguments") or {}),)
+        answer = value.get("answer", "")
+        return (str(answer) if self.plain else msgspec.json.encode(answer).decode()), ()
+
+
+def choice_of(request: Request) -> Choice | None:
+    if not request.tools:
+        return None
+    definitions: dict[str, Any] = {}
+    alternatives: list[dict[str, Any]] = []
+    lines = [_INTRODUCTION]
+    for tool in request.tools:
+        parameters = _hoisted(tool.parameters, definitions)
+        alternatives.append(_closed({"tool": {"const": tool.name}, "arguments": parameters}))
+        shown = msgspec.json.encode(tool.parameters.get("properties", {})).decode()
+        lines.append(f"- {tool.name}: {tool.description} Arguments: {shown}")
+    answer = {"type": "string"} if request.schema is None else _hoisted(request.schema, definitions)
+    alternatives.append(_closed({"answer": answer}))
+    schema: dict[str, Any] = {"anyOf": alternatives, **definitions}
+    return Choice(schema, "\n".join(lines), request.schema is None)
+
+
+def _closed(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _hoisted(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """The schema without its definitions, which must be at the top for references to find them."""
+    for name in ("$defs", "definitions"):
+        if name in schema:
+            definitions.setdefault(name, {}).update(schema[name])
+    return {name: part for name, part in schema.items() if name not in ("$defs", "definitions", "$schema", "$id")}
+
+
+def with_choice(messages: tuple[Turn, ...], choice: Choice) -> tuple[Turn, ...]:
+    system, turns = system_and_turns(messages)
+    return (Turn("system", f"{system}\n\n{choice.explanation}".strip()), *turns)
+
 
 _BATCH = 64
 """Tokens of a prompt between two chances to stop; the engine reads about a hundred in a second."""
@@ -44,12 +121,12 @@ _FREE_TEXT = {
     "repeat_penalty": 1.1,
     "dry_multiplier": 0.8,
     "dry_allowed_length": 3,
-    "dry_penalty_last_n": WINDOW,
+    "dry_penalty_last_n": EMBEDDED_WINDOW,
 }
 """Makes recent words less likely, and the next word of a sequence that was there before, so that texts end."""
 
 MOST_TOOLS = 4
-"""It is too small to choose among more: it takes up what stands in their descriptions, and calls it for ever."""
+"""It is too small to choose among more: it repeats text from their descriptions, and calls them endlessly."""
 
 
 class LocalModel:
@@ -60,14 +137,16 @@ class LocalModel:
     ) -> None:
         self._weights = weights
         self._reuse_prompt = reuse_prompt
-        """Keeps what the last prompt had in common with the next. Without it, a reply is the same to the last
-        token whatever was asked before; with it, rounding may differ."""
+        """Keeps the common prefix of the last prompt and the next. Without it, a reply does not depend on earlier
+        requests; with it, rounding may differ."""
         self._engine = engine or shared_engine
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         if len(request.tools) > MOST_TOOLS:
-            told = f"The embedded model is too small for {len(request.tools)} tools: it can choose among {MOST_TOOLS}."
-            raise ModelError("tools_unsupported", told)
+            message = (
+                f"The embedded model is too small for {len(request.tools)} tools: it can choose among {MOST_TOOLS}."
+            )
+            raise ModelError("tools_unsupported", message)
         choice = choice_of(request)
         engine = await asyncio.to_thread(self._loaded)
         job = _Job(_body(request, choice, reuse_prompt=self._reuse_prompt), asyncio.get_running_loop())
@@ -85,7 +164,7 @@ class LocalModel:
         text, calls = choice.read(reading.text) if choice else ("", ())
         if text:
             yield TextDelta(text)
-        yield Final("tool_calls" if calls else reading.finish, reading.tokens, calls, NAME, cost=0.0)
+        yield Final("tool_calls" if calls else reading.finish, reading.tokens, calls, EMBEDDED, cost=0.0)
 
     async def count(self, request: Request) -> int:
         body = _body(request, choice_of(request), reuse_prompt=True)
@@ -127,7 +206,7 @@ def _body(request: Request, choice: Choice | None, *, reuse_prompt: bool) -> dic
 
 
 def _turn(message: Turn) -> dict[str, str]:
-    """A turn in plain words, because the model's template knows nothing of calls and their results."""
+    """A turn as plain text, because the model's template does not support tool calls and results."""
     if message.role == "tool":
         return {"role": "user", "content": f"The tool gave: {message.text}"}
     calls = [msgspec.json.encode({"tool": c.name, "arguments": c.arguments}).decode() for c in message.calls]
@@ -135,7 +214,7 @@ def _turn(message: Turn) -> dict[str, str]:
 
 
 class _Reading:
-    """What has been read of a reply so far, in the engine's own chunks."""
+    """The reply so far, in the engine's own chunks."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -168,7 +247,7 @@ def _refused(error: dict[str, Any]) -> ModelError:
 
 
 class _Job:
-    """One request on its way through the engine's thread, and what comes back from there."""
+    """One request to the engine's thread, and its results."""
 
     def __init__(self, body: dict[str, Any], loop: asyncio.AbstractEventLoop) -> None:
         self.body = body
@@ -224,7 +303,7 @@ class Engine:
             ) from None
         params = xllamacpp.CommonParams()
         params.model.path = str(weights)
-        params.n_ctx = WINDOW
+        params.n_ctx = EMBEDDED_WINDOW
         params.n_parallel = 1
         params.n_batch = params.n_ubatch = _BATCH
         # On a busy machine with few cores one thread is the fastest, and leaves the others to the program.
@@ -239,7 +318,7 @@ class Engine:
         params.ui = False
         params.endpoint_slots = params.endpoint_props = False
         params.n_threads_http = 1
-        # It takes a name that ends in .sock for a socket, and any other for a host.
+        # The server treats a name that ends in .sock as a socket, and any other as a host.
         path = str(self._folder / "m.sock")
         if sys.platform != "win32" and len(path) < 100:
             params.hostnames = [path]
@@ -262,7 +341,7 @@ class Engine:
         if self._current is not None:
             self._current.stop()
         self._jobs.put(None)
-        with suppress(KeyboardInterrupt):  # an impatient second Ctrl-C: the process ends all the same
+        with suppress(KeyboardInterrupt):  # an impatient second Ctrl-C: the process ends anyway
             self._thread.join(timeout=10)
         self._server = None
         shutil.rmtree(self._folder, ignore_errors=True)

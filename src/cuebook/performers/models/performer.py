@@ -6,6 +6,7 @@ It knows no provider's protocol and no dialect. What goes wrong in the world bec
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import re
 import time
@@ -20,9 +21,7 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.outcomes import REFUSED, Failed, Reply, Usage
 from cuebook.kernel.ports import Action, Call, Description, Estimate
 from cuebook.kernel.run import Settings
-from cuebook.performers.models.checking import mismatch
-from cuebook.performers.models.masking import masked
-from cuebook.performers.models.port import (
+from cuebook.performers.models.model import (
     Counts,
     ErrorKind,
     Final,
@@ -30,14 +29,17 @@ from cuebook.performers.models.port import (
     Request,
     Room,
     TextDelta,
+    TokenEstimate,
     Tokens,
+    estimate_request,
+    estimate_text,
+    masked,
     messages_of,
     unconstrained,
 )
 from cuebook.performers.models.prices import Facts, Prices
 from cuebook.performers.models.providers import Providers, Resolved
-from cuebook.performers.models.timing import DEFAULT_RETRIES, Retries
-from cuebook.performers.models.tokens import TokenEstimate, estimate_request, estimate_text
+from cuebook.performers.models.retries import DEFAULT_RETRIES, Retries
 
 MAX_TOKENS = 16_384
 
@@ -77,7 +79,7 @@ class _TooLong(Exception):
 
 
 class _Heard(msgspec.Struct):
-    """What one attempt has brought so far."""
+    """The result of one attempt so far."""
 
     pieces: list[str] = []
     final: Final | None = None
@@ -109,14 +111,14 @@ class ModelPerformer:
         self._draw = draw
         self._clock = clock
         self._elsewhere: set[tuple[str, str]] = set()
-        """Runs, each with a provider of which it was told that a playbook chose it."""
+        """Runs with the providers that their owner was told a playbook chose."""
         self._refused: set[tuple[str, bytes]] = set()
         """Models, each with a schema that its provider would not enforce."""
 
     def estimate(self, effect: AskModel, settings: Settings) -> Estimate:
-        """What the call may use at most. Input is estimated from its characters; see `tokens`.
+        """The most that the call may use. Input is estimated from its characters; see `estimate_request`.
 
-        A call that will fail before it is made, for want of a key or a model, uses nothing.
+        A call that will fail before it is sent, because a key or a model is missing, uses nothing.
         """
         try:
             resolved, facts = self._found(effect, settings)
@@ -163,12 +165,12 @@ class ModelPerformer:
 
     def _tell_elsewhere(self, effect: AskModel, call: Call, resolved: Resolved) -> None:
         """A playbook that spends on a key which is not that of its run's model is warned of, once in a run."""
-        told = (call.run, resolved.provider)
+        warned = (call.run, resolved.provider)
         own = call.settings.model.partition("/")[0]
-        if not effect.model or resolved.provider == own or told in self._elsewhere:
+        if not effect.model or resolved.provider == own or warned in self._elsewhere:
             return
         if self._providers.wants_key(resolved.provider):
-            self._elsewhere.add(told)
+            self._elsewhere.add(warned)
             call.warn(
                 "other_provider",
                 f"The playbook itself chose {resolved.name}: it is asked with your key for {resolved.provider}, besides"
@@ -216,7 +218,7 @@ class ModelPerformer:
         call.warn(
             "schema_refused",
             f"{resolved.name} does not enforce the step's schema, so it was asked in words to follow it; the reply is"
-            f" checked all the same. {masked(error.message, self._providers.secrets())[:500]}",
+            f" checked anyway. {masked(error.message, self._providers.secrets())[:500]}",
         )
         return unconstrained(request)
 
@@ -283,7 +285,7 @@ class ModelPerformer:
         return estimate_request(request)
 
     async def _counted(self, request: Request, resolved: Resolved, text: str) -> Tokens:
-        """What was used where the provider did not say, or could not because it was stopped."""
+        """The estimated usage if the provider did not report it, or could not because it was stopped."""
         size = await self._size(request, resolved)
         if isinstance(resolved.answers, Counts):
             return Tokens(size.likely, await resolved.answers.count_text(text))
@@ -396,9 +398,9 @@ def _schema_of(resolved: Resolved, request: Request) -> tuple[str, bytes]:
 
 
 def _judged(effect: AskModel, reply: Reply, resolved: Resolved, max_tokens: int, call: Call) -> Reply | Failed:
-    """What a reply comes to: one that was refused, or has nothing in it, is not what was asked for.
+    """The outcome of a reply: a refused or an empty one is a failure.
 
-    A dialect that looks at each reply itself (a lenient effect, or a watch) is given an empty one, with a warning.
+    A dialect that checks each reply itself (a lenient effect, or a watch) gets an empty one, with a warning.
     """
     if reply.finish == "filter":
         said = reply.text.strip()
@@ -429,13 +431,21 @@ def _judged(effect: AskModel, reply: Reply, resolved: Resolved, max_tokens: int,
 
 
 def _wrong(effect: AskModel, reply: Reply) -> str:
-    """How the reply breaks the schema; a turn that calls tools, or that was stopped, is not held to it."""
+    """How the reply does not match the schema; a turn that calls tools, or that was stopped, need not."""
     if effect.schema is None or reply.calls or reply.finish == "watch":
         return ""
-    return mismatch(reply.text, effect.schema)
+    from cuebook.formats.schema import flaws, mismatches
+
+    try:
+        value = json.loads(reply.text)
+    except (ValueError, RecursionError) as error:
+        return f"it is not JSON ({error})"
+    for _, why in flaws(effect.schema):
+        return f"the schema itself cannot be used ({why})"
+    return next((one.removeprefix("$: ") for one in mismatches(effect.schema, value, most=1)), "")
 
 
 def _failed_reply(code: str, words: str, fix: str, reply: Reply, *, retryable: bool = False) -> Failed:
-    """A failure that was paid for: its usage counts, and what was said is kept."""
+    """A failure that was paid for: its usage counts, and the text is kept."""
     details = {"model": reply.model, "reply": reply.text[:INLINE_LIMIT], "usage": msgspec.to_builtins(reply.usage)}
     return Failed(code, words, fix, retryable, {**details, "finish": reply.finish})

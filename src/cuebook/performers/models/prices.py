@@ -1,24 +1,26 @@
-"""What models cost and how much they can hold, from a dated snapshot and a user's own file.
+"""Prices and context sizes of models, from a dated snapshot and a user's own file.
 
-The snapshot is made by `scripts/make_prices.py`. Nothing is fetched, and what is not listed is unknown, never free.
+The snapshot is made by `scripts/make_prices.py`. Nothing is fetched, and a model that is not listed has an unknown price, never none.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from cuebook.kernel.errors import BadInput
-from cuebook.performers.models.port import Tokens
+from cuebook.performers.models.model import Tokens
+
+if TYPE_CHECKING:
+    from cuebook.formats.values import Value
 
 Rate: TypeAlias = float | list[float | list[float]]
 """Dollars for a million tokens; or such a price and then `[start, price]` of each tier.
@@ -64,7 +66,7 @@ def _at(rate: Rate, input_tokens: int) -> float:
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is known of one model."""
+    """The known facts about one model."""
 
     price: Price | None = None
     window: int | None = None
@@ -100,6 +102,44 @@ class _Override(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Overrides(msgspec.Struct, forbid_unknown_fields=True):
     models: dict[str, _Override] = {}
+
+
+_LARGEST = 1_000_000
+"""The maximum size of the user's file, in bytes."""
+
+
+def _read_overrides(path: Path) -> dict[str, _Override]:
+    """The prices of the user's file, by name. `BadInput` names the file and the line."""
+    from cuebook.formats.json import read_json
+    from cuebook.formats.toml import read_toml
+    from cuebook.formats.values import Malformed, decoded, read_file
+
+    text = decoded(read_file(path, _LARGEST), str(path))
+    try:
+        root = read_json(text) if path.suffix == ".json" else read_toml(text)
+    except Malformed as error:
+        raise error.in_file(str(path)) from None
+    try:
+        return msgspec.convert(root.plain, _Overrides).models
+    except msgspec.MsgspecError as error:
+        raise BadInput(
+            f"{path}:{_wrong_line(root)}: the prices are not understood: {error}.",
+            fix='Write one table for each model, as in [models."openai/gpt-x"] with input and output prices.',
+        ) from None
+
+
+def _wrong_line(root: Value) -> int:
+    """The line of the first name that is not understood."""
+    models = root.fields.get("models", root)
+    unknown = [line for name, line in root.lines.items() if name != "models"]
+    if unknown:
+        return unknown[0]
+    for name, one in models.fields.items():
+        try:
+            msgspec.convert(one.plain, _Override)
+        except msgspec.MsgspecError:
+            return models.lines[name]
+    return models.line
 
 
 _COMPACT_DATE = re.compile(r"-(20\d\d)(\d\d)(\d\d)(?=-|:|$)")
@@ -147,22 +187,7 @@ class Prices:
 
     @cached_property
     def _overrides(self) -> dict[str, _Override]:
-        if self._path is None:
-            return {}
-        try:
-            raw = self._path.read_bytes()
-            data: Any = msgspec.json.decode(raw) if self._path.suffix == ".json" else tomllib.loads(raw.decode())
-            return msgspec.convert(data, _Overrides).models
-        except OSError as error:
-            raise BadInput(
-                f"The file of prices {self._path} cannot be read: {error.strerror}.",
-                fix="Give the path of a readable TOML or JSON file.",
-            ) from None
-        except (ValueError, msgspec.MsgspecError) as error:
-            raise BadInput(
-                f"The file of prices {self._path} is not understood: {error}.",
-                fix='Write one table for each model, as in [models."openai/gpt-x"] with input and output prices.',
-            ) from None
+        return {} if self._path is None else _read_overrides(self._path)
 
     def _listed(self, provider: str, model: str, on: dt.date) -> Facts:
         entries = self._entries(provider)
@@ -184,7 +209,7 @@ def _merged(own: _Override, listed: Price | None) -> Price | None:
     cached, written = own.cached, own.written
     if listed is not None:
         if input_rate is None:
-            # Only beside the snapshot's own price of input do its discounts mean anything.
+            # The snapshot's discounts apply only to its own price of input.
             cached = listed.cached if cached is None else cached
             written = listed.written if written is None else written
             input_rate = listed.input

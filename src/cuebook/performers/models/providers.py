@@ -1,6 +1,6 @@
 """Which providers there are, and the model behind a `provider/model` name.
 
-Built from plain values: where keys come from and what a user configured is decided elsewhere. No SDK is imported
+Built from plain values: where keys come from and what a user configured is decided elsewhere. No HTTP library is imported
 until a model is asked.
 """
 
@@ -16,19 +16,20 @@ from urllib.parse import urlsplit
 import msgspec
 
 from cuebook.kernel.errors import BadInput
-from cuebook.performers.models import anthropic_messages, local, weights
-from cuebook.performers.models.anthropic_messages import AnthropicMessages
-from cuebook.performers.models.local import LocalModel
-from cuebook.performers.models.openai_compatible import OpenAICompatible
-from cuebook.performers.models.port import REPLY_LIMIT, Model
-from cuebook.performers.models.timing import DEFAULT_TIMEOUTS, Timeouts
+from cuebook.performers.models.model import REPLY_LIMIT, Model
+from cuebook.performers.models.retries import DEFAULT_TIMEOUTS, Timeouts
 
 Keys = Callable[[str], str | None]
 """The key for a name such as `OPENAI_API_KEY`, or None."""
 
 Protocol = Literal["openai", "anthropic"]
 
-DEFAULT = f"local/{local.NAME}"
+EMBEDDED = "smollm2-135m"
+"""The name of the embedded model."""
+EMBEDDED_WINDOW = 8_192
+"""Tokens of its context."""
+
+DEFAULT = f"local/{EMBEDDED}"
 """The model of a run that names none."""
 
 
@@ -73,7 +74,7 @@ BUILT_IN: dict[str, ProviderConfig] = {
         max_completion_tokens=True,
     ),
     "anthropic": ProviderConfig(
-        base_url=anthropic_messages.BASE_URL,
+        base_url="https://api.anthropic.com",
         key="ANTHROPIC_API_KEY",
         protocol="anthropic",
     ),
@@ -84,8 +85,6 @@ BUILT_IN: dict[str, ProviderConfig] = {
     ),
     "ollama": ProviderConfig(base_url="http://127.0.0.1:11434/v1"),
 }
-
-_PACKAGE: dict[Protocol, str] = {"openai": "openai", "anthropic": "anthropic"}
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
@@ -106,12 +105,12 @@ _ROUTER = "openrouter"
 
 
 class ProviderStatus(msgspec.Struct, frozen=True):
-    """Whether a provider can be used as things stand."""
+    """Whether a provider can be used now."""
 
     name: str
     usable: bool
     reason: str = ""
-    """Why not, and what to do about it."""
+    """Why not, and how to fix it."""
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -162,7 +161,7 @@ class Providers:
         self._configs = {**BUILT_IN, **(custom or {})}
         self._models = dict(models or {})
         self._only: Model | None = None
-        self._local: Model = LocalModel()
+        self._embedded: Model | None = None
         self.timeouts = timeouts
         self.reply_limit = reply_limit
         for name, config in (custom or {}).items():
@@ -170,7 +169,7 @@ class Providers:
 
     @classmethod
     def only(cls, model: Model) -> Providers:
-        """Every name, whatever it says, is answered by this one model: for tests."""
+        """This one model answers for every name: for tests."""
         providers = cls(lambda name: None)
         providers._only = model
         return providers
@@ -182,7 +181,7 @@ class Providers:
         """
         if "/" in name or self._only is not None:
             return name
-        if name in ("", "local", local.NAME):
+        if name in ("", "local", EMBEDDED):
             return DEFAULT
         if name in (*self._configs, *self._models):
             raise UnknownModel(f"`{name}` is a provider, not a model.", fix=f"Write `{name}/MODEL`.")
@@ -221,7 +220,7 @@ class Providers:
         )
 
     def _has_key(self, provider: str) -> bool:
-        """Whether a provider is there, with the key it wants."""
+        """Whether a provider is available, with the key it needs."""
         if provider in self._models:
             return True
         try:
@@ -239,7 +238,7 @@ class Providers:
             return Resolved(provider, model, self._models[provider], provider)
         if provider == "local":
             self._check_local(model)
-            return Resolved("local", local.NAME, self._local, "local", local.WINDOW)
+            return Resolved("local", EMBEDDED, self._local(), "local", EMBEDDED_WINDOW)
         config = self._config(provider)
         return Resolved(provider, model, self._build(provider, config), config.prices or provider)
 
@@ -263,15 +262,10 @@ class Providers:
 
     def check(self, name: str, own: str = "") -> None:
         """Raises `BadInput` if a run with this model could not begin."""
-        resolved = self.resolve(name, own)
-        if self._only is not None or resolved.provider in self._models:
-            return
-        reason = self._unusable(resolved.provider)
-        if reason:
-            raise UnknownModel(f"The model {resolved.name} cannot be used.", fix=reason)
+        self.resolve(name, own)
 
     def available(self) -> list[ProviderStatus]:
-        """Every provider, and for those that cannot be used why not."""
+        """Every provider, and why it cannot be used if so."""
         names = dict.fromkeys(["local", *self._configs, *self._models])
         statuses = []
         for name in names:
@@ -327,6 +321,8 @@ class Providers:
     def _build(self, provider: str, config: ProviderConfig) -> Model:
         key = self._key(provider, config)
         if config.protocol == "anthropic":
+            from cuebook.performers.models.protocols.anthropic import AnthropicMessages
+
             return AnthropicMessages(
                 provider,
                 key,
@@ -335,6 +331,8 @@ class Providers:
                 timeouts=self.timeouts,
                 reply_limit=self.reply_limit,
             )
+        from cuebook.performers.models.protocols.openai import OpenAICompatible
+
         return OpenAICompatible(
             provider,
             config.base_url,
@@ -358,7 +356,7 @@ class Providers:
         # A key with a line break or an odd character would fail deep inside the HTTP library, quoting itself.
         if not key.isascii() or not key.isprintable() or " " in key:
             raise MissingKey(
-                f"The value of {config.key} is not a key: it has blanks or characters that no key has.",
+                f"The value of {config.key} is not a key: it contains whitespace or other invalid characters.",
                 fix=f"Copy the key again and set {config.key}.",
             )
         return key
@@ -366,36 +364,38 @@ class Providers:
     def _reason(self, provider: str) -> str:
         try:
             if provider == "local":
-                self._check_local(local.NAME)
+                self._check_local(EMBEDDED)
             else:
                 self._key(provider, self._config(provider))
         except BadInput as error:
             return str(error)
-        return self._unusable(provider)
-
-    def _unusable(self, provider: str) -> str:
-        if provider == "local":
-            return ""
-        package = _PACKAGE[self._config(provider).protocol]
-        if importlib.util.find_spec(package) is not None:
-            return ""
-        return f"The Python package {package} is not installed. Install it with `pip install {package}`."
+        return ""
 
     def _check_local(self, model: str) -> None:
-        if model != local.NAME:
+        if model != EMBEDDED:
             raise UnknownModel(
-                f"There is no embedded model `{model}`.", fix=f"The embedded model is `local/{local.NAME}`, or `local`."
+                f"There is no embedded model `{model}`.", fix=f"The embedded model is `local/{EMBEDDED}`, or `local`."
             )
         check_engine()
-        weights.require_weights()
+        from cuebook.performers.models.weights import require_weights
+
+        require_weights()
+
+    def _local(self) -> Model:
+        from cuebook.performers.models.local import LocalModel
+
+        self._embedded = self._embedded or LocalModel()
+        return self._embedded
 
 
 def check_engine() -> None:
     """`MissingPackage` where the embedded model could not be run, its weights or not."""
     if importlib.util.find_spec("xllamacpp") is None:
+        from cuebook.performers.models.weights import INSTALL
+
         raise MissingPackage(
             "The embedded model needs the Python package xllamacpp, which is not installed.",
-            fix=f"Run `pip install 'cuebook[local]'`, then `{weights.INSTALL}` if its weights are not here either.",
+            fix=f"Run `pip install 'cuebook[local]'`, then `{INSTALL}` if its weights are not here either.",
         )
 
 

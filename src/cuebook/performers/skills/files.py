@@ -1,6 +1,6 @@
-"""Skills that lie in folders as `SKILL.md`: found below roots, and read. A file's settings and server are only told.
+"""Skills in folders with a `SKILL.md`: found below roots, and read. Their settings and server are only reported.
 
-The text is a stranger's: its head is read as plain YAML of bounded size, and nothing in it is run or fetched.
+The text is untrusted: its head is read as plain YAML of bounded size, and nothing in it is run or fetched.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from typing import Any
 
 import msgspec
 
+from cuebook.formats.builder import SMALL
+from cuebook.formats.values import Malformed, Value
+from cuebook.formats.yaml import read_yaml
 from cuebook.kernel.errors import BadInput, NotFound
-from cuebook.performers.paths import name_inside, read_named_inside
+from cuebook.performers.files.paths import name_inside, read_named_inside
 
 FOLDERS = (".sweny/skills", ".claude/skills", ".agents/skills", ".gemini/skills")
-"""Where they lie below a root; the first one counts."""
+"""Their folders below a root; the first one counts."""
 FILE = "SKILL.md"
 CATEGORIES = ("git", "observability", "tasks", "notification", "data", "general")
 
@@ -26,7 +29,7 @@ _ID = re.compile(r"(?!.*--)[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?", re.ASCII)
 _HEAD = re.compile(r"---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _LONGEST_HEAD = 16_000
 _MOST_FOLDERS = 500
-"""Folders that are looked into for one whose name is not the skill's."""
+"""The most folders that are searched for a skill whose folder has another name."""
 _MAX_BYTES = 500_000
 
 
@@ -37,7 +40,7 @@ class BadSkill(BadInput):
 
 
 class Server(msgspec.Struct, frozen=True):
-    """A tool server that a skill brings. The values of `env` say what is needed; they are no values."""
+    """A tool server that a skill brings. The values of `env` describe what is needed; they are not used as values."""
 
     type: str
     command: str = ""
@@ -56,11 +59,11 @@ class FileSkill(msgspec.Struct, frozen=True):
     instruction: str
     mcp: Server | None = None
     required: dict[str, str] = {}
-    """The variables it cannot do without, by the names of its settings."""
+    """The required variables, by the names of its settings."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a file lies: below a root, by the path that policies know it by."""
+    """The place of a file: a root, and the path that policies use for it."""
 
     root: Path
     path: str
@@ -71,7 +74,7 @@ def is_id(given: str) -> bool:
 
 
 def find(roots: Sequence[Path], skill: str) -> Place | None:
-    """The file of a skill. Its folder has its name as a rule; otherwise the name that the file gives counts."""
+    """The file of a skill. Its folder usually has its name; otherwise the name in the file counts."""
     for root in roots:
         for folder in FOLDERS:
             path = f"{folder}/{skill}/{FILE}"
@@ -84,7 +87,7 @@ def find(roots: Sequence[Path], skill: str) -> Place | None:
 
 
 def ids(roots: Sequence[Path]) -> list[str]:
-    """The names of folders with skills, to tell what there is."""
+    """The names of folders with skills, for messages."""
     return sorted({name for root in roots for folder in FOLDERS for name in _names(root, folder)})
 
 
@@ -105,14 +108,15 @@ def parse(text: str, where: str) -> FileSkill:
             f"{where}:1: the file does not begin with lines between '---' that name the skill.",
             fix="Begin it with ---, name: my-skill, ---.",
         )
-    fields = _fields(head[1], where)
+    described = _fields(head[1], where)
+    fields = described.plain
     name = fields.get("name")
     if not isinstance(name, str) or not is_id(name):
         raise BadSkill(
-            f"{_at(where, head[1], 'name')}: its name is {str(name)[:80]!a}, and a skill's name has small letters, digits and single '-'.",
+            f"{_at(where, described, 'name')}: its name is {str(name)[:80]!a}, and a skill's name has small letters, digits and single '-'.",
             fix="Write it as in name: code-review, with at most 64 characters.",
         )
-    instruction, server = text[head.end() :].strip(), _server(fields.get("mcp"), _at(where, head[1], "mcp"))
+    instruction, server = text[head.end() :].strip(), _server(fields.get("mcp"), _at(where, described, "mcp"))
     if not instruction and server is None:
         raise BadSkill(f"{where}: it holds neither an instruction nor an mcp server.", fix="Write what it teaches.")
     description, category = fields.get("description"), fields.get("category")
@@ -122,33 +126,26 @@ def parse(text: str, where: str) -> FileSkill:
         category=category if category in CATEGORIES else "general",
         instruction=instruction,
         mcp=server,
-        required=_required(fields.get("config"), _at(where, head[1], "config")),
+        required=_required(fields.get("config"), _at(where, described, "config")),
     )
 
 
 # --- the head -----------------------------------------------------------------------------------------
 
 
-def _at(where: str, head: str, field: str) -> str:
-    """The line of a field; where it has none, the first of the head."""
-    found = re.search(rf"^{field}\s*:", head, re.MULTILINE)
-    return f"{where}:{head.count(chr(10), 0, found.start()) + 2 if found else 1}"
+def _at(where: str, head: Value, field: str) -> str:
+    """The line of a field; the first line of the file if the head does not have it."""
+    return f"{where}:{head.lines.get(field, 1)}"
 
 
-def _fields(head: str, where: str) -> dict[str, Any]:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
+def _fields(head: str, where: str) -> Value:
     if len(head) > _LONGEST_HEAD:
         raise BadSkill(f"{where}: its head is longer than {_LONGEST_HEAD} characters.", fix="Move text below it.")
     try:
-        fields = YAML(typ="safe", pure=True).load(head)
-    except MarkedYAMLError as error:
-        line = error.problem_mark.line + 2 if error.problem_mark is not None else 1
-        raise BadSkill(f"{where}:{line}: this is not YAML: {error.problem}.", fix="Correct it.") from None
-    except (YAMLError, ValueError, RecursionError) as error:
-        raise BadSkill(f"{where}: its head is not YAML: {type(error).__name__}.", fix="Correct it.") from None
-    if not isinstance(fields, dict):
+        fields = read_yaml(f"\n{head}", SMALL)  # lines count from the '---' before it
+    except Malformed as error:
+        raise error.in_file(where, BadSkill) from None
+    if fields.kind != "map":
         raise BadSkill(f"{where}:2: its head must be names and values.", fix="Write it as in name: my-skill.")
     return fields
 
@@ -164,7 +161,7 @@ def _server(given: Any, where: str) -> Server | None:
         raise BadSkill(f"{where}: its mcp server needs a command or a url, and not both.", fix=_MCP)
     kind = "stdio" if server.command else "http"
     if server.type not in ("", kind):
-        raise BadSkill(f"{where}: its mcp server is no {server.type!a} server: it has a {_HAS[kind]}.", fix=_MCP)
+        raise BadSkill(f"{where}: its mcp server is not of type {server.type!a}: it has a {_HAS[kind]}.", fix=_MCP)
     return msgspec.structs.replace(server, type=kind)
 
 
@@ -197,7 +194,7 @@ def _names(root: Path, folder: str) -> Iterator[str]:
 
 
 def _is_there(root: Path, path: str) -> bool:
-    """Whether there is such a file below the root; one that a link leads out of it to is none."""
+    """Whether there is such a file below the root. A link that leads out of the root does not count."""
     try:
         return os.path.isfile(root / name_inside(root, path))
     except (BadInput, NotFound):

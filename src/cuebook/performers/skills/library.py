@@ -1,6 +1,6 @@
-"""Which skills there are and what they were told: those that come along, and those in files of a playbook or workspace.
+"""The available skills and their settings: built-in ones, and those in files of a playbook or workspace.
 
-A skill whose settings are missing is there all the same; it says what is missing, and its tools are not there.
+A skill with missing settings is listed with what is missing, but without its tools.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from string import Formatter
 from typing import Any
 
 import msgspec
@@ -19,30 +18,22 @@ from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.outcomes import Failed, Source
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
-from cuebook.performers.agent_tools.delegation import Acts
+from cuebook.performers.agent_tools.tool import Acts
 from cuebook.performers.skills import files
-from cuebook.performers.skills.betterstack import BETTERSTACK
-from cuebook.performers.skills.calling import PAUSES, SkillTool, Told, fitted
-from cuebook.performers.skills.datadog import DATADOG
-from cuebook.performers.skills.github import GITHUB
-from cuebook.performers.skills.linear import LINEAR
 from cuebook.performers.skills.model import HttpTool, Skill
-from cuebook.performers.skills.notification import NOTIFICATION
-from cuebook.performers.skills.sentry import SENTRY
-from cuebook.performers.skills.slack import SLACK
+from cuebook.performers.skills.request import PAUSES, SkillTool, fitted
+from cuebook.performers.skills.services.betterstack import BETTERSTACK
+from cuebook.performers.skills.services.datadog import DATADOG
+from cuebook.performers.skills.services.github import GITHUB
+from cuebook.performers.skills.services.linear import LINEAR
+from cuebook.performers.skills.services.notification import NOTIFICATION
+from cuebook.performers.skills.services.sentry import SENTRY
+from cuebook.performers.skills.services.slack import SLACK
+from cuebook.performers.skills.settings import Configured, SkillSettings, settings_of
 
 BUILT_IN: dict[str, Skill] = {
     skill.id: skill for skill in (GITHUB, LINEAR, SENTRY, DATADOG, BETTERSTACK, SLACK, NOTIFICATION)
 }
-
-
-class Configured(msgspec.Struct, frozen=True):
-    """What the user's configuration tells a skill."""
-
-    values: Mapping[str, str]
-    """By the names of its settings; a secret is told by its handle."""
-    where: str = ""
-    """The file and line, for messages."""
 
 
 class Skills:
@@ -53,67 +44,37 @@ class Skills:
         environ: Mapping[str, str],
         configured: Mapping[str, Configured] | None = None,
         *,
+        settings: Mapping[str, SkillSettings] | None = None,
         roots: Callable[[Settings], Sequence[Path]] = lambda settings: (),
     ) -> None:
-        """`roots` gives the folders below which a run's skills lie in files. What is configured comes before what is
-        in the environment. `BadInput` for a configuration that makes no sense.
+        """`settings` are those of the built-in skills, if they are known already; `roots` gives the folders that
+        contain a run's skills in files. `BadInput` for a configuration that makes no sense.
         """
         self._environ = environ
         self._configured = dict(configured or {})
         self._roots = roots
-        self._told = {skill.id: self._tell(skill) for skill in BUILT_IN.values()}
+        self._settings = settings_of(environ, self._configured) if settings is None else settings
 
     # --- tools ---
 
     def tools(self, http: Acts, reveal: Callable[[str], str], pauses: Sequence[float] = PAUSES) -> list[SkillTool]:
         """The tools of all skills that are configured. `reveal` gives the value of a secret by its handle."""
         return [
-            SkillTool(skill.name, tool, self._told[skill.id], http, reveal, pauses)
+            SkillTool(skill.name, tool, self._settings[skill.id], http, reveal, pauses)
             for skill in BUILT_IN.values()
             for tool in self._usable(skill)
         ]
 
-    @property
-    def handles(self) -> list[str]:
-        """The secrets that skills are given."""
-        return [handle for told in self._told.values() for handle in told.handles.values()]
-
     def missing(self, skill: Skill) -> list[str]:
-        """The settings that it cannot do without and that nobody set; each may be one of several."""
-        told = self._told[skill.id]
-        return [" or ".join(some) for some in skill.needs if not any(map(told.has, some))]
+        """The required settings that are not set; each may be one of several."""
+        settings = self._settings[skill.id]
+        return [" or ".join(some) for some in skill.needs if not any(map(settings.has, some))]
 
     def _usable(self, skill: Skill) -> list[HttpTool]:
         if self.missing(skill):
             return []
-        told = self._told[skill.id]
-        return [tool for one in skill.tools if (tool := fitted(one, told)) is not None]
-
-    def _tell(self, skill: Skill) -> Told:
-        given = self._configured.get(skill.id, Configured({}))
-        known = [setting.name for setting in skill.settings]
-        for name in given.values:
-            if name not in known:
-                raise BadInput(
-                    f"{given.where}: the skill '{skill.id}' has no setting '{name}'.",
-                    fix=f"It has {', '.join(known)}.",
-                )
-        values: dict[str, str] = {}
-        handles: dict[str, str] = {}
-        for setting in skill.settings:
-            own, around = given.values.get(setting.name, ""), self._environ.get(setting.name, "").strip()
-            if setting.secret and own and own.partition(":")[0] not in ("env", "keyring", "file"):
-                raise BadInput(
-                    f"{given.where}: {setting.name} must say where the secret is found; a secret never stands in a file.",
-                    fix='Write it as in "env:NAME", "keyring:NAME" or "file:/path".',
-                )
-            if setting.secret and (own or around):
-                handles[setting.name] = own or f"env:{setting.name}"
-            elif own or around:
-                values[setting.name] = own or around
-            elif setting.default:
-                values[setting.name] = Formatter().vformat(setting.default, (), values)
-        return Told(values, handles)
+        settings = self._settings[skill.id]
+        return [tool for one in skill.tools if (tool := fitted(one, settings)) is not None]
 
     # --- as a source ---
 
@@ -132,7 +93,7 @@ class Skills:
         )
 
     async def read(self, skill: str, call: Call) -> Source | Failed:
-        """What the skill brings, as JSON."""
+        """The content of the skill, as JSON."""
         try:
             place = await asyncio.to_thread(self._place, skill, call.settings)
             if place is None:
@@ -144,15 +105,15 @@ class Skills:
         return call.permits(Action("file", f"read:{name}", True)) or _source(self._from_file(skill, found))
 
     def _place(self, skill: str, settings: Settings) -> files.Place | None:
-        """Where its file lies; None for one that comes along and has none."""
+        """The place of its file; None for a built-in skill without one."""
         roots = self._roots(settings)
         place = files.find(roots, skill) if files.is_id(skill) else None
         if place is None and skill not in BUILT_IN:
             known = sorted({*BUILT_IN, *files.ids(roots)})
             near = get_close_matches(skill[:100], known, n=3)
-            where = " and ".join(str(root) for root in roots) or "no folder: there is none to look in"
+            where = " and ".join(str(root) for root in roots) or "no folder: there is none to search"
             raise NotFound(
-                f"There is no skill {skill[:100]!a}: none that comes along, and none below {where}.",
+                f"There is no skill {skill[:100]!a}: neither built in nor below {where}.",
                 fix=f"Did you mean {' or '.join(near)}?"
                 if near
                 else f"Write it as {files.FOLDERS[0]}/NAME/{files.FILE}.",
@@ -174,8 +135,8 @@ class Skills:
         }
 
     def _from_file(self, skill: str, found: files.FileSkill) -> dict[str, Any]:
-        """A skill that comes along keeps its tools below a file that gives it an instruction or a server. If only what
-        these tools need is missing, the rest is there all the same.
+        """A built-in skill keeps its tools if a file gives it an instruction or a server. If only what
+        these tools need is missing, the rest is still available.
         """
         built_in = BUILT_IN.get(skill)
         below = self._built_in(built_in) if built_in is not None else {"name": skill, "tools": [], "missing": []}

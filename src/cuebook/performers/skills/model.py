@@ -1,7 +1,7 @@
-"""A skill as values: what it needs to be set, and tools that are requests written down. Nothing is sent here.
+"""The values of a skill and its tools, which are declared as requests. Nothing is sent here.
 
-A tool is a row of a table: what a model is shown of it, the request its arguments become, and what is kept of the
-answer. Whoever adds a service adds rows.
+A tool is a row of a table: what a model is shown, the request its arguments become, and what is kept of the answer. To
+add a service, add rows.
 """
 
 from __future__ import annotations
@@ -10,18 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from cuebook.performers.skills.settings import Setting
+
 Category = Literal["git", "observability", "tasks", "notification", "data", "general"]
-
-
-class Setting(msgspec.Struct, frozen=True):
-    """Something that a skill is told by the user's configuration or the environment, under this name in both."""
-
-    name: str
-    what: str
-    """In words, for whoever has to set it."""
-    secret: bool = False
-    default: str = ""
-    """What holds if it is not set; it may name other settings, as in `https://api.{DD_SITE}`."""
 
 
 # --- where arguments go -------------------------------------------------------------------------------
@@ -40,7 +31,7 @@ class Filled(msgspec.Struct, frozen=True):
 
 
 class Words(msgspec.Struct, frozen=True):
-    """Filled texts with blanks between them; those that have nothing to be filled with are left out."""
+    """Filled texts joined by spaces; those without a value are left out."""
 
     texts: tuple[str, ...]
     unless: tuple[str, str] = ("", "")
@@ -67,22 +58,22 @@ class Auth(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What is kept of an answer. Paths have dots between their parts: names, and numbers for places in lists."""
+    """The parts of an answer that are kept. Paths are dotted: names, and numbers for positions in lists."""
 
     kind: Literal["json", "lines", "text"] = "json"
     """`lines` is a JSON value on each line."""
     at: str = ""
-    """Where in it the interesting part lies."""
+    """The path of the interesting part."""
     keep: tuple[str, ...] = ()
     """The fields that are kept, of each object if there are several; none: all of them."""
     error: str = ""
     """Where it says what went wrong although the status says that nothing did."""
     ok: str = ""
-    """What must be true in it for the request to have worked."""
+    """What must be true in the answer of a successful request."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What is sent. Its parts may hold `Given`, `Filled`, `Words` and `Rest`; everything else is sent as it stands."""
+    """The request. Its parts may contain `Given`, `Filled`, `Words` and `Rest`; everything else is sent as it is."""
 
     method: Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
     base: str
@@ -101,7 +92,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Instead(msgspec.Struct, frozen=True):
-    """What is asked for when the service refuses to make something because it is there already."""
+    """The request to find an object that the service refuses to create because it already exists."""
 
     status: int
     says: str
@@ -114,25 +105,25 @@ class Afterwards(msgspec.Struct, frozen=True):
 
     request: Request
     what: str
-    """What it is for, for the warning that it did not work: the first one has been done by then."""
+    """Its purpose, for the warning that it failed: the first request was successful by then."""
 
 
 class HttpTool(msgspec.Struct, frozen=True):
     name: str
     description: str
     parameters: dict[str, Any]
-    """A JSON Schema; what it calls a default holds where an argument is not given."""
+    """A JSON Schema; its defaults are used for missing arguments."""
     requests: tuple[Request, ...]
-    """The first one counts whose settings and arguments are there."""
+    """The first request whose settings and arguments are given is used."""
     reads_only: bool = False
     idempotent: bool = False
-    """Whether doing it twice comes to the same as doing it once."""
+    """Whether doing it twice has the same effect as doing it once."""
     instead: Instead | None = None
     afterwards: Afterwards | None = None
 
 
 class Skill(msgspec.Struct, frozen=True):
-    """A skill that comes along."""
+    """A built-in skill."""
 
     id: str
     name: str
@@ -140,5 +131,5 @@ class Skill(msgspec.Struct, frozen=True):
     category: Category
     settings: tuple[Setting, ...]
     needs: tuple[tuple[str, ...], ...]
-    """The settings it cannot do without: of each of these, one."""
+    """The required settings: one of each group."""
     tools: tuple[HttpTool, ...]

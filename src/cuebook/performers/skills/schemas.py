@@ -1,16 +1,16 @@
-"""How the parameters of skills' tools are written down, besides what the agent tools have for that."""
+"""Helpers to declare the parameters of skills' tools, in addition to those of the agent tools."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from cuebook.performers.agent_tools.delegation import number, parameters, text
+from cuebook.performers.agent_tools.tool import number, parameters, text
 
 __all__ = ["count", "number", "objects", "parameters", "table", "text", "texts", "usual"]
 
 
 def usual(text: dict[str, Any], value: str) -> dict[str, Any]:
-    """A text that need not be given."""
+    """A text with a default."""
     return {**text, "default": value}
 
 

@@ -1,5 +1,5 @@
-"""The command line. This module is loaded by every call, so it imports click and nothing else; a command's own module
-is imported when that command is called.
+"""The command line. Every call loads this module, so it imports only click; the module of a command is imported when
+that command is called.
 """
 
 from __future__ import annotations
@@ -14,59 +14,81 @@ from typing import Any
 import click
 
 from cuebook import __version__
-from cuebook.surfaces.cli import streams
-from cuebook.surfaces.cli.plain import complain
+from cuebook.surfaces.cli.terminal.output import complain, prepare_streams, say, silence, write_problem
 
 COMMANDS = {
-    "run": ("running", "Run a playbook."),
-    "new": ("scaffolding", "Write a small playbook to begin with."),
-    "validate": ("authoring", "Find the mistakes in playbooks."),
-    "explain": ("explaining", "Say what a run would do, what it touches and what it may cost."),
-    "plan": ("planning", "Say what each step of a pipeline would do, and what the policy says to it."),
-    "graph": ("drawing", "Draw a playbook as a Mermaid flowchart."),
-    "summary": ("authoring", "Say what a playbook is about."),
-    "parse": ("authoring", "Print a playbook as it is read."),
-    "convert": ("authoring", "Turn a playbook into JSON, and back."),
-    "test": ("testing", "Run the tests of playbooks."),
-    "resume": ("continuing", "Go on with a run that is paused or was interrupted."),
-    "answer": ("continuing", "Answer the question a run waits for."),
-    "decide": ("continuing", "Approve or deny what a run wants to do, or settle what is in doubt."),
-    "cancel": ("continuing", "Stop a run; a second time, at once."),
-    "retry": ("continuing", "Go on with a failed run where it failed."),
-    "restart": ("branching", "Start a new run that keeps what an old one did before a step."),
-    "fork": ("branching", "Restart with changed values or settings."),
-    "runtime": ("enveloping", "Answer one request of the runtime contract by an envelope."),
-    "replay": ("looking", "Go through a run again on its journal alone, performing nothing."),
-    "verify": ("looking", "Check that a run's journal was not changed, and that it says what is shown of the run."),
-    "audit": ("auditing", "Show what a run did and who let it through, and check its journal."),
-    "runs": ("looking", "List runs, newest first."),
-    "show": ("looking", "Show a run: its steps, outputs and what it waits for."),
-    "events": ("looking", "Show what happened in a run, and what happens."),
-    "diff": ("comparing", "Compare two runs, step by step."),
-    "inbox": ("looking", "List everything that waits for a person."),
-    "serve": ("serve", "Serve the web app: playbooks, live runs, results and an API."),
-    "mcp": ("mcp", "Serve Cuebook to an assistant, as an MCP server."),
-    "models": ("models", "List the models there are, or install the embedded one."),
-    "keys": ("keys", "Keep the keys of providers in the system's keyring."),
-    "policy": ("policy", "Test, show and change what playbooks may do."),
-    "secrets": ("secrets", "Name the secrets that playbooks may be given."),
-    "users": ("users", "Say who may look, run, approve and administer."),
-    "doctor": ("doctor", "Say what was found, where, and what is missing."),
-    "completion": ("completion", "Print the script that completes commands in a shell."),
+    "new": ("commands.new", "Create a small playbook to start from."),
+    "validate": ("commands.validate", "Find mistakes in playbooks."),
+    "explain": ("commands.explain", "Show what a run would do, touch and cost."),
+    "plan": ("commands.explain", "Show what each step would do, and what the policy says about it."),
+    "graph": ("commands.graph", "Draw a playbook as a Mermaid flowchart."),
+    "convert": ("commands.validate", "Convert a playbook to JSON, and back."),
+    "test": ("commands.test", "Run the tests of playbooks."),
+    "run": ("commands.run", "Run a playbook."),
+    "resume": ("commands.resume", "Continue a run that is paused or was interrupted."),
+    "answer": ("commands.resume", "Answer the question a run waits for."),
+    "decide": ("commands.resume", "Approve or deny an action of a run, or resolve an effect in doubt."),
+    "cancel": ("commands.resume", "Cancel a run; a second cancel stops it at once."),
+    "retry": ("commands.resume", "Continue a failed run where it failed."),
+    "restart": ("commands.restart", "Start a new run from a step of another run, with changes if you like."),
+    "runtime": ("commands.runtime", "Handle one request of the runtime contract and print an envelope."),
+    "runs": ("commands.show", "List runs, newest first."),
+    "show": ("commands.show", "Show a run: its steps, outputs and what it waits for."),
+    "events": ("commands.show", "Show what happened in a run, and follow it."),
+    "inbox": ("commands.show", "List everything that is waiting for a person."),
+    "diff": ("commands.diff", "Compare two runs, step by step."),
+    "audit": ("commands.audit", "Show what a run did and who allowed it, and check its journal."),
+    "replay": ("commands.show", "Replay a run from its journal without performing anything."),
+    "serve": ("commands.serve", "Serve the web app and its API."),
+    "mcp": ("commands.mcp", "Serve Cuebook to an assistant, as an MCP server."),
+    "policy": ("commands.policy", "Test, show and change what playbooks may do."),
+    "secrets": ("commands.secrets", "Manage the names of secrets that playbooks may use."),
+    "users": ("commands.users", "Manage users and their roles."),
+    "models": ("commands.models", "List the available models, or install the embedded one."),
+    "keys": ("commands.keys", "Keep the API keys of providers in the system keyring."),
+    "doctor": ("commands.doctor", "Check the installation and report what is missing."),
+    "completion": ("completion", "Print the completion script for a shell."),
+    "summary": ("commands.validate", "Show what a playbook is about."),
+    "parse": ("commands.validate", "Print a playbook as Cuebook parses it."),
+    "verify": ("commands.audit", "Check that a run's journal is unchanged and matches the run's state."),
+    "fork": ("commands.restart", "Restart with changed values or settings."),
 }
-"""Each command: its module, and its line in the list."""
+"""Each command with its module and its line in the list."""
+
+GROUPS = {
+    "Write": (("new", "validate", "explain"), ("convert", "graph", "test")),
+    "Run": (("run", "resume", "answer"), ("cancel", "decide", "restart", "retry", "runtime")),
+    "Inspect": (("runs", "show"), ("audit", "diff", "events", "inbox", "replay")),
+    "Operate": (("serve",), ("mcp", "policy", "secrets", "users")),
+    "Set up": (("models",), ("completion", "doctor", "keys")),
+}
+"""The list of `--help`: for each group, the most used commands with their lines, and the names of the others."""
+
+INSTEAD = {
+    "plan": "explain --plan",
+    "summary": "explain --summary",
+    "parse": "validate --parse",
+    "verify": "audit --verify",
+    "fork": "restart",
+}
+"""Older command names that still work, with their replacements. They are in no list."""
 
 ALIASES = {"info": "summary"}
-"""Other names that commands go by; the list does not show them."""
+"""Other names for commands. They are in no list."""
 
 _COMPLETING = "_CUEBOOK_COMPLETE"
+
+
+def visible() -> list[str]:
+    """The commands that appear in lists."""
+    return [name for name in COMMANDS if name not in INSTEAD]
 
 
 class Commands(click.Group):
     """Imports a command's module when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return visible()
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         name = ALIASES.get(name, name)
@@ -76,39 +98,74 @@ class Commands(click.Group):
         command: click.Command = getattr(module, f"{name}_command")
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # The usage line names the options, so the help needs no section for them.
+        formatter.write_usage(ctx.command_path, "[--help] [--commands] [--version] [--debug] COMMAND [ARGS]...")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the short list of commands; the whole help fits a terminal of 24 lines."""
+        rows = []
+        for group, (most_used, others) in GROUPS.items():
+            lines = [f"{name:<11}{COMMANDS[name][1]}" for name in most_used] + [f"also {', '.join(others)}"]
+            rows += [(group if number == 0 else "", line) for number, line in enumerate(lines)]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write("".join(f"  {group:<9}{line}\n" for group, line in rows))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write(f"\n{click.wrap_text(self.epilog or '', formatter.width)}\n")
+
+    def get_long_help(self, ctx: click.Context) -> str:
+        """Every command with its line, and the options."""
+        formatter = ctx.make_formatter()
+        for group, names in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name, COMMANDS[name][1]) for part in names for name in part], col_max=12)
+        click.Command.format_options(self, ctx, formatter)
+        return formatter.getvalue().strip()
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         from click.shell_completion import CompletionItem
 
-        # click's own would import every command's module to list their names.
-        named = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
+        # The method of click would import the module of every command.
+        named = [CompletionItem(name, help=COMMANDS[name][1]) for name in visible() if name.startswith(incomplete)]
         return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
         name = args[0]
         if name not in COMMANDS and name not in ALIASES and not name.startswith("-"):
-            close = get_close_matches(name, COMMANDS, n=1)
+            close = get_close_matches(name, visible(), n=1)
             hint = f"Did you mean '{close[0]}'?" if close else "`cuebook --help` lists them."
             if os.path.exists(name):
-                hint = f"To run the playbook, say `cuebook run {name}`."
+                hint = f"To run the playbook, type `cuebook run {name}`."
             raise click.UsageError(f"There is no command '{name}'. {hint}")
         return super().resolve_command(ctx, args)
+
+
+def _list_commands(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        say(cli.get_long_help(ctx))
+        ctx.exit()
 
 
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 completed, 1 failed, 2 bad input, 3 waits for a person, 4 paused by a budget,"
-    " 5 denied, cancelled or expired, 130 interrupted, 143 told to end.",
+    " 5 denied, cancelled or expired, 130 interrupted, 143 terminated.",
 )
 @click.version_option(__version__, prog_name="cuebook", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error.")
+@click.option(
+    "--commands",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_commands,
+    help="List all commands with a one-line description and exit.",
+)
 @click.pass_context
 def cli(ctx: click.Context, debug: bool) -> None:
-    """Runs AI playbooks durably: a run survives a crash and continues where it stopped."""
+    """Run AI playbooks durably: after a crash, a run continues where it stopped."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -117,40 +174,40 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def call(args: list[str]) -> int:
-    """Runs a command and gives its exit code. Every expected error is one line on stderr."""
+    """Runs a command and returns its exit code. Every expected error is one line on stderr."""
     if _COMPLETING in os.environ:
         from cuebook.surfaces.cli import completion
 
         return completion.answer(cli)
     from cuebook.kernel.errors import CuebookError
 
-    streams.prepare()
+    prepare_streams()
     if not args:
         complain(cli.get_help(click.Context(cli, info_name="cuebook", **cli.context_settings)))
         return 2
     unreadable = next((number for number, arg in enumerate(args, start=1) if not _is_text(arg)), None)
     if unreadable is not None:
-        complain(f"cuebook: argument {unreadable} is not UTF-8 text. Write it in UTF-8, or rename the file it names.")
+        complain(f"cuebook: argument {unreadable} is not UTF-8 text. Use UTF-8, or rename the file.")
         return 2
     try:
-        return _invoked(args)
+        return _invoke(args)
     except click.ClickException as error:
-        complain(f"cuebook: {_sentence(error.format_message())}{_how(error)}")
+        complain(f"cuebook: {_sentence(error.format_message())}{_help_hint(error)}")
         return error.exit_code
     except (click.Abort, EOFError, KeyboardInterrupt):
         complain(f"{chr(10) if sys.stderr.isatty() else ''}cuebook: interrupted.")
         return 130
-    except BrokenPipeError:  # whoever read our output has seen enough
-        streams.silence(sys.stdout)
+    except BrokenPipeError:  # the reader of the output has closed it, as `head` does
+        silence(sys.stdout)
         return 0
     except CuebookError as error:
         complain("\n".join(f"cuebook: {line}" for line in str(error).split("\n")))
         return error.exit_code
     except Exception as error:
-        lost = streams.loss(error)
-        if lost:
-            streams.silence(sys.stdout)
-            complain(f"cuebook: the output cannot be written: {lost}. Send it somewhere else.")
+        problem = write_problem(error)
+        if problem:
+            silence(sys.stdout)
+            complain(f"cuebook: cannot write the output: {problem}. Redirect it to another place.")
         elif "--debug" in args:
             import traceback
 
@@ -158,13 +215,13 @@ def call(args: list[str]) -> int:
         else:
             complain(
                 f"cuebook: unexpected {type(error).__name__}: {_one_line(str(error))}"
-                " This is a defect of Cuebook; `cuebook --debug ...` shows where."
+                " This is a bug in Cuebook; `cuebook --debug ...` shows the traceback."
             )
         return 1
 
 
-def _invoked(args: list[str]) -> int:
-    """As `cli.main` does it, except that this would end by itself, with exit code 1, at a pipe that nobody reads."""
+def _invoke(args: list[str]) -> int:
+    """Like `cli.main`, which however exits with code 1 by itself when stdout is a closed pipe."""
     try:
         with cli.make_context("cuebook", list(args)) as context:
             code = cli.invoke(context)
@@ -174,15 +231,15 @@ def _invoked(args: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _how(error: click.ClickException) -> str:
+def _help_hint(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
     if context is None or context.parent is None:
         return ""
-    return f" `{context.command_path} --help` shows how."
+    return f" See `{context.command_path} --help`."
 
 
 def _is_text(arg: str) -> bool:
-    """What was no UTF-8 comes in as halves of characters, which can be neither kept nor shown."""
+    """Whether an argument is valid UTF-8. Other bytes arrive as lone surrogates, which cannot be stored or shown."""
     try:
         arg.encode()
     except UnicodeEncodeError:
@@ -191,8 +248,8 @@ def _is_text(arg: str) -> bool:
 
 
 def _sentence(text: str) -> str:
-    said = _one_line(text)
-    return said if said.endswith((".", "?", "!", ")")) else f"{said}."
+    line = _one_line(text)
+    return line if line.endswith((".", "?", "!", ")")) else f"{line}."
 
 
 def _one_line(text: str) -> str:

@@ -1,7 +1,6 @@
-"""Completion in the shell: `cuebook completion`, and what the shell's script asks for at every Tab.
+"""Shell completion: `cuebook completion`, and the candidates that the shell's script requests at every Tab.
 
-It changes nothing and never complains: whoever presses Tab has not said anything yet. Where there is no store, none is
-made. What it needs beyond click is imported when it is asked for.
+It changes nothing, reports no errors and creates no store. Everything but click is imported on demand.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class, get_completion_class
 
-from cuebook.surfaces.cli.plain import say
+from cuebook.surfaces.cli.terminal.output import say
 
 if TYPE_CHECKING:
-    from cuebook.dialects.registry import OutlinedStep
+    from cuebook.dialects.dialect import OutlinedStep
+    from cuebook.dialects.playbook import Playbook
     from cuebook.kernel.run import WaitRow
-    from cuebook.service import Service
-    from cuebook.surfaces.cli.answers import Source
+    from cuebook.service.service import Service
 
 PROGRAM = "cuebook"
 VARIABLE = "_CUEBOOK_COMPLETE"
-"""Where the shell's script says what it wants."""
+"""The variable in which the shell's script passes its request."""
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -37,14 +36,14 @@ Complete = Callable[[click.Context, click.Parameter, str], Items]
 T = TypeVar("T")
 
 MOST = 50
-"""Candidates from the store that a shell is offered."""
+"""The maximum number of candidates from the store."""
 
 
 class Bash(BashComplete):
-    """bash puts a candidate into the line as it is, so one with a blank in it must come quoted."""
+    """Completion for bash, which inserts candidates unchanged: those with spaces must be quoted here."""
 
     _before = 0
-    """Letters of the word at the cursor that bash takes for words of their own: it wants candidates without them."""
+    """Length of the part of the current word that bash treats as separate words: candidates must not repeat it."""
 
     source_template = BashComplete.source_template.replace("read type", "read -r type")
 
@@ -52,7 +51,7 @@ class Bash(BashComplete):
         args, incomplete = super().get_completion_args()
         words: list[str] = []
         joined = False
-        for word in (*args, incomplete):  # bash makes three words of --name=value, and of name=value
+        for word in (*args, incomplete):  # bash splits --name=value and name=value into three words
             if word == "=" and words:
                 words[-1:] = [words[-1], ""] if words[-1].startswith("--") else [f"{words[-1]}="]
             elif joined:
@@ -70,12 +69,12 @@ class Bash(BashComplete):
 
 
 def _escaped(value: str) -> str:
-    """A leading `~` is left alone, and so is everything that a shell takes literally."""
+    """Escapes everything that a shell does not take literally, except `~`."""
     return "".join(letter if letter.isalnum() or letter in "_-./:@%+,=~" else f"\\{letter}" for letter in value)
 
 
 def answer(cli: click.Command) -> int:
-    """Prints what the shell's script asks for. Where something is wrong with the line, that is nothing."""
+    """Prints the candidates for the shell's script; nothing if the line is wrong."""
     shell, _, instruction = os.environ.get(VARIABLE, "").partition("_")
     add_completion_class(Bash)
     made = get_completion_class(shell)
@@ -94,15 +93,15 @@ def answer(cli: click.Command) -> int:
 
 @click.command(
     "completion",
-    help="""Print the script that completes cuebook's commands in a shell.
+    help="""Print the completion script for a shell.
 
     \b
     bash:  eval "$(cuebook completion bash)"        in ~/.bashrc
     zsh:   eval "$(cuebook completion zsh)"         in ~/.zshrc, after compinit
     fish:  cuebook completion fish > ~/.config/fish/completions/cuebook.fish
 
-    Commands and options complete, and after `cuebook run FILE` the inputs of the playbook do, with the options of an
-    enum as values. Where a run, a wait, a step or an answer is wanted, those that there are do.
+    The script completes commands and options, the inputs of the playbook after `cuebook run FILE` with the values of
+    an enum, and the ids of runs, waits and steps and possible answers where a command takes them.
     """,
 )
 @click.argument("shell", type=click.Choice(SHELLS))
@@ -114,16 +113,16 @@ def completion_command(shell: str) -> int:
     return 0
 
 
-# --- what values complete to ----------------------------------------------------------------------------
+# --- candidates for values ------------------------------------------------------------------------------
 
 
 def any_file(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """The shell knows best how to complete a path."""
+    """Leaves a path to the shell."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def one_of(values: Sequence[str]) -> Complete:
-    """These values, or a file's text after `@`."""
+    """Completes these values, or a path after `@`."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
         if incomplete.startswith("@") and not incomplete.startswith("@@"):
@@ -138,11 +137,11 @@ def _paths(beginning: str) -> list[str]:
     return [f"{path}/" if os.path.isdir(path) else path for path in found]
 
 
-# --- what is in a playbook, or in the store ---------------------------------------------------------------
+# --- candidates from a playbook or the store ------------------------------------------------------------
 
 
 def runs(*statuses: str) -> Complete:
-    """The ids of runs in these states, or of all, newest first."""
+    """Completes the ids of runs in these states, or of all runs, newest first."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
         async def look(service: Service) -> Items:
@@ -158,7 +157,7 @@ def runs(*statuses: str) -> Complete:
 
 
 def waits(*kinds: str) -> Complete:
-    """What waits for a person, by the runs that wait and by the ids of the waits."""
+    """Completes what waits for a person: the ids of the runs, and the ids of the waits."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
         async def look(service: Service) -> Items:
@@ -173,18 +172,18 @@ def waits(*kinds: str) -> Complete:
 
 
 def steps_of_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """The steps that the run on the line has reached."""
+    """Completes the steps that the run on the line has reached."""
 
     async def look(service: Service) -> Items:
         row = await service.get(ctx.params["run"])
-        steps = {step.name: step for step in await service.store.steps(row.id) if step.seq}
+        steps = {step.name: step for step in await service.steps(row.id) if step.seq}
         return [CompletionItem(label, help=step.title) for label, step in steps.items() if label.startswith(incomplete)]
 
     return _from_store(ctx, look)
 
 
 def steps_to_pause_after(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """The steps of the playbook on the line, or of the run's, one after the other with commas between them."""
+    """Completes a comma-separated list of steps of the playbook or the run on the line."""
     before, comma, last = incomplete.rpartition(",")
     named = before.split(",")
     steps = {step.label: step.title for step in _outline(ctx) if step.label.startswith(last)}
@@ -194,13 +193,13 @@ def steps_to_pause_after(ctx: click.Context, param: click.Parameter, incomplete:
 
 
 def answers(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """The steps that ask, each with the answers that its question takes."""
+    """Completes STEP=VALUE for the steps that ask, with the possible answers."""
     found = [(f"{step.label}={value}", step.title) for step in _outline(ctx) for value in _values(step)]
     return [CompletionItem(value, help=title) for value, title in found if value.startswith(incomplete)]
 
 
 def answers_to_wait(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """The answers that the question on the line takes."""
+    """Completes the possible answers to the question on the line."""
 
     async def look(service: Service) -> Items:
         from cuebook.surfaces.cli.session import wait_of
@@ -222,34 +221,28 @@ def _values(step: OutlinedStep) -> tuple[str, ...]:
 
 
 def _outline(ctx: click.Context) -> Sequence[OutlinedStep]:
-    from cuebook.dialects.registry import Outlining
-
-    source = _source(ctx)
-    if source is None or not isinstance(source.dialect, Outlining):
-        return ()
-    return source.dialect.outline(source.document)
+    playbook = _playbook(ctx)
+    return () if playbook is None else playbook.outline
 
 
-def _source(ctx: click.Context) -> Source | None:
-    """The playbook that the line is about: a file's, or the one that a run was started from."""
+def _playbook(ctx: click.Context) -> Playbook | None:
+    """The playbook in the file on the line, or of the run on the line."""
     file = _on_the_line(ctx, "file")
     if file:
-        from cuebook.surfaces.cli.answers import Source
-        from cuebook.surfaces.cli.playbooks import Playbook
+        from cuebook.surfaces.cli.playbook_command import read_file
 
-        playbook = Playbook(file)
-        return Source(playbook.dialect, playbook.document)
+        return read_file(file)
 
-    async def look(service: Service) -> Source | None:
-        from cuebook.surfaces.cli.session import source_of
+    async def look(service: Service) -> Playbook | None:
+        from cuebook.surfaces.cli.session import playbook_of
 
-        return await source_of(service, await service.get(_on_the_line(ctx, "run")))
+        return await playbook_of(service, await service.get(_on_the_line(ctx, "run")))
 
     return _looked(ctx, look)
 
 
 def _on_the_line(ctx: click.Context, name: str) -> str:
-    """An argument. While an option has no value yet, click has gathered the arguments without naming them."""
+    """An argument by name. While an option lacks its value, click has collected the arguments without names."""
     arguments = [param.name for param in ctx.command.params if isinstance(param, click.Argument)]
     words = dict(zip(arguments, ctx.args, strict=False))
     return str(ctx.params.get(name) or words.get(name, ""))
@@ -260,14 +253,14 @@ def _from_store(ctx: click.Context, look: Callable[[Service], Awaitable[Items]])
 
 
 def _looked(ctx: click.Context, look: Callable[[Service], Awaitable[T]]) -> T | None:
-    """What is found in the store that the line means; None where there is none."""
+    """Looks into the store of this line; None if there is no store."""
     import asyncio
 
     from cuebook.surfaces.cli import session
 
     wiring = session.wiring_of(ctx.params)
     path = wiring.config.get("store")
-    if not path.is_file() or not path.stat().st_size:  # an empty file would become a store
+    if not path.is_file() or not path.stat().st_size:  # opening an empty file would turn it into a store
         return None
 
     async def work() -> T:

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the configuration they lead to."""
+"""Options that several commands share, and the configuration that results from them."""
 
 from __future__ import annotations
 
@@ -17,28 +17,27 @@ from cuebook.config import Config, load
 from cuebook.dialects import registry
 from cuebook.dialects.options import Option
 from cuebook.kernel.errors import BadInput
-from cuebook.performers.beside import instead_of
 from cuebook.surfaces.cli import completion
 
 STORE = click.Option(["--store"], metavar="PATH", help="The file that holds the runs.")
 AS_JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON on stdout.")
 AS_EVENTS = click.Option(["--events", "as_events"], is_flag=True, help="Print every event as a line of JSON on stdout.")
-AS_LIVE = click.Option(["--live", "as_live"], is_flag=True, help="Stream as on a terminal, wherever it goes.")
+AS_LIVE = click.Option(["--live", "as_live"], is_flag=True, help="Stream as on a terminal, even to a file or a pipe.")
 LINES = click.Option(
-    ["--lines", "as_lines"], is_flag=True, help="Of a program, show each line, call and variable as it comes."
+    ["--lines", "as_lines"], is_flag=True, help="In a conversation, show each line, call and variable as it happens."
 )
-NO_COLOR = click.Option(["--no-color"], is_flag=True, help="No colours, as with NO_COLOR in the environment.")
-NO_ASK = click.Option(["--no-ask"], is_flag=True, help="Ask nothing here; say how to answer and end with exit code 3.")
+NO_COLOR = click.Option(["--no-color"], is_flag=True, help="Use no colours, as with NO_COLOR in the environment.")
+NO_ASK = click.Option(["--no-ask"], is_flag=True, help="Ask nothing here; print how to answer and exit with code 3.")
 
-AS_USER = click.Option(["--as", "as_user"], metavar="NAME", help="As this user, with the roles they have.")
+AS_USER = click.Option(["--as", "as_user"], metavar="NAME", help="Act as this user, with their roles.")
 
 SETTINGS: list[click.Parameter] = [
-    click.Option(["--model"], metavar="NAME", help="provider/model, or 'local' for the embedded one."),
-    click.Option(["--max-tokens"], metavar="N", help="The most tokens that a reply may have."),
-    click.Option(["--temperature"], metavar="T", help="From 0 to 2."),
+    click.Option(["--model"], metavar="NAME", help="The model: provider/model, or 'local' for the embedded one."),
+    click.Option(["--max-tokens"], metavar="N", help="The maximum number of tokens in a reply."),
+    click.Option(["--temperature"], metavar="T", help="The sampling temperature, from 0 to 2."),
     click.Option(["--budget-money"], metavar="USD", help="Pause before spending more than this."),
     click.Option(["--budget-tokens"], metavar="N", help="Pause before using more tokens than this."),
-    click.Option(["--budget-seconds"], metavar="S", help="Pause after this much time at work."),
+    click.Option(["--budget-seconds"], metavar="S", help="Pause after this many seconds of work."),
     click.Option(["--budget-steps"], metavar="N", help="Pause after this many steps."),
     click.Option(["--pause-expiry"], metavar="TIME", help="How long a pause or question waits: 15m, 24h, 7d or never."),
 ]
@@ -47,16 +46,20 @@ ANSWERS: list[click.Parameter] = [
         ["--answer"],
         metavar="STEP=VALUE",
         multiple=True,
-        help="Answer what a step will ask; repeatable.",
+        help="Answer the question of a step in advance; repeatable.",
         shell_complete=completion.answers,
     ),
     click.Option(
         ["--answers"],
         metavar="FILE",
-        help="A YAML or JSON file of answers; of a list, each time the next.",
+        help="A YAML or JSON file of answers; a list has one answer for each time the step asks.",
         shell_complete=completion.any_file,
     ),
-    click.Option(["--unattended"], is_flag=True, help="Nobody is there: defaults answer, and no breakpoint pauses."),
+    click.Option(
+        ["--unattended"],
+        is_flag=True,
+        help="Run unattended: questions take their defaults, and breakpoints do not pause.",
+    ),
 ]
 BREAK = click.Option(
     ["--break", "breakpoints"],
@@ -64,23 +67,30 @@ BREAK = click.Option(
     help="Pause after these steps, as in 2,3.",
     shell_complete=completion.steps_to_pause_after,
 )
+STRICT_ENVELOPE = click.Option(
+    ["--strict-envelope"], is_flag=True, help="Print an envelope with only the fields of the format."
+)
+ENVELOPE: list[click.Parameter] = [
+    click.Option(["--envelope"], is_flag=True, help="Ask nothing and print one envelope on stdout."),
+    STRICT_ENVELOPE,
+]
 SET = click.Option(["--set", "values"], metavar="NAME=VALUE", multiple=True, help="Change a value; repeatable.")
 
 LIVE: list[click.Parameter] = [AS_JSON, AS_EVENTS, AS_LIVE, LINES, NO_COLOR, NO_ASK]
 
 
 Given = dict[str, Any]
-"""What a command was given: every option and argument by name."""
+"""The options and arguments of a call, by name."""
 
 
 def command(
     name: str, params: Sequence[click.Parameter], **more: Any
 ) -> Callable[[Callable[[Given], int]], click.Command]:
-    """A click command whose function gets one dictionary, because options come from several lists."""
+    """Makes a click command whose function takes one dictionary, because the options come from several lists."""
 
     def made(function: Callable[[Given], int]) -> click.Command:
         help = inspect.cleandoc(function.__doc__ or "")
-        line = " ".join(help.partition("\n\n")[0].split())  # click would cut it off in the list of a group
+        line = " ".join(help.partition("\n\n")[0].split())  # click would truncate it in the list of a group
         return click.Command(
             name, params=list(params), callback=lambda **given: function(given), help=help, short_help=line, **more
         )
@@ -89,11 +99,11 @@ def command(
 
 
 _CHOICE = "option_of_"
-"""Keeps what a dialect calls an option apart from the names of other options."""
+"""Separates the names of a dialect's options from the names of other options."""
 
 
 def choices(several: Iterable[Option]) -> list[click.Parameter]:
-    """An option for each thing that can be chosen about how a playbook is run."""
+    """A click option for each option of the dialects."""
     by_name = {option.name: option for option in several}
     return [_choice(option) for option in by_name.values()]
 
@@ -112,7 +122,9 @@ def _choice(option: Option) -> click.Option:
 
 
 def fitting(params: Iterable[click.Parameter], known: Iterable[Option]) -> list[click.Parameter]:
-    """The parameters, with what a playbook's dialect does not have hidden: it is taken all the same, and refused in words."""
+    """The parameters, with the options hidden that the playbook's dialect does not have. Such an option is still parsed,
+    so that the error can name it.
+    """
     names = {f"{_CHOICE}{option.name}" for option in known}
     return [_hidden(one) if (one.name or "").startswith(_CHOICE) and one.name not in names else one for one in params]
 
@@ -125,7 +137,7 @@ def _hidden(param: click.Parameter) -> click.Parameter:
 
 
 def chosen(given: Given) -> dict[str, Any]:
-    """What was chosen of them, by the names that dialects know."""
+    """The dialect options of this call, by the names that the dialects use."""
     found = {name.removeprefix(_CHOICE): value for name, value in given.items() if name.startswith(_CHOICE)}
     return {name: value for name, value in found.items() if value is not None and value is not False}
 
@@ -147,7 +159,7 @@ def configuration(given: Given) -> Config:
 
 
 def edits(config: Config) -> dict[str, Any]:
-    """The settings that were given as flags of this very call."""
+    """The settings that were given as flags of this call."""
     return {name: config.get(name) for name in _SETTINGS if config.origin(name).place.startswith("--")}
 
 
@@ -156,17 +168,17 @@ def changed_values(given: tuple[str, ...]) -> dict[str, str]:
     for one in given:
         name, equals, value = one.partition("=")
         if not equals or not name:
-            raise BadInput(f"--set {one}: this is no NAME=VALUE.", fix="Write it as in --set topic=tea.")
+            raise BadInput(f"--set {one}: expected NAME=VALUE.", fix="Write it as in --set topic=tea.")
         values[name] = value_of(f"--set {name}", value)
     return values
 
 
 LARGEST = 50_000_000
-"""Bytes of a file that is no playbook."""
+"""The maximum size in bytes of a file that is not a playbook."""
 
 
 class NotText(BadInput):
-    """The file is no UTF-8 text."""
+    """The file is not UTF-8 text."""
 
     code = "not_text"
 
@@ -176,9 +188,9 @@ class NotText(BadInput):
 
 
 def value_of(flag: str, value: str) -> str:
-    """A value as it was written, or what it refers to: `@file`, or `-` for stdin. `@@` stands for one `@`.
+    """The value itself, or the text that it refers to: `@file`, or `-` for stdin. A leading `@@` means a literal `@`.
 
-    The final line end of a file or of stdin is not part of the value: what `echo` writes is put into sentences.
+    The final line break of a file or of stdin is removed, because values are put into sentences and `echo` adds one.
     """
     if value == "-":
         return _without_line_end(read_stdin(flag))
@@ -198,48 +210,50 @@ def read_stdin(flag: str = "") -> str:
 
 
 def read_text(path: str, flag: str = "") -> str:
-    """A text file, or one clear line about why it cannot be read."""
+    """The text of a file; `BadInput` says in one line why it cannot be read."""
     return _text(flag, path, _read(path, flag, LARGEST))
 
 
 def read_playbook(path: str) -> str:
-    """A playbook's text, or stdin's for `-`. Of one that is too large, as much as it takes to say so."""
+    """The text of a playbook file, or of stdin for `-`. A file that is too large is read only far enough to say so."""
     name = "stdin" if path == "-" else path
     if path == "-":
         return _decoded("", name, sys.stdin.buffer.read(registry.LARGEST + 1), registry.text_of)
     if os.path.isdir(path):
         raise BadInput(f"{path} is a folder.", fix=_playbooks_in(path))
-    new = f"Check the path; `cuebook new {shlex.quote(path)}` writes a playbook to begin with."
-    return _decoded("", name, _read(path, "", registry.LARGEST, otherwise=new), registry.text_of)
+    new = f"Check the path; `cuebook new {shlex.quote(path)}` creates a playbook to start from."
+    return _decoded("", name, _read(path, "", registry.LARGEST, fix=new), registry.text_of)
 
 
 def _playbooks_in(folder: str) -> str:
-    from cuebook.stored import Stored
+    from cuebook.service.playbooks.library import Stored
 
     found = sorted(shlex.quote(str(one.path)) for one in Stored([Path(folder)]).all())
     more = f" and {len(found) - 5} more" if len(found) > 5 else ""
     return f"Name one of its playbooks: {', '.join(found[:5])}{more}." if found else "Give the path of a file."
 
 
-def _read(path: str, flag: str, most: int, *, otherwise: str = "Check the path.") -> bytes:
-    """No more than a byte too much: a file may be larger than the memory, or have no end."""
+def _read(path: str, flag: str, most: int, *, fix: str = "Check the path.") -> bytes:
+    """Reads at most one byte beyond the limit: a file may be larger than the memory, or endless."""
     prefix = f"{flag}: " if flag else ""
     try:
         with open(path, "rb") as file:
             return file.read(most + 1)
     except FileNotFoundError:
-        raise BadInput(f"{prefix}There is no file {path}.", fix=instead_of(path, otherwise)) from None
+        from cuebook.performers.files.neighbours import instead_of
+
+        raise BadInput(f"{prefix}There is no file {path}.", fix=instead_of(path, fix)) from None
     except IsADirectoryError:
         raise BadInput(f"{prefix}{path} is a folder.", fix="Give the path of a file.") from None
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise BadInput(f"{prefix}{path} cannot be read: {why}.", fix="Check the path and its permissions.") from None
+        raise BadInput(f"{prefix}Cannot read {path}: {why}.", fix="Check the path and its permissions.") from None
 
 
 def _text(flag: str, path: str, data: bytes) -> str:
     if len(data) > LARGEST:
         prefix = f"{flag}: " if flag else ""
-        raise BadInput(f"{prefix}{path} has more than {LARGEST:,} bytes.", fix="Give a shorter one.")
+        raise BadInput(f"{prefix}{path} has more than {LARGEST:,} bytes.", fix="Use a smaller file.")
     return _decoded(flag, path, data, bytes.decode)
 
 

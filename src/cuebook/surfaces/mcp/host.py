@@ -1,4 +1,4 @@
-"""What serves assistants, and who is at the other end of a connection."""
+"""The host of the MCP server, and the caller at the other end of a connection."""
 
 from __future__ import annotations
 
@@ -11,39 +11,40 @@ from typing import Any, Literal
 
 import msgspec
 
-from cuebook.gate.people import Role
+from cuebook.gate.roles import Role
 from cuebook.kernel.run import RunRow, WaitRow
-from cuebook.service import Principal, Service
-from cuebook.surfaces.driving import Drivers
-from cuebook.surfaces.histories import Histories
-from cuebook.surfaces.library import Library
-from cuebook.surfaces.wiring import Wiring
+from cuebook.service.playbooks.history import Histories
+from cuebook.service.playbooks.library import Library
+from cuebook.service.service import Principal, Service
+from cuebook.service.worker import Worker
+from cuebook.wiring.wiring import Wiring
 
-Stand = Literal["moves", "rests", "left", "elsewhere"]
-"""Whether a run goes on by itself, waits for somebody or has ended, or was left by whoever drove it: then it goes on when it
-is resumed here, or, elsewhere, in the folder or by the program that it belongs to.
+Activity = Literal["running", "resting", "interrupted", "elsewhere"]
+"""What a run is doing: it continues by itself (running), waits for a person or has ended (resting), or is not driven by any
+process. An interrupted run continues when it is resumed here; one that belongs elsewhere must be resumed in its own folder or
+program.
 """
-LEFT: tuple[Stand, ...] = ("left", "elsewhere")
+NOT_DRIVEN: tuple[Activity, ...] = ("interrupted", "elsewhere")
 
 _LONGEST_NAME = 60
-_MOST_TOLD = 1000
+_MOST_REPORTED = 1000
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who is at the other end: the assistant, and the person whose assistant it is."""
+    """The other end of a connection: the assistant, and the person it works for."""
 
     principal: Principal
-    """On whose behalf tools act."""
+    """The principal that tools act for."""
     person: Principal
-    """Whoever answers what the client asks in place."""
+    """The person who answers questions that the client asks in place."""
     address: str
-    """Of the web app, for links."""
+    """Address of the web app, for links."""
     decides: bool = False
-    """Whether the assistant may be given the tool that decides approvals."""
+    """Whether the assistant may get the tool that decides approvals."""
     approves_here: bool = True
     """Whether the person is asked for approvals in place."""
     each: bool = False
-    """Whether each playbook is a tool of its own."""
+    """Whether each playbook is offered as a tool."""
 
     def may(self, role: Role) -> bool:
         return self.principal.may(role)
@@ -57,7 +58,7 @@ class Caller(msgspec.Struct, frozen=True):
         return self.approves_here and self.person.may("approver")
 
     def key(self, run: str) -> tuple[str, str, str]:
-        """Under which it is kept what this caller was told of a run."""
+        """The key under which the last report of a run to this caller is kept."""
         return self.principal.tenant, self.principal.name, run
 
     def link(self, run: str, wait: str = "") -> str:
@@ -65,49 +66,49 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 def client_of(ctx: Any) -> str:
-    """The program at the other end, as it calls itself; it is kept with what people answer and decide by it."""
+    """The client program's own name, kept with the answers and decisions that people make in it."""
     params = ctx.session.client_params
     if params is None:
         return "an MCP client"
-    told = "".join(letter for letter in params.client_info.name if letter.isprintable())
-    return f"{told[:_LONGEST_NAME].strip()} (MCP)"
+    name = "".join(letter for letter in params.client_info.name if letter.isprintable())
+    return f"{name[:_LONGEST_NAME].strip()} (MCP)"
 
 
-class Told(OrderedDict[tuple[str, str, str], str]):
-    """The last so many. Who is forgotten is told at once, and remembered again."""
+class LastReports(OrderedDict[tuple[str, str, str], str]):
+    """The most recent reports. A forgotten caller gets its next report at once."""
 
     def __setitem__(self, key: tuple[str, str, str], state: str) -> None:
         super().__setitem__(key, state)
         self.move_to_end(key)
-        if len(self) > _MOST_TOLD:
+        if len(self) > _MOST_REPORTED:
             self.popitem(last=False)
 
 
-def told_state(row: RunRow, waits: Iterable[WaitRow]) -> str:
-    """What a run stands at, in a word that changes with it."""
+def state_key(row: RunRow, waits: Iterable[WaitRow]) -> str:
+    """A string that changes whenever the state of a run changes."""
     return " ".join([row.status, repr(row.updated), *sorted(wait.id for wait in waits)])
 
 
 @dataclass(frozen=True)
 class Host:
-    """What is configured, what runs, and who asks."""
+    """Everything the server needs: configuration, service, library, worker and callers."""
 
     wiring: Wiring
     service: Service
     library: Library
-    drivers: Drivers
+    worker: Worker
     caller: Callable[[Any], Caller]
-    """Who sent a request, from the SDK's context of it."""
+    """Finds the caller from the SDK's request context."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the server is about to end: whoever follows a run is let go, and the run is taken up again later."""
-    told: Told = field(default_factory=Told)
-    """How each run stood when a caller was last told of it: whoever looks again and waits, waits for something else."""
+    """Set when the server is about to end: calls that follow a run return, and the run is taken up again later."""
+    last_reports: LastReports = field(default_factory=LastReports)
+    """The state of each run in a caller's last report: a repeated call with `wait_seconds` waits for a change from it."""
 
     @cached_property
     def histories(self) -> Histories:
-        """Which runs are of which playbook."""
+        """The runs of each playbook."""
         return Histories(self.service, self.library)
 
     def may_raise(self, caller: Caller, row: RunRow, limit: str) -> bool:
-        """Whether a limit of a run is the assistant's own, and none that a person has set."""
+        """Whether the assistant set this limit of a run itself, and no person did."""
         return row.owner == caller.principal.name and getattr(self.wiring.config.budget, limit, None) is None

@@ -1,47 +1,39 @@
-"""What an assistant can read: what the dialects are, the playbooks of the library, and what runs have brought."""
+"""The resources an assistant can read: guides to the dialects, playbooks of the library, and outputs of runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, ReadResourceResult, Resource, ResourceTemplate, TextResourceContents
 
+from cuebook.dialects import registry
+from cuebook.dialects.dialect import Dialect
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.run import RunRow
-from cuebook.service import RunView
-from cuebook.surfaces import wording
-from cuebook.surfaces.mcp.calling import for_assistants
-from cuebook.surfaces.mcp.following import stand_of
-from cuebook.surfaces.mcp.host import LEFT, Caller, Host
-from cuebook.surfaces.mcp.marking import LONGEST, Marking, brief, one_line
-from cuebook.surfaces.mcp.shapes import SHORTEST
-from cuebook.surfaces.mcp.telling import book_uri, output_uri, run_uri
+from cuebook.service.service import RunView
+from cuebook.surfaces import display
+from cuebook.surfaces.mcp.host import NOT_DRIVEN, Caller, Host
+from cuebook.surfaces.mcp.progress import activity_of
+from cuebook.surfaces.mcp.run_report import book_uri, output_uri, run_uri
+from cuebook.surfaces.mcp.tools.schemas import SHORTEST
+from cuebook.surfaces.mcp.tools.tool import for_assistants
+from cuebook.surfaces.mcp.untrusted_text import LONGEST, Marking, brief, one_line
 
-SPECS = {
-    "markdown": "Markdown playbooks: the whole of the format on a page",
-    "format": "Markdown playbooks: title, sections and what each is for",
-    "inputs": "Markdown playbooks: inputs, their types and placeholders",
-    "steps": "Markdown playbooks: steps, and what a model sees of them",
-    "directives": "Markdown playbooks: @output, @elicit, @prompt and @tool",
-    "branching": "Markdown playbooks: going one way or another",
-    "artifacts": "Markdown playbooks: what a run leaves behind",
-    "graph": "Workflow graphs: nodes, edges and conditions in plain words",
-    "pipeline": "Pipelines: commands, requests, tools and models, step by step",
-    "program": "Programs: playbooks in plain words that a model executes line by line",
-}
 _RECENT, _STEPS = 20, 300
-"""Runs that are listed, of which any other can be read by its id; and steps of a run that are told."""
+"""Number of runs that are listed (others can be read by their id), and of steps in a transcript."""
 _DIGITS = 12
 PAGE = 100_000
-"""Characters of an output that are read at once. A client may refuse messages of more than a megabyte."""
+"""Characters of an output on one page. Clients may reject messages of more than a megabyte."""
 
 TEMPLATES = [
     ResourceTemplate(
-        uri_template="playbook://spec/{topic}", name="spec", description="What a dialect is.", mime_type="text/markdown"
+        uri_template="playbook://spec/{topic}",
+        name="spec",
+        description="Guide to a dialect.",
+        mime_type="text/markdown",
     ),
     ResourceTemplate(
         uri_template="playbook://playbooks/{playbook_id}{?offset}",
@@ -58,7 +50,7 @@ TEMPLATES = [
     ResourceTemplate(
         uri_template="playbook://runs/{execution_id}/outputs/{step}{?offset}",
         name="output",
-        description=f"What a step brought, {PAGE:,} characters at a time.",
+        description=f"The output of a step, {PAGE:,} characters at a time.",
         mime_type="text/plain",
     ),
 ]
@@ -67,7 +59,7 @@ TEMPLATES = [
 async def listed(host: Host, caller: Caller) -> list[Resource]:
     made = [
         Resource(uri=f"playbook://spec/{topic}", name=f"spec/{topic}", title=title, mime_type="text/markdown")
-        for topic, title in SPECS.items()
+        for topic, title in topics().items()
     ]
     made += [
         Resource(
@@ -80,8 +72,8 @@ async def listed(host: Host, caller: Caller) -> list[Resource]:
         for one in (await host.library.read(None)).listed
     ]
     for row in await host.service.runs(limit=_RECENT, who=caller.principal):
-        status = wording.status_of(row, interrupted=await _is_left(host, row))
-        title = f"{one_line(row.name, 100)}, {status}, {wording.moment(row.created)}"
+        status = display.status_of(row, interrupted=await _is_not_driven(host, row))
+        title = f"{one_line(row.name, 100)}, {status}, {display.moment(row.created)}"
         made.append(Resource(uri=run_uri(row.id), name=row.id, title=title, mime_type="text/markdown"))
     return made
 
@@ -95,31 +87,32 @@ async def read(host: Host, caller: Caller, uri: str) -> ReadResourceResult:
     path = [unquote(part) for part in parts.path.split("/") if part]
     try:
         match [parts.scheme, parts.netloc, *path]:
-            case ["playbook", "spec", topic] if topic in SPECS:
+            case ["playbook", "spec", topic] if topic in topics():
                 return _text(uri, spec(topic))
             case ["playbook", "playbooks", id]:
                 return _page(uri, book_uri(id), (await host.library.find(id)).text, _offset(uri, parts.query))
             case ["playbook", "runs", run] if len(run) >= SHORTEST:
                 view = await host.service.view(run, caller.principal)
-                return _text(uri, transcript(view, interrupted=await _is_left(host, view.run)))
+                return _text(uri, transcript(view, interrupted=await _is_not_driven(host, view.run)))
             case ["playbook", "runs", run, "outputs", step] if len(run) >= SHORTEST:
                 view = await host.service.view(run, caller.principal)
                 return _output(uri, view, step, _offset(uri, parts.query))
     except CuebookError as error:
         raise _missing(uri, for_assistants(str(error))) from None
     raise _missing(
-        uri, f"The topics are {', '.join(SPECS)}." if parts.netloc == "spec" else "resources/list lists them."
+        uri,
+        f"The topics are {', '.join(topics())}." if parts.netloc == "spec" else "resources/list lists all resources.",
     )
 
 
-async def _is_left(host: Host, row: RunRow) -> bool:
-    return await stand_of(host, row) in LEFT
+async def _is_not_driven(host: Host, row: RunRow) -> bool:
+    return await activity_of(host, row) in NOT_DRIVEN
 
 
 def _offset(uri: str, query: str) -> int:
     given = parse_qs(query).get("offset", ["0"])[0]
     if not (given.isascii() and given.isdigit() and len(given) <= _DIGITS):
-        raise _missing(uri, "Its offset is a number of characters.")
+        raise _missing(uri, "The offset must be a number of characters.")
     return int(given)
 
 
@@ -131,9 +124,23 @@ def _text(uri: str, text: str, kind: str = "text/markdown") -> ReadResourceResul
     return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=kind, text=text)])
 
 
+def topics() -> dict[str, str]:
+    """Titles of all guides, by topic."""
+    return {topic: dialect.topics[topic] for topic, dialect in _by_topic().items()}
+
+
 def spec(topic: str) -> str:
-    """The text about a dialect, or about a part of Markdown playbooks."""
-    return (files("cuebook.surfaces.mcp") / "spec" / f"{topic}.md").read_text(encoding="utf-8")
+    """The guide on a topic."""
+    return _by_topic()[topic].guide(topic)
+
+
+def _by_topic() -> dict[str, Dialect]:
+    """The first dialect with a guide on each topic."""
+    found: dict[str, Dialect] = {}
+    for dialect in (registry.named(registry.DEFAULT), *registry.dialects()):
+        for topic in dialect.topics:
+            found.setdefault(topic, dialect)
+    return found
 
 
 def _output(uri: str, view: RunView, step: str, offset: int) -> ReadResourceResult:
@@ -146,7 +153,7 @@ def _output(uri: str, view: RunView, step: str, offset: int) -> ReadResourceResu
 
 
 def _page(uri: str, place: str, text: str, offset: int, more: Mapping[str, Any] = {}) -> ReadResourceResult:
-    """A part of a long text, marked as data, and where the next one is."""
+    """One page of a long text, marked as data, with a link to the next one."""
     part = text[offset : offset + PAGE]
     after = offset + len(part)
     meta: dict[str, Any] = {"characters": len(text), "offset": offset, **more}
@@ -155,13 +162,13 @@ def _page(uri: str, place: str, text: str, offset: int, more: Mapping[str, Any] 
         meta["next"] = f"{place}?offset={after}"
         shown += f"\nThe next part is the resource {meta['next']}"
     elif more:
-        shown += "\nThis is not the whole output: it was longer than its limit, and the rest was not kept."
+        shown += "\nThis output is incomplete: it exceeded its limit, and the rest was not kept."
     contents = TextResourceContents(uri=uri, mime_type="text/plain", text=shown, _meta=meta)
     return ReadResourceResult(contents=[contents])
 
 
 def transcript(view: RunView, *, interrupted: bool) -> str:
-    """What happened, as a page: each step with what it brought, marked as data. Of many steps, the last ones."""
+    """The transcript of a run: its last steps with their outputs, marked as data."""
     return "\n".join(_transcript(view, interrupted, Marking()))
 
 
@@ -169,9 +176,9 @@ def _transcript(view: RunView, interrupted: bool, marking: Marking) -> Iterator[
     row = view.run
     yield f"# Execution {row.id}\n"
     yield f"- playbook: {one_line(row.name)} ({row.dialect})"
-    yield f"- status: {wording.status_of(row, view.waits, interrupted=interrupted)}"
-    yield f"- started: {wording.moment(row.created)}, by {row.owner}"
-    yield f"- used: {wording.tokens_of(row.totals)} tokens, {wording.cost_of(row.totals)}"
+    yield f"- status: {display.status_of(row, view.waits, interrupted=interrupted)}"
+    yield f"- started: {display.moment(row.created)}, by {row.owner}"
+    yield f"- used: {display.tokens_of(row.totals)} tokens, {display.cost_of(row.totals)}"
     yield f"\n{marking.note}"
     if view.inputs:
         values = "\n".join(f"{name}: {brief(str(value))}" for name, value in view.inputs.items())
@@ -189,7 +196,7 @@ def _transcript(view: RunView, interrupted: bool, marking: Marking) -> Iterator[
             text = str(output)
             shown = text[: max(0, min(LONGEST, room))]
             room -= len(shown)
-            kept = "all that was kept" if step.label in view.incomplete else "the whole"
+            kept = "all that was kept" if step.label in view.incomplete else "the full text"
             cut = f"\n[cut: {kept} is {output_uri(row.id, step.label)}]" if len(text) > len(shown) else ""
             yield f"{marking.data(shown)}{cut}"
     for wait in view.waits:

@@ -1,4 +1,4 @@
-"""The server over stdio, as an assistant starts it for one person: it ends with that assistant, and loses nothing."""
+"""The MCP server over stdio, started by an assistant for one person. It ends with that assistant and loses nothing."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from mcp.server.lowlevel import NotificationOptions
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
-from cuebook.gate.people import Role
-from cuebook.service import Principal
+from cuebook.gate.roles import Role
+from cuebook.service.service import Principal
+from cuebook.surfaces.mcp.bad_lines import valid_messages
 from cuebook.surfaces.mcp.host import Caller, Host, client_of
-from cuebook.surfaces.mcp.screening import screened
 from cuebook.surfaces.mcp.server import make_server
 
 ASSISTANT = "assistant"
-"""On whose behalf tools act over stdio. It is no person: what it started, it does not approve."""
+"""The name that tools act under over stdio. It is not a person and cannot approve what it started."""
 
 
 def caller_here(address: str, *, decides: bool, approves_here: bool, each: bool) -> Callable[[Any], Caller]:
-    """Whoever is at the other end of the pipe: the assistant of the person at this machine."""
+    """The caller at the other end of the pipe: the assistant of the person at this machine."""
     roles: set[Role] = {"runner", "approver"} if decides else {"runner"}
 
     def caller(ctx: Any) -> Caller:
@@ -46,25 +46,25 @@ def caller_here(address: str, *, decides: bool, approves_here: bool, each: bool)
 
 
 async def serve(host: Host) -> int:
-    """Serves until the assistant goes away; what runs then is brought to where it rests. A signal ends it at once."""
+    """Serve until the assistant disconnects, then drive its runs until they end or wait. A signal stops it at once."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    await host.drivers.open()
+    await host.worker.open()
     serving = asyncio.create_task(_serve(host))
     stopping = asyncio.create_task(stopped.wait())
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     host.closing.set()
-    if serving.done() and _is_unheard(serving.exception()):
-        resting = asyncio.create_task(host.drivers.rest())
+    if serving.done() and _is_disconnected(serving.exception()):
+        resting = asyncio.create_task(host.worker.until_idle())
         await asyncio.wait({resting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         await _leave(host)
     if stopped.is_set():
         await _leave(host)
     stopping.cancel()
     await serving
-    await host.drivers.close()
+    await host.worker.close()
     return 0
 
 
@@ -76,13 +76,13 @@ async def _serve(host: Host) -> None:
     async def readline(size: int) -> bytes:
         return await anyio.to_thread.run_sync(wire.readline, size, abandon_on_cancel=True)
 
-    # The SDK is given nothing to read: it would lose what the lines say that are no messages.
+    # The SDK gets an empty input: it would drop lines that are not messages without an answer.
     async with stdio_server(stdin=anyio.wrap_file(io.StringIO())) as (unread, writing):
         passed, heard = anyio.create_memory_object_stream[SessionMessage | Exception](0)
 
         async def pass_on() -> None:
             async with passed, unread:
-                async for message in screened(readline, writing):
+                async for message in valid_messages(readline, writing):
                     await passed.send(message)
 
         passing = asyncio.create_task(pass_on())
@@ -91,30 +91,30 @@ async def _serve(host: Host) -> None:
         finally:
             passing.cancel()
             await asyncio.gather(passing, return_exceptions=True)
-    await host.drivers.rest()
+    await host.worker.until_idle()
 
 
-def _is_unheard(wrong: BaseException | None) -> bool:
-    """Whether nobody reads any more what the server says, which tells as much as an end of its input."""
+def _is_disconnected(wrong: BaseException | None) -> bool:
+    """Whether the client has closed the server's output, which means the same as the end of its input."""
     if isinstance(wrong, BaseExceptionGroup):
-        return all(_is_unheard(one) for one in wrong.exceptions)
+        return all(_is_disconnected(one) for one in wrong.exceptions)
     return isinstance(wrong, BrokenPipeError)
 
 
 def claimed_input() -> BinaryIO:
-    """What is sent to this process, for the server alone: whatever it starts, or calls, finds its input at an end."""
+    """Take over the process's input for the server; child processes and libraries find an empty one."""
     private = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
-    os.set_blocking(private, True)  # one that does not wait looks like one that has ended
+    os.set_blocking(private, True)  # a non-blocking input looks as if it had ended
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     return os.fdopen(private, "rb", closefd=False)
 
 
 async def _leave(host: Host) -> None:
-    """Runs are let go, so that the next server takes them up at once. A thread still waits for input, which may never
-    come: nothing else ends it.
+    """Release all runs, so that the next server can take them up at once, and exit the process: a thread still waits for
+    input that may never come.
     """
-    await host.drivers.close()
+    await host.worker.close()
     await host.service.close()
     sys.stderr.flush()
     os._exit(0)

@@ -1,4 +1,4 @@
-"""The app: one table of ways, and everything they work with."""
+"""The web application: its table of endpoints, and how the app is built."""
 
 from __future__ import annotations
 
@@ -15,112 +15,113 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from cuebook.kernel.errors import StoreError
-from cuebook.service import Service
-from cuebook.surfaces.driving import Drivers
-from cuebook.surfaces.histories import Histories
-from cuebook.surfaces.library import Library
-from cuebook.surfaces.mcp.mounting import Mounted
-from cuebook.surfaces.web import catalog, files, pages, problems, rest, triggers
-from cuebook.surfaces.web.feeds import Feeds
-from cuebook.surfaces.web.guard import NOBODY, Door, Guard, Hosts, waiting_for
+from cuebook.service.playbooks.history import Histories
+from cuebook.service.playbooks.library import Library
+from cuebook.service.service import Service
+from cuebook.service.worker import Worker
+from cuebook.surfaces.mcp.http import Mounted
+from cuebook.surfaces.web import problems
+from cuebook.surfaces.web.api import library as catalog
+from cuebook.surfaces.web.api import runs, triggers
+from cuebook.surfaces.web.auth.guard import ANONYMOUS, EndpointGuard, Guard, Hosts, waiting_for
+from cuebook.surfaces.web.auth.sessions import Sessions, bearer_of
+from cuebook.surfaces.web.pages import pages, static
 from cuebook.surfaces.web.problems import Problem
-from cuebook.surfaces.web.sessions import Sessions, bearer_of
-from cuebook.surfaces.web.site import Site, Way
-from cuebook.surfaces.wiring import Wiring
+from cuebook.surfaces.web.site import Endpoint, Site
+from cuebook.wiring.wiring import Wiring
 
-WAYS: tuple[Way, ...] = (
-    Way("/", "GET", pages.library, "viewer", "page"),
-    Way("/playbooks", "GET", pages.to_library, "viewer", "page"),
-    Way("/playbooks/{id}", "GET", pages.playbook, "viewer", "page"),
-    Way("/playbooks/{id}/run", "GET", pages.preflight, "runner", "page"),
-    Way("/runs", "GET", pages.runs, "viewer", "page"),
-    Way("/runs/{id}", "GET", pages.run, "viewer", "page"),
-    Way("/runs/{id}/diff/{other}", "GET", pages.diff, "viewer", "page"),
-    Way("/runs/{id}/sent/{record}", "GET", pages.sent, "viewer", "page"),
-    Way("/inbox", "GET", pages.inbox, "viewer", "page"),
-    Way("/waits/{id}", "GET", pages.wait, "viewer", "page"),
-    Way("/settings/connections", "GET", pages.connections, "viewer", "page"),
-    Way("/sign-in", "GET", pages.sign_in, "anyone", "page"),
-    Way("/sign-in", "POST", pages.take_token, "anyone", "form"),
-    Way("/sign-out", "POST", pages.sign_out, "anyone", "form"),
-    Way("/static/{name}", "GET", files.static, "anyone", "static"),
-    Way("/healthz", "GET", files.healthz, "anyone", "json"),
-    Way("/api/openapi.yaml", "GET", files.openapi, "anyone", "static"),
-    Way("/api/playbooks", "GET", catalog.playbooks, "viewer", "json"),
-    Way("/api/playbooks/{id}", "GET", catalog.playbook, "viewer", "json"),
-    Way("/api/playbooks/{id}/token", "POST", triggers.make_token, "admin", "json"),
-    Way("/api/playbooks/{id}/token", "DELETE", triggers.remove_token, "admin", "json"),
-    Way("/api/playbooks/{id}/trigger", "POST", triggers.trigger, "trigger", "json"),
-    Way("/api/models", "GET", catalog.models, "viewer", "json"),
-    Way("/api/runs", "GET", rest.runs, "viewer", "json"),
-    Way("/api/runs", "POST", rest.start_run, "runner", "json"),
-    Way("/api/runs/{id}", "GET", rest.run, "viewer", "json"),
-    Way("/api/runs/{id}/resume", "POST", rest.resume, "runner", "form"),
-    Way("/api/runs/{id}/cancel", "POST", rest.cancel, "viewer", "json"),
-    Way("/api/runs/{id}/retry", "POST", rest.retry, "runner", "json"),
-    Way("/api/runs/{id}/restart", "POST", rest.restart, "runner", "json"),
-    Way("/api/runs/{id}/fork", "POST", rest.fork, "runner", "json"),
-    Way("/api/runs/{id}/events", "GET", rest.events, "viewer", "stream"),
-    Way("/api/runs/{id}/stream", "GET", rest.stream, "viewer", "stream"),
-    Way("/api/runs/{id}/artifact", "GET", rest.artifact, "viewer", "json"),
-    Way("/api/runs/{id}/diff/{other}", "GET", rest.diff, "viewer", "json"),
-    Way("/api/inbox", "GET", rest.inbox, "viewer", "json"),
-    Way("/api/waits/{id}", "GET", rest.wait, "viewer", "json"),
-    Way("/api/waits/{id}/answer", "POST", rest.answer_wait, "runner", "json"),
-    Way("/api/waits/{id}/decide", "POST", rest.decide_wait, "approver", "json"),
-    Way("/api/connections", "GET", catalog.connections, "viewer", "json"),
-    Way("/api/connections/{provider}/key", "PUT", catalog.set_key, "admin", "json"),
-    Way("/api/connections/{provider}/key", "DELETE", catalog.remove_key, "admin", "json"),
-    Way("/playbooks/runtime", "POST", triggers.runtime, "viewer", "json"),
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint("/", "GET", pages.library, "viewer", "page"),
+    Endpoint("/playbooks", "GET", pages.to_library, "viewer", "page"),
+    Endpoint("/playbooks/{id}", "GET", pages.playbook, "viewer", "page"),
+    Endpoint("/playbooks/{id}/run", "GET", pages.preflight, "runner", "page"),
+    Endpoint("/runs", "GET", pages.runs, "viewer", "page"),
+    Endpoint("/runs/{id}", "GET", pages.run, "viewer", "page"),
+    Endpoint("/runs/{id}/diff/{other}", "GET", pages.diff, "viewer", "page"),
+    Endpoint("/runs/{id}/sent/{record}", "GET", pages.sent, "viewer", "page"),
+    Endpoint("/inbox", "GET", pages.inbox, "viewer", "page"),
+    Endpoint("/waits/{id}", "GET", pages.wait, "viewer", "page"),
+    Endpoint("/settings/connections", "GET", pages.connections, "viewer", "page"),
+    Endpoint("/sign-in", "GET", pages.sign_in, "anyone", "page"),
+    Endpoint("/sign-in", "POST", pages.take_token, "anyone", "form"),
+    Endpoint("/sign-out", "POST", pages.sign_out, "anyone", "form"),
+    Endpoint("/static/{name}", "GET", static.static, "anyone", "static"),
+    Endpoint("/healthz", "GET", static.healthz, "anyone", "json"),
+    Endpoint("/api/openapi.yaml", "GET", static.openapi, "anyone", "static"),
+    Endpoint("/api/playbooks", "GET", catalog.playbooks, "viewer", "json"),
+    Endpoint("/api/playbooks/{id}", "GET", catalog.playbook, "viewer", "json"),
+    Endpoint("/api/playbooks/{id}/token", "POST", triggers.make_token, "admin", "json"),
+    Endpoint("/api/playbooks/{id}/token", "DELETE", triggers.remove_token, "admin", "json"),
+    Endpoint("/api/playbooks/{id}/trigger", "POST", triggers.trigger, "trigger", "json"),
+    Endpoint("/api/models", "GET", catalog.models, "viewer", "json"),
+    Endpoint("/api/runs", "GET", runs.runs, "viewer", "json"),
+    Endpoint("/api/runs", "POST", runs.start_run, "runner", "json"),
+    Endpoint("/api/runs/{id}", "GET", runs.run, "viewer", "json"),
+    Endpoint("/api/runs/{id}/resume", "POST", runs.resume, "runner", "form"),
+    Endpoint("/api/runs/{id}/cancel", "POST", runs.cancel, "viewer", "json"),
+    Endpoint("/api/runs/{id}/retry", "POST", runs.retry, "runner", "json"),
+    Endpoint("/api/runs/{id}/restart", "POST", runs.restart, "runner", "json"),
+    Endpoint("/api/runs/{id}/fork", "POST", runs.fork, "runner", "json"),
+    Endpoint("/api/runs/{id}/events", "GET", runs.events, "viewer", "stream"),
+    Endpoint("/api/runs/{id}/stream", "GET", runs.stream, "viewer", "stream"),
+    Endpoint("/api/runs/{id}/artifact", "GET", runs.artifact, "viewer", "json"),
+    Endpoint("/api/runs/{id}/diff/{other}", "GET", runs.diff, "viewer", "json"),
+    Endpoint("/api/inbox", "GET", runs.inbox, "viewer", "json"),
+    Endpoint("/api/waits/{id}", "GET", runs.wait, "viewer", "json"),
+    Endpoint("/api/waits/{id}/answer", "POST", runs.answer_wait, "runner", "json"),
+    Endpoint("/api/waits/{id}/decide", "POST", runs.decide_wait, "approver", "json"),
+    Endpoint("/api/connections", "GET", catalog.connections, "viewer", "json"),
+    Endpoint("/api/connections/{provider}/key", "PUT", catalog.set_key, "admin", "json"),
+    Endpoint("/api/connections/{provider}/key", "DELETE", catalog.remove_key, "admin", "json"),
+    Endpoint("/playbooks/runtime", "POST", triggers.runtime, "viewer", "json"),
 )
-"""Every way into the app. Tests walk over it, and openapi.yaml is compared with it."""
+"""All endpoints of the app. Tests check each of them, and compare the table with openapi.yaml."""
 
 
 def make_site(
     wiring: Wiring, service: Service, *, folders: Iterable[Path] = (), serve_token: str = "", at_once: int = 20
 ) -> Site:
     library = Library(folders)
-    drivers = Drivers(service, wiring.reaching.workspace, at_once=at_once)
+    worker = Worker(service, wiring.reaching.workspace, at_once=at_once)
     return Site(
         wiring=wiring,
         service=service,
         library=library,
         histories=Histories(service, library),
         sessions=Sessions(service, serve_token),
-        drivers=drivers,
-        feeds=Feeds(service),
-        runtime=wiring.runtime(service, library.stored, drivers.take),
+        worker=worker,
+        runtime=wiring.runtime(service, library.stored, worker),
     )
 
 
 async def _let_go(site: Site) -> None:
-    """Lets go of what is under way as soon as the server is to end, while requests are still answered."""
+    """Release the runs as soon as the server starts to shut down, while requests are still answered."""
     await site.closing.wait()
-    await asyncio.gather(site.drivers.close(), site.runtime.close())
+    await site.worker.close()
 
 
-async def _look_beforehand(site: Site) -> None:
-    """Reads the library, so that the first page does not wait for it."""
+async def _warm_up(site: Site) -> None:
+    """Read the library, so that the first page does not wait for it."""
     await site.faces.of(await site.library.read(None))
 
 
 def make_app(site: Site, hosts: Hosts) -> Starlette:
-    """The app of a site. It drives runs while it is up; the service is closed by whoever opened it."""
-    routes = [Route(way.path, Door(way, site), methods=[way.method]) for way in WAYS]
+    """Build the app of a site. It drives runs while it is up. The caller closes the service."""
+    routes = [Route(endpoint.path, EndpointGuard(endpoint, site), methods=[endpoint.method]) for endpoint in ENDPOINTS]
     mcp = Mounted(
         site.wiring,
         site.service,
         site.library,
-        site.drivers,
+        site.worker,
         lambda request: site.sessions.holder(bearer_of(request)),
         site.closing,
     )
 
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
-        await site.drivers.open()
+        await site.worker.open()
         letting_go = asyncio.create_task(_let_go(site))
-        looking = asyncio.create_task(_look_beforehand(site))
+        looking = asyncio.create_task(_warm_up(site))
         try:
             yield
         finally:
@@ -128,22 +129,22 @@ def make_app(site: Site, hosts: Hosts) -> Starlette:
             site.closing.set()
             await mcp.close()
             await letting_go
-            await site.feeds.close()
+            await site.service.stream.close()
 
     async def unknown(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if error.status_code == 405:
             fitting = [one.methods or set() for one in routes if one.path_regex.match(request.url.path)]
             methods = ", ".join(sorted(set().union(*fitting)))
-            fix = f"Possible: {methods}."
-            problem = Problem(405, "method", f"{request.method} is not possible here.", fix=fix, Allow=methods)
+            fix = f"Allowed: {methods}."
+            problem = Problem(405, "method", f"{request.method} is not allowed here.", fix=fix, Allow=methods)
         else:
             problem = problems.not_found()
         if not problems.wants_page(request):
             return problems.problem(request, problem)
-        request.state.who = NOBODY
+        request.state.who = ANONYMOUS
         with suppress(StoreError):
-            request.state.who = await site.sessions.who(request) or NOBODY
+            request.state.who = await site.sessions.who(request) or ANONYMOUS
         return problems.page(request, problem, await waiting_for(site, request.state.who))
 
     return Starlette(

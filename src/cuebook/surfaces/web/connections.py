@@ -1,4 +1,4 @@
-"""Connections of the server: how many there may be, and how long each may take to say what it wants.
+"""Connections of the server: how many there may be, and how long each may take to send a request.
 
 Anyone who reaches the port can open connections, before any token is asked for. They must not use up the descriptors that
 runs need, so half-sent requests end after a while, and the longest waiting one makes room for a new connection: first
@@ -19,10 +19,10 @@ import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _DESCRIPTORS = 65_536
-"""How far the limit of this process is raised, if the system lets us."""
+"""The descriptor limit this process asks for, if the system allows it."""
 _MOST = 2_000
 ACCEPTED_AT_ONCE = 64
-"""Connections that the event loop takes up before it looks at any of them."""
+"""Connections that the event loop accepts before it handles any of them."""
 _BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 22\r\n"
     b"retry-after: 5\r\nconnection: close\r\n\r\nToo many connections.\n"
@@ -30,28 +30,28 @@ _BUSY = (
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What connections may take."""
+    """Limits for connections."""
 
     most: int = _MOST
     head: float = 10.0
-    """Seconds for the whole of a request's headers."""
+    """Seconds for all headers of a request."""
     pause: float = 20.0
     """Seconds between two pieces of a request's body."""
     body: float = 300.0
-    """Seconds for the whole of it."""
+    """Seconds for the whole body."""
     unread: float = 60.0
-    """Seconds in which a client that does not read takes at least something of its response."""
+    """Seconds after which a client that reads nothing of its response is disconnected."""
 
 
 USUAL = Bounds()
 
 
 def raise_descriptor_limit() -> int:
-    """Allows this process as many open files as the system lets it have, and gives their number."""
+    """Raise the limit of open files as far as the system allows, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     if sys.platform == "darwin":
-        most = min(most, 10_240)  # what it takes, whatever it says
+        most = min(most, 10_240)  # the real limit of macOS
     if soft != resource.RLIM_INFINITY and soft < most:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
@@ -62,12 +62,12 @@ def raise_descriptor_limit() -> int:
 
 
 def bounds_for(descriptors: int) -> Bounds:
-    """Runs keep half of the descriptors, whatever strangers do."""
+    """The limits for this many descriptors: half of them are reserved for runs."""
     return Bounds(most=max(8, min(_MOST, descriptors // 2)))
 
 
 class Connection(H11Protocol):
-    """A connection that is ended when it takes too long over its request, or does not read what it asked for."""
+    """A connection that is closed if its request takes too long, or its response is not read."""
 
     bounds = USUAL
     _numbers = itertools.count()
@@ -82,11 +82,11 @@ class Connection(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has no request under way: half of one at most."""
+        """Whether it has no complete request in progress."""
         return self.conn.their_state is h11.IDLE and getattr(self.cycle, "response_complete", True)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if len(self.connections) >= self.bounds.most and not _made_room(self.connections):
+        if len(self.connections) >= self.bounds.most and not _make_room(self.connections):
             transport.write(_BUSY)
             transport.close()
             self.transport = transport
@@ -95,7 +95,7 @@ class Connection(H11Protocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        if self not in self.connections:  # it was turned away
+        if self not in self.connections:  # it was rejected
             return
         super().data_received(data)
         self._watch()
@@ -119,7 +119,7 @@ class Connection(H11Protocol):
         self._end("_unread")
 
     def _watch(self) -> None:
-        """Sets the time in which the next part of a request has to come."""
+        """Set the deadline for the next part of a request."""
         if self.transport.is_closing():
             self._set("")
         elif self.conn.their_state is h11.SEND_BODY:
@@ -148,8 +148,8 @@ class Connection(H11Protocol):
             setattr(self, timer, None)
 
 
-def _made_room(connections: Iterable[Any]) -> bool:
-    """Ends the oldest connection without a whole request, if there is one."""
+def _make_room(connections: Iterable[Any]) -> bool:
+    """Close the oldest connection without a complete request, if there is one."""
     held = [one for one in connections if isinstance(one, Connection) and not one.transport.is_closing()]
     waiting = [one for one in held if one.is_idle or one.conn.their_state is h11.SEND_BODY]
     if not waiting:
@@ -159,5 +159,5 @@ def _made_room(connections: Iterable[Any]) -> bool:
 
 
 def connections_within(bounds: Bounds) -> type[Connection]:
-    """Connections that keep to these bounds."""
+    """A connection class with these limits."""
     return type("Connection", (Connection,), {"bounds": bounds})

@@ -1,4 +1,4 @@
-"""Errors as the web tells them: problem details for programs, a page with the same words for people."""
+"""Errors of the web app: problem details for programs, and an error page with the same text for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cuebook.gate.people import NotAllowed
+from cuebook.gate.roles import NotAllowed
 from cuebook.kernel.errors import (
     BadInput,
     Busy,
@@ -26,17 +26,17 @@ from cuebook.kernel.errors import (
     WaitClosed,
     WaitExpired,
 )
-from cuebook.kernel.rates import TooManyRuns
-from cuebook.requests import InvalidRequest
-from cuebook.surfaces.web.returning import HOME, path_of
+from cuebook.service.contract.requests import InvalidRequest
+from cuebook.service.rate_limit import TooManyRuns
+from cuebook.surfaces.web.auth.redirect import HOME, path_of
 
 log = logging.getLogger("cuebook")
 
 CONTENT_TYPE = "application/problem+json"
 NEW_TOKEN = "cuebook users add me --role admin"
-"""What makes a token for somebody who has none."""
+"""The command that creates a first token."""
 _LOCKED_FOR = 1
-"""Seconds after which a store that another process holds may be free again."""
+"""Seconds after which a store locked by another process may be free again."""
 
 _STATUS: tuple[tuple[type[CuebookError], int], ...] = (
     (NotFound, 404),
@@ -53,46 +53,46 @@ _STATUS: tuple[tuple[type[CuebookError], int], ...] = (
     (StoreDamaged, 500),
     (StoreError, 503),
 )
-"""The first that fits counts."""
+"""HTTP statuses of errors; the first matching class counts."""
 
 
 _RATE, _RAISED = r", or set `rate_limit` higher", "; an administrator can raise the limit"
 _MISSING = r"Give(?: --[\w-]+ VALUE)+"
-"""Options of the command line, which neither a page nor the API has."""
+"""Command line options, which neither the pages nor the API have."""
 _PAGES = (
-    (r"`cuebook runs` lists them", "The page Runs lists them"),
-    (r"`cuebook inbox` lists", "The inbox lists"),
-    (r"`cuebook inbox \S+` says", "the inbox says"),
-    (r"`cuebook show \S+` tells", "Its page tells"),
+    (r"`cuebook runs`", "The page Runs"),
+    (r"`cuebook inbox`", "The inbox"),
+    (r"`cuebook inbox \S+`", "the inbox"),
+    (r"`cuebook show \S+`", "Its page"),
     (r"`cuebook retry [^`]+`", "“Retry where it stopped” on its page"),
+    (r"`cuebook restart [^`]+ --set [^`]+`", "“Fork” on its page, once it has ended,"),
     (r"`cuebook restart [^`]+`", "“Restart from here” on its page"),
-    (r"`cuebook fork [^`]+`", "“Fork” on its page, once it has ended,"),
     (r"`cuebook resume [^`]+`", "“Resume” on its page"),
     (r"`cuebook (answer|decide) [^`]+`", "The form on its page"),
     (_RATE, _RAISED),
     (_MISSING, "Fill in the fields above"),
 )
-"""What the pages have for commands that an error names to a person."""
+"""Patterns of the commands that errors name, each with what the pages have instead."""
 _API = (
-    (r"`cuebook runs` lists", "GET /api/runs lists"),
-    (r"`cuebook inbox` lists", "GET /api/inbox lists"),
-    (r"`cuebook inbox (\S+)` says", r"GET /api/runs/\1 says"),
-    (r"`cuebook show (\S+)` tells", r"GET /api/runs/\1 tells"),
+    (r"`cuebook runs`", "GET /api/runs"),
+    (r"`cuebook inbox`", "GET /api/inbox"),
+    (r"`cuebook inbox (\S+)`", r"GET /api/runs/\1"),
+    (r"`cuebook show (\S+)`", r"GET /api/runs/\1"),
     (r"`cuebook (retry|resume) (\S+)`", r"POST /api/runs/\2/\1"),
+    (r"`cuebook restart (\S+) [^`]+ --set [^`]+`", r"POST /api/runs/\1/fork"),
     (r"`cuebook restart (\S+) [^`]+`", r"POST /api/runs/\1/restart"),
-    (r"`cuebook fork (\S+) [^`]+`", r"POST /api/runs/\1/fork"),
     (r"`cuebook answer (\S+) [^`]+`", r"POST /api/waits/WAIT/answer, with WAIT from `waits` of GET /api/runs/\1,"),
     (r"`cuebook decide (\S+) [^`]+`", r"POST /api/waits/WAIT/decide, with WAIT from `waits` of GET /api/runs/\1,"),
     (_RATE, _RAISED),
     (_MISSING, "Give them in `inputs`"),
     (r"as --input NAME=VALUE", "in `inputs`, by its name"),
 )
-"""What the API has for them, for a program."""
-_SIGN_IN = "Sign in once more; this page can be used again then."
+"""The same for programs, with what the API has instead."""
+_SIGN_IN = "Sign in again; then you can continue on this page."
 
 
 def for_pages(words: str) -> str:
-    """A sentence in which commands have become what the pages have for them."""
+    """Replace the commands in a message by what the pages have instead."""
     return _instead(words, _PAGES)
 
 
@@ -103,7 +103,7 @@ def _instead(words: str, table: Iterable[tuple[str, str]]) -> str:
 
 
 class Problem(CuebookError):
-    """A request that the web itself refuses, before anything of Cuebook is asked."""
+    """A request that the web app itself refuses, before the service is called."""
 
     def __init__(self, status: int, code: str, message: str, *, fix: str = "", **headers: str) -> None:
         super().__init__(message, fix=fix)
@@ -113,7 +113,7 @@ class Problem(CuebookError):
 
 
 class Details(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Problem details, as RFC 9457 has them, with our code and what to do next."""
+    """Problem details (RFC 9457), with a code and a fix."""
 
     type: str
     title: str
@@ -122,11 +122,11 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     code: str
     fix: str = ""
     id: str = ""
-    """Of what nobody expected: the log has it under this id."""
+    """For an unexpected error: the id of its entry in the log."""
 
 
 def _details_of(error: Exception) -> tuple[Details, dict[str, str]]:
-    """What is told of an error, and the headers that go with it. The log keeps what nobody expected."""
+    """The details and headers for an error. Unexpected errors are logged."""
     headers: dict[str, str] = {}
     if isinstance(error, Problem):
         return _details(error.status, error.problem_code, error.message, error.fix), error.headers
@@ -139,8 +139,8 @@ def _details_of(error: Exception) -> tuple[Details, dict[str, str]]:
         return _details(status, error.code, error.message, error.fix), headers
     id = secrets.token_hex(4)
     log.error("Request %s failed.", id, exc_info=error)
-    told = _details(500, "internal", "Something unexpected went wrong.", f"The server's log has it under {id}.")
-    return msgspec.structs.replace(told, id=id), headers
+    details = _details(500, "internal", "Unexpected internal error.", f"The server's log has the details under {id}.")
+    return msgspec.structs.replace(details, id=id), headers
 
 
 def _details(status: int, code: str, message: str, fix: str) -> Details:
@@ -148,7 +148,7 @@ def _details(status: int, code: str, message: str, fix: str) -> Details:
 
 
 def _details_for(request: Request, error: Exception) -> tuple[Details, dict[str, str]]:
-    """What to do next is said in the words of whoever reads it. A browser has a page to sign in, and no use for headers."""
+    """The details for this client: the fix names pages for a browser, and API calls for a program."""
     details, headers = _details_of(error)
     browser = _is_browser(request)
     fix = (
@@ -158,18 +158,18 @@ def _details_for(request: Request, error: Exception) -> tuple[Details, dict[str,
 
 
 def problem(request: Request, error: Exception) -> Response:
-    """An error for a program."""
+    """An error response for a program."""
     details, headers = _details_for(request, error)
     return Response(msgspec.json.encode(details), details.status, headers, CONTENT_TYPE)
 
 
 def page(request: Request, error: Exception, waiting: int = 0) -> Response:
-    """An error for a person, for whom so many things wait."""
-    from cuebook.surfaces.web.rendering import page as rendered
+    """An error page for a person; `waiting` is the number in the inbox badge."""
+    from cuebook.surfaces.web.pages.render import page as rendered
 
     details, headers = _details_for(request, error)
     if details.code == "not_signed_in" and request.method in ("GET", "HEAD"):
-        # The form itself, at this address: a redirect would lose what comes after a #.
+        # The form itself, at this address: a redirect would lose the fragment.
         onward = path_of(request) or HOME
         response = rendered(
             request, "sign-in.html", details.status, words="", command=NEW_TOKEN, next=onward, comes_back=onward != HOME
@@ -182,18 +182,18 @@ def page(request: Request, error: Exception, waiting: int = 0) -> Response:
     return response
 
 
-def told(request: Request, error: Exception) -> Response:
-    """An error for whoever asks: a browser that opens a page is shown one."""
+def response_to(request: Request, error: Exception) -> Response:
+    """An error as a page if a browser opens one, otherwise as problem details."""
     return page(request, error) if wants_page(request) else problem(request, error)
 
 
 def _is_browser(request: Request) -> bool:
-    """Whether a person looks at what a page makes of the answer."""
+    """Whether the request comes from a page or a person in a browser."""
     return wants_page(request) or any(name in request.headers for name in ("origin", "sec-fetch-mode"))
 
 
 def wants_page(request: Request) -> bool:
-    """A browser asks so when a person opens something; scripts and programs do not."""
+    """Whether a browser opens a page; scripts and programs accept JSON."""
     accepted = request.headers.get("accept", "")
     return "text/html" in accepted and "application/json" not in accepted
 

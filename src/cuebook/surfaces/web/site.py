@@ -1,4 +1,4 @@
-"""What every handler of the web app works with, and how ways through it are declared."""
+"""The parts that every handler of the web app uses, and how endpoints are declared."""
 
 from __future__ import annotations
 
@@ -10,43 +10,41 @@ from typing import Literal, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cuebook.runtime import Runtime
-from cuebook.service import Principal, Service
-from cuebook.surfaces.driving import Drivers
-from cuebook.surfaces.histories import Histories
-from cuebook.surfaces.library import Library
-from cuebook.surfaces.web.feeds import Feeds
-from cuebook.surfaces.web.sessions import Sessions
-from cuebook.surfaces.web.tiles import Faces
-from cuebook.surfaces.wiring import Wiring
+from cuebook.service.contract.runtime import Runtime
+from cuebook.service.playbooks.history import Histories
+from cuebook.service.playbooks.library import Library
+from cuebook.service.service import Principal, Service
+from cuebook.service.worker import Worker
+from cuebook.surfaces.web.auth.sessions import Sessions
+from cuebook.surfaces.web.pages.tiles import Faces
+from cuebook.wiring.wiring import Wiring
 
 Kind = Literal["page", "form", "json", "stream", "static"]
 Needs = Literal["anyone", "trigger", "viewer", "runner", "approver", "admin"]
-"""Who may come this way: anyone, whoever has the playbook's own token, or a person with this role."""
+"""Who may use an endpoint: anyone, the holder of the playbook's own token, or a user with this role."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """One served app: what is configured, what runs, and what is under way."""
+    """One served app: its configuration, service, library, sessions and worker."""
 
     wiring: Wiring
     service: Service
     library: Library
     histories: Histories
     sessions: Sessions
-    drivers: Drivers
-    feeds: Feeds
+    worker: Worker
     runtime: Runtime
     faces: Faces = field(default_factory=Faces)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the server is about to end: streams end then."""
+    """Set when the server is about to end: it ends the streams."""
 
 
 Handler = Callable[[Request, Site, Principal], Awaitable[Response]]
 
 
-class Way(NamedTuple):
-    """A way into the app: what is asked, who may, and what answers."""
+class Endpoint(NamedTuple):
+    """An endpoint of the app: path and method, who may use it, and its handler."""
 
     path: str
     method: str

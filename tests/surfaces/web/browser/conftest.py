@@ -8,11 +8,11 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
 
-from cuebook.surfaces.web.serving import start_link
-from tests.machine import require
+from cuebook.surfaces.web.server import start_link
+from tests.support.requirements import require
 from tests.surfaces.web.browser.chromium import FLAGS, find_chromium
-from tests.surfaces.web.browser.seat import Seat, Sit
-from tests.surfaces.web.house import House
+from tests.surfaces.web.browser.profile import BrowserProfile, OpenProfile
+from tests.surfaces.web.served_app import ServedApp
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -26,27 +26,27 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
-    """A house whose server a test starts, in the loop that the browser is spoken to from."""
-    made = House(tmp_path, monkeypatch)
+async def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServedApp]:
+    """The web app, which a test starts; it runs in the event loop that controls the browser."""
+    made = ServedApp(tmp_path, monkeypatch)
     yield made
     await made.stop()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def sit(browser: Browser, house: House) -> AsyncIterator[Sit]:
-    """Takes a seat before the served house; at the end, what its pages did is looked at."""
-    seats: list[Seat] = []
+async def open_profile(browser: Browser, web: ServedApp) -> AsyncIterator[OpenProfile]:
+    """Opens browser profiles on the served app; at the end, checks what their pages did."""
+    profiles: list[BrowserProfile] = []
 
-    async def take(*, link: str = "", **options: Any) -> Seat:
-        port = house.client.base_url.port
+    async def take(*, link: str = "", **options: Any) -> BrowserProfile:
+        port = web.client.base_url.port
         assert port is not None
-        seat = await Seat.opened(browser, link or start_link(house.site, "127.0.0.1", port), **options)
-        seats.append(seat)
-        return seat
+        profile = await BrowserProfile.opened(browser, link or start_link(web.site, "127.0.0.1", port), **options)
+        profiles.append(profile)
+        return profile
 
     yield take
-    for seat in seats:
-        await seat.context.close()
-    for seat in seats:
-        seat.check()
+    for profile in profiles:
+        await profile.context.close()
+    for profile in profiles:
+        profile.check()

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from cuebook.performers.models.port import Request
+from cuebook.performers.models.model import Request
 from cuebook.performers.models.scripted import Says, ScriptedModel
-from tests.surfaces.program_talk import AGAIN, ASK, DESK, JUMP, TAKE, THANK
-from tests.surfaces.web.browser.cutting import Cutter
-from tests.surfaces.web.browser.seat import Sit, dom, expect_status, text
-from tests.surfaces.web.house import House
-from tests.surfaces.web.test_replay import PLAYBOOKS, attend
+from tests.support.doubling_program import AGAIN, ASK, DESK, JUMP, TAKE, THANK
+from tests.surfaces.web.browser.profile import OpenProfile, dom, expect_status, text
+from tests.surfaces.web.browser.proxy import CuttingProxy
+from tests.surfaces.web.live.test_reconnect import PLAYBOOKS, attend
+from tests.surfaces.web.served_app import ServedApp
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -23,14 +23,16 @@ HELD = """\
 steps:
   - {id: hold, command: "cli sh -c 'until test -e go; do sleep 0.05; done'", effect: read}
 """
-"""How a pipeline begins that asks no model: it waits until it is told to go on."""
+"""The start of a pipeline without a model: it waits until the test lets it continue."""
 
 
 ALL: dict[str, tuple[str, str, dict[str, Any]]] = {**PLAYBOOKS, "program": ("desk.pbasm", DESK, {})}
 
 
 @pytest.mark.parametrize("dialect", list(ALL))
-async def test_a_page_cut_off_at_every_event_ends_as_one_that_never_was(house: House, sit: Sit, dialect: str) -> None:
+async def test_a_page_cut_off_at_every_event_ends_as_one_that_never_was(
+    web: ServedApp, open_profile: OpenProfile, dialect: str
+) -> None:
     name, playbook, fields = ALL[dialect]
     begin = asyncio.Event()
     talk = iter((ASK, AGAIN, JUMP, TAKE, THANK))
@@ -41,25 +43,25 @@ async def test_a_page_cut_off_at_every_event_ends_as_one_that_never_was(house: H
             return Says(next(talk), chunk=9)
         return Says(f"You asked for *{len(request.messages[-1].text)}* characters. " * 6, chunk=40)
 
-    await house.model(ScriptedModel(says)).serve()
-    port = house.client.base_url.port
+    await web.model(ScriptedModel(says)).serve()
+    port = web.client.base_url.port
     assert port is not None
-    run = await house.begin(playbook=house.book(name, playbook.replace("steps:\n", HELD)), **fields)
-    seat = await sit()
-    whole = await seat.page(f"/runs/{run}")
-    cutters = [await Cutter(port, every=1).open(), await Cutter(port, every=2, within=True).open()]
+    run = await web.begin(playbook=web.book(name, playbook.replace("steps:\n", HELD)), **fields)
+    profile = await open_profile()
+    whole = await profile.page(f"/runs/{run}")
+    cutters = [await CuttingProxy(port, every=1).open(), await CuttingProxy(port, every=2, within=True).open()]
     try:
         cut = []
-        for cutter in cutters:
-            seat.move(f"http://127.0.0.1:{cutter.port}")
-            cut.append(await seat.page(f"/runs/{run}"))
+        for proxy in cutters:
+            profile.move(f"http://127.0.0.1:{proxy.port}")
+            cut.append(await profile.page(f"/runs/{run}"))
         begin.set()
-        (house.work / "go").touch()
-        await attend(house, run)
+        (web.work / "go").touch()
+        await attend(web, run)
         for page in (whole, *cut):
             await expect_status(page, "completed")
             await expect(page.locator("#summary")).to_contain_text("Duration")
-        assert all(cutter.cuts > 5 for cutter in cutters)
+        assert all(proxy.cuts > 5 for proxy in cutters)
         expected = await dom(whole)
         for page in cut:
             assert await dom(page) == expected
@@ -67,18 +69,18 @@ async def test_a_page_cut_off_at_every_event_ends_as_one_that_never_was(house: H
         await whole.reload()
         assert await dom(whole) == expected
     finally:
-        seat.foreign.clear()  # the cutters have addresses of their own
-        for cutter in cutters:
-            await cutter.close()
+        profile.foreign.clear()  # the cutters have addresses of their own
+        for proxy in cutters:
+            await proxy.close()
 
 
-async def test_a_reload_in_the_middle_of_a_text_loses_nothing(house: House, sit: Sit) -> None:
+async def test_a_reload_in_the_middle_of_a_text_loses_nothing(web: ServedApp, open_profile: OpenProfile) -> None:
     first, second = asyncio.Event(), asyncio.Event()
     words = "".join(f"Word {number}. " for number in range(40))
     says = [Says(words, chunk=5, wait_for=first, pause_at=100), Says("Done.", chunk=2, wait_for=second, pause_at=2)]
-    await house.model(ScriptedModel(says)).serve()
-    run = await house.begin(playbook=house.book("two.md", TWO))
-    page = await (await sit()).page(f"/runs/{run}")
+    await web.model(ScriptedModel(says)).serve()
+    run = await web.begin(playbook=web.book("two.md", TWO))
+    page = await (await open_profile()).page(f"/runs/{run}")
     tail = text(page, "1").locator(".tail")
     await expect(tail).to_have_text(words[:100].rstrip())
     await page.reload()
@@ -95,19 +97,19 @@ async def test_a_reload_in_the_middle_of_a_text_loses_nothing(house: House, sit:
     assert await dom(page) == live
 
 
-async def test_a_page_stays_open_while_the_server_is_started_anew(house: House, sit: Sit) -> None:
+async def test_a_page_stays_open_while_the_server_is_started_anew(web: ServedApp, open_profile: OpenProfile) -> None:
     hold = asyncio.Event()
     says = [Says("Half a text.", chunk=4, wait_for=hold, pause_at=8)]
-    await house.model(ScriptedModel(says)).serve()
-    port = house.client.base_url.port
+    await web.model(ScriptedModel(says)).serve()
+    port = web.client.base_url.port
     assert port is not None
-    run = await house.begin(playbook=house.book("two.md", TWO))
-    seat = await sit()
-    page = await seat.page(f"/runs/{run}")
+    run = await web.begin(playbook=web.book("two.md", TWO))
+    profile = await open_profile()
+    page = await profile.page(f"/runs/{run}")
     await expect(text(page, "1").locator(".tail")).to_have_text("Half a t")
-    await house.stop()
+    await web.stop()
     await expect(page.locator("#connection")).to_be_visible()
-    await house.model(ScriptedModel(["The whole text.", "And more."])).serve(port=port)
+    await web.model(ScriptedModel(["The whole text.", "And more."])).serve(port=port)
     await expect_status(page, "completed")
     await expect(page.locator("#connection")).to_be_hidden()
     await expect(text(page, "1").locator(".raw")).to_have_text("The whole text.")

@@ -1,4 +1,4 @@
-"""What somebody does who has just typed `make serve`: from the library to a file on their disk, with the embedded model."""
+"""The first steps after `make serve`: from the library to a downloaded file, with the embedded model."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
-from cuebook.performers.models import find_weights
-from tests.surfaces.desk import Desk, finished
-from tests.surfaces.web.browser.seat import Seat, expect_status, head, text
+from cuebook.performers.models.weights import find_weights
+from tests.support.command_line import CommandLine, finished
+from tests.surfaces.web.browser.profile import BrowserProfile, expect_status, head, text
 
 EXAMPLES = Path(__file__).resolve().parents[4] / "examples"
 WEIGHTS = find_weights()
@@ -24,19 +24,19 @@ pytestmark = [
 ]
 
 
-async def test_from_the_library_to_a_download(bare_desk: Desk, browser: Browser) -> None:
-    bare_desk.environ["CUEBOOK_LOCAL_WEIGHTS"] = str(WEIGHTS)
-    process = bare_desk.begin("serve", "--port", "0", "--folder", EXAMPLES)
+async def test_from_the_library_to_a_download(bare_cli: CommandLine, browser: Browser) -> None:
+    bare_cli.environ["CUEBOOK_LOCAL_WEIGHTS"] = str(WEIGHTS)
+    process = bare_cli.begin("serve", "--port", "0", "--folder", EXAMPLES)
     try:
         assert process.stdout is not None
         link = re.search(r"http://\S+", await asyncio.to_thread(process.stdout.readline))
         assert link is not None
-        seat = await Seat.opened(browser, link[0])
+        profile = await BrowserProfile.opened(browser, link[0])
         try:
-            await first_run(seat)
+            await first_run(profile)
         finally:
-            await seat.context.close()
-        seat.check()
+            await profile.context.close()
+        profile.check()
         process.send_signal(signal.SIGINT)
         ran = await asyncio.to_thread(finished, process)
         assert (ran.code, "Traceback" in ran.err) == (130, False)
@@ -46,8 +46,8 @@ async def test_from_the_library_to_a_download(bare_desk: Desk, browser: Browser)
             process.communicate()
 
 
-async def first_run(seat: Seat) -> None:
-    page = await seat.page("/")
+async def first_run(profile: BrowserProfile) -> None:
+    page = await profile.page("/")
     for dialect in ("markdown", "graph", "pipeline"):
         await expect(page.locator(".tag.kind").filter(has_text=dialect)).not_to_have_count(0)
     await page.get_by_role("searchbox").fill("slogan person")

@@ -9,7 +9,7 @@ setInterval(countWaits, 20000);
 document.addEventListener("visibilitychange", countWaits);
 document.addEventListener("cuebook:done", countWaits);
 showTimes(document);
-for (const link of document.querySelectorAll("a[data-sign-in]")) link.href = signIn(); // with what comes after a #
+for (const link of document.querySelectorAll("a[data-sign-in]")) link.href = signIn(); // with the fragment
 for (const field of document.querySelectorAll("input[data-sign-in]")) field.value += location.hash;
 for (const picture of document.querySelectorAll(".picture:has(.box)")) showFirst(picture);
 
@@ -24,7 +24,7 @@ document.addEventListener("click", async (event) => {
   setTimeout(() => (button.textContent = before), 1500);
 });
 
-// A drawing that is wider than its place begins where its first box is.
+// A drawing wider than its container is scrolled to its first box.
 function showFirst(picture) {
   const [box, place] = [picture.querySelector(".box"), picture].map((one) => one.getBoundingClientRect());
   picture.scrollLeft += box.x + box.width / 2 - place.x - place.width / 2;
@@ -55,7 +55,7 @@ document.addEventListener("change", (event) => {
   if (event.target.closest("form[data-submit-on-change]")) event.target.form.requestSubmit();
 });
 
-// What a run would cost is known for the models that are listed; any other can be typed.
+// Estimates are known for the listed models; any other model can be typed.
 document.addEventListener("input", (event) => {
   if (!("estimate" in (event.target.dataset ?? {}))) return;
   const listed = [...event.target.list.options].find((one) => one.value === event.target.value);

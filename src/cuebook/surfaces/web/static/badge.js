@@ -1,4 +1,4 @@
-// How much waits for a person, beside the inbox in the list of pages.
+// The inbox badge: the number of things that wait for the user.
 
 export async function countWaits() {
   const link = document.querySelector('.top nav a[href="/inbox"]');
@@ -7,7 +7,7 @@ export async function countWaits() {
     const response = await fetch("/api/inbox?limit=0", { headers: { Accept: "application/json" } });
     if (response.ok) show(link, (await response.json()).total);
   } catch {
-    // the server is away; the next count will tell
+    // the server cannot be reached; try again next time
   }
 }
 

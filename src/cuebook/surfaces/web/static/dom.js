@@ -1,10 +1,10 @@
-// What a page is made of: HTML of this server becomes elements in one place, and nowhere else.
+// The only place where HTML from the server becomes elements.
 
 const policy = globalThis.trustedTypes
   ? trustedTypes.createPolicy("cuebook", { createHTML: (html) => html })
   : { createHTML: (html) => html };
 
-// The parts that some HTML holds, outermost ones only.
+// The outermost parts in some HTML.
 export function partsOf(html) {
   const template = document.createElement("template");
   template.innerHTML = policy.createHTML(html);
@@ -36,7 +36,7 @@ export function place(part) {
   showTimes(part);
 }
 
-// What a person has opened, ticked, typed or stands on, by the ids of the elements.
+// The user's state (open details, checked boxes, typed text, focus), by element id.
 function stateOf(part) {
   const within = (selector) => [...part.querySelectorAll(selector), ...(part.matches(selector) ? [part] : [])];
   return {
@@ -69,7 +69,7 @@ function restore(part, kept) {
   again.focus({ preventScroll: true });
 }
 
-// Times in the clock of whoever looks.
+// Times in the user's time zone.
 const format = { month: "short", day: "numeric", hour: "numeric", minute: "2-digit" };
 const clock = new Intl.DateTimeFormat(undefined, format);
 const calendar = new Intl.DateTimeFormat(undefined, { year: "numeric", ...format });

@@ -1,4 +1,4 @@
-// Forms that change something: what they hold is sent as JSON, and what the server refuses is said beside them.
+// Forms that change something: they are sent as JSON, and errors of the server are shown next to them.
 
 export function listen() {
   document.addEventListener("submit", (event) => {
@@ -8,7 +8,7 @@ export function listen() {
     send(form, event.submitter);
   });
   document.addEventListener("keydown", (event) => {
-    // Enter in the reason of a decision must not decide: the first button is not more meant than the second.
+    // Enter in the reason of a decision must not decide: no button is the default.
     if (event.key === "Enter" && event.target.matches(".approval input")) event.preventDefault();
   });
   const [left, until] = JSON.parse(sessionStorage.getItem(NOTICE) ?? "[]");
@@ -16,11 +16,11 @@ export function listen() {
   document.addEventListener("toggle", enableWithin, true);
   document.addEventListener("input", (event) => {
     const form = event.target.closest("form[data-once]");
-    if (form) delete form.dataset.key; // something else is asked for now
+    if (form) delete form.dataset.key; // a changed form is a new request
   });
 }
 
-// Fields within something closed take no part in a form that is sent without a script.
+// Fields within closed details are not part of the form when it is sent without a script.
 function enableWithin(event) {
   if (!(event.target instanceof HTMLDetailsElement)) return;
   for (const field of event.target.querySelectorAll("[data-changed]")) field.disabled = !event.target.open;
@@ -58,12 +58,12 @@ async function send(form, submitter) {
   }
 }
 
-// Back to this very place, once somebody is signed in.
+// Returns to this place after sign-in.
 export function signIn() {
   return `/sign-in?next=${encodeURIComponent(location.pathname + location.search + location.hash)}`;
 }
 
-// Whoever clicks twice starts one run.
+// A double click starts only one run.
 function once(form) {
   if (!form.hasAttribute("data-once")) return {};
   form.dataset.key ??= [...crypto.getRandomValues(new Uint8Array(16))].map((one) => one.toString(16)).join("-");
@@ -109,11 +109,11 @@ function valueOf(field) {
   try {
     return JSON.parse(field.value);
   } catch (error) {
-    throw new Error(`This is no JSON: ${error.message}`);
+    throw new Error(`Invalid JSON: ${error.message}`);
   }
 }
 
-// Commands stand between backticks.
+// Commands are between backticks.
 function tell(form, words, href, name) {
   const place = form.querySelector(".problem") ?? problemBelow(form);
   place.hidden = !words;
@@ -125,11 +125,11 @@ function element(tag, words) {
   return Object.assign(document.createElement(tag), { textContent: words });
 }
 
-// Somebody else was first: the form goes, and the words stay. A run's page hears of it by itself.
+// Someone else was first: the form is removed and the message stays. A run's page is updated by its stream.
 function tooLate(words) {
   document.dispatchEvent(new Event("cuebook:done"));
   if (document.body.dataset.run) return notice(words);
-  // The page may be loaded again once more, when the run goes on: the words outlive that.
+  // The page may reload when the run continues; the message survives that.
   sessionStorage.setItem(NOTICE, JSON.stringify([words, Date.now() + 15000]));
   location.reload();
 }
@@ -169,7 +169,7 @@ async function done(form, answer) {
 
 const ENDED = ["completed", "failed", "cancelled", "expired"];
 
-// A run that is to go on has ended until it is taken up; its page is live from then on.
+// A continued run counts as ended until a process takes it up; then its page is live again.
 async function takenUp({ run, status, updated }) {
   for (let now = { status, updated }; ENDED.includes(now.status) && now.updated === updated; ) {
     await new Promise((resolve) => setTimeout(resolve, 100));

@@ -1,4 +1,4 @@
-// The inbox is shown anew when something has come or gone; where somebody is typing, it only says so.
+// Reloads the inbox when it changes; while the user is typing, it only shows a notice.
 
 const inbox = document.getElementById("inbox");
 const known = inbox.dataset.mark;
@@ -13,7 +13,7 @@ setInterval(async () => {
     if (isInUse()) document.getElementById("news").hidden = false;
     else location.reload();
   } catch {
-    // the server is away; the next look will tell
+    // the server cannot be reached; try again next time
   }
 }, 2500);
 

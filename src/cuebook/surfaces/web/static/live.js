@@ -1,4 +1,4 @@
-// A run's page while the run goes on: its events come over one stream, each changes a few elements, and seeing one twice
+// The live page of a run: events come over one stream, each changes a few elements, and receiving one twice
 // changes nothing.
 
 import { countWaits } from "./badge.js";
@@ -11,7 +11,7 @@ let after = document.body.dataset.after;
 let source = null;
 let failures = 0;
 
-// Puts parts where they belong. What waits may be other things then, also by somebody else's hand.
+// Puts parts in their places. Waits may change, also because of other users.
 function put(html) {
   const before = waiting();
   partsOf(html).forEach(place);
@@ -22,7 +22,7 @@ function waiting() {
   return [...document.querySelectorAll("form[data-kind]")].map((one) => one.id).join(" ");
 }
 
-// As JSON, with numbers written as they came: 30.0 is not 30, and a long one keeps its last digits.
+// JSON with numbers in their original notation: 30.0 is not 30, and long numbers keep all digits.
 function read(data) {
   return JSON.parse(data, (key, value, context) =>
     typeof value === "number" && JSON.rawJSON && context ? JSON.rawJSON(context.source) : value,
@@ -72,13 +72,13 @@ function close() {
   lost(false);
 }
 
-// The run at a glance, or the status of an answer that is none.
+// The run's row, or the HTTP status of an error.
 async function glance() {
   const response = await fetch(`/api/runs?run=${encodeURIComponent(run)}`, { headers: { Accept: "application/json" } });
   return response.ok ? (await response.json()).runs[0] : { refused: response.status };
 }
 
-// A run that has ended may go on by another hand: in another tab, or at a terminal. Its stream tells what has come since.
+// A finished run may be continued elsewhere, in another tab or a terminal. Its stream then has new events.
 let ended = null;
 
 function watchEnd() {
@@ -98,7 +98,7 @@ async function lookAgain() {
       open();
     } else before.updated = updated;
   } catch {
-    // the server is away; the next look will tell
+    // the server cannot be reached; try again next time
   }
 }
 
@@ -106,14 +106,14 @@ setInterval(lookAgain, LOOK_EVERY);
 document.addEventListener("visibilitychange", lookAgain);
 document.addEventListener("cuebook:refused", lookAgain);
 
-// The server said no, or nothing more: looks which, and tries again in a while.
+// The server refused the stream, or cannot be reached: find out which, and try again later.
 async function again() {
   failures += 1;
   try {
     const { status, refused } = await glance();
     if (refused === 401 || ENDED.includes(status)) return location.reload();
   } catch {
-    // it is not there; it may come back
+    // the server cannot be reached; it may come back
   }
   setTimeout(open, Math.min(1000 * 2 ** failures, 15000));
 }
@@ -125,7 +125,7 @@ function lost(is) {
 // A step's text as it streams.
 function append(step, content) {
   const text = document.getElementById(`text-${step}`);
-  if (!text || text.querySelector(".rendered")) return; // what comes after a step's output is about the way on
+  if (!text || text.querySelector(".rendered")) return; // text after a step's output chooses the next step
   let tail = text.querySelector(".tail");
   if (!tail) {
     tail = document.createElement("pre");
@@ -153,14 +153,14 @@ function show(name, value) {
   }
   line.querySelector("pre").textContent = typeof value === "string" ? value : JSON.stringify(value, null, 2);
   line.removeAttribute("class");
-  void line.offsetWidth; // begins the animation anew
+  void line.offsetWidth; // restarts the animation
   line.className = "pulse";
   setTimeout(() => line.removeAttribute("class"), 1600);
 }
 
 const title = document.title;
 
-// For those who hear a page.
+// For screen readers.
 const heard = document.createElement("p");
 heard.className = "unseen";
 heard.setAttribute("aria-live", "assertive");
@@ -171,7 +171,7 @@ function say(words) {
   setTimeout(() => (heard.textContent = ""), 5000);
 }
 
-// A tab in the background says that somebody is wanted.
+// The title of a background tab shows that the run waits for a person.
 function announce(what, words) {
   say(words);
   if (document.hidden) document.title = `(${what}) ${title}`;
@@ -180,7 +180,7 @@ document.addEventListener("visibilitychange", () => {
   if (!document.hidden) document.title = title;
 });
 
-// From the banner to what waits: a question is answered at once, a decision is looked at first.
+// From the banner to the wait: questions get the focus, decisions are only scrolled to.
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-leads]");
   const form = link && document.getElementById(decodeURIComponent(link.hash.slice(1)));

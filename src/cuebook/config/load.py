@@ -1,0 +1,208 @@
+"""Loads the configuration: built-in values, then the files, the environment and the flags; later ones win."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cuebook.config import tools
+from cuebook.config.providers import Provider, check_choice, read_providers
+from cuebook.config.settings import ENVIRONMENT, KINDS, checked
+from cuebook.config.source import DEFAULT, ConfigFile, Origin, Setting
+from cuebook.config.tools import Reach, Search, SkillSettings, ToolServer
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.run import Budget
+from cuebook.kernel.tool_names import confused
+from cuebook.system.folders import FILE, config_folder, data_folder, lies_in, project_file, working_folder
+
+_BUILT_IN: dict[str, Any] = {
+    "synchronous": "FULL",
+    "pause_expiry": 24 * 3600.0,
+    "sandbox": "auto",
+    "pass_env": (),
+    "serve.folders": (),
+    "limits.seconds": 60.0,
+    "limits.max_seconds": 300.0,
+    "limits.output": 32_768,
+    "limits.max_output": 512_000,
+    "limits.cpu_seconds": 60,
+    "limits.memory": 1 << 30,
+    "limits.reply": 8 << 20,
+    "limits.processes": 128,
+}
+"""The values that need no configuration; those that depend on the folder are added when it is known."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The configured values, each with its origin."""
+
+    values: Mapping[str, Setting]
+    providers: Mapping[str, Provider] = field(default_factory=dict)
+    reach: Reach = field(default_factory=Reach)
+    user_file: Path | None = None
+    project_file: Path | None = None
+    """None if neither the working folder nor one above it has one."""
+    folder: Path = Path()
+    """The working folder."""
+
+    def get(self, name: str) -> Any:
+        return self.values[name].value
+
+    def origin(self, name: str) -> Origin:
+        return self.values[name].origin
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(*(self.get(f"budget.{part}") for part in ("money", "tokens", "seconds", "steps")))
+
+
+def load(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Config:
+    """Reads every source. A flag whose value is None was not given. Creates nothing."""
+    environ = os.environ if environ is None else environ
+    folder = working_folder() if folder is None else folder
+    layers = _Layers({name: Setting(_BUILT_IN.get(name), DEFAULT) for name in KINDS})
+    values = layers.values
+    values["store"] = Setting(data_folder(environ) / "cuebook.db", DEFAULT)
+
+    users = config_folder(environ) / FILE
+    projects = project_file(folder)
+    if users.is_file():
+        layers.add(ConfigFile(users, shared=False))
+    if projects is not None and projects != users:
+        layers.add(ConfigFile(projects, shared=True))
+    for name, variable in ENVIRONMENT.items():
+        given = environ.get(variable, "")
+        if given.strip():
+            values[name] = Setting(checked(name, given, variable), Origin(variable))
+    for name, given in (flags or {}).items():
+        if given is not None:
+            flag = "--" + name.replace(".", "-").replace("_", "-")
+            values[name] = Setting(checked(name, given, flag), Origin(flag))
+    around = projects.parent if projects is not None else folder
+    if values["workspace"].value is None:
+        values["workspace"] = Setting(around, DEFAULT)
+    for name in ("prompts", "playbooks"):
+        if values[name].value is None and lies_in(around / name, around):
+            values[name] = Setting(around / name, DEFAULT)
+    for part in ("seconds", "output"):
+        _check_most(values, f"limits.{part}", f"limits.max_{part}")
+    return Config(values, layers.providers, layers.reach, users, projects, folder)
+
+
+def _check_most(values: Mapping[str, Setting], name: str, most: str) -> None:
+    usual, limit = values[name], values[most]
+    if usual.value <= limit.value:
+        return
+    where = limit.origin if usual.origin == DEFAULT else usual.origin
+
+    def said(name: str, value: Setting) -> str:
+        return f"{name} is {value.value:g}" + ("" if value.origin == where else f" ({value.origin})")
+
+    raise BadInput(
+        f"{where}: {said(name, usual)} and {said(most, limit)}: the limit must not be below the default.",
+        fix=f"Raise {most}, or lower {name}.",
+    )
+
+
+# --- files -------------------------------------------------------------------------------------------------
+
+_GUARDED = ("store", "rate_limit", "prices", "sandbox", "workspace", "pass_env")
+"""What a project's file may not set. It may come with a clone, so it must not weaken the user's protection, choose a
+store with approvals of its own, or set prices.
+"""
+_REACH = ("mcp", "tools", "search", "skills")
+"""Tables of what playbooks may reach."""
+
+
+@dataclass
+class _Layers:
+    """The values of the files, one file after the other. A project's file may set less than the user's."""
+
+    values: dict[str, Setting]
+    providers: dict[str, Provider] = field(default_factory=dict)
+    servers: dict[str, ToolServer] = field(default_factory=dict)
+    functions: dict[str, str] = field(default_factory=dict)
+    search: Search | None = None
+    skills: dict[str, SkillSettings] = field(default_factory=dict)
+
+    @property
+    def reach(self) -> Reach:
+        return Reach(self.servers, self.functions, self.search, self.skills)
+
+    def add(self, file: ConfigFile) -> None:
+        if file.shared:
+            check_choice(file)
+        for name, given in file.tables.items():
+            if name == "providers":
+                read_providers(file, given, self.providers)
+            elif name in _REACH:
+                self._reach(file, name, file.table(name, given))
+            elif name in ("budget", "limits", "serve"):
+                for part, amount in file.table(name, given).items():
+                    self._value(file, f"{name}.{part}", amount)
+            else:
+                self._value(file, name, given)
+
+    def _value(self, file: ConfigFile, name: str, given: Any) -> None:
+        if name not in KINDS:
+            raise file.unknown(name, [*KINDS, "providers", *_REACH])
+        origin = file.origin(name)
+        if file.shared and (name in _GUARDED or name.startswith("limits.")):
+            raise BadInput(
+                f"{origin}: a project's file may not set '{name}'.",
+                fix=f"Set it in your own {FILE}, in {ENVIRONMENT[name]}, or leave it out.",
+            )
+        value = checked(name, given, str(origin))
+        if isinstance(value, Path):
+            value = _placed(file, name, value, origin)
+        elif name == "serve.folders":
+            value = tuple(_placed(file, name, folder, origin) for folder in value)
+        self.values[name] = Setting(value, origin)
+
+    def _reach(self, file: ConfigFile, name: str, table: dict[str, Any]) -> None:
+        def refuse(dotted: str, wrong: str, fix: str) -> BadInput:
+            return BadInput(f"{file.origin(dotted)}: {wrong}", fix=fix)
+
+        if name == "search":
+            self.search = tools.search(table, refuse, shared=file.shared)
+            return
+        for one, value in table.items():
+            if name == "tools":
+                self.functions[one] = tools.function(one, value, refuse, shared=file.shared)
+                continue
+            dotted = f"{name}.{one}"
+            if name == "mcp" and file.shared and one in self.servers:
+                raise refuse(dotted, f"Your own file has a tool server '{one}' already.", "Choose another name.")
+            fields, where = file.table(dotted, value), str(file.origin(dotted))
+            if name == "skills":
+                self.skills[one] = tools.skill(one, fields, where, refuse, shared=file.shared)
+                continue
+            made = tools.server(one, fields, where, refuse, shared=file.shared)
+            if file.shared and not lies_in(file.path.parent / made.cwd, file.path.parent):
+                raise refuse(
+                    f"mcp.{one}.cwd", f"The cwd '{made.cwd}' is a link that leads out of the project.", "Correct it."
+                )
+            self.servers[one] = made
+            if (both := confused(self.servers)) is not None:
+                words = f"The tools of the servers '{both[0]}' and '{both[1]}' cannot be distinguished."
+                raise refuse(dotted, words, "Give one of them another name.")
+
+
+def _placed(file: ConfigFile, name: str, path: Path, origin: Origin) -> Path:
+    """The path relative to the file's folder; one in a project's file must stay in the project."""
+    placed = file.path.parent / path
+    if file.shared and not lies_in(placed, file.path.parent):
+        raise BadInput(
+            f"{origin}: '{name}' of a project's file must be in the project's folder, and {placed} is not.",
+            fix=f"Set it in your own {FILE}, in {ENVIRONMENT[name]}, or move the target.",
+        )
+    return placed

@@ -1,0 +1,196 @@
+"""The settings: the type of each one, and the environment variable that sets it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cuebook.formats.duration import EXPECTED, seconds_of
+from cuebook.kernel.errors import BadInput
+
+SANDBOXES = ("auto", "landlock", "bubblewrap", "none")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+"""The name of an environment variable."""
+
+
+_RATE = re.compile(r"([1-9]\d{0,5})\s*(?:/|per)\s*(minute|hour|day)", re.ASCII)
+_SECONDS = {"minute": 60.0, "hour": 3600.0, "day": 86400.0}
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """How many runs one person may start within a time."""
+
+    starts: int
+    per: str
+
+    @property
+    def seconds(self) -> float:
+        return _SECONDS[self.per]
+
+    @classmethod
+    def parse(cls, text: str) -> Rate | None:
+        """From `20/hour`; None for a text that is not a rate."""
+        found = _RATE.fullmatch(text.strip().lower())
+        return None if found is None else cls(int(found[1]), found[2])
+
+
+class _Unfit(Exception):
+    """Its text says what the value must be."""
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise _Unfit("must be text")
+    return value.strip()
+
+
+def _model(value: Any) -> str:
+    name = _text(value)
+    if "/" in name and not all(name.partition("/")[::2]):
+        raise _Unfit("must be the name of a model, as in openai/gpt-5 or local")
+    return name
+
+
+def _path(value: Any) -> Path:
+    return Path(_text(value)).expanduser()
+
+
+def _whole(value: Any) -> int:
+    number = _number(value)
+    if number != int(number) or number < 1:
+        raise _Unfit("must be a whole number of at least 1")
+    return int(number)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            raise _Unfit("must be a number") from None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) == float("inf"):
+        raise _Unfit("must be a number")
+    return value
+
+
+def _amount(value: Any) -> float:
+    number = _number(value)
+    if number < 0:
+        raise _Unfit("must not be negative")
+    return float(number)
+
+
+def _temperature(value: Any) -> float:
+    number = _number(value)
+    if not 0 <= number <= 2:
+        raise _Unfit("must be between 0 and 2")
+    return float(number)
+
+
+def _synchronous(value: Any) -> str:
+    name = value.strip().upper() if isinstance(value, str) else ""
+    if name not in ("FULL", "NORMAL"):
+        raise _Unfit('must be "FULL" or "NORMAL"')
+    return name
+
+
+def _sandbox(value: Any) -> str:
+    if value not in SANDBOXES:
+        raise _Unfit(f"must be one of {', '.join(SANDBOXES)}")
+    return str(value)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(
+        isinstance(n, str) and VARIABLE.fullmatch(n.strip()) for n in names
+    ):
+        example = "LANG,EDITOR" if isinstance(value, str) else '["LANG", "EDITOR"]'
+        raise _Unfit(f"must be names of variables, as in {example}")
+    return tuple(name.strip() for name in names)
+
+
+_SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, str) and value.strip()[-1:].lower() in _SIZES:
+        text = value.strip()
+        return int(_amount(text[:-1]) * _SIZES[text[-1].lower()])
+    try:
+        return _whole(value)
+    except _Unfit:
+        raise _Unfit('must be a number of bytes, or a size as in "512M"') from None
+
+
+def _duration(value: Any) -> float | None:
+    try:
+        return seconds_of(value)
+    except ValueError:
+        raise _Unfit(EXPECTED) from None
+
+
+def _rate(value: Any) -> Rate | None:
+    text = value.strip().lower() if isinstance(value, str) else ""
+    rate = Rate.parse(text)
+    if rate is None and text != "none":
+        raise _Unfit('must be a number of runs in a time, as in "20/hour", or "none"')
+    return rate
+
+
+def _folders(value: Any) -> tuple[Path, ...]:
+    given = value.split(os.pathsep) if isinstance(value, str) else value
+    if not isinstance(given, list | tuple) or not all(
+        isinstance(one, str | Path) and str(one).strip() for one in given
+    ):
+        raise _Unfit('must be a list of folders, as in ["playbooks", "more"]')
+    return tuple(Path(one).expanduser() for one in given)
+
+
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "model": _model,
+    "store": _path,
+    "synchronous": _synchronous,
+    "max_tokens": _whole,
+    "temperature": _temperature,
+    "pause_expiry": _duration,
+    "rate_limit": _rate,
+    "prices": _path,
+    "sandbox": _sandbox,
+    "workspace": _path,
+    "prompts": _path,
+    "playbooks": _path,
+    "pass_env": _names,
+    "limits.seconds": _amount,
+    "limits.max_seconds": _amount,
+    "limits.output": _size,
+    "limits.max_output": _size,
+    "limits.cpu_seconds": _whole,
+    "limits.memory": _size,
+    "limits.processes": _whole,
+    "limits.reply": _size,
+    "budget.money": _amount,
+    "budget.tokens": _whole,
+    "budget.seconds": _amount,
+    "budget.steps": _whole,
+    "serve.folders": _folders,
+}
+"""Every setting, with the function that checks its value."""
+
+ENVIRONMENT = {name: f"CUEBOOK_{name.replace('.', '_').upper()}" for name in KINDS}
+
+
+def checked(name: str, given: Any, where: str) -> Any:
+    try:
+        return KINDS[name](given)
+    except _Unfit as why:
+        raise BadInput(f"{where}: {name} {why}, not {_shown(given)}.", fix="Correct or remove it.") from None
+
+
+def _shown(given: Any) -> str:
+    return repr(given) if len(repr(given)) <= 60 else f"a {type(given).__name__}"

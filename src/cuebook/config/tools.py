@@ -1,0 +1,217 @@
+"""What playbooks may reach, as `cuebook.toml` describes it: tool servers, Python tools, web search, skills.
+
+It checks shapes only: whether a server starts or a function is there shows when it is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.tool_names import HOW_NAMED, SERVER_NAME
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
+_TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", re.ASCII)
+_SKILL = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+_HANDLE = re.compile(r"(env|keyring|file):\S+")
+SEARCHES = ("searxng", "brave", "tavily")
+
+
+@dataclass(frozen=True)
+class ToolServer:
+    """An MCP server: a command that speaks over its stdin and stdout, or an address."""
+
+    name: str
+    where: str
+    """The file and line that describe it."""
+    command: tuple[str, ...] = ()
+    cwd: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    secret_env: Mapping[str, str] = field(default_factory=dict)
+    """Variables by the handles of their values."""
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    secret_headers: Mapping[str, str] = field(default_factory=dict)
+    trusted: bool = False
+    """Whether what it says of its own tools (that they only read) is believed."""
+    network: bool = False
+    """Whether its command may use the network."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Where the web is searched."""
+
+    provider: Literal["searxng", "brave", "tavily"]
+    url: str = ""
+    key: str = ""
+    """The handle of its key."""
+
+
+@dataclass(frozen=True)
+class SkillSettings:
+    """The settings of a skill: values by name, secrets by their handles."""
+
+    values: Mapping[str, str]
+    where: str
+    """The file and line that set them."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    servers: Mapping[str, ToolServer] = field(default_factory=dict)
+    functions: Mapping[str, str] = field(default_factory=dict)
+    """Python tools: `module:function` by name."""
+    search: Search | None = None
+    skills: Mapping[str, SkillSettings] = field(default_factory=dict)
+
+
+Refuse = Callable[[str, str, str], BadInput]
+"""From a dotted name, what is wrong and the fix, to the error that names file and line."""
+
+
+def server(name: str, table: Mapping[str, Any], where: str, refuse: Refuse, *, shared: bool) -> ToolServer:
+    dotted = f"mcp.{name}"
+    if not SERVER_NAME.fullmatch(name):
+        raise refuse(dotted, f"'{name}' cannot be the name of a tool server.", HOW_NAMED)
+    kinds: dict[str, Callable[[str, Any, Refuse], Any]] = {
+        "command": _words,
+        "cwd": _text,
+        "env": _texts,
+        "secret_env": _handles,
+        "url": _address,
+        "headers": _texts,
+        "secret_headers": _handles,
+        "trusted": _flag,
+        "network": _flag,
+    }
+    made = {
+        part: _known(dotted, part, kinds, refuse)(f"{dotted}.{part}", value, refuse) for part, value in table.items()
+    }
+    if bool(made.get("command")) == bool(made.get("url")):
+        raise refuse(
+            dotted, "A tool server has either a command or a url.", 'As in command = ["my-server", "--stdio"].'
+        )
+    if shared and (made.get("trusted") or made.get("secret_env") or made.get("secret_headers")):
+        raise refuse(
+            dotted,
+            "A project's file may not trust a tool server nor give it secrets.",
+            "Move the table to your own cuebook.toml; `cuebook doctor` shows where that is.",
+        )
+    cwd = PurePosixPath(made.get("cwd", ""))
+    if shared and (cwd.is_absolute() or ".." in cwd.parts):
+        raise refuse(
+            f"{dotted}.cwd",
+            "The cwd of a project's tool server must be a folder in the workspace: relative, and without '..'.",
+            "Correct it, or move the table to your own cuebook.toml.",
+        )
+    return ToolServer(name, where, **made)
+
+
+def function(name: str, value: Any, refuse: Refuse, *, shared: bool) -> str:
+    dotted = f"tools.{name}"
+    if shared:
+        raise refuse(
+            dotted,
+            "A project's file may not name Python tools: they run inside Cuebook itself, without a sandbox.",
+            "Move the table to your own cuebook.toml.",
+        )
+    if not _TOOL.fullmatch(name):
+        raise refuse(dotted, f"'{name}' cannot be a tool's name.", "Use letters, digits, _ and -.")
+    if not isinstance(value, str) or not _FUNCTION.fullmatch(value):
+        raise refuse(dotted, f"{dotted} must be a function.", 'Write it as in greet = "my_tools:greet".')
+    return value
+
+
+def search(table: Mapping[str, Any], refuse: Refuse, *, shared: bool) -> Search:
+    if shared:
+        raise refuse(
+            "search", "A project's file may not say where the web is searched.", "Move it to your user's file."
+        )
+    kinds: dict[str, Callable[[str, Any, Refuse], Any]] = {"provider": _text, "url": _address, "key": _handle}
+    made = {
+        part: _known("search", part, kinds, refuse)(f"search.{part}", value, refuse) for part, value in table.items()
+    }
+    if made.get("provider") not in SEARCHES:
+        raise refuse("search.provider", f"search.provider must be one of {', '.join(SEARCHES)}.", "Correct it.")
+    if made["provider"] == "searxng" and not made.get("url"):
+        raise refuse("search", "A searxng has an address of its own.", 'As in url = "https://search.example.com".')
+    if made["provider"] != "searxng" and not made.get("key"):
+        raise refuse("search", f"{made['provider']} needs a key.", 'As in key = "env:SEARCH_KEY".')
+    return Search(**made)
+
+
+def skill(name: str, table: Mapping[str, Any], where: str, refuse: Refuse, *, shared: bool) -> SkillSettings:
+    dotted = f"skills.{name}"
+    if shared:
+        raise refuse(
+            dotted,
+            "A project's file may not configure a skill: it could send your secrets elsewhere.",
+            "Move the table to your own cuebook.toml, or set the variables of these names.",
+        )
+    if not _SKILL.fullmatch(name):
+        raise refuse(dotted, f"'{name}' cannot be the name of a skill.", "Use lowercase letters, digits and -.")
+    values = {part: _text(f"{dotted}.{part}", value, refuse) for part, value in table.items()}
+    return SkillSettings(values, where)
+
+
+def _known(table: str, part: str, kinds: Mapping[str, Any], refuse: Refuse) -> Any:
+    if part not in kinds:
+        raise refuse(
+            f"{table}.{part}", f"there is no setting '{table}.{part}'.", f"Known settings: {', '.join(kinds)}."
+        )
+    return kinds[part]
+
+
+def _text(name: str, value: Any, refuse: Refuse) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise refuse(name, f"{name} must be text.", "Put it in quotes.")
+    return value.strip()
+
+
+def _flag(name: str, value: Any, refuse: Refuse) -> bool:
+    if not isinstance(value, bool):
+        raise refuse(name, f"{name} must be true or false.", "Correct or remove it.")
+    return value
+
+
+def _words(name: str, value: Any, refuse: Refuse) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(word, str) and word for word in value):
+        raise refuse(name, f"{name} must be a list of words.", 'Write it as in ["my-server", "--stdio"].')
+    return tuple(value)
+
+
+def _texts(name: str, value: Any, refuse: Refuse) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        raise refuse(name, f"{name} must be a table of text values.", 'Write it as in { NAME = "value" }.')
+    return dict(value)
+
+
+def _handle(name: str, value: Any, refuse: Refuse) -> str:
+    if not isinstance(value, str) or not _HANDLE.fullmatch(value):
+        raise refuse(
+            name,
+            f"{name} must say where the secret is; the secret itself does not belong in a file.",
+            'Write it as in "env:NAME", "keyring:NAME" or "file:/path".',
+        )
+    return value
+
+
+def _handles(name: str, value: Any, refuse: Refuse) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise refuse(name, f"{name} must be a table.", 'Write it as in { TOKEN = "env:MY_TOKEN" }.')
+    return {key: _handle(f"{name}.{key}", handle, refuse) for key, handle in value.items()}
+
+
+def _address(name: str, value: Any, refuse: Refuse) -> str:
+    text = _text(name, value, refuse)
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
+        raise refuse(name, f"{name} must be an http or https address without a password.", "Correct it.")
+    return text

@@ -1,0 +1,532 @@
+"""The base class of dialects and of their documents. To add a dialect, subclass both and register it.
+
+Every method but `recognises`, `parse` and `start` has a default that suits a dialect without that feature, so that every
+command, page and tool works with any dialect.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import msgspec
+
+from cuebook.dialects.findings import Codes, Finding, InvalidPlaybook, Problem
+from cuebook.dialects.notes import Note, kernel_note
+from cuebook.dialects.options import Option
+from cuebook.dialects.projection import Projection, seen
+from cuebook.kernel.effects import AskModel, Program, QuestionType, SecretNeed
+from cuebook.kernel.errors import BadInput, NotFound
+from cuebook.kernel.events import Performed, PlannedStep, ValueSet
+from cuebook.kernel.journal import Entry
+from cuebook.kernel.outcomes import AnyOutcome
+from cuebook.kernel.run import Settings
+
+if TYPE_CHECKING:
+    from cuebook.dialects.drawing import Drawing, Progress
+    from cuebook.dialects.panels import Panel
+    from cuebook.dialects.preview import Preview
+    from cuebook.dialects.summary import Summary
+    from cuebook.kernel.engine.engine import WatchFunction
+
+# --- values -------------------------------------------------------------------------------------------------
+
+
+class Input(msgspec.Struct, frozen=True):
+    """An input that a playbook declares."""
+
+    name: str
+    type: str = "string"
+    required: bool = True
+    default: str | None = None
+    options: tuple[str, ...] = ()
+    description: str = ""
+
+
+class Question(msgspec.Struct, frozen=True):
+    """The question of a step, as far as the playbook defines it."""
+
+    type: QuestionType
+    options: tuple[str, ...] = ()
+
+
+class OutlinedStep(msgspec.Struct, frozen=True):
+    """A step or sub-step of a playbook, whether or not a run reaches it."""
+
+    label: str
+    title: str = ""
+    within: str = ""
+    """The label of the step around it."""
+    question: Question | None = None
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """A limit that a step sets for itself: seconds, or bytes of its output."""
+
+    step: str
+    field: str
+    """The name of the field, such as `timeout_ms`."""
+    seconds: float | None = None
+    output: int | None = None
+    line: int | None = None
+
+
+class Named(Protocol):
+    """A model that a playbook names."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def at(self) -> str:
+        """The field that names it."""
+
+
+class Surroundings:
+    """What a check may ask about the machine and the folder that a playbook is in.
+
+    Nothing is fetched and no model is asked. This class knows nothing; `cuebook.wiring` has the one that looks.
+    """
+
+    has_files: ClassVar[bool] = False
+    """Whether the files next to the playbook can be read. Without them, imports are not checked."""
+
+    def read(self, path: str) -> str:
+        """The text of a file, by its path from the playbook's folder; `BadInput` if it cannot be read."""
+        raise NotFound(f"There is no file {path!a} next to the playbook.", fix="Check the path.")
+
+    def file_problem(self, path: str) -> BadInput | None:
+        """Why a file next to the playbook cannot be used."""
+        return None
+
+    def skills(self) -> frozenset[str] | None:
+        """The ids of the installed skills; None if unknown."""
+        return None
+
+    def skill_problem(self, skill: str) -> BadInput | None:
+        """Why an installed skill cannot be used."""
+        return None
+
+    def model_problem(self, model: str) -> BadInput | None:
+        """Why there cannot be a model of this name."""
+        return None
+
+    def postconditions(self) -> str:
+        """A sentence that names the policy which requires postconditions; empty if no policy does."""
+        return ""
+
+
+# --- documents ----------------------------------------------------------------------------------------------
+
+
+class Document:
+    """A parsed playbook as surfaces see it. It is frozen, and a dialect may add fields.
+
+    A subclass, usually a frozen `msgspec.Struct`, has these as fields or properties. Only the title has no default.
+    """
+
+    __slots__ = ()
+
+    @property
+    def id(self) -> str:
+        """The id that the playbook declares; empty if its file name is its id."""
+        return ""
+
+    @property
+    def title(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def description(self) -> str:
+        """For people; no model sees it."""
+        return ""
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return ()
+
+    @property
+    def plan(self) -> tuple[PlannedStep, ...]:
+        """The steps that are known before a run starts."""
+        return ()
+
+    @property
+    def every_step(self) -> tuple[PlannedStep, ...]:
+        """Every step and sub-step that a run may reach, each label once."""
+        return self.plan
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of all steps and sub-steps."""
+        return tuple(dict.fromkeys(step.label for step in self.every_step))
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """What the parser found odd."""
+        return ()
+
+    @property
+    def faults(self) -> tuple[Problem, ...]:
+        """Errors that do not stop a run, although it will not do what is written."""
+        return ()
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether a run needs the model that it is started with."""
+        return True
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether a run may ask any model, one that the playbook names included."""
+        return True
+
+    @property
+    def stays_open(self) -> bool:
+        """Whether questions wait without a time limit unless one is configured."""
+        return False
+
+    @property
+    def artifact_type(self) -> str:
+        """The type of the artifact; empty if only the run knows it."""
+        return "text"
+
+    @property
+    def policy(self) -> dict[str, Any] | None:
+        """Policy rules that the playbook brings. They can only make the policy stricter."""
+        return None
+
+
+# --- dialects -----------------------------------------------------------------------------------------------
+
+
+class Dialect(ABC):
+    """One way of writing playbooks."""
+
+    name: ClassVar[str]
+    """The name that runs record. It never changes."""
+    title: ClassVar[str] = ""
+    """One line for lists: what its playbooks are."""
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    """How the names of its files end, the usual one first."""
+    default_name: ClassVar[str] = ""
+    """The name of a text that has no file."""
+    recognised_by: ClassVar[str] = ""
+    """What its playbooks look like, as a clause: 'a pipeline ends in .yml and has a name and a list of steps'."""
+    noun: ClassVar[str] = "playbook"
+    """What one of its playbooks is called in a sentence."""
+    interpreter: ClassVar[int] = 1
+    """Raised when a release would replay old journals differently; old numbers keep their behaviour."""
+    options: ClassVar[tuple[Option, ...]] = ()
+    """What a caller may choose in addition to the common options."""
+    watches: ClassVar[Mapping[str, Callable[..., WatchFunction]]] = {}
+    """The functions that read replies while they stream, by the name under which effects ask for them."""
+    templates: ClassVar[Mapping[str, str]] = {}
+    """Playbooks to start from: what each shows, by its name, the usual one first. See `template`."""
+    guides: ClassVar[Mapping[str, str]] = {}
+    """Texts for authors: the title of each, by its topic. See `guide`."""
+    draft_prompt_file: ClassVar[str] = ""
+    """The file of the system prompt for drafting; empty if the dialect does not support drafting."""
+    typed_inputs: ClassVar[bool] = False
+    """Whether inputs have types. Otherwise an input is the text as it was written."""
+    reads_secrets: ClassVar[bool] = False
+    """Whether what a run reads may name secrets: see `secrets_in`."""
+    talks: ClassVar[bool] = False
+    """Whether its runs are conversations with a person, whose steps are lines that may be executed any number of times."""
+    writes_markdown: ClassVar[bool] = False
+    """Whether the outputs of steps are Markdown even if no model wrote them."""
+    is_data: ClassVar[bool] = False
+    """Whether its playbooks are YAML or JSON already, so that `parse` and `convert` have nothing to add."""
+    converts: ClassVar[bool] = False
+    """Whether its playbooks can be written as JSON and read back: see `to_json` and `from_json`."""
+    debugging: ClassVar[bool] = False
+    """Whether its runs can be debugged: stopped at any step and inspected there. No dialect can yet."""
+
+    # --- reading ---
+
+    @abstractmethod
+    def recognises(self, text: str, name: str) -> bool:
+        """Whether the text is written in this dialect. `name` may be empty."""
+
+    @abstractmethod
+    def parse(self, text: str, name: str) -> Any:
+        """The document; `InvalidPlaybook` with every problem and its line."""
+
+    def whole(self, text: str, name: str, read: Callable[[str], str]) -> str:
+        """The text with what it imports, as a run keeps it. `read` gives a file by its path from the playbook's folder.
+
+        `InvalidPlaybook` names the files that cannot be read, and any other problem by the file that has it.
+        """
+        return text
+
+    def near_miss(self, text: str, name: str) -> Problem | None:
+        """Why a text that no dialect recognises is probably meant for this one."""
+        return None
+
+    def check(self, text: str, name: str, around: Surroundings) -> list[Finding]:
+        """Everything that is wrong or odd in a playbook, whether or not it can be run."""
+        try:
+            whole = self.whole(text, name, around.read) if around.has_files else text
+            document: Document = self.parse(whole, name)
+        except InvalidPlaybook as error:
+            return [_finding(one, "error") for one in error.problems]
+        faults = [_finding(one, "error") for one in document.faults]
+        return faults + [_finding(one, "warning") for one in document.warnings]
+
+    def claims(self, text: str, name: str) -> bool:
+        """Whether a file in a folder is meant as a playbook of this dialect: many files look a little like one."""
+        return self.recognises(text, name)
+
+    def resembles(self, text: str, name: str) -> bool:
+        """Whether a file that cannot be read as a playbook was meant as one of this dialect."""
+        return name.lower().endswith(self.suffixes) and self.claims(text, name)
+
+    def parse_result(self, text: str, name: str, around: Surroundings) -> dict[str, Any]:
+        """What `cuebook parse --json` prints: the fields `valid`, `definition`, `warnings` and `errors`."""
+        try:
+            whole = self.whole(text, name, around.read) if around.has_files else text
+            document: Document = self.parse(whole, name)
+        except InvalidPlaybook as error:
+            found = [one for one in self.check(text, name, around) if one.severity == "error"]
+            errors = msgspec.to_builtins(found or error.problems)
+            return {"valid": False, "definition": None, "warnings": [], "errors": errors}
+        warnings = msgspec.to_builtins(document.warnings)
+        return {"valid": True, "definition": self.syntax_tree(document), "warnings": warnings, "errors": []}
+
+    @property
+    def codes(self) -> Codes:
+        """The codes of its findings, each with severity and meaning. A code never gets another meaning."""
+        return PLAIN_CODES
+
+    # --- for authors: texts in files of the dialect's own folder ---
+
+    def template(self, name: str) -> str:
+        """A playbook to start from. %TITLE%, %QUOTED_TITLE% and %ID% stand for those of the new playbook."""
+        return self._file("templates", f"{name}{self.suffixes[0]}")
+
+    @property
+    def topics(self) -> Mapping[str, str]:
+        """The titles of its guides; one of them is on the dialect itself."""
+        return self.guides or {self.name: self.title or self.name}
+
+    def guide(self, topic: str) -> str:
+        """The guide on a topic, in Markdown."""
+        if topic in self.guides:
+            return self._file("guides", f"{topic}.md")
+        return f"# {self.title or self.name}\n\n{self.recognised_by[:1].upper()}{self.recognised_by[1:]}.\n"
+
+    @property
+    def draft_prompt(self) -> str:
+        """The system prompt for a model that drafts a playbook; empty if the dialect does not support drafting."""
+        return self._file("guides", self.draft_prompt_file).rstrip("\n") if self.draft_prompt_file else ""
+
+    def _file(self, *path: str) -> str:
+        package = sys.modules[type(self).__module__].__package__ or ""
+        return files(package).joinpath(*path).read_text(encoding="utf-8")
+
+    # --- what a document says ---
+
+    def definition(self, document: Any) -> dict[str, Any]:
+        """Its inputs and steps as JSON, for assistants and other programs."""
+        return {
+            "title": document.title,
+            "description": document.description,
+            "inputs": [msgspec.to_builtins(one) for one in document.inputs],
+            "steps": [{"label": step.label, "title": step.title} for step in document.plan],
+        }
+
+    def syntax_tree(self, document: Any) -> dict[str, Any]:
+        """The whole document as JSON."""
+        return self.definition(document)
+
+    def parse_lines(self, document: Any) -> Iterable[str]:
+        """The whole document as an outline, which `cuebook parse` prints."""
+        return self.summary(document).lines()
+
+    def to_json(self, document: Any) -> dict[str, Any]:
+        """The document as JSON, without losing anything that a run depends on."""
+        raise NotImplementedError
+
+    def from_json(self, data: Any, name: str) -> str:
+        """The text of a playbook, from what `to_json` gave; `InvalidPlaybook` names the field that cannot be written."""
+        raise NotImplementedError
+
+    def only_reads(self, document: Any, *, confined: bool) -> bool:
+        """Whether a run is proved to change nothing. `confined` says that commands run in a sandbox."""
+        return False
+
+    def outline(self, document: Any) -> tuple[OutlinedStep, ...]:
+        """Its steps, with the questions that they ask."""
+        return tuple(OutlinedStep(step.label, step.title) for step in document.every_step)
+
+    def summary(self, document: Any) -> Summary:
+        """What it says about itself before it runs."""
+        from cuebook.dialects.summary import Row, Summary, model_needs
+
+        steps = self.outline(document)
+        return Summary(
+            title=document.title,
+            description=document.description,
+            inputs=document.inputs,
+            rows=tuple(Row("step", f"{step.label} {step.title}".strip()) for step in steps),
+            data={"steps": [{"id": step.label, "name": step.title} for step in steps]},
+            needs=model_needs((one.name for one in self.models(document)), needs_model=document.needs_model),
+        )
+
+    def drawing(self, document: Any, progress: Progress | None = None) -> Drawing:
+        """Its steps as boxes and arrows, with the state of a run."""
+        from cuebook.dialects.drawing import sequence
+
+        return sequence(document.title, document.plan, progress)
+
+    def models(self, document: Any) -> Iterable[Named]:
+        """The models that it names, in addition to the model of the run."""
+        return ()
+
+    def secrets(self, document: Any) -> Iterable[SecretNeed]:
+        """The secrets that a run may use, whether or not it reaches them."""
+        return ()
+
+    def secrets_in(self, performed: Performed) -> Iterable[SecretNeed]:
+        """The secrets that something a run has read mentions."""
+        return ()
+
+    def demands(self, document: Any) -> tuple[Demand, ...]:
+        """The limits that its steps set for themselves. A run starts only if the configuration allows them."""
+        return ()
+
+    def unverified(self, document: Any) -> tuple[Problem, ...]:
+        """The steps that may change something and have no postcondition."""
+        return ()
+
+    def places(self, document: Any, text: str) -> frozenset[str]:
+        """The names of values that its steps set or have placeholders for, declared or not."""
+        return frozenset()
+
+    def gives_data(self, document: Any, label: str) -> bool:
+        """Whether the output of a step is data if it looks like data; otherwise it is text."""
+        return False
+
+    # --- running ---
+
+    def adapted(self, document: Any, options: Mapping[str, Any]) -> Any:
+        """The document as a run with these options uses it."""
+        return document
+
+    def unfit(self, document: Any, options: Mapping[str, Any]) -> tuple[Problem, ...]:
+        """What keeps the document from being run with these options; `BadInput` for options that never work."""
+        return ()
+
+    def takes(self, document: Any, name: str) -> bool:
+        """Whether a run may have an input of this name although it is not declared."""
+        return False
+
+    def typed(self, document: Any, name: str, text: str) -> Any:
+        """The value of an input, from its text; the text itself if it is not of that type."""
+        return text
+
+    def accept(self, document: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs as a run keeps them, defaults included; `BadInput` that names all that are missing or wrong."""
+        missing = [
+            one.name for one in document.inputs if one.required and one.default is None and one.name not in given
+        ]
+        if missing:
+            raise BadInput(f"Missing input: {', '.join(missing)}.", fix="Give a value for each.")
+        wrong = [
+            f"{one.name} must be one of {', '.join(one.options)}"
+            for one in document.inputs
+            if one.options and one.name in given and given[one.name] not in one.options
+        ]
+        if wrong:
+            raise BadInput(f"Invalid input: {'; '.join(wrong)}.", fix="Correct the values.")
+        defaults = {one.name: one.default for one in document.inputs if one.default is not None}
+        return {**defaults, **given}
+
+    @abstractmethod
+    def start(
+        self, document: Any, inputs: Mapping[str, Any], interpreter: int, options: Mapping[str, Any]
+    ) -> Callable[[Any], Program[Any]]:
+        """The function that starts the program at a state, or from its beginning."""
+
+    def preview(self, document: Any, given: Mapping[str, Any], settings: Settings) -> Program[Preview]:
+        """What a run with these inputs would do. The program reads sources, and does nothing else."""
+        from cuebook.dialects.preview import plain_preview, ready
+
+        return ready(plain_preview(self, document, given, settings))
+
+    # --- what a run has done ---
+
+    def observe(self, document: Any, run: str = "") -> Projection:
+        """What follows a run in the terms of the format: see `Projection`. `run` is the id that published events carry.
+
+        A dialect whose runs talk also follows a run whose document is unknown: None.
+        """
+        return Projection()
+
+    def panels(self, document: Any) -> tuple[Panel, ...]:
+        """What the page of a run shows in addition to its steps."""
+        return ()
+
+    def note(self, name: str, data: Mapping[str, Any]) -> Note:
+        """A readable form of a note in a journal."""
+        return kernel_note(name, data)
+
+    # --- tests of playbooks ---
+
+    def step_group(self, label: str) -> str:
+        """The name under which a test may also refer to a step, as to all lines of one playbook; empty without one."""
+        return ""
+
+    def choices(self, asked: AskModel) -> tuple[str, ...]:
+        """The choices of a routing question; empty for any other question."""
+        return ()
+
+    def scripted_tools(self, document: Any) -> tuple[str, ...] | None:
+        """What a test may give results for, or with a `.` at the end what such names begin with; None if anything."""
+        return None
+
+    def refusal_rules(self) -> tuple[str, ...]:
+        """The rules by which replies of a model are refused."""
+        return ()
+
+    # --- changes by a person ---
+
+    def results(self, document: Any, entries: Iterable[Entry]) -> dict[str, Any]:
+        """What a person may change in a run, by name, in addition to its inputs."""
+        values = seen(self.observe(document), entries).values()
+        if values is not None:
+            return values
+        return {entry.event.name: entry.event.value for entry in entries if isinstance(entry.event, ValueSet)}
+
+    def changed(self, document: Any, results: Mapping[str, Any], name: str, text: str) -> Any:
+        """The value that a person gives an input or a result, from its text."""
+        return text
+
+    def check_changes(
+        self, document: Any, inputs: Mapping[str, Any], results: Mapping[str, Any], changes: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The changes as the run keeps them. Raises `BadInput` for an unknown name or an invalid value."""
+        declared = [one.name for one in document.inputs]
+        known = dict.fromkeys((*declared, *inputs, *results))
+        for name in changes:
+            if name not in known:
+                raise BadInput(
+                    f"The playbook has no value named '{name}'.", fix=f"It has: {', '.join(known) or 'none'}."
+                )
+        kept = {name: value for name, value in changes.items() if name in declared}
+        accepted = self.accept(document, {**inputs, **kept})
+        return {name: accepted[name] if name in kept else value for name, value in changes.items()}
+
+    def broken_promise(self, document: Any, label: str, outcome: AnyOutcome) -> str:
+        """How an outcome violates the contract of a step, as a clause; empty if it does not."""
+        return ""
+
+
+def _finding(problem: Problem, severity: Any) -> Finding:
+    return Finding(problem.code or severity.upper(), severity, problem.message, problem.line, fix=problem.fix)
+
+
+PLAIN_CODES: Codes = {"ERROR": ("error", "The playbook is invalid."), "WARNING": ("warning", "Something is odd.")}
+"""The codes of problems that have none."""

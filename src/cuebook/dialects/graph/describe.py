@@ -1,0 +1,71 @@
+"""What can be said of a workflow before it runs: its summary, and its edges and approvals in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cuebook.dialects.graph.check import named_models
+from cuebook.dialects.graph.model import Node, Source, Workflow, edge_words, in_reach, outputs
+from cuebook.dialects.summary import Need, Row, Summary, listed, model_needs
+from cuebook.formats.words import counted
+
+
+def summary(workflow: Workflow) -> Summary:
+    nodes = list(in_reach(workflow))
+    decisions = [node.id for node in nodes if any(edge.when for edge in workflow.out_edges[node.id])]
+    names = {
+        "skills": list(dict.fromkeys(skill for node in nodes for skill in node.skills)),
+        "models": sorted({model for model in (workflow.model, *(node.model for node in nodes)) if model}),
+        "sources": [source.value for source in _read(workflow)],
+        "approvals": [id for id, extras in workflow.extras.nodes.items() if extras.approval],
+    }
+    return Summary(
+        title=workflow.name,
+        description=workflow.description,
+        inputs=workflow.inputs,
+        rows=(
+            *(_row(workflow, node) for node in nodes),
+            *((Row("decisions", counted(len(decisions), "decision")),) if decisions else ()),
+            *listed(**names),
+        ),
+        data={
+            "id": workflow.id,
+            "entry": workflow.entry,
+            "nodes": [{"id": node.id, "name": node.name, "outputs": list(outputs(node.output))} for node in nodes],
+            "edges": [
+                {"from": edge.from_, "to": edge.to, "when": edge.when or None, "max_iterations": edge.max_iterations}
+                for edge in workflow.edges
+            ],
+            "decisions": decisions,
+            **names,
+        },
+        needs=tuple(_needs(workflow)),
+    )
+
+
+def _row(workflow: Workflow, node: Node) -> Row:
+    gives = ", ".join(outputs(node.output))
+    entry = " (entry)" if node.id == workflow.entry else ""
+    words = f"{node.id}{entry}: {node.name}{f'; gives {gives}' if gives else ''}"
+    return Row("node", words, tuple(f"            {edge_words(edge)}" for edge in workflow.out_edges[node.id]))
+
+
+def _needs(workflow: Workflow) -> Iterator[Need]:
+    nodes = workflow.nodes.values()
+    yield from model_needs((one.name for one in named_models(workflow)), needs_model=True)
+    yield from (Need("skill", name) for name in dict.fromkeys(skill for node in nodes for skill in node.skills))
+    yield from (Need("tool", name) for name in dict.fromkeys(tool for node in nodes for tool in node.allow or ()))
+    texts = [*workflow.rules, *workflow.context, *(node.instruction for node in nodes)]
+    yield from (Need(one.kind, one.value) for one in dict.fromkeys(texts) if one.kind != "inline")
+    approvals = sum(bool(one.approval) for one in workflow.extras.nodes.values())
+    if approvals:
+        yield Need("you", "approves a node" if approvals == 1 else f"approves {approvals} nodes")
+
+
+def _read(workflow: Workflow) -> Iterator[Source]:
+    """The sources that are read from files and addresses."""
+    for node in workflow.nodes.values():
+        yield from (
+            one for one in (node.instruction, *node.rules.sources, *node.context.sources) if one.kind != "inline"
+        )
+    yield from (one for one in (*workflow.rules, *workflow.context) if one.kind != "inline")

@@ -1,0 +1,1 @@
+"""Runs a workflow graph."""

@@ -1,0 +1,38 @@
+"""Notes: readable forms of what a dialect records about a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+
+class Note(msgspec.Struct, frozen=True):
+    words: str
+    """The note in one line."""
+    live: str = ""
+    """The line for a person who follows the run; empty for a note that is only recorded."""
+    lasting: bool = False
+    """Whether the words are shown with the step afterwards, too."""
+
+
+def kernel_note(name: str, data: Mapping[str, Any]) -> Note:
+    """A readable form of a note of the kernel; for any other note, its fields."""
+    match name, data:
+        case "model_attempt", {"number": number, "of": of, "reason": reason}:
+            words = f"attempt {number} of {of}: {one_line(reason)}"
+            return Note(words, words)
+        case "repair", {"number": number, "problems": problems}:
+            words = f"{number}: {'; '.join(map(one_line, problems))}"
+            return Note(words, f"{name}: {words}")
+    fields = {name: value for name, value in data.items() if value not in ("", None, [], {})}
+    return Note(", ".join(f"{name} {_plain(value)}" for name, value in fields.items()))
+
+
+def one_line(text: Any) -> str:
+    return " ".join(str(text).split())
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()

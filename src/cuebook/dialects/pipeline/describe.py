@@ -1,0 +1,132 @@
+"""Describes a pipeline before it runs: its summary, and each step as text and as JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from cuebook.dialects.pipeline.model import Cli, Http, Llm, Mcp, Pipeline, Secret, Step
+from cuebook.dialects.pipeline.parse.references import as_written
+from cuebook.dialects.summary import Need, Row, Summary, listed, model_needs
+from cuebook.formats.words import short
+
+
+def summary(pipeline: Pipeline) -> Summary:
+    models = [step.action for step in pipeline.steps if isinstance(step.action, Llm)]
+    tools = [step.action.tool for step in pipeline.steps if isinstance(step.action, Mcp)]
+    names = {
+        "tools": list(dict.fromkeys([*tools, *(tool for one in models for tool in one.tools)])),
+        "models": list(dict.fromkeys(one.model for one in models)),
+        "secrets": list(dict.fromkeys(secret.handle or f"${{{secret.arg}}}" for secret in pipeline.secrets)),
+    }
+    return Summary(
+        title=pipeline.name,
+        description=pipeline.description,
+        inputs=pipeline.inputs,
+        rows=(*map(_row, pipeline.steps), *listed(**names, hosts=pipeline.allowed_domains)),
+        data={
+            "id": pipeline.id,
+            "version": pipeline.version,
+            "steps": [_fields(step) for step in pipeline.steps],
+            "approvals": [step.id for step in pipeline.steps if step.approval],
+            "changing": [step.id for step in pipeline.steps if not step.reads_only],
+            **names,
+            "allowed_domains": list(pipeline.allowed_domains),
+        },
+        needs=tuple(dict.fromkeys(_needs(pipeline))),
+    )
+
+
+def _row(step: Step) -> Row:
+    name = f" ({step.name})" if step.name else ""
+    words = f"{step.id}{name}: {short(doing(step))}{'; asks first' if step.approval else ''}"
+    condition = (f"            if {short(step.condition_text)}",) if step.condition is not None else ()
+    return Row("step", words, condition)
+
+
+def _fields(step: Step) -> dict[str, Any]:
+    return {
+        "id": step.id,
+        "name": step.name,
+        "namespace": step.namespace,
+        "does": doing(step),
+        "condition": step.condition_text or None,
+        "output": step.output.type if step.output is not None else None,
+    }
+
+
+def _needs(pipeline: Pipeline) -> Iterator[Need]:
+    yield from model_needs((one.name for one in pipeline.models), needs_model=pipeline.needs_model)
+    for step in pipeline.steps:
+        yield from _needs_of(step)
+    approvals = sum(step.approval for step in pipeline.steps)
+    if approvals:
+        yield Need("you", "approves a step" if approvals == 1 else f"approves {approvals} steps")
+
+
+def _needs_of(step: Step) -> Iterator[Need]:
+    match step.action:
+        case Cli(argv=argv):
+            yield Need("command", as_written(argv[0]))
+        case Http(url=url, headers=headers):
+            host = urlsplit(as_written(url)).netloc
+            yield Need("host", host if host and "$" not in host else "as its inputs say")
+            yield from _secrets(headers.values())
+        case Mcp(tool=tool):
+            yield Need("tool", tool)
+        case Llm(tools=tools):
+            yield from (Need("tool", tool) for tool in tools)
+    yield from _secrets(step.env.values())
+
+
+def _secrets(values: Iterable[Any]) -> Iterator[Need]:
+    yield from (Need("secret", one.handle or one.arg) for one in values if isinstance(one, Secret))
+
+
+def doing(step: Step) -> str:
+    """What a step does, in one line."""
+    match step.action:
+        case Cli(argv=argv):
+            return f"cli {' '.join(_token(as_written(word)) for word in argv)}"
+        case Http(method=method, url=url):
+            return f"http {method} {as_written(url)}"
+        case Mcp(tool=tool):
+            return f"mcp {tool}"
+        case Llm(model=model):
+            return f"llm {model}"
+
+
+def _token(text: str) -> str:
+    return text if text and not re.search(r"\s", text) else f"'{text}'"
+
+
+def definition(step: Step) -> dict[str, Any]:
+    """What a step does and when, as JSON."""
+    return {
+        "label": step.id,
+        "title": step.name,
+        "namespace": step.namespace,
+        "command": step.command or doing(step),
+        "condition": step.condition_text or None,
+        "approval": step.approval,
+        "effect": "read" if step.reads_only else "write",
+        "on_error": step.on_error,
+        "output": None if step.output is None else step.output.type,
+    }
+
+
+def only_reads(step: Step, *, confined: bool) -> bool:
+    """Whether a step provably changes nothing: it runs in a sandbox that prevents writes, or sends a request with a safe
+    method. The author's word is not a proof.
+    """
+    match step.action:
+        case Cli():
+            return confined and step.effect == "read"
+        case Http(method=method):
+            return method in ("GET", "HEAD")
+        case Llm(tools=tools):
+            return not tools
+        case _:
+            return False

@@ -1,0 +1,95 @@
+"""A pipeline's run as the web pages show it: the facts of each step, and whether they are as expected. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cuebook.dialects.notes import Note, kernel_note, one_line
+from cuebook.dialects.panels import Evidence, Fact, Panel, StepEvidence
+from cuebook.dialects.pipeline.describe import doing
+from cuebook.dialects.pipeline.model import Pipeline
+from cuebook.dialects.projection import NOTHING, Projection, RunEvent, Update
+from cuebook.kernel.events import Noted, Rewound
+from cuebook.kernel.journal import Entry
+
+_EVIDENCE = "evidence"
+PANELS = (Panel("timeline", "timeline", "Timeline"), Panel("evidence", _EVIDENCE, "Evidence"))
+_VERDICTS = {"passed": "holds", "failed": "does not hold"}
+_UNKNOWN = "cannot be determined"
+_GOOD = {"passed": True, "failed": False}
+
+
+class PipelineProjection(Projection):
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._facts: dict[str, list[Fact]] = {step.id: [] for step in pipeline.steps}
+
+    def see(self, event: RunEvent) -> Update:
+        if not isinstance(event, Entry):
+            return NOTHING
+        step = event.place.step
+        match event.event:
+            case Noted(name=name, data=data) if step in self._facts:
+                self._facts[step].append(_fact(event.seq, name, data))
+            case Rewound(seq=seq):
+                self._facts = {id: [one for one in facts if one.seq < seq] for id, facts in self._facts.items()}
+            case _:
+                return NOTHING
+        return Update(panels=(_EVIDENCE,))
+
+    def panel(self, name: str) -> Evidence | None:
+        if name != _EVIDENCE:
+            return None
+        return Evidence(
+            tuple(
+                StepEvidence(
+                    step.id, step.name or step.id, doing(step), tuple(self._facts[step.id]), step.rollback_hint
+                )
+                for step in self._pipeline.steps
+            )
+        )
+
+
+def _fact(seq: int, name: str, data: Mapping[str, Any]) -> Fact:
+    words = note(name, data).words
+    match name:
+        case "postcondition":
+            verdict = str(data.get("verdict", ""))
+            details = tuple(_assertion(seq, one) for one in data.get("assertions", ()))
+            return Fact(seq, name, _VERDICTS.get(verdict, _UNKNOWN), _GOOD.get(verdict), details, headline=True)
+        case "condition":
+            return Fact(seq, name, words, True if data.get("held") else None)
+        case "attempt" | "contract":
+            return Fact(seq, name, words, False, headline=name == "contract")
+    return Fact(seq, name, words)
+
+
+def _assertion(seq: int, one: Mapping[str, Any]) -> Fact:
+    message = f" ({one['message']})" if one.get("message") else ""
+    seen = {"observed": one["observed"]} if "observed" in one else {}
+    return Fact(seq, one.get("kind", ""), f"{one.get('status', '')}{message}", _GOOD.get(one.get("status", "")), **seen)
+
+
+def note(name: str, data: Mapping[str, Any]) -> Note:
+    match name, data:
+        case "condition", {"text": text, "held": held}:  # the skipped step already shows this while the run is followed
+            return Note(f"{text} ({'holds' if held else 'does not hold'})")
+        case "attempt", {"number": number, "message": message}:
+            delay = f"; the next one after {data['delay']:.1f} s" if data.get("delay") else ""
+            return _live(name, f"{number} failed ({data.get('code', '')}): {one_line(message)}{delay}")
+        case "contract", {"problems": problems}:
+            return _live(name, f"violated: {'; '.join(map(one_line, problems))}")
+        case "postcondition", {"verdict": verdict, "assertions": assertions}:
+            found = "; ".join(_assertion_words(one) for one in assertions)
+            return _live(name, f"{_VERDICTS.get(verdict, _UNKNOWN)}: {found}")
+    return kernel_note(name, data)
+
+
+def _live(name: str, words: str) -> Note:
+    return Note(words, f"{name}: {words}")
+
+
+def _assertion_words(one: Mapping[str, Any]) -> str:
+    message = f" ({one_line(one['message'])})" if one.get("message") else ""
+    return f"{one.get('kind', '')} {one.get('status', '')}{message}".strip()

@@ -1,0 +1,142 @@
+"""Parses the text of a pipeline into its document, or reports every problem with line and code."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects.findings import InvalidPlaybook, Problem
+from cuebook.dialects.pipeline import inputs
+from cuebook.dialects.pipeline.model import Arg, Pipeline, Step
+from cuebook.dialects.pipeline.parse import steps
+from cuebook.dialects.pipeline.parse.provenance import marked
+from cuebook.dialects.pipeline.parse.references import Place, Scope
+from cuebook.formats.shape import Shape, first_problems, in_order
+from cuebook.formats.values import Malformed, Value
+from cuebook.formats.yaml import read_yaml_or_json
+from cuebook.kernel.context import digest_of
+
+SIZE_LIMIT = 4_000_000
+"""Characters."""
+MOST_STEPS = 10_000
+FIELDS = ("id", "name", "description", "version", "args", "steps", "allowed_domains", "consent_boundary")
+_HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?(?::[0-9]{1,5})?", re.ASCII)
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """The document of a text, or the errors that it has."""
+
+    pipeline: Pipeline | None
+    errors: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    used: frozenset[str] = frozenset()
+    """The arguments that are referred to."""
+    lines: dict[str, int] = {}
+    """The lines of the names at the top level."""
+
+
+def parse(text: str, name: str) -> Pipeline:
+    """The document; raises `InvalidPlaybook` with all problems."""
+    parsed = read(text, name)
+    if parsed.pipeline is None:
+        raise InvalidPlaybook(name, parsed.errors, codes=True)
+    return parsed.pipeline
+
+
+def read(text: str, name: str) -> Parsed:
+    """The document or all errors, and the warnings in either case."""
+    return _read(text, name.lower().endswith(".json"))
+
+
+def _read(text: str, is_json: bool) -> Parsed:
+    try:
+        root = read_yaml_or_json(text, is_json, SIZE_LIMIT, "Split the pipeline.")
+    except Malformed as error:
+        return Parsed(None, (Problem(f"{error.message}.", error.line, error.fix, "PARSE"),))
+    if root.kind != "map":
+        fix = "Write name and steps."
+        return Parsed(None, (Problem("A pipeline must be a table of names and values.", root.line, fix, "SCHEMA"),))
+    return _Reading(root, text).result()
+
+
+class _Reading:
+    """Reads the fields of one pipeline."""
+
+    def __init__(self, root: Value, text: str) -> None:
+        self._root = root
+        self._text_of_it = text
+        self._shape = Shape()
+        self._used: set[str] = set()
+
+    def result(self) -> Parsed:
+        shape, root = self._shape, self._root
+        fields = shape.closed(root, "the pipeline", FIELDS, ("name", "steps"))
+        declared = inputs.declared(shape, fields["args"]) if "args" in fields else {}
+        name = self._text("name")
+        pipeline = Pipeline(
+            id=self._text("id") or slug(name),
+            name=name,
+            steps=self._steps(declared),
+            description=self._text("description"),
+            version=self._text("version") or digest_of(self._text_of_it),
+            args=declared,
+            allowed_domains=self._domains(),
+            consent_boundary=self._text("consent_boundary"),
+        )
+        errors, warnings = in_order(shape.problems), in_order(shape.warnings)
+        more: dict[str, Any] = {"used": frozenset(self._used), "lines": dict(root.lines)}
+        if errors:
+            return Parsed(None, first_problems(errors), warnings, **more)
+        pipeline = msgspec.structs.replace(pipeline, steps=tuple(marked(pipeline.steps)), warnings=warnings)
+        return Parsed(pipeline, (), warnings, **more)
+
+    def _text(self, name: str) -> str:
+        value = self._root.fields.get(name)
+        return steps.trimmed(self._shape, value, name) if value is not None else ""
+
+    def _steps(self, declared: dict[str, Arg]) -> tuple[Step, ...]:
+        value = self._root.fields.get("steps")
+        if value is None:
+            return ()
+        shape = self._shape
+        items = shape.items(value, "steps", at_least=1)
+        if len(items) > MOST_STEPS:
+            shape.wrong(items[MOST_STEPS].line, f"There are more than {MOST_STEPS:,} steps.", "Split the pipeline.")
+            return ()
+        ids = [self._id(one, number) for number, one in enumerate(items)]
+        places: dict[str, Place] = {}
+        for number, (id, one) in enumerate(zip(ids, items, strict=True)):
+            if id and id in places:
+                fix = f"The other one is on line {items[places[id].position].line}: rename one of them."
+                shape.wrong(one.fields["id"].line, f"Two steps have the id '{id}'.", fix, "DUPLICATE_STEP")
+            places.setdefault(id or f"#{number}", Place(number, steps.namespace_of(one)))
+        found = []
+        for number, (id, one) in enumerate(zip(ids, items, strict=True)):
+            scope = Scope(shape, declared, places, id or f"#{number}", self._used)
+            found.append(steps.step(scope, one, f"steps.{id}" if id else f"steps[{number}]"))
+        return tuple(one for one in found if one is not None)
+
+    def _id(self, value: Value, number: int) -> str:
+        given = value.fields.get("id") if value.kind == "map" else None
+        return steps.step_id(self._shape, given, f"steps[{number}].id") if given is not None else ""
+
+    def _domains(self) -> tuple[str, ...]:
+        value = self._root.fields.get("allowed_domains")
+        if value is None:
+            return ()
+        hosts = [one.strip().lower() for one in self._shape.texts(value, "allowed_domains", at_least=1)]
+        for one, host in zip(value.items, hosts, strict=False):
+            if host and not _HOST.fullmatch(host):
+                fix = "Write the name of a host, as in api.example.com, or with a port, as in 127.0.0.1:8080."
+                self._shape.wrong(one.line, f"allowed_domains: '{host[:60]}' is not a host.", fix, "BAD_DOMAIN")
+        return tuple(dict.fromkeys(hosts))
+
+
+def slug(name: str) -> str:
+    """An id made from a name: lowercase letters and digits, joined by hyphens. For other scripts a digest keeps it unique."""
+    made = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:64]
+    if name.isascii() or re.search(r"[a-z]", made):
+        return made or "pipeline"
+    return f"{made or 'pipeline'}-{digest_of(name)[:8]}"

@@ -1,0 +1,193 @@
+"""Conditions: references and literals, `! && || ( )`, and `== != < <= > >=`. Parsed on loading, never evaluated as code.
+
+The grammar is that of Lobster's conditions, extended by arguments. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+
+from cuebook.dialects.pipeline.model import ArgRef, Condition, Constant, Operation, StepRef
+from cuebook.dialects.pipeline.parse.references import BRACES, STEP, Scope
+
+LONGEST = 10_000
+"""Maximum length of a condition in characters."""
+MOST_OPERATORS = 100
+_WHOLE = re.compile(r"-?[0-9]{1,308}")
+_LITERALS = {"true": True, "false": False, "null": None}
+_TOKEN = re.compile(
+    rf"""\s*(?:
+    (?P<sign>&&|\|\||==|!=|<=|>=|[<>!()])
+    |(?P<braces>{BRACES.pattern})
+    |(?P<step>{STEP.pattern})
+    |(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
+    |(?P<number>-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.])
+    |(?P<word>[A-Za-z_][A-Za-z0-9_-]*)
+    )""",
+    re.VERBOSE | re.ASCII | re.DOTALL,
+)
+
+
+class _Wrong(Exception):
+    """The text is not a condition; says why, and what to do."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        self.message, self.fix = message, fix
+        super().__init__(message)
+
+
+class _Token(msgspec.Struct, frozen=True):
+    kind: str
+    text: str
+
+
+def condition(scope: Scope, text: str, line: int, at: str) -> Condition | None:
+    """Parses a condition; None, with the problem noted, if it is invalid."""
+    try:
+        return _Reading(scope, text, line, at).whole()
+    except _Wrong as wrong:
+        scope.shape.wrong(line, f"{at}: {wrong.message}", wrong.fix, "BAD_CONDITION")
+        return None
+
+
+class _Reading:
+    def __init__(self, scope: Scope, text: str, line: int, at: str) -> None:
+        self._scope, self._line, self._at = scope, line, at
+        self._tokens = _tokens(text)
+        self._next = 0
+        self._nested = 0
+
+    def whole(self) -> Condition:
+        made = self._any()
+        left = self._peek()
+        if left is not None:
+            fix = "Join comparisons with && or ||." if left.kind == "sign" else "Correct it."
+            raise _Wrong(f"'{left.text[:40]}' is not expected here.", fix)
+        return made
+
+    def _any(self) -> Condition:
+        return self._joined("||", self._all)
+
+    def _all(self) -> Condition:
+        return self._joined("&&", self._comparison)
+
+    def _joined(self, operator: str, below: Callable[[], Condition]) -> Condition:
+        made = below()
+        while self._takes(operator):
+            self._count()
+            made = Operation(cast(Any, operator), (made, below()))
+        return made
+
+    def _comparison(self) -> Condition:
+        left = self._unary(words=False)
+        for operator in ("==", "!=", "<=", ">=", "<", ">"):
+            if self._takes(operator):
+                return Operation(cast(Any, operator), (left, self._unary(words=True)))
+        return left
+
+    def _unary(self, *, words: bool) -> Condition:
+        if self._takes("!"):
+            self._count()
+            return Operation("!", (self._unary(words=words),))
+        return self._primary(words)
+
+    def _primary(self, words: bool) -> Condition:
+        token = self._peek()
+        if token is None:
+            raise _Wrong("something is missing at the end.", "Complete it.")
+        self._next += 1
+        match token.kind:
+            case "sign" if token.text == "(":
+                self._count()
+                made = self._any()
+                if not self._takes(")"):
+                    raise _Wrong("')' is missing.", "Add it.")
+                return made
+            case "braces":
+                return self._seen(self._scope.braced(token.text[2:-1], self._line, self._at))
+            case "step":
+                id, _, path = token.text[1:].partition(".")
+                return self._scope.step(id, path, self._line, self._at)
+            case "text":
+                return Constant(re.sub(r"\\(.)", r"\1", token.text[1:-1], flags=re.DOTALL))
+            case "number":
+                return Constant(_number(token.text))
+            case "word" if token.text in _LITERALS:
+                return Constant(_LITERALS[token.text])
+            case "word" if words:
+                return Constant(token.text)
+            case "word":
+                fix = f"Write ${{{token.text}}}, ${token.text}.stdout, or '{token.text}' as a text."
+                raise _Wrong(f"'{token.text[:40]}' is neither a reference nor a text.", fix)
+        raise _Wrong(f"'{token.text}' is not expected here.", "Correct it.")
+
+    def _count(self) -> None:
+        """Counts everything that can nest, which limits the depth of parsing and evaluation."""
+        self._nested += 1
+        if self._nested > MOST_OPERATORS:
+            fix = "Make it simpler, or use several steps."
+            raise _Wrong(f"it has more than {MOST_OPERATORS} operators and parentheses.", fix)
+
+    def _seen(self, reference: ArgRef | StepRef | None) -> Condition:
+        """Refuses secrets: a condition and its result are recorded for all to see."""
+        if reference is None:
+            return Constant(None)  # already reported
+        if self._scope.is_secret(reference):
+            fix = "Use something else: the result of a condition is recorded."
+            self._scope.shape.wrong(self._line, f"{self._at} contains a secret.", fix, "SECRET_MISPLACED")
+        return reference
+
+    def _peek(self) -> _Token | None:
+        return self._tokens[self._next] if self._next < len(self._tokens) else None
+
+    def _takes(self, sign: str) -> bool:
+        token = self._peek()
+        taken = token is not None and token.kind == "sign" and token.text == sign
+        self._next += taken
+        return taken
+
+
+def _tokens(text: str) -> list[_Token]:
+    if len(text) > LONGEST:
+        raise _Wrong(f"it has more than {LONGEST:,} characters.", "Make it simpler.")
+    found: list[_Token] = []
+    at, end = 0, len(text.rstrip())
+    while at < end:
+        token = _TOKEN.match(text, at, end)
+        if token is None:
+            rest = text[at:end].lstrip()
+            raise _Wrong(f"'{rest[:40]}' is not expected.", _meant(rest))
+        kind = str(token.lastgroup)
+        found.append(_Token(kind, token[kind]))
+        at = token.end()
+    if not found:
+        raise _Wrong("it is empty.", "Write a condition, or take it out.")
+    return found
+
+
+def _meant(rest: str) -> str:
+    for sign, fix in (
+        ("$", "Write $step.field, as in $build.exit_code, or ${arg}."),
+        ("&", "Write && for and."),
+        ("|", "Write || for or."),
+        ("=", "Write == to compare."),
+        ('"', "The text is not closed: add a quote."),
+        ("'", "The text is not closed: add a quote."),
+    ):
+        if rest.startswith(sign):
+            return fix
+    return "Correct it."
+
+
+def _number(text: str) -> int | float:
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    number = float(text)
+    if not math.isfinite(number):
+        raise _Wrong(f"'{text[:40]}' is too large.", "Write a smaller number.")
+    return number

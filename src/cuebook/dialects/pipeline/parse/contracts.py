@@ -1,0 +1,178 @@
+"""Parses the output contract, the postcondition and `retry` of a step."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+from cuebook.dialects.pipeline.model import (
+    Assertion,
+    DomContains,
+    HttpStatus,
+    JsonPath,
+    Output,
+    Postcondition,
+    Retry,
+)
+from cuebook.dialects.pipeline.run.outputs import DRAFT
+from cuebook.formats.schema import flaws
+from cuebook.formats.shape import Shape
+from cuebook.formats.values import Value
+
+MOST_ATTEMPTS = 20
+LONGEST_DELAY = 3_600_000
+"""In milliseconds."""
+_INDEX = re.compile(r"\.([^.\[\]]+)|\[(\d{1,9})\]", re.ASCII)
+_ASSERTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "http_status": (("type", "equals"), ("equals",)),
+    "dom_contains": (("type", "text", "selector", "case_insensitive"), ("text",)),
+    "json_path": (("type", "path", "equals"), ("path", "equals")),
+}
+"""The fields of each kind of assertion, and the required ones."""
+CODE = "BAD_POSTCONDITION"
+REMARKS = ("title", "description", "$comment")
+"""The keywords of a schema that only people read."""
+
+
+# --- output -------------------------------------------------------------------------------------------------
+
+
+def output(shape: Shape, value: Value, at: str) -> Output:
+    if value.kind != "map":
+        return Output(cast(Any, shape.choice(value, at, ("text", "json"))), line=value.line)
+    fields = shape.closed(value, at, ("type", "schema", "max_bytes"), ("type",))
+    kind = shape.choice(fields["type"], f"{at}.type", ("text", "json")) if "type" in fields else "json"
+    schema = _schema(shape, fields["schema"], f"{at}.schema") if "schema" in fields else None
+    if "schema" in fields and kind != "json":
+        shape.wrong(value.lines["schema"], f"{at} has a schema but is not JSON.", "Write 'type: json', or take it out.")
+    most = shape.whole(fields["max_bytes"], f"{at}.max_bytes", 1) if "max_bytes" in fields else None
+    return Output(cast(Any, kind), schema, most, value.line)
+
+
+def _schema(shape: Shape, value: Value, at: str) -> dict[str, Any] | bool | None:
+    if value.kind == "bool":
+        return bool(value.plain)
+    if value.kind != "map":
+        shape.wrong(value.line, f"{at} must be a JSON Schema: a table, true or false.", "Correct it.")
+        return None
+    schema = cast("dict[str, Any] | None", shape.plain(value, at))
+    for code, why in flaws(schema or {}, DRAFT):
+        shape.wrong(value.line, f"{at} cannot be used: {why}.", "Correct the schema.", code)
+    return schema
+
+
+# --- postcondition ------------------------------------------------------------------------------------------
+
+
+def postcondition(shape: Shape, value: Value, at: str) -> Postcondition | None:
+    """Reads one assertion, a list of them, or a table with `assertions` and any other fields, which are kept."""
+    if value.kind == "seq":
+        return Postcondition(_assertions(shape, value, at), line=value.line)
+    if value.kind != "map":
+        fix = "Write 'type' and its fields, or a list of such assertions."
+        shape.wrong(value.line, f"{at} must be an assertion or a list of them.", fix, CODE)
+        return None
+    if "assertions" not in value.fields:
+        found = _assertion(shape, value, at)
+        return Postcondition((found,), line=value.line) if found is not None else None
+    inner = value.fields["assertions"]
+    if inner.kind != "seq":
+        shape.wrong(
+            inner.line, f"{at}.assertions must be a list.", "Write one assertion a line, each after '- '.", CODE
+        )
+        return None
+    rest = {name: shape.plain(one, f"{at}.{name}") for name, one in value.fields.items() if name != "assertions"}
+    return Postcondition(_assertions(shape, inner, f"{at}.assertions"), rest, value.line)
+
+
+def _assertions(shape: Shape, value: Value, at: str) -> tuple[Assertion, ...]:
+    if not value.items:
+        shape.wrong(value.line, f"{at} must not be empty.", "Add an assertion, or take it out.", CODE)
+    found = (_assertion(shape, one, f"{at}[{number}]") for number, one in enumerate(value.items))
+    return tuple(one for one in found if one is not None)
+
+
+def _assertion(shape: Shape, value: Value, at: str) -> Assertion | None:
+    kind = value.fields.get("type") if value.kind == "map" else None
+    if kind is None or kind.text not in _ASSERTIONS or kind.kind != "str":
+        fix = shape.meant(kind.text if kind is not None else "", _ASSERTIONS)
+        shape.wrong(value.line, f"{at} has no known kind of assertion as its 'type'.", fix, CODE)
+        return None
+    known, needed = _ASSERTIONS[kind.text]
+    strict = Shape()
+    fields = strict.closed(value, at, known, needed)
+    found = _read(strict, kind.text, fields, at) if all(name in fields for name in needed) else None
+    for problem in strict.problems:
+        shape.wrong(problem.line or value.line, problem.message, problem.fix, CODE)
+    return found
+
+
+def _read(shape: Shape, kind: str, fields: Any, at: str) -> Assertion | None:
+    match kind:
+        case "http_status":
+            status = shape.whole(fields["equals"], f"{at}.equals", 0)
+            if status is not None and status > 65_535:
+                shape.wrong(fields["equals"].line, f"{at}.equals is not an HTTP status.", "Write one such as 200.")
+            return HttpStatus(status or 0)
+        case "dom_contains":
+            selector = shape.text(fields["selector"], f"{at}.selector") if "selector" in fields else ""
+            loose = (
+                shape.flag(fields["case_insensitive"], f"{at}.case_insensitive")
+                if "case_insensitive" in fields
+                else False
+            )
+            return DomContains(shape.text(fields["text"], f"{at}.text", empty=True), selector, loose)
+    written = shape.text(fields["path"], f"{at}.path").strip()
+    path = json_path(written)
+    if path is None:
+        fix = "Write $ for the whole value, then .field or [0], as in $.items[0].name."
+        shape.wrong(fields["path"].line, f"{at}.path '{written[:60]}' is not a path.", fix)
+    return JsonPath(path or (), shape.plain(fields["equals"], f"{at}.equals"), written)
+
+
+def json_path(written: str) -> tuple[str | int, ...] | None:
+    """The parts of a path such as `$.items[0].name`; None if it is invalid."""
+    if not written.startswith("$"):
+        return None
+    steps: list[str | int] = []
+    at = 1
+    while at < len(written):
+        found = _INDEX.match(written, at)
+        if found is None:
+            return None
+        steps.append(found[1] if found[1] is not None else int(found[2]))
+        at = found.end()
+    return tuple(steps)
+
+
+# --- retry --------------------------------------------------------------------------------------------------
+
+
+def retry(shape: Shape, value: Value, at: str) -> Retry | None:
+    if value.kind != "map":
+        most = shape.whole(value, at, 1)
+        return Retry(_bounded(shape, value, at, most, MOST_ATTEMPTS)) if most is not None else None
+    names = ("max_attempts", "delay_ms", "backoff", "max_delay_ms", "jitter")
+    fields = shape.closed(value, at, names, ("max_attempts",))
+    if "max_attempts" not in fields:
+        return None
+    most = shape.whole(fields["max_attempts"], f"{at}.max_attempts", 1)
+    more: dict[str, Any] = {}
+    for name, field in (("delay_ms", "delay"), ("max_delay_ms", "max_delay")):
+        if name in fields:
+            delay = shape.whole(fields[name], f"{at}.{name}", 0)
+            more[field] = _bounded(shape, fields[name], f"{at}.{name}", delay, LONGEST_DELAY) / 1000
+    if more.get("delay", 0.0) > more.get("max_delay", LONGEST_DELAY):
+        fix = "Raise max_delay_ms, or lower delay_ms."
+        shape.wrong(fields["max_delay_ms"].line, f"{at}.delay_ms is above max_delay_ms.", fix)
+    if "backoff" in fields:
+        more["backoff"] = shape.choice(fields["backoff"], f"{at}.backoff", ("fixed", "exponential"))
+    if "jitter" in fields:
+        more["jitter"] = shape.flag(fields["jitter"], f"{at}.jitter")
+    return Retry(_bounded(shape, fields["max_attempts"], f"{at}.max_attempts", most, MOST_ATTEMPTS), **more)
+
+
+def _bounded(shape: Shape, value: Value, at: str, number: int | None, most: int) -> int:
+    if number is not None and number > most:
+        shape.wrong(value.line, f"{at} is above {most:,}.", "Lower it.")
+    return number or 0

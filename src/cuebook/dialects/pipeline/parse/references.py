@@ -1,0 +1,339 @@
+"""References in texts: `$step.path` as a whole, `${step.path}`, `${arg}` and `${secret:HANDLE}` within; `$$` is a dollar.
+
+Reports broken references, and secrets where others could see them, with their lines. Pure; independent of actions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects.pipeline.model import Arg, ArgRef, Field, Secret, StepRef, Words
+from cuebook.formats.shape import Shape
+from cuebook.formats.values import Value
+
+RESULT_FIELDS = ("stdout", "json", "approved", "skipped", "error", "errorMessage", "exit_code", "status")
+"""The fields of an earlier step's result."""
+_ONLY_OF = {"exit_code": "cli", "status": "http"}
+KINDS = ("env", "keyring", "file")
+"""The prefixes of handles that are not names."""
+
+_SEGMENTS = r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"
+STEP = re.compile(rf"\$([A-Za-z0-9_-]+)\.({_SEGMENTS})", re.ASCII)
+"""A reference without braces."""
+BRACES = re.compile(r"\$\{([^{}\n]*)\}")
+_PLACE = re.compile(rf"(?<!\$){BRACES.pattern}")
+_INSIDE = re.compile(rf"([A-Za-z0-9_-]+)(?:\.({_SEGMENTS}))?", re.ASCII)
+_MARK = re.compile(r"\$(?:\$|\{[^{}\n]*\}|\{)")
+_BARE = re.compile(r"(?<!\$)\$([A-Za-z_][A-Za-z0-9_-]*)", re.ASCII)
+_SECRET = re.compile(r"secret:(\S+)")
+_LOOSE = re.compile(r"(?<![\w.{-])secret:[A-Za-z0-9]", re.ASCII)
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+"""An index in a list. Anything else, such as 01, can only be a name."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
+_ESCAPE = "Write $$ for a literal dollar."
+
+
+def is_handle(text: str) -> bool:
+    """Whether a text is the handle of a secret, or the name of one."""
+    kind, colon, place = text.partition(":")
+    return bool(_NAME.fullmatch(text)) if not colon else kind in KINDS and bool(place.strip()) and place.isprintable()
+
+
+class Place(msgspec.Struct, frozen=True):
+    """The position of a step among the others, and its namespace."""
+
+    position: int
+    namespace: str
+
+
+class _Handle(msgspec.Struct, frozen=True):
+    handle: str
+
+
+class Scope:
+    """What can be referred to from one step."""
+
+    def __init__(
+        self, shape: Shape, args: Mapping[str, Arg], steps: Mapping[str, Place], here: str, used: set[str]
+    ) -> None:
+        """`steps` are all steps of the pipeline; `used` collects the arguments that are referred to."""
+        self.shape = shape
+        self.here = here
+        self._args = args
+        self._steps = steps
+        self._used = used
+
+    # --- texts ---
+
+    def words(self, text: str, line: int, at: str) -> Words:
+        """A text that others can see, so it must not contain a secret."""
+        parts = tuple(self._parts(text, line, at))
+        for part in parts:
+            if self._is_secret(part):
+                fix = "Secrets are allowed in env, stdin, headers, as the whole body of a request, and in the arguments of a tool."
+                self.shape.wrong(
+                    line, f"{at} contains a secret, which others could see there.", fix, "SECRET_MISPLACED"
+                )
+                return Words((), line)
+        return Words(tuple(part for part in parts if not isinstance(part, _Handle)), line)
+
+    def words_or_secret(self, text: str, line: int, at: str) -> Words | Secret:
+        """A text that may contain one secret, with words around it."""
+        parts = tuple(self._parts(text, line, at))
+        secrets = [part for part in parts if self._is_secret(part)]
+        if not secrets:
+            return Words(tuple(part for part in parts if not isinstance(part, _Handle)), line)
+        around = "".join(part for part in parts if isinstance(part, str))
+        if len(secrets) > 1 or any(isinstance(part, StepRef | ArgRef) and part not in secrets for part in parts):
+            fix = "Pass the others separately, for example in another variable or header."
+            self.shape.wrong(line, f"The secret in {at} can only be combined with plain text.", fix, "SECRET_MISPLACED")
+        elif "{}" in around:
+            fix = "Write it differently, as in '{ }'."
+            self.shape.wrong(
+                line, f"The text around the secret in {at} contains '{{}}', which marks its place.", fix, "BAD_SECRET"
+            )
+        form = "".join(part if isinstance(part, str) else "{}" for part in parts)
+        secret = secrets[0]
+        return (
+            Secret(secret.handle, "", form, line)
+            if isinstance(secret, _Handle)
+            else Secret("", secret.name, form, line)
+        )
+
+    def field(self, value: Value, at: str, *, secrets: bool, line: int | None = None) -> Field:
+        """A value in which every text may have references. `line` is used if the value does not know its own."""
+        where = line or value.line
+        match value.kind:
+            case "map":
+                for name in value.fields:
+                    self.name(name, line or value.lines[name], at)
+                return {
+                    name: self.field(one, f"{at}.{name}", secrets=secrets and "." not in name, line=line)
+                    for name, one in value.fields.items()
+                }
+            case "seq":
+                return [
+                    self.field(one, f"{at}[{number}]", secrets=False, line=line)
+                    for number, one in enumerate(value.items)
+                ]
+            case "str":
+                words = self.words_or_secret(value.text, where, at) if secrets else self.words(value.text, where, at)
+                return words if isinstance(words, Secret) else plain_or(words)
+        return self.shape.plain(value, at)
+
+    # --- where nothing is put in place of a reference ---
+
+    def name(self, text: str, line: int, at: str) -> None:
+        """The name of a value. Other languages have names such as `$limit`, so that may be meant literally."""
+        if self._refers(text):
+            self._refuse(line, f"{at}: the name '{text[:60]}'")
+        else:
+            self._look_for_bare(text, line, at, meant=False)
+
+    def fixed(self, text: str, line: int, at: str) -> bool:
+        """Whether a text that must be known before a run has no reference; reports one that has."""
+        if "${" in text or text.startswith("$"):
+            self._refuse(line, f"{at}: '{text[:60]}'")
+            return False
+        return True
+
+    def literal(self, value: Value, at: str, *, but: Collection[str] = ()) -> None:
+        """Reports references in texts that are taken literally, except under the names in `but`. A dollar alone is allowed:
+        only a known name is a reference.
+        """
+        if value.kind == "str":
+            found = self._leading(value.text)
+            if found:
+                self._refuse(value.line, f"{at}: '{found[:60]}'")
+        for name, one in value.fields.items():
+            if one.kind != "str" or name not in but:
+                self.literal(one, f"{at}.{name}", but=but)
+        for number, one in enumerate(value.items):
+            self.literal(one, f"{at}[{number}]", but=but)
+
+    def warn_unreplaced(self, text: str, line: int, at: str) -> None:
+        """Warns of a reference in a text that only people read: it is not replaced there."""
+        found = self._leading(text)
+        if found:
+            message = f"{at}: '{found[:60]}' is not replaced here."
+            self.shape.odd(line, message, "Write out its value.", "NOT_REPLACED")
+
+    def names_only_arguments(self, text: str) -> bool:
+        """Whether a text refers to arguments and to nothing else."""
+        inside = [_INSIDE.fullmatch(place[1].strip()) for place in _PLACE.finditer(text)]
+        return bool(inside) and all(one is not None and not one[2] and one[1] in self._args for one in inside)
+
+    def _leading(self, text: str) -> str:
+        """The first reference in a text to a known name; empty if there is none."""
+        step = STEP.fullmatch(text.strip())
+        if step is not None and step[1] in self._steps:
+            return step[0]
+        for place in _PLACE.finditer(text):
+            inside = _INSIDE.fullmatch(place[1].strip())
+            if inside is not None and inside[1] in (self._steps if inside[2] else self._args):
+                return place[0]
+        return ""
+
+    def _refers(self, text: str) -> bool:
+        step = STEP.fullmatch(text.strip())
+        return "${" in text or (step is not None and step[1] in self._steps)
+
+    def _refuse(self, line: int, what: str) -> None:
+        message = f"{what} contains a reference, which is not replaced here."
+        self.shape.wrong(line, message, "Write out its value.", "BAD_REFERENCE")
+
+    def is_known(self, name: str) -> bool:
+        return name in self._steps or name in self._args
+
+    # --- what a reference leads to ---
+
+    def step(self, id: str, path: str, line: int, at: str) -> StepRef:
+        first, *rest = path.split(".")
+        if self._is_before(id, path, line, at):
+            self._check_path(id, first, rest, line, at)
+        return StepRef(id, (first, *(int(one) if _INDEX.fullmatch(one) else one for one in rest)))
+
+    def _is_before(self, id: str, path: str, line: int, at: str) -> bool:
+        wrong, what = self.shape.wrong, f"{at}: '${id}.{path}'"
+        if id == self.here:
+            fix = "A step can only use what came before it."
+            wrong(line, f"{what} is circular: the step refers to itself.", fix, "CIRCULAR_REFERENCE")
+        elif id not in self._steps:
+            fix = f"{self.shape.meant(id, self._steps)} {_ESCAPE}"
+            wrong(line, f"{what} refers to an unknown step.", fix, "UNKNOWN_REFERENCE")
+        elif self._is_later(id):
+            fix = f"Put the step '{id}' before this one."
+            wrong(line, f"{what} refers to a later step.", fix, "FORWARD_REFERENCE")
+        else:
+            return True
+        return False
+
+    def _check_path(self, id: str, first: str, rest: list[str], line: int, at: str) -> None:
+        shape, namespace = self.shape, self._steps[id].namespace
+        if first not in RESULT_FIELDS:
+            fix = shape.meant(first, RESULT_FIELDS)
+            shape.wrong(line, f"{at}: a step has no '{first}'.", fix, "UNKNOWN_REFERENCE")
+        elif rest and first != "json":
+            fix = f"Write ${id}.{first}, or ${id}.json and the path."
+            shape.wrong(line, f"{at}: '${id}.{first}' has no parts.", fix, "UNKNOWN_REFERENCE")
+        elif namespace != _ONLY_OF.get(first, namespace):
+            fix = f"Only a step of {_ONLY_OF[first]} has one."
+            shape.odd(
+                line, f"{at}: '${id}.{first}' is always null: '{id}' is a step of {namespace}.", fix, "ALWAYS_NULL"
+            )
+
+    def _is_later(self, id: str) -> bool:
+        here = self._steps.get(self.here)
+        return here is not None and self._steps[id].position > here.position
+
+    def arg(self, name: str, line: int, at: str) -> ArgRef:
+        self._used.add(name)
+        if name not in self._args:
+            is_step = name in self._steps
+            fix = f"Write ${{{name}.stdout}}." if is_step else f"{self.shape.meant(name, self._args)} {_ESCAPE}"
+            self.shape.wrong(line, f"{at}: '${{{name}}}' refers to an undeclared argument.", fix, "UNKNOWN_ARG")
+        return ArgRef(name)
+
+    def braced(self, inside: str, line: int, at: str) -> ArgRef | StepRef | None:
+        """The reference within `${...}`; None if it is malformed."""
+        found = _INSIDE.fullmatch(inside.strip())
+        if found is None:
+            fix = f"Write ${{arg}} or ${{step.stdout}}. {_ESCAPE}"
+            self.shape.wrong(line, f"{at}: '${{{inside[:60]}}}' is not a reference.", fix, "BAD_REFERENCE")
+            return None
+        return self.step(found[1], found[2], line, at) if found[2] else self.arg(found[1], line, at)
+
+    def is_secret(self, reference: ArgRef | StepRef) -> bool:
+        return self._is_secret(reference)
+
+    # --- taking a text apart ---
+
+    def _parts(self, text: str, line: int, at: str) -> Iterator[Any]:
+        whole = text.strip()
+        secret = _SECRET.fullmatch(whole)
+        if secret is not None:
+            yield self._handle(secret[1], line, at)
+            return
+        step = STEP.fullmatch(whole)
+        if step is not None:
+            yield self.step(step[1], step[2], line, at)
+            return
+        self._look_for_bare(text, line, at)
+        yield from self._pieces(text, line, at)
+
+    def _pieces(self, text: str, line: int, at: str) -> Iterator[Any]:
+        plain, begin = "", 0
+        for mark in _MARK.finditer(text):
+            self._look_for_secret(text[begin : mark.start()], line, at)
+            plain += text[begin : mark.start()]
+            begin = mark.end()
+            if mark[0] == "$$":
+                plain += "$"
+                continue
+            if plain:
+                yield plain
+                plain = ""
+            if mark[0] == "${":
+                shown = text[mark.start() :][:40]
+                self.shape.wrong(line, f"{at}: '{shown}' is not closed.", f"Add }}. {_ESCAPE}", "BAD_REFERENCE")
+                continue
+            secret = _SECRET.fullmatch(mark[0][2:-1].strip())
+            found = self._handle(secret[1], line, at) if secret else self.braced(mark[0][2:-1], line, at)
+            if found is not None:
+                yield found
+        self._look_for_secret(text[begin:], line, at)
+        plain += text[begin:]
+        if plain:
+            yield plain
+
+    def _handle(self, handle: str, line: int, at: str) -> _Handle:
+        if not is_handle(handle):
+            fix = "Write secret:NAME, secret:env:NAME, secret:keyring:NAME or secret:file:PATH."
+            # The text may be the secret itself.
+            self.shape.wrong(line, f"{at}: 'secret:' is not followed by the handle of a secret.", fix, "BAD_SECRET")
+        return _Handle(handle)
+
+    def _is_secret(self, part: Any) -> bool:
+        if isinstance(part, ArgRef):
+            return part.name in self._args and self._args[part.name].secret
+        return isinstance(part, _Handle)
+
+    def _look_for_secret(self, text: str, line: int, at: str) -> None:
+        """`secret:HANDLE` is a secret only if it is the whole text. Within a text it would be sent literally."""
+        if _LOOSE.search(text):
+            fix = "Write it in braces, as in Bearer ${secret:env:NAME}."
+            self.shape.wrong(line, f"{at}: 'secret:' and a handle within a text are not replaced.", fix, "BAD_SECRET")
+
+    def _look_for_bare(self, text: str, line: int, at: str, *, meant: bool = True) -> None:
+        """`$name` is plain text. If it is the whole text and the name is known, a reference was `meant`."""
+        for found in _BARE.finditer(text):
+            name = found[1]
+            if not self.is_known(name):
+                continue
+            fix = f"Write ${{{name}}}." if name in self._args else f"Write ${{{name}.stdout}}."
+            if meant and found[0] == text.strip():
+                self.shape.wrong(line, f"{at}: '{found[0]}' is not a reference.", fix, "BAD_REFERENCE")
+            else:
+                self.shape.odd(line, f"{at}: '{found[0]}' is plain text.", f"{fix} {_ESCAPE}", "NOT_REPLACED")
+
+
+def plain_or(words: Words) -> str | Words:
+    """The text itself, if it has no references."""
+    if any(not isinstance(part, str) for part in words.parts):
+        return words
+    return "".join(str(part) for part in words.parts)
+
+
+def as_written(words: Words) -> str:
+    """A text with its references in braces, for people."""
+    return "".join(part if isinstance(part, str) else f"${{{_name(part)}}}" for part in words.parts)
+
+
+def _name(reference: ArgRef | StepRef) -> str:
+    if isinstance(reference, ArgRef):
+        return reference.name
+    return ".".join((reference.step, *map(str, reference.path)))

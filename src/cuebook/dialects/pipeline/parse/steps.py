@@ -1,0 +1,308 @@
+"""Parses one step of a pipeline: its fields, and which of them go together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cuebook.dialects.pipeline.model import (
+    Condition,
+    Constant,
+    DomContains,
+    Http,
+    JsonPath,
+    Llm,
+    Output,
+    Secret,
+    Step,
+    Words,
+)
+from cuebook.dialects.pipeline.parse import commands, contracts
+from cuebook.dialects.pipeline.parse.conditions import condition
+from cuebook.dialects.pipeline.parse.references import Scope
+from cuebook.formats.shape import Shape
+from cuebook.formats.values import Value
+
+OF_THE_FORMAT = (
+    "id", "name", "command", "stdin", "condition", "approval", "output", "llm", "postcondition", "rollback_hint",
+)  # fmt: skip
+ADDED = ("with", "timeout_ms", "retry", "on_error", "env", "cwd", "effect")
+ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_ONLY_FOR: dict[str, tuple[str, ...]] = {
+    "stdin": ("cli", "http", "llm"),
+    "env": ("cli",),
+    "cwd": ("cli",),
+    "effect": ("cli", "http", "mcp"),
+    "with": ("cli", "http", "mcp"),
+    "llm": ("llm",),
+}
+"""The namespaces that have a field; fields that are not listed belong to all."""
+TOOLS = {
+    **{name.lower(): name for name in ("Bash", "Read", "Write", "Edit", "Glob", "Grep", "WebFetch", "WebSearch")},
+    **{"tool.exec": "Bash", "tool.fs.read": "Read", "tool.fs.write": "Write", "tool.http.fetch": "WebFetch"},
+}
+"""Names of tools in the format and in Cuebook."""
+_GROUPS = {"tool.fs.*": ("Read", "Write", "Edit", "Glob", "Grep")}
+_LLM_ADDED = ("max_tokens", "max_repairs")
+MOST_REPAIRS = 5
+
+
+def step(scope: Scope, value: Value, at: str) -> Step | None:
+    """The step; None, with the problem noted, if it has no valid action."""
+    shape = scope.shape
+    fields = shape.closed(value, at, (*OF_THE_FORMAT, *ADDED), ("id", "command"))
+    if value.kind != "map" or "command" not in fields:
+        return None
+    text = trimmed(shape, fields["command"], f"{at}.command")
+    more = fields.get("with")
+    command = commands.written(scope, text, fields["command"].line, f"{at}.command", more) if text else None
+    namespace = commands.namespace_of(text)
+    read = _common(scope, fields, namespace, at)
+    if namespace in commands.NAMESPACES:
+        _belonging(shape, value, namespace, at)
+    if command is None:
+        return None
+    if namespace == "llm":
+        _rest(shape, command)
+        action: Any = _llm(scope, value, read.get("output"), at)
+    else:
+        action = commands.action(scope, command)
+    if action is None:
+        return None
+    made = Step(scope.here, action, command=text, beyond=_beyond(fields), line=value.line, **read)
+    _check_stdin(shape, made, fields, at)
+    _check_evidence(shape, made, at)
+    return made
+
+
+def namespace_of(value: Value) -> str:
+    """The namespace of an unparsed step."""
+    return commands.namespace_of(value.fields["command"].text) if "command" in value.fields else ""
+
+
+def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) -> dict[str, Any]:
+    """The fields that are read alike for all actions."""
+    shape = scope.shape
+    read: dict[str, Any] = {}
+    for name in ("name", "rollback_hint"):
+        if name in fields:
+            read[name] = trimmed(shape, fields[name], f"{at}.{name}")
+            if name == "rollback_hint" and scope.names_only_arguments(read[name]):
+                read["undo"] = scope.words(read[name], fields[name].line, f"{at}.{name}")
+            else:
+                scope.warn_unreplaced(read[name], fields[name].line, f"{at}.{name}")
+    if "stdin" in fields:
+        # A model's stdin is part of its prompt.
+        taken = scope.words if namespace == "llm" else scope.words_or_secret
+        read["stdin"] = taken(shape.text(fields["stdin"], f"{at}.stdin"), fields["stdin"].line, f"{at}.stdin")
+    if "condition" in fields:
+        read["condition"], read["condition_text"] = _condition(scope, fields["condition"], f"{at}.condition")
+    if "approval" in fields:
+        read["approval"] = _approval(shape, fields["approval"], f"{at}.approval")
+    if "output" in fields:
+        scope.literal(fields["output"], f"{at}.output", but=contracts.REMARKS)
+        read["output"] = contracts.output(shape, fields["output"], f"{at}.output")
+    if "postcondition" in fields:
+        checked = fields["postcondition"].fields.get(
+            "assertions", fields["postcondition"]
+        )  # the other metadata is only kept
+        scope.literal(checked, f"{at}.postcondition")
+        read["postcondition"] = contracts.postcondition(shape, fields["postcondition"], f"{at}.postcondition")
+    if "timeout_ms" in fields:
+        read["timeout"] = _timeout(shape, fields["timeout_ms"], f"{at}.timeout_ms")
+    if "retry" in fields:
+        read["retry"] = contracts.retry(shape, fields["retry"], f"{at}.retry")
+    if "on_error" in fields:
+        read["on_error"] = shape.choice(fields["on_error"], f"{at}.on_error", ("stop", "continue", "skip_rest"))
+    if "env" in fields:
+        read["env"] = _env(scope, fields["env"], f"{at}.env")
+    if "cwd" in fields:
+        read["cwd"] = _folder(scope, fields["cwd"], f"{at}.cwd")
+    if "effect" in fields:
+        read["effect"] = shape.choice(fields["effect"], f"{at}.effect", ("write", "read"))
+    return read
+
+
+def _belonging(shape: Shape, value: Value, namespace: str, at: str) -> None:
+    for name, namespaces in _ONLY_FOR.items():
+        if name in value.fields and namespace not in namespaces:
+            fix = f"Take it out: only {' and '.join(namespaces)} steps have it."
+            shape.wrong(value.lines[name], f"{at}: a step of {namespace} has no '{name}'.", fix, "NOT_OF_THIS_STEP")
+
+
+def _beyond(fields: Mapping[str, Value]) -> tuple[str, ...]:
+    found = [name for name in ADDED if name in fields]
+    found += [f"llm.{name}" for name in _LLM_ADDED if "llm" in fields and name in fields["llm"].fields]
+    if "output" in fields and "max_bytes" in fields["output"].fields:
+        found.append("output.max_bytes")
+    return tuple(found)
+
+
+def _check_stdin(shape: Shape, made: Step, fields: Mapping[str, Value], at: str) -> None:
+    if "stdin" not in fields or not isinstance(made.action, Http):
+        return
+    line = fields["stdin"].line
+    if made.action.body is not None or made.action.has_json:
+        shape.wrong(line, f"{at} has two bodies: stdin and one in `with`.", "Remove one of them.", commands.CODE)
+    elif made.action.method in commands.WITHOUT_BODY:
+        commands.no_body(shape, line, f"{at}.stdin", made.action.method)
+
+
+def _check_evidence(shape: Shape, made: Step, at: str) -> None:
+    """Warns of assertions without evidence: only responses have a status and a page, and no step sees a page's elements."""
+    if made.postcondition is None:
+        return
+    if any(isinstance(one, DomContains) and one.selector for one in made.postcondition.assertions):
+        message = f"{at}: no step sees the elements of a page, so a person is always asked if there is a selector."
+        fix = "Take the selector out: then the whole page is searched."
+        shape.odd(made.postcondition.line, message, fix, "NO_EVIDENCE")
+    if isinstance(made.action, Http):
+        return
+    for assertion in made.postcondition.assertions:
+        if not isinstance(assertion, JsonPath):
+            message = f"{at}: a step of {made.namespace} has no {assertion.__struct_config__.tag} to show, so a person is asked."
+            fix = "Use json_path, or check it in a step of http."
+            shape.odd(made.postcondition.line, message, fix, "NO_EVIDENCE")
+
+
+# --- fields -------------------------------------------------------------------------------------------------
+
+
+def trimmed(shape: Shape, value: Value, at: str) -> str:
+    text = shape.text(value, at).strip()
+    if value.kind == "str" and value.text and not text:
+        shape.wrong(value.line, f"{at} must not be empty.", "Write a text, or take it out.")
+    return text
+
+
+def _condition(scope: Scope, value: Value, at: str) -> tuple[Condition | None, str]:
+    if value.kind == "bool":
+        return Constant(value.plain), value.text
+    text = trimmed(scope.shape, value, at)
+    return (condition(scope, text, value.line, at) if text else None), text
+
+
+def _approval(shape: Shape, value: Value, at: str) -> bool:
+    if value.text == "required" and value.kind == "str":
+        return True
+    fix = "Write `approval: required`, or take it out."
+    shape.wrong(value.line, f"{at} can only be 'required'.", fix)
+    return False
+
+
+def _timeout(shape: Shape, value: Value, at: str) -> float | None:
+    most = shape.whole(value, at, 1)
+    return most / 1000 if most is not None else None
+
+
+def _env(scope: Scope, value: Value, at: str) -> dict[str, Words | Secret]:
+    found: dict[str, Words | Secret] = {}
+    for name, one, line in scope.shape.named(value, at):
+        if not _VARIABLE.fullmatch(name):
+            fix = "Use letters, digits and _, and begin with a letter or _."
+            scope.shape.wrong(line, f"{at}: '{name[:60]}' is not a valid variable name.", fix)
+        plain = one.kind in ("int", "float", "bool")
+        text = one.text if plain else scope.shape.text(one, f"{at}.{name}", empty=True)
+        if "\0" in text:
+            fix = "Take it out: variables cannot contain it."
+            scope.shape.wrong(one.line, f"{at}.{name} contains the character NUL.", fix)
+        found[name] = scope.words_or_secret(text, one.line, f"{at}.{name}")
+    return found
+
+
+def _folder(scope: Scope, value: Value, at: str) -> str:
+    """A folder below the workspace. Links that lead out of it are found when the step runs."""
+    folder = trimmed(scope.shape, value, at)
+    flaw = folder_flaw(folder)
+    if scope.fixed(folder, value.line, at) and flaw:
+        scope.shape.wrong(value.line, f"{at} {flaw}.", "Write a path below the workspace.", "BAD_FOLDER")
+    return folder
+
+
+def folder_flaw(folder: str) -> str:
+    """Why a path cannot be a folder below the workspace, as a clause; empty if it can."""
+    if folder.startswith(("/", "\\", "~")) or re.match(r"[A-Za-z]:", folder):
+        return f"'{folder[:60]}' is not below the workspace"
+    if ".." in re.split(r"[/\\]", folder):
+        return f"'{folder[:60]}' contains '..'"
+    return "contains a character that paths cannot have" if "\0" in folder or "${" in folder else ""
+
+
+# --- llm ----------------------------------------------------------------------------------------------------
+
+
+def _rest(shape: Shape, command: commands.Written) -> None:
+    """Ignores one word after `llm`, as in `llm generate`; more words were meant as a prompt."""
+    if len(command.tokens) > 1 or any(re.search(r"[\s$]", token) for token in command.tokens):
+        fix = "Write `command: llm`; the prompt belongs in `llm: prompt`."
+        shape.wrong(command.line, f"{command.at}: text after llm is not used.", fix, commands.CODE)
+
+
+def _llm(scope: Scope, value: Value, output: Output | None, at: str) -> Llm | None:
+    shape = scope.shape
+    if output is None or output.type != "json":
+        line = output.line if output is not None else value.line
+        fix = "Add `output: json`, better with a schema."
+        shape.wrong(line, f"{at}: an llm step must have JSON output.", fix, "BAD_LLM")
+    if "llm" not in value.fields:
+        shape.wrong(value.line, f"{at}: 'llm' is missing.", "Add it, with model and prompt.", "BAD_LLM")
+        return None
+    inside, where = value.fields["llm"], f"{at}.llm"
+    known = ("model", "prompt", "max_tool_calls", "tools", *_LLM_ADDED)
+    fields = shape.closed(inside, where, known, ("model", "prompt"))
+    if "prompt" not in fields or "model" not in fields:
+        return None
+    numbers: dict[str, Any] = {}
+    for name, least in (("max_tool_calls", 0), ("max_tokens", 1), ("max_repairs", 0)):
+        if name in fields:
+            number = shape.whole(fields[name], f"{where}.{name}", least)
+            numbers |= {name: number} if number is not None else {}
+    if numbers.get("max_repairs", 0) > MOST_REPAIRS:
+        shape.wrong(fields["max_repairs"].line, f"{where}.max_repairs is above {MOST_REPAIRS}.", "Lower it.")
+    tools = _tools(scope, fields["tools"], f"{where}.tools") if "tools" in fields else ()
+    if bool(tools) != bool(numbers.get("max_tool_calls", 0)):
+        fix = "Name tools and how often they may be called, or neither."
+        shape.odd(inside.line, f"{where}: no tool can be called.", fix, "NO_TOOL_CALLS")
+    prompt = scope.words(trimmed(shape, fields["prompt"], f"{where}.prompt"), fields["prompt"].line, f"{where}.prompt")
+    model = trimmed(shape, fields["model"], f"{where}.model")
+    scope.fixed(model, fields["model"].line, f"{where}.model")
+    return Llm(model, prompt, tools, **numbers)
+
+
+def _tools(scope: Scope, value: Value, at: str) -> tuple[str, ...]:
+    shape = scope.shape
+    fields = shape.closed(value, at, ("allow",))
+    if "allow" not in fields:
+        return ()
+    found: dict[str, None] = {}
+    for one, text in zip(fields["allow"].items, shape.texts(fields["allow"], f"{at}.allow"), strict=False):
+        for tool in _GROUPS.get(text.strip(), (text.strip(),)):
+            found[_tool(scope, tool, one.line, at)] = None
+    return tuple(found)
+
+
+def _tool(scope: Scope, written: str, line: int, at: str) -> str:
+    """The name of a tool in Cuebook."""
+    shape, name = scope.shape, TOOLS.get(written.lower())
+    if name is not None:
+        return name
+    if not scope.fixed(written, line, at):
+        return written
+    if "*" in written:
+        fix = "Name the tools one by one."
+        shape.wrong(line, f"{at}: '{written[:60]}' would allow more than it says.", fix, "UNKNOWN_TOOL")
+    elif not all(commands.tool_name(written).rpartition(".")[::2]):
+        fix = f"{shape.meant(written, TOOLS.values())} A tool of a server is written SERVER.TOOL."
+        shape.wrong(line, f"{at}: there is no tool '{written[:60]}'.", fix, "UNKNOWN_TOOL")
+    return commands.tool_name(written)
+
+
+def step_id(shape: Shape, value: Value, at: str) -> str:
+    """The id of a step, usable in references."""
+    id = trimmed(shape, value, at)
+    if id and not ID.fullmatch(id):
+        fix = "Use up to 64 letters, digits, - and _."
+        shape.wrong(value.line, f"{at} '{id[:60]}' cannot be referred to.", fix, "BAD_ID")
+    return id

@@ -1,0 +1,249 @@
+"""Previews a run of a pipeline: each step's effect, as far as the arguments determine it.
+
+References that only a run can resolve are shown as written, as in `$build.stdout`. Pure: nothing is performed or asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from cuebook.dialects.pipeline.inputs import accept
+from cuebook.dialects.pipeline.model import DEFAULT_MODEL, ArgRef, Llm, Pipeline, Ref, Secret, Step, StepRef, Words
+from cuebook.dialects.pipeline.run.action import Acted, Given, acting, prompt
+from cuebook.dialects.pipeline.run.llm import prompt_of
+from cuebook.dialects.pipeline.run.resolve import Scope
+from cuebook.dialects.preview import Act, Limits, Open, Preview, declared_inputs
+from cuebook.dialects.preview import Step as ShownStep
+from cuebook.kernel.effects import Acting, AskModel, CallTool, SendHttp
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.outcomes import EffectFailed
+from cuebook.kernel.run import Settings
+
+T = TypeVar("T")
+
+_UNSHOWN = ("is", "approval", "witnessed", "reads_only", "secrets", "timeout")
+"""Fields of an effect that the JSON has elsewhere or leaves out."""
+
+
+def preview(pipeline: Pipeline, given: Mapping[str, Any], settings: Settings) -> Preview:
+    args, notes = _known(pipeline, given)
+    options = settings.options
+    scope = Scope(pipeline, args)
+    placed = Given(str(options.get("cwd") or ""), options.get("max_output"))
+    acts = [_act(step, scope, placed) for step in pipeline.steps]
+    calls = sum(map(_calls, pipeline.steps))
+    counted = f"{calls:,} model call{'' if calls == 1 else 's'}, if every step uses all its turns, attempts and repairs"
+    return Preview(
+        title=pipeline.title,
+        inputs=args,
+        declared=declared_inputs(pipeline),
+        is_unfit=any(name not in args for name in given),
+        steps=tuple(_step(step, act) for step, act in zip(pipeline.steps, acts, strict=True)),
+        acts=acts,
+        fails=any(act.problem and act.runs and not act.on_failure for act in acts),
+        notes=notes,
+        limits=Limits(calls, (counted if calls else "no model is asked",)),
+        details={"args": args, "allowed_domains": list(pipeline.allowed_domains)},
+    )
+
+
+def _known(pipeline: Pipeline, given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The arguments as a run would keep them. Missing and invalid ones are left out, with a note."""
+    try:
+        return accept(pipeline, given), ()
+    except BadInput as error:
+        note = error.message
+    kept: dict[str, Any] = {}
+    for name, arg in pipeline.args.items():
+        alone = msgspec.structs.replace(pipeline, args={name: arg})
+        try:
+            kept |= accept(alone, {name: given[name]} if name in given else {})
+        except BadInput:
+            continue
+    return kept, (note,)
+
+
+def _calls(step: Step) -> int:
+    """The maximum number of model calls of a step."""
+    if not isinstance(step.action, Llm):
+        return 0
+    turns = max(3, 2 * step.action.max_tool_calls + 3) if step.action.tools else 1
+    return (turns + step.action.max_repairs) * _attempts(step)
+
+
+def _attempts(step: Step) -> int:
+    return step.retry.max_attempts if step.retry is not None else 1
+
+
+def _step(step: Step, act: Act) -> ShownStep:
+    also = ["its output must be JSON"] if step.output is not None and step.output.type == "json" else []
+    also += ["its postcondition must hold"] if step.postcondition is not None else []
+    return ShownStep(
+        label=step.id,
+        title=step.name,
+        condition=step.condition_text if step.condition is not None else "",
+        asks_approval=step.approval,
+        does=(act.effect,) if act.effect is not None else ("can only fail",),
+        also=tuple(also),
+        details=act.details,
+    )
+
+
+def _act(step: Step, scope: Scope, placed: Given) -> Act:
+    shown, probed = _StandIns(scope.args, _as_written), _StandIns(scope.args, _plain_word)
+    effect: Acted | AskModel | None = None
+    probe: Acted | AskModel | None = None
+    problem = ""
+    try:
+        effect = _effect(shown.step(step), scope, placed)
+        probe = _probe(_effect(probed.step(step), scope, placed), probed.unknown.values())
+    except EffectFailed as error:
+        effect, problem = None, str(error.failed)
+    names = tuple(shown.unknown.values())
+    stand_ins = dict(zip(probed.unknown.values(), names, strict=False))
+    secrets = tuple(f"${{{name}}}" for name in shown.missing)
+    runs = _condition(step, scope)
+    lacks = _lacks(step)
+    uses = effect.secrets if isinstance(effect, Acting) else ()
+    return Act(
+        label=step.id,
+        title=step.name,
+        effect=effect,
+        open=Open(names, secrets, probe, stand_ins),
+        calls=tuple(CallTool(tool) for tool in step.action.tools) if isinstance(step.action, Llm) else (),
+        condition=step.condition_text if step.condition is not None else "",
+        runs=runs,
+        approval=prompt(step, 1),
+        problem=problem,
+        attempts=_attempts(step),
+        on_failure=step.on_error.replace("_", " the ") if step.on_error != "stop" else "",
+        lacks=lacks,
+        details={
+            "step": step.id,
+            "name": step.name,
+            "line": step.line,
+            "namespace": step.namespace,
+            "action": _action(effect),
+            "unknown": list(names),
+            "condition": step.condition_text or None,
+            "runs": runs,
+            "approval": step.approval,
+            "changes": not step.reads_only,
+            "lacks": list(lacks),
+            "secrets": [{"at": use.at, "handle": use.handle} for use in uses],
+            "timeout": step.timeout,
+            "attempts": _attempts(step),
+            "on_error": step.on_error,
+            "failed": problem or None,
+        },
+    )
+
+
+def _lacks(step: Step) -> tuple[str, ...]:
+    """The declarations that are missing from a step that may change something."""
+    if step.reads_only:
+        return ()
+    declared = {"postcondition": step.postcondition, "rollback_hint": step.rollback_hint}
+    return tuple(name for name, value in declared.items() if not value)
+
+
+def _action(effect: Acted | AskModel | None) -> dict[str, Any] | None:
+    """The effect as it would be performed, with the handles of secrets."""
+    if effect is None:
+        return None
+    if isinstance(effect, AskModel):
+        return {"model": effect.model, "prompt": effect.prompt}
+    made = msgspec.to_builtins(effect, enc_hook=str)
+    return {name: value for name, value in made.items() if name not in _UNSHOWN}
+
+
+def _probe(effect: Acted | AskModel, stand_ins: Iterable[str]) -> Acted | AskModel:
+    """Adds a scheme to a URL whose beginning is unknown, so the gate can decide about it."""
+    if isinstance(effect, SendHttp) and any(map(effect.url.startswith, stand_ins)):
+        return msgspec.structs.replace(effect, url=f"https://{effect.url}")
+    return effect
+
+
+def _effect(step: Step, scope: Scope, given: Given) -> Acted | AskModel:
+    if isinstance(step.action, Llm):
+        model = None if step.action.model == DEFAULT_MODEL else step.action.model
+        return AskModel(prompt_of(step, step.action, scope), model=model)
+    return acting(step, scope, given, {}, prompt(step, 1))
+
+
+def _condition(step: Step, scope: Scope) -> bool | None:
+    if step.condition is None:
+        return True
+    if any(isinstance(ref, StepRef) or ref.name not in scope.args for ref in _refs(step.condition)):
+        return None
+    return scope.holds(step.condition)
+
+
+def _refs(condition: Any) -> Iterator[Ref]:
+    waiting = [condition]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, ArgRef | StepRef):
+            yield one
+        else:
+            waiting += getattr(one, "operands", ())
+
+
+def _as_written(ref: Ref, number: int) -> str:
+    match ref:
+        case StepRef(step=step, path=path):
+            return f"${step}.{'.'.join(map(str, path))}"
+        case ArgRef(name=name):
+            return f"${{{name}}}"
+
+
+def _plain_word(ref: Ref, number: int) -> str:
+    """A word that no policy rule mentions, that is a valid host name and needs no quotes."""
+    return f"zq{number}.unknown.example"
+
+
+class _StandIns:
+    """Replaces references that only the run can resolve by words."""
+
+    def __init__(self, args: Mapping[str, Any], word: Callable[[Ref, int], str]) -> None:
+        self._args = args
+        self._word = word
+        self.unknown: dict[Ref, str] = {}
+        self.missing: dict[str, None] = {}
+
+    def step(self, step: Step) -> Step:
+        made = {"action": self._put(step.action), "stdin": self._put(step.stdin), "env": self._put(step.env)}
+        return msgspec.structs.replace(step, **made)
+
+    def _put(self, value: T) -> T:
+        made: Any = value
+        match value:
+            case Words(parts=parts):
+                made = msgspec.structs.replace(value, parts=tuple(self._part(part) for part in parts))
+            case Secret() if self._is_missing(value):
+                self.missing[value.arg] = None
+                made = None
+            case dict():
+                made = {name: self._put(one) for name, one in value.items()}
+                made = {name: one for name, one in made.items() if not self._is_missing(value[name])}
+            case list() | tuple():
+                made = type(value)(self._put(one) for one in value)
+            case msgspec.Struct():
+                fields = {name: self._put(getattr(value, name)) for name in value.__struct_fields__}
+                made = msgspec.structs.replace(value, **fields)
+        result: T = made
+        return result
+
+    def _part(self, part: str | Ref) -> str | Ref:
+        if isinstance(part, str) or not self._is_unknown(part):
+            return part
+        return self.unknown.setdefault(part, self._word(part, len(self.unknown)))
+
+    def _is_unknown(self, part: str | Ref) -> bool:
+        return isinstance(part, StepRef) or (isinstance(part, ArgRef) and part.name not in self._args)
+
+    def _is_missing(self, value: Any) -> bool:
+        return isinstance(value, Secret) and not value.handle and not self._args.get(value.arg)

@@ -1,0 +1,177 @@
+"""Runs a pipeline as a program: one step after the other, each with its condition, approval, contract and postcondition.
+
+Deterministic: it reaches the world only through the effects it yields. `Noted` adds evidence to the kernel's events:
+condition, attempt, contract, postcondition, repair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cuebook.dialects.pipeline.model import Llm, Pipeline, Step
+from cuebook.dialects.pipeline.run.action import Given, acting, hint_of, preview, prompt, unhanded
+from cuebook.dialects.pipeline.run.llm import asking
+from cuebook.dialects.pipeline.run.outputs import broken_off, evidence, read, violated, violations
+from cuebook.dialects.pipeline.run.postconditions import UNSEEN, check, evidence_of
+from cuebook.dialects.pipeline.run.results import ENDING, Facts, Result
+from cuebook.dialects.pipeline.run.retry import attempts, nothing_done
+from cuebook.dialects.pipeline.run.state import Progress
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import OUTPUT_OF, AskApproval, Breakpoint, Program
+from cuebook.kernel.events import (
+    ArtifactMade,
+    Noted,
+    Planned,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+    Warned,
+)
+from cuebook.kernel.outcomes import EffectFailed, Failed, Resumed
+
+_HINTS = 5
+"""How many hints the message of a failure quotes; its details have them all."""
+
+
+def interpret(
+    pipeline: Pipeline, inputs: Mapping[str, Any], options: Mapping[str, Any], state: Any = None
+) -> Program[dict[str, Any]]:
+    given = Given(str(options.get("cwd") or ""), options.get("max_output"))
+    progress = Progress(pipeline, inputs)
+    if state is None:
+        yield Planned(pipeline.plan)
+        for problem in pipeline.warnings:
+            where = f"Line {problem.line}: " if problem.line else ""
+            yield Warned("playbook", f"{where}{problem.message} {problem.fix}".rstrip())
+        for name in unhanded(progress.scope):
+            message = (
+                f"The argument {name} does not fit into an environment variable, so commands do not get it as one."
+            )
+            yield Warned("argument", f"{message} A step can refer to it, preferably in stdin.")
+    else:
+        progress.restore(state)
+    while progress.number < len(pipeline.steps):
+        step = pipeline.steps[progress.number]
+        result = yield from _visit(progress, step, given)
+        progress.keep(step, result)
+        if result.failed is not None and step.on_error == "skip_rest":
+            yield from _skip_rest(pipeline.steps[progress.number :], step)
+            break
+        passed: Resumed = yield Breakpoint(step.id)
+        if passed.overrides:
+            progress.scope.override(passed.overrides)
+        if progress.wants_checkpoint:
+            yield progress.checkpoint()
+    return (yield from _end(progress))
+
+
+def _skip_rest(rest: tuple[Step, ...], after: Step) -> Program[None]:
+    for step in rest:
+        yield StepSkipped(step.id, step.name, f"step {after.id} failed, so the rest is skipped")
+
+
+def _end(progress: Progress) -> Program[dict[str, Any]]:
+    """Makes the last output the artifact of the run."""
+    if not progress.last:
+        return {"step": "", "steps": progress.number}
+    result = progress.scope.results[progress.last]
+    yield ArtifactMade(result.text, "json" if result.has_json() else "text")
+    return {"step": progress.last, "digest": result.text.digest, "steps": progress.number}
+
+
+# --- one step ---------------------------------------------------------------------------------------------------
+
+
+def _visit(progress: Progress, step: Step, given: Given) -> Program[Result]:
+    changed = yield StepStarted(step.id, step.name)
+    if changed:
+        progress.scope.override(changed)
+    try:
+        held = yield from _held(progress, step)
+        if not held:
+            reason = f"its condition does not hold: {step.condition_text}"
+            yield StepFinished(step.id, "skipped", reason)
+            return Result(facts=Facts(skipped=True))
+        result = yield from attempts(step, lambda number: _attempt(progress, step, given, number))
+    except EffectFailed as error:
+        if error.failed.code in ENDING:
+            raise
+        result = Result().failing(error.failed, error.seq)
+    output: Text | None = result.text if len(result.text) else None
+    if result.failed is None:
+        yield StepFinished(step.id, output=output)
+        return result
+    yield StepFinished(step.id, "failed", result.failed.message, output)
+    if step.on_error == "stop":
+        raise EffectFailed(_run_failure(progress, step, result.failed, result.facts), result.seq)
+    return result
+
+
+def _held(progress: Progress, step: Step) -> Program[bool]:
+    """Whether its condition holds."""
+    if step.condition is None:
+        return True
+    held = progress.scope.holds(step.condition)
+    yield Noted("condition", {"text": step.condition_text, "held": held})
+    return held
+
+
+def _run_failure(progress: Progress, step: Step, failed: Failed, facts: Facts) -> Failed:
+    """The failure of a run because of a step, with hints for undoing the completed steps, the last one first."""
+    details: dict[str, Any] = {"step": step.id, "visit": 1}
+    done = [step.id] if step.rollback_hint and not nothing_done(step, failed, facts) else []
+    done += reversed(progress.undoable)
+    fix = failed.fix
+    if done:
+        hints = details["rollback_hints"] = {name: hint_of(progress.hinting[name], progress.scope) for name in done}
+        shown = " ".join(f"{name}: {hints[name]}" for name in done[:_HINTS])
+        fix = f"{fix} To undo what was done: {hints[step.id] if done == [step.id] else shown}".lstrip()
+    return Failed(failed.code, f"Step {step.id} failed: {failed.message}", fix, details=details)
+
+
+# --- one attempt ------------------------------------------------------------------------------------------------
+
+
+def _attempt(progress: Progress, step: Step, given: Given, number: int) -> Program[Result]:
+    """Performs the step's effect, whose approval the gate asks for, then checks contract and postcondition."""
+    scope = progress.scope
+    shown = preview(step, scope, progress.referred[step.id], progress.last)
+    if isinstance(step.action, Llm):
+        result = yield from asking(step, step.action, scope, given, shown, prompt(step, number))
+    else:
+        try:
+            outcome = yield acting(step, scope, given, shown, prompt(step, number))
+        except EffectFailed as error:
+            if error.failed.code in ENDING:
+                raise
+            return broken_off(step, error.failed, error.seq)
+        result = read(step, outcome).but(approved=step.approval)
+    if result.failed is not None:
+        return result
+    problems = violations(step.output, result)
+    if problems:
+        yield Noted("contract", evidence(problems, result))
+        return result.failing(violated(problems))
+    return (yield from _verified(step, result, shown))
+
+
+def _verified(step: Step, result: Result, shown: Mapping[str, str]) -> Program[Result]:
+    """The result once its postcondition holds, or once a person has accepted it without evidence."""
+    if step.postcondition is None:
+        return result
+    report = check(step.postcondition, evidence_of(result))
+    yield Noted("postcondition", report.plain())
+    if report.verdict == "failed":
+        return result.failing(report.failed())
+    if report.verdict == "missing":
+        question = f"Step {step.id} was done, but there is no evidence that it worked: {report.words}. Accept it?"
+        looked = {**shown, f"{OUTPUT_OF}{step.id}": str(result.text)}
+        try:
+            yield AskApproval(approval=question, preview=looked, purpose="takeover")
+        except EffectFailed as error:
+            if error.failed.code != "denied":
+                raise
+            message = f"there is no evidence that it worked ({report.words}), and it was not accepted"
+            return result.failing(Failed(UNSEEN, f"{message}: {error.failed.message}"), error.seq)
+    return result

@@ -1,0 +1,152 @@
+"""Checks what must be true after a step has succeeded, against evidence from the step itself. Pure.
+
+Missing evidence is neither success nor failure: a person has to check.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from cuebook.dialects.inputs import alike
+from cuebook.dialects.pipeline.model import Assertion, DomContains, HttpStatus, JsonPath, Postcondition
+from cuebook.dialects.pipeline.run.results import Result
+from cuebook.kernel.outcomes import Failed
+
+FAILED = "postcondition_failed"
+UNSEEN = "postcondition_unseen"
+"""Failure code if evidence is missing and a person did not accept the result."""
+
+REDACTED = "[REDACTED]"
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """The evidence from a step. None: it has nothing of that kind."""
+
+    status: int | None = None
+    html: str | None = None
+    flaw: str = ""
+    """Why the page is incomplete; empty if it is complete."""
+    json: Any = msgspec.UNSET
+
+
+class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of one assertion."""
+
+    kind: str
+    status: Literal["passed", "failed", "missing"]
+    message: str = ""
+    code: str = ""
+    expected: Any = None
+    observed: Any = None
+
+
+class Report(msgspec.Struct, frozen=True):
+    assertions: tuple[Checked, ...]
+    metadata: dict[str, Any] = {}
+
+    @property
+    def verdict(self) -> Literal["passed", "failed", "missing"]:
+        found = {one.status for one in self.assertions}
+        return "failed" if "failed" in found else "missing" if "missing" in found else "passed"
+
+    @property
+    def words(self) -> str:
+        """Why it did not pass."""
+        return "; ".join(f"{one.kind}: {one.message}" for one in self.assertions if one.status != "passed")
+
+    def plain(self) -> dict[str, Any]:
+        """The report as a plain value, with masked texts."""
+        made = {"verdict": self.verdict, "assertions": [msgspec.to_builtins(one) for one in self.assertions]}
+        return {**made, "metadata": self.metadata} if self.metadata else made
+
+    def failed(self) -> Failed:
+        return Failed(FAILED, f"postcondition failed: {self.words}", "Check what the step really did.")
+
+
+def evidence_of(result: Result) -> Evidence:
+    return Evidence(
+        result.facts.status,
+        str(result.text) if result.html else None,
+        _flaw(result),
+        result.json() if result.has_json() else msgspec.UNSET,
+    )
+
+
+def _flaw(result: Result) -> str:
+    if result.facts.truncated:
+        return "cut at the limit"
+    return "not text throughout" if result.facts.replaced else ""
+
+
+def check(postcondition: Postcondition, evidence: Evidence) -> Report:
+    return Report(tuple(_checked(one, evidence) for one in postcondition.assertions), postcondition.metadata)
+
+
+def _checked(assertion: Assertion, evidence: Evidence) -> Checked:
+    match assertion:
+        case HttpStatus():
+            return _status(assertion, evidence)
+        case DomContains():
+            return _page(assertion, evidence)
+        case JsonPath():
+            return _json(assertion, evidence)
+
+
+def _status(wanted: HttpStatus, evidence: Evidence) -> Checked:
+    kind = "http_status"
+    if evidence.status is None:
+        return Checked(kind, "missing", "the step has no HTTP status to show")
+    if evidence.status == wanted.equals:
+        return Checked(kind, "passed", observed=evidence.status)
+    message = f"expected status {wanted.equals}, observed {evidence.status}"
+    return Checked(kind, "failed", message, "http_status_mismatch", wanted.equals, evidence.status)
+
+
+def _page(wanted: DomContains, evidence: Evidence) -> Checked:
+    """Searches a whole response for a text. Selectors are for drivers that see a page's elements."""
+    kind = "dom_contains"
+    if evidence.html is None or wanted.selector:
+        what = f"elements ({wanted.selector})" if wanted.selector else "page"
+        return Checked(kind, "missing", f"the step has no {what} to show")
+    page, text = evidence.html, wanted.text
+    if wanted.case_insensitive:
+        page, text = page.casefold(), text.casefold()
+    if text in page:
+        return Checked(kind, "passed")
+    if evidence.flaw:
+        return Checked(kind, "missing", f"the text is not in the available part of the page, which is {evidence.flaw}")
+    return Checked(kind, "failed", "the page does not contain the text", "dom_text_missing", REDACTED)
+
+
+def _json(wanted: JsonPath, evidence: Evidence) -> Checked:
+    kind = "json_path"
+    if evidence.json is msgspec.UNSET:
+        return Checked(kind, "missing", "the step has no JSON to show")
+    expected = _masked(wanted.equals)
+    value: Any = evidence.json
+    for part in wanted.path:
+        if isinstance(part, int):
+            there = isinstance(value, list) and part < len(value)
+        else:
+            there = isinstance(value, dict) and part in value
+        if not there:
+            return Checked(kind, "failed", f"{_written(wanted)} leads nowhere", "json_path_missing", expected)
+        value = value[part]
+    if alike(value, wanted.equals):
+        return Checked(kind, "passed", observed=_masked(value))
+    message = f"{_written(wanted)} has a different value"
+    return Checked(kind, "failed", message, "json_path_predicate_failed", expected, _masked(value))
+
+
+def _written(wanted: JsonPath) -> str:
+    return wanted.written or "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in wanted.path)
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, str):
+        return REDACTED
+    if isinstance(value, dict):
+        return {name: _masked(one) for name, one in value.items()}
+    return [_masked(one) for one in value] if isinstance(value, list | tuple) else value

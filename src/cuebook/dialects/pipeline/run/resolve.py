@@ -1,0 +1,309 @@
+"""Resolves references and conditions from the results of earlier steps. Pure.
+
+A reference that cannot be resolved fails the step that uses it: `EffectFailed`, with the line.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from cuebook.dialects.inputs import alike
+from cuebook.dialects.pipeline.model import ArgRef, Constant, Operation, Pipeline, Ref, Secret, Step, StepRef, Words
+from cuebook.dialects.pipeline.run.results import Facts, Result, without_line_end, written
+from cuebook.kernel.context import Text
+from cuebook.kernel.outcomes import EffectFailed, Failed
+
+_MISSING = object()
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_WHOLE = re.compile(r"[-+]?[0-9]{1,1000}")
+
+
+class Scope:
+    """What a step can refer to: the arguments, and the results of the steps before it."""
+
+    def __init__(self, pipeline: Pipeline, inputs: Mapping[str, Any]) -> None:
+        self._pipeline = pipeline
+        self._is_text = {step.id: step.output is not None and step.output.type == "text" for step in pipeline.steps}
+        self.args: dict[str, Any] = dict(inputs)
+        self.results: dict[str, Result] = {}
+
+    def override(self, values: Mapping[str, Any]) -> None:
+        """Takes values that a person gives for an argument or for a step's result. A name that is both means the argument,
+        as it did when the value was checked.
+        """
+        for name, value in values.items():
+            if name in self._is_text and name not in self._pipeline.args:
+                before = self.results[name].facts if name in self.results else Facts()
+                facts = Facts(
+                    self._is_text[name], approved=before.approved, exit_code=before.exit_code, status=before.status
+                )
+                self.results[name] = Result(Text(written(value)), facts)
+            else:
+                self.args[name] = value
+
+    def is_secret(self, name: str) -> bool:
+        """Whether an argument is the handle of a secret."""
+        arg = self._pipeline.args.get(name)
+        return arg is not None and arg.secret
+
+    # --- values and texts ---
+
+    def value(self, words: Words) -> Any:
+        """The value of a text: a single reference keeps the type of its value, anything else is a string."""
+        if len(words.parts) == 1 and not isinstance(words.parts[0], str):
+            return self._found(words.parts[0], words.line)
+        return self.text(words)
+
+    def text(self, words: Words) -> str:
+        """The resolved text. A missing value fails: the word null would look like a value."""
+        return "".join(part if isinstance(part, str) else self.written(part, words.line) for part in words.parts)
+
+    def written(self, ref: Ref, line: int) -> str:
+        """The value of a reference, as part of a text."""
+        value = self._found(ref, line)
+        if value is None:
+            raise _nothing(ref, line)
+        return written(value)
+
+    def handed(self, words: Words) -> str:
+        """The stdin of a program or the body of a request. A single reference to an output keeps its line end, and a
+        JSON null stays null.
+        """
+        ref = words.parts[0] if len(words.parts) == 1 else ""
+        if isinstance(ref, StepRef) and ref.path[0] in ("json", "stdout"):
+            return written(self._found(ref, words.line, whole=True))
+        return self.text(words)
+
+    def field(self, value: Any) -> Any:
+        """A value of an action with all references resolved and without its secrets."""
+        match value:
+            case Words():
+                return self.value(value)
+            case dict():
+                return {name: self.field(one) for name, one in value.items()}
+            case list() | tuple():
+                return [self.field(one) for one in value]
+            case _:
+                return value
+
+    def has(self, secret: Secret) -> bool:
+        """Whether a secret has a handle. An optional argument may have none."""
+        return bool(secret.handle or self.args.get(secret.arg))
+
+    def handle(self, secret: Secret) -> str:
+        """The handle of a secret, its own or that of its argument."""
+        if not self.has(secret):
+            fix = (
+                f"Give it as --{secret.arg} HANDLE. Only a variable, a header or an argument of a tool can be left out."
+            )
+            raise _unresolved("missing_argument", f"the secret argument '{secret.arg}' is not given", secret.line, fix)
+        return (secret.handle or str(self.args[secret.arg])).removeprefix("secret:")
+
+    # --- conditions ---
+
+    def holds(self, condition: Any) -> bool:
+        value = self._operand(condition)
+        return value is not _MISSING and _truth(value)
+
+    def _operand(self, operand: Any) -> Any:
+        match operand:
+            case Constant(value=value):
+                return value
+            case Operation(operator="&&", operands=(left, right)):
+                return self.holds(left) and self.holds(right)
+            case Operation(operator="||", operands=(left, right)):
+                return self.holds(left) or self.holds(right)
+            case Operation(operator="!", operands=(one,)):
+                return not self.holds(one)
+            case Operation(operator=operator, operands=(left, right)):
+                ordered = operator not in ("==", "!=")
+                return _COMPARISONS[operator](self._compared(left, ordered), self._compared(right, ordered))
+            case _:
+                return self._found(operand, 0, asked=True)
+
+    def _compared(self, operand: Any, ordered: bool) -> Any:
+        """An operand of a comparison. A missing value has no order, so comparing it by size fails."""
+        value = self._operand(operand)
+        if ordered and value is _MISSING:
+            fix = f"Check the output of that step, or test it first, as in `{_shown(operand)} != null && ...`."
+            raise _unresolved(
+                "missing_value", f"its condition compares {_shown(operand)}, which does not exist", 0, fix
+            )
+        return None if value is _MISSING else value
+
+    # --- references ---
+
+    def _found(self, ref: Ref, line: int, *, asked: bool = False, whole: bool = False) -> Any:
+        """The value of a reference. It may be missing in a condition (`asked`); elsewhere that fails. An output loses its
+        trailing line end unless it is passed on `whole`.
+        """
+        if isinstance(ref, ArgRef):
+            value = self.args.get(ref.name)
+            if value is None and not asked and ref.name not in self.args:
+                raise _nothing(ref, line)
+            return value
+        result = self.results.get(ref.step, Result(facts=Facts(skipped=True)))
+        field, rest = ref.path[0], ref.path[1:]
+        if result.facts.skipped and field in ("stdout", "json"):
+            if asked:
+                return None
+            message = f"it refers to step {ref.step}, which was skipped"
+            raise _unresolved("skipped_reference", message, line, "Give it a condition, as in `!$step.skipped`.")
+        if field in ("stdout", "json"):
+            _check_complete(ref.step, result, line, "no_json" if field == "json" else "incomplete_output")
+        value = _within(_FIELDS[str(field)](ref.step, result, line), rest)
+        if value is _MISSING:
+            if asked:
+                _check_path(ref, _FIELDS[str(field)](ref.step, result, line))
+                return _MISSING
+            raise _unresolved("missing_value", f"there is no {_shown(ref)}", line, "Check the output of that step.")
+        return without_line_end(value) if field == "stdout" and not whole else value
+
+
+def _check_complete(step: str, result: Result, line: int, code: str) -> None:
+    """Refuses an output that was cut or had bytes replaced: everything derived from it would be silently wrong."""
+    facts = result.facts
+    if facts.truncated:
+        of = f" of {facts.size:,}" if facts.size else ""
+        kept = f"the first {len(str(result.text).encode()):,}{of} bytes were kept"
+        message = f"it refers to the output of step {step}, which was cut: {kept}"
+        fix = (
+            f"Give step {step} a larger output.max_bytes, up to `max_output` under [limits] in the configuration, or let it"
+            " write a file."
+        )
+        raise _unresolved(code, message, line, fix)
+    if facts.replaced:
+        message = f"it refers to the output of step {step}, in which invalid UTF-8 bytes were replaced"
+        fix = f"Let step {step} print text, for example base64, or write a file."
+        raise _unresolved(code, message, line, fix)
+
+
+def _json(step: str, result: Result, line: int) -> Any:
+    try:
+        return result.json()
+    except ValueError as why:
+        message = f"it refers to the JSON of step {step}, which is not JSON: {why}"
+        raise _unresolved("no_json", message, line, f"Refer to ${step}.stdout, or let that step print JSON.") from None
+
+
+_FIELDS: dict[str, Callable[[str, Result, int], Any]] = {
+    "stdout": lambda step, result, line: str(result.text),
+    "json": _json,
+    "approved": lambda step, result, line: result.facts.approved,
+    "skipped": lambda step, result, line: result.facts.skipped,
+    "error": lambda step, result, line: bool(result.facts.error),
+    "errorMessage": lambda step, result, line: result.facts.message or None,
+    "exit_code": lambda step, result, line: result.facts.exit_code,
+    "status": lambda step, result, line: result.facts.status,
+}
+"""The fields of a result that a reference can read."""
+
+
+def _within(value: Any, path: tuple[str | int, ...]) -> Any:
+    for part in path:
+        if isinstance(value, dict) and str(part) in value:
+            value = value[str(part)]
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        else:
+            return _MISSING
+    return value
+
+
+def _check_path(ref: StepRef, value: Any) -> None:
+    """Refuses a path into a value without parts, or a name in a list: it can never exist, so it is a mistake."""
+    for number, part in enumerate(ref.path[1:], 1):
+        if isinstance(value, list) and isinstance(part, int):
+            return
+        if not isinstance(value, dict):
+            kind = "a list" if isinstance(value, list) else "null" if value is None else "a single value"
+            place = _shown(StepRef(ref.step, ref.path[:number]))
+            message = f"its condition uses {_shown(ref)}, but {place} is {kind} and has no '{part}'"
+            if value is None:
+                return
+            raise _unresolved("missing_value", message, 0, "Correct the path, or the output of that step.")
+        if str(part) not in value:
+            return
+        value = value[str(part)]
+
+
+def _nothing(ref: Ref, line: int) -> EffectFailed:
+    if isinstance(ref, ArgRef):
+        fix = f"Give it one, or give the step a condition, as in `${{{ref.name}}} != null`."
+        return _unresolved("missing_argument", f"the argument '{ref.name}' has no value", line, fix)
+    fix = f"Give the step a condition, as in `{_shown(ref)} != null`."
+    return _unresolved("missing_value", f"{_shown(ref)} is null, which cannot be part of a text", line, fix)
+
+
+def _unresolved(code: str, message: str, line: int, fix: str) -> EffectFailed:
+    where = f"line {line}: " if line else ""
+    return EffectFailed(Failed(code, f"{where}{message}.", fix))
+
+
+def _shown(ref: StepRef) -> str:
+    return f"${ref.step}.{'.'.join(map(str, ref.path))}"
+
+
+# --- comparing, as Lobster does ---
+
+
+def _truth(value: Any) -> bool:
+    """Whether a value is true: all but false, null, 0 and the empty text. Empty lists and objects are true."""
+    return value not in (None, False, "", 0) if not isinstance(value, list | dict) else True
+
+
+def _ordered(compare: Callable[[int | float, int | float], bool]) -> Callable[[Any, Any], bool]:
+    def compared(left: Any, right: Any) -> bool:
+        one, other = _number(left), _number(right)
+        return one is not None and other is not None and compare(one, other)
+
+    return compared
+
+
+def _number(value: Any) -> int | float | None:
+    """A number, also from a text; None if it is not one. Whole numbers stay exact."""
+    if isinstance(value, str):
+        text = value.strip()
+        if not _NUMBER.fullmatch(text):
+            return None
+        value = int(text) if _WHOLE.fullmatch(text) else float(text)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if isinstance(value, int) or math.isfinite(value) else None
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": alike,
+    "!=": lambda left, right: not alike(left, right),
+    "<": _ordered(lambda left, right: left < right),
+    "<=": _ordered(lambda left, right: left <= right),
+    ">": _ordered(lambda left, right: left > right),
+    ">=": _ordered(lambda left, right: left >= right),
+}
+
+
+# --- who refers to whom ---
+
+
+def referred(step: Step) -> list[str]:
+    """The steps that a step refers to, each once, in the order of its fields."""
+    found = dict.fromkeys(ref.step for ref in refs((step.action, step.stdin, step.env, step.condition)))
+    return list(found)
+
+
+def refs(value: Any) -> Iterator[StepRef]:
+    """The references to steps within a value of the document."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, StepRef):
+            yield one
+        elif isinstance(one, dict):
+            waiting += reversed(one.values())
+        elif isinstance(one, list | tuple):
+            waiting += reversed(one)
+        elif hasattr(one, "__struct_fields__"):
+            waiting += [getattr(one, name) for name in reversed(one.__struct_fields__)]

@@ -1,0 +1,122 @@
+"""The result of a step, as later steps read it. Plain values."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects.inputs import DEEPEST, is_deep
+from cuebook.kernel.context import Text
+from cuebook.kernel.outcomes import Failed
+
+NOTHING = Text("")
+_TOO_DEEP = f"it is nested more than {DEEPEST} deep"
+
+_LINE_ENDS = re.compile(r"(?:\r?\n)+\Z")
+
+ENDING = frozenset({"cancelled", "denied", "expired", "in_doubt"})
+"""Failures that a person decided: they end the run regardless of the step's `on_error`."""
+
+
+class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The part of a result that a checkpoint keeps in addition to its text."""
+
+    is_text: bool = False
+    """Whether its output is declared as text and therefore never parsed as JSON."""
+    truncated: bool = False
+    replaced: bool = False
+    """Whether invalid UTF-8 bytes of its output were replaced."""
+    size: int = 0
+    """The original size in bytes of an output that was cut; 0 if unknown."""
+    acted: bool = False
+    """Whether a model has called a tool that may change something."""
+    approved: bool = False
+    skipped: bool = False
+    error: str = ""
+    """The code of its failure."""
+    message: str = ""
+    exit_code: int | None = None
+    status: int | None = None
+
+
+PLAIN = Facts()
+
+
+class Result:
+    """The output of a step, and facts about it."""
+
+    __slots__ = ("_json", "facts", "failed", "html", "seq", "text")
+
+    def __init__(self, text: Text = NOTHING, facts: Facts | None = None) -> None:
+        self.text = text
+        """Standard output, the body of a response, a tool's result, or a model's reply."""
+        self.facts = facts or PLAIN
+        self.failed: Failed | None = None
+        """Why the step failed; known only while it is the current step."""
+        self.seq: int | None = None
+        """The record of the effect that failed."""
+        self.html = False
+        """Whether the text is an HTML page."""
+        self._json: Any = msgspec.UNSET
+
+    def but(self, **changes: Any) -> Result:
+        """A copy with other facts."""
+        made = Result(self.text, msgspec.structs.replace(self.facts, **changes))
+        made.failed, made.seq, made.html, made._json = self.failed, self.seq, self.html, self._json
+        return made
+
+    def failing(self, failed: Failed, seq: int | None = None) -> Result:
+        made = self.but(error=failed.code, message=failed.message)
+        made.failed, made.seq = failed, seq
+        return made
+
+    def json(self) -> Any:
+        """The output as JSON, parsed once; `ValueError` if it is not JSON."""
+        if self._json is msgspec.UNSET:
+            if self.facts.is_text:
+                raise ValueError("its output is declared to be text")
+            if self.facts.truncated:
+                raise ValueError("its output was cut at the limit")
+            if self.facts.replaced:
+                raise ValueError("its output is not UTF-8")
+            self._json = parsed(str(self.text))
+        return self._json
+
+    def has_json(self) -> bool:
+        try:
+            self.json()
+        except ValueError:
+            return False
+        return True
+
+
+def parsed(text: str) -> Any:
+    """The value of a JSON text; `ValueError` if it is not JSON."""
+    if not text.strip():
+        raise ValueError("it is empty")
+    try:
+        value = msgspec.json.decode(text.strip().encode())
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise ValueError(str(error)) from None
+    # With few brackets nothing can be nested deeply, so a large text need not be walked.
+    if text.count("[") + text.count("{") > DEEPEST and is_deep(value):
+        raise ValueError(_TOO_DEEP)
+    return value
+
+
+def encoded(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def without_line_end(text: str) -> str:
+    """An output without its trailing line ends, as it is inserted into texts and comparisons. A shell's `$(...)` does the same."""
+    return _LINE_ENDS.sub("", text)
+
+
+def written(value: Any) -> str:
+    """A value as part of a text: strings unchanged, anything else as JSON."""
+    return value if isinstance(value, str) else encoded(value)

@@ -1,0 +1,205 @@
+"""A playbook: the text that a person wrote, with its dialect and its parsed document. It is parsed once and passed whole."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from cuebook.dialects import registry
+from cuebook.dialects.dialect import Dialect, Input, OutlinedStep, Surroundings
+from cuebook.dialects.findings import Finding, Problem
+from cuebook.dialects.projection import Projection, RunEvent, seen
+from cuebook.kernel.context import digest_of
+from cuebook.kernel.events import PlannedStep
+
+_UNNAMED = "playbook.md"
+"""The name of a text that has none, and whose dialect does not show either."""
+_LONGEST = 1_000_000
+"""Characters of a text whose document is cached."""
+_MOST = 32
+"""Documents in the cache."""
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """Inputs that a playbook has accepted, and the options it accepted them for."""
+
+    values: dict[str, Any]
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Playbook:
+    """A playbook that can be run: its text, and what it says."""
+
+    text: str
+    """With the texts of all files that it imports."""
+    name: str
+    """What its runs are called: the name of its file, mostly."""
+    document: Any = field(repr=False)
+    """The parsed form, as its dialect defines it."""
+    dialect: Dialect = field(repr=False)
+    path: Path | None = None
+
+    @classmethod
+    def from_text(cls, text: str, name: str = "", *, path: Path | None = None) -> Playbook:
+        """Parses a text. `InvalidPlaybook` names every problem and its line."""
+        return read(text, name, path=path)
+
+    @cached_property
+    def digest(self) -> str:
+        """The content hash of the text, imports included. A run keeps it."""
+        return digest_of(self.text)
+
+    @property
+    def where(self) -> str:
+        """What messages call it."""
+        return self.name if self.path is None else str(self.path)
+
+    @property
+    def folder(self) -> str:
+        """The folder that its own files are looked for in."""
+        return os.path.realpath("." if self.path is None else self.path.parent)
+
+    @property
+    def title(self) -> str:
+        return str(self.document.title)
+
+    @property
+    def description(self) -> str:
+        return str(self.document.description)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return tuple(self.document.inputs)
+
+    @property
+    def steps(self) -> tuple[PlannedStep, ...]:
+        """Label and title of each step."""
+        return tuple(self.document.plan)
+
+    @property
+    def outline(self) -> tuple[OutlinedStep, ...]:
+        """The steps and sub-steps with their questions, as far as the text defines them."""
+        return self.dialect.outline(self.document)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of all steps and sub-steps."""
+        return tuple(self.document.labels)
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """What the parser found odd; `check` finds more."""
+        return tuple(self.document.warnings)
+
+    def check(self) -> list[Finding]:
+        """Everything that looks like a mistake: findings with code, severity, message, line, column and fix."""
+        return self.dialect.check(self.text, self.name, Surroundings())
+
+    def observed(self, events: Iterable[RunEvent] = (), run: str = "") -> Projection:
+        """A run of it as its format sees it, after these events. `run` is the id that published events carry."""
+        return seen(self.dialect.observe(self.document, run), events)
+
+    def adapted(self, options: Mapping[str, Any]) -> Any:
+        """The document as a run with these options uses it."""
+        return self.dialect.adapted(self.document, options)
+
+    def accept(self, given: Mapping[str, Any], options: Mapping[str, Any]) -> Accepted:
+        """The inputs as a run with these options keeps them. `BadInput` names all that are missing or wrong."""
+        return Accepted(self.dialect.accept(self.adapted(options), given), dict(options))
+
+
+def read(
+    text: str,
+    name: str = "",
+    *,
+    path: Path | None = None,
+    where: str = "",
+    neighbour: Callable[[str], str] | None = None,
+) -> Playbook:
+    """Detects the dialect of a text and parses it. `InvalidPlaybook` names every problem and its line.
+
+    `neighbour` reads the files that the text imports, by their path from its folder. Messages call the playbook `where`.
+    """
+    name = name or name_for(text)
+    where = where or str(path or name)
+    dialect = registry.detect(text, name)
+    if neighbour is not None:
+        text = dialect.whole(text, where, neighbour)
+    return Playbook(text, name, parsed(dialect, text, where), dialect, path)
+
+
+def recorded(dialect: str, text: str, name: str) -> Playbook:
+    """The playbook of a run, from the text that the run keeps. `BadInput` for a dialect that is not known here."""
+    found = registry.named(dialect)
+    return Playbook(text, name, parsed(found, text, name), found)
+
+
+def cached(dialect: str, digest: str, name: str) -> Playbook | None:
+    """The same by the text's content hash; None unless the text was parsed lately."""
+    found = registry.named(dialect)
+    known = _CACHE.get(_key(found, digest, name))
+    return None if known is None else Playbook(known.text, name, known.document, found)
+
+
+def parsed(dialect: Dialect, text: str, name: str) -> Any:
+    """The document of a text, from the cache if the same text was parsed lately."""
+    if len(text) > _LONGEST:
+        return dialect.parse(text, name)
+    key = _key(dialect, digest_of(text), name)
+    known = _CACHE.get(key)
+    if known is None:
+        known = _Parsed(text, dialect.parse(text, name))
+        _CACHE.put(key, known)
+    return known.document
+
+
+_Key: TypeAlias = tuple[Dialect, str, str]
+
+
+def _key(dialect: Dialect, digest: str, name: str) -> _Key:
+    """A document depends on the text and on the name of its file, not on the folder."""
+    return dialect, posixpath.basename(name), digest
+
+
+class _Parsed(NamedTuple):
+    text: str
+    document: Any
+
+
+class _Cache:
+    """The texts that were parsed lately. Documents are frozen and can be shared, also between threads."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[_Key, _Parsed] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: _Key) -> _Parsed | None:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def put(self, key: _Key, parsed: _Parsed) -> None:
+        with self._lock:
+            self._kept[key] = parsed
+            while len(self._kept) > _MOST:
+                self._kept.popitem(last=False)
+
+
+_CACHE = _Cache()
+
+
+def name_for(text: str) -> str:
+    """The name of a text that has no file. It shows the dialect."""
+    dialect = registry.recognised(text, "")
+    return _UNNAMED if dialect is None else dialect.default_name

@@ -1,0 +1,320 @@
+"""The `Preview` of a run: the value that `explain`, `plan`, `--dry-run`, the web pages and MCP all show.
+
+A dialect makes one before anything runs. `service.preview` adds what the policy says and what the run may cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import All, AskHuman, CallTool, Effect, Program, ReadSource
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.events import PlannedStep
+from cuebook.kernel.outcomes import EffectFailed, Failed, Source
+from cuebook.kernel.run import Settings
+
+if TYPE_CHECKING:
+    from cuebook.dialects.dialect import Dialect, Document
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+# --- what a run would do, in order ----------------------------------------------------------------------
+
+
+class Open(msgspec.Struct, frozen=True):
+    """The parts of an effect that are not known before the run."""
+
+    names: tuple[str, ...] = ()
+    """References to values that the run fills in, as written: outputs of earlier steps, inputs that are not given."""
+    secrets: tuple[str, ...] = ()
+    """Secret inputs that are not given, as the playbook writes them. Their places are left empty."""
+    probe: Effect | None = None
+    """The effect with a plain word for each unknown value. The word is a valid host or program name, so the gate can
+    rule on the probe."""
+    stand_ins: Mapping[str, str] = {}
+    """The plain words, each with the reference that it replaces."""
+
+    def in_words(self, text: str) -> str:
+        """Puts the references back into a text about the probe."""
+        for stand_in, name in self.stand_ins.items():
+            text = text.replace(stand_in, name)
+        return text
+
+
+class Filled(msgspec.Struct, frozen=True):
+    """How many values of unknown size are filled into a prompt."""
+
+    unknown: int = 0
+    """Inputs and texts that are not known yet."""
+    outputs: int = 0
+    """Outputs of earlier steps."""
+    copies: int = 1
+    """How many times later calls see the outcome of this one."""
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a run would do or report, as far as that is known in advance."""
+
+    label: str = ""
+    title: str = ""
+    effect: Effect | None = None
+    """None for a report and for a step that can only fail."""
+    open: Open = Open()
+    filled: Filled = Filled()
+    calls: tuple[CallTool, ...] = ()
+    """The tools that the model may call."""
+    condition: str = ""
+    """As the playbook writes it."""
+    runs: bool | None = True
+    """Whether the condition holds; None if it is not known before the run."""
+    approval: str = ""
+    """What the step asks an approver, if it asks for approval."""
+    answer: str | None = None
+    """The answer to the question that is asked."""
+    is_assumed: bool = False
+    """Whether that answer is only assumed, to show what follows."""
+    text: str | None = None
+    """The text that was read; None if it is not looked at before the run."""
+    report: tuple[str, str] | None = None
+    """The kind of the report, such as `skipped`, and its sentence."""
+    warnings: tuple[str, ...] = ()
+    problem: str = ""
+    """Why the step can only fail."""
+    then: tuple[str, ...] = ()
+    """Where the run goes next."""
+    attempts: int = 1
+    on_failure: str = ""
+    """What happens if the step fails; empty if the run stops."""
+    lacks: tuple[str, ...] = ()
+    """The declarations that a step that may change something should have and lacks."""
+    details: Mapping[str, Any] = {}
+    """The act as JSON, in the terms of its dialect."""
+
+
+class Alternative(msgspec.Struct, frozen=True):
+    """One of the branches that a run may take."""
+
+    when: str
+    """The condition, or `otherwise`."""
+    values: Mapping[str, str | None]
+    """The values that lead here. None means a value that no condition compares with."""
+    acts: tuple[Act, ...]
+    branch: int | None = None
+    """The number of the branch; None if no condition holds."""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """A step whose branch is not known before the run: all its branches, and what each would do."""
+
+    label: str
+    title: str
+    on: tuple[str, ...]
+    """The names whose values decide."""
+    reason: str
+    """The names again, each with the origin of its value, as a clause."""
+    before: tuple[Act, ...]
+    """The acts that all branches have in common."""
+    alternatives: tuple[Alternative, ...]
+    followed: str
+    """The condition of the branch that the later acts assume."""
+
+
+def report(label: str, title: str, kind: str, words: str) -> Act:
+    """An act that only reports something, such as that a step is skipped."""
+    return Act(label=label, title=title, report=(kind, words), details={"step": label, "title": title, kind: words})
+
+
+def question_details(effect: AskHuman) -> dict[str, Any]:
+    """A question as JSON."""
+    asked = {"prompt": effect.question, "type": effect.type, "options": list(effect.options)}
+    return {**asked, "default": effect.default}
+
+
+def likely_answer(effect: AskHuman, label: str) -> str:
+    """The answer that a preview assumes: the default, yes, the first option, or a stand-in."""
+    if effect.default is not None:
+        return effect.default
+    if effect.type == "confirm":
+        return "yes"
+    return effect.options[0] if effect.options else f"<answer in step {label}>"
+
+
+# --- the steps, as the playbook has them ----------------------------------------------------------------
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of the playbook, and where it may lead."""
+
+    label: str
+    title: str = ""
+    condition: str = ""
+    asks_approval: bool = False
+    does: tuple[str | Effect, ...] = ()
+    """What it does, in order: clauses such as `calls web.find`, or effects."""
+    gives: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    """Further clauses about it."""
+    decided_by: str = ""
+    """What decides which branch is taken, if that is not known before the run."""
+    branches: tuple[Branch, ...] = ()
+    steps: tuple[Step, ...] = ()
+    details: Mapping[str, Any] = {}
+    """The step as JSON, in the terms of its dialect."""
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """A branch of a step, with its sub-steps."""
+
+    words: str
+    steps: tuple[Step, ...] = ()
+
+
+# --- the whole ------------------------------------------------------------------------------------------
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How often a run may ask models, if its acts do not show that."""
+
+    calls: int | None
+    """The most calls; None if nothing bounds them but a budget."""
+    words: tuple[str, ...] = ()
+    details: Mapping[str, Any] = {}
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run would do, as far as that is known before it starts."""
+
+    title: str
+    inputs: Mapping[str, Any] = {}
+    """The inputs that are known, as a run would keep them."""
+    declared: tuple[str, ...] = ()
+    """The names of all inputs that the playbook declares."""
+    is_unfit: bool = False
+    """Whether a given input is invalid."""
+    heading: str = "what runs, in this order"
+    steps: tuple[Step, ...] = ()
+    steps_key: str = "steps"
+    """The key of the steps in JSON."""
+    acts: Sequence[Act | Choice] = ()
+    reads: tuple[ReadSource, ...] = ()
+    """Sources that the run reads before its first step."""
+    unforeseeable: str = ""
+    """Why the acts cannot be shown one by one, as a clause. Empty if they can."""
+    fails: bool = False
+    """Whether every run would fail."""
+    failure: str = ""
+    """Why a run would fail before its first step."""
+    notes: tuple[str, ...] = ()
+    hosts: Mapping[str, str] = {}
+    """Hosts that the playbook names outside its acts, and what each is reached for."""
+    listings: Mapping[str, Mapping[str, str]] = {}
+    """Other things that the playbook uses: by kind, then by name, each with its state."""
+    limits: Limits | None = None
+    """None if the upper bound follows from the acts."""
+    details: Mapping[str, Any] = {}
+    """Further keys for JSON, in the terms of the dialect."""
+
+    @property
+    def missing(self) -> list[str]:
+        """Declared inputs that are not given."""
+        return [name for name in self.declared if self.inputs.get(name) is None]
+
+    def every_act(self) -> Iterator[Act]:
+        """The acts of all branches."""
+        for part in self.acts:
+            if isinstance(part, Choice):
+                yield from part.before
+                for alternative in part.alternatives:
+                    yield from alternative.acts
+            else:
+                yield part
+
+    @property
+    def questions(self) -> list[Act]:
+        """The acts that ask a person something, without duplicates."""
+        asked = [act for act in self.every_act() if isinstance(act.effect, AskHuman)]
+        return list({(act.label, act.title): act for act in asked}.values())
+
+
+# --- making one -----------------------------------------------------------------------------------------
+
+
+class Unread(Source, frozen=True):
+    """A source that the preview did not read. Its content is a placeholder for the text."""
+
+
+Read = Callable[[ReadSource], Source | Failed]
+
+
+def unread(effect: ReadSource) -> Unread:
+    return Unread(Text(f"<text of {effect.source}>"))
+
+
+def played(program: Program[T], read: Read = unread) -> T:
+    """Returns the result of a program that only reads sources. Raises `EffectFailed` where a run would fail."""
+    send: Any = None
+    failed: EffectFailed | None = None
+    while True:
+        try:
+            asked = program.send(send) if failed is None else program.throw(failed)
+        except StopIteration as stop:
+            made: T = stop.value
+            return made
+        if isinstance(asked, All):
+            send = tuple(read(one) for one in asked.branches if isinstance(one, ReadSource))
+            failed = None
+        else:
+            send = read(asked) if isinstance(asked, ReadSource) else None
+            failed = EffectFailed(send) if isinstance(send, Failed) else None
+
+
+def ready(preview: Preview) -> Program[Preview]:
+    """Wraps a preview that reads no sources in a program."""
+    return preview
+    yield
+
+
+def known_inputs(
+    accept: Callable[[D, Mapping[str, Any]], dict[str, Any]], document: D, given: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The inputs as a run would keep them. If some are missing or wrong: the inputs unchanged, and a note that says so."""
+    try:
+        return accept(document, given), ()
+    except BadInput as error:
+        return dict(given), (error.message,)
+
+
+def declared_inputs(document: Document) -> tuple[str, ...]:
+    return tuple(declared.name for declared in document.inputs)
+
+
+def plain_preview(dialect: Dialect, document: Document, given: Mapping[str, Any], settings: Settings) -> Preview:
+    """The preview for dialects without their own: the steps, and what the program does with stand-ins for outcomes."""
+    from cuebook.dialects.rehearsal import Rehearsal
+
+    inputs, notes = known_inputs(dialect.accept, document, given)
+    rehearsal = Rehearsal()
+    if not notes:
+        rehearsal.follow(dialect.start(document, inputs, dialect.interpreter, settings.options)(None))
+    words = "how often a model is asked is known only when it runs" if document.asks_model else "no model is asked"
+    return Preview(
+        title=document.title,
+        inputs=inputs,
+        declared=declared_inputs(document),
+        steps=tuple(_planned(step) for step in document.every_step),
+        acts=rehearsal.acts,
+        unforeseeable="its inputs are not complete" if notes else "",
+        fails=rehearsal.failed,
+        notes=notes,
+        limits=Limits(None if document.asks_model else 0, (words,)),
+    )
+
+
+def _planned(step: PlannedStep) -> Step:
+    return Step(label=step.label, title=step.title, details={"label": step.label, "title": step.title})

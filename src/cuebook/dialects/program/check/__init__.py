@@ -1,0 +1,5 @@
+"""Findings in a program, including those that do not keep it from running."""
+
+from cuebook.dialects.program.check.program import check
+
+__all__ = ["check"]

@@ -1,0 +1,64 @@
+"""Remote agents while a program runs: listing their playbooks and calling them, through effects.
+
+An agent is a tool server, whose tools are called as playbooks, or another Cuebook server, which runs its own playbooks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects.program.catalogue import tool_of
+from cuebook.dialects.program.machine.remote_executions import EXECUTE, KEY, execute, playbooks_of
+from cuebook.dialects.program.model import Agent, Playbook, Remote
+from cuebook.dialects.program.parse.remotes import CARRIED
+from cuebook.kernel.effects import CallTool, Program, ReadSource, ServerSpec
+from cuebook.kernel.outcomes import EffectFailed, Failed, Source, ToolResult
+
+
+class RemoteAgent(msgspec.Struct, frozen=True):
+    """A remote agent and its connection."""
+
+    name: str
+    remote: Remote
+
+    @property
+    def server(self) -> ServerSpec:
+        auth = self.remote.auth
+        return ServerSpec(
+            self.name, self.remote.command, self.remote.url, secret_headers=() if auth is None else (auth,)
+        )
+
+    def tool(self, tool: str, arguments: dict[str, Any], **how: Any) -> Program[Any]:
+        """Call a tool and return its result. `EffectFailed` if it fails."""
+        called = CallTool(f"{self.name}.{tool}", arguments, server=self.server, timeout=self.remote.timeout, **how)
+        result: ToolResult = yield called
+        if result.is_error:
+            words = result.value if isinstance(result.value, str) else msgspec.json.encode(result.value).decode()
+            raise EffectFailed(Failed("tool_error", words))
+        return result.value
+
+
+def list_playbooks(agent: Agent, remote: Remote) -> Program[list[Playbook]]:
+    """List the playbooks of an agent. `EffectFailed` if it cannot be reached."""
+    if remote.transport not in CARRIED:
+        raise EffectFailed(Failed("transport", f"The transport '{remote.transport}' is not supported."))
+    remote_agent = RemoteAgent(agent.name, remote)
+    found: Source = yield ReadSource(f"tools:{agent.name}.*", remote_agent.server)
+    tools = msgspec.json.decode(str(found.content))
+    if remote.type == "mcp":
+        return [tool_of(tool, agent.name) for tool in tools]
+    schemas = {str(tool["name"]).removeprefix(f"{agent.name}."): tool.get("parameters") or {} for tool in tools}
+    if EXECUTE not in schemas:
+        raise EffectFailed(Failed("no_cuebook", f"It is not a Cuebook server: it has no tool {EXECUTE}."))
+    keyed = KEY in (schemas[EXECUTE].get("properties") or {})
+    return playbooks_of((yield from remote_agent.tool("list_playbooks", {}, reads_only=True)), keyed=keyed)
+
+
+def call_remote(agent: Agent, remote: Remote, playbook: Playbook, given: dict[str, Any]) -> Program[Any]:
+    """Call a playbook of an agent and return its result. `EffectFailed` if it fails."""
+    remote_agent = RemoteAgent(agent.name, remote)
+    if remote.type == "mcp":
+        return (yield from remote_agent.tool(playbook.name, given))
+    return (yield from execute(remote_agent, playbook, given))

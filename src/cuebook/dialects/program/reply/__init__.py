@@ -1,0 +1,1 @@
+"""Parses the replies of a model: steps, calls, variables, messages."""

@@ -1,0 +1,1 @@
+"""Expressions of programs and their values."""

@@ -1,0 +1,86 @@
+"""Users, their roles and what each role may do. On a laptop the person at the terminal has every role.
+
+It knows no surface: surfaces pass a `Principal` for the person they act for.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+
+from cuebook.kernel.errors import CuebookError
+
+Role = Literal["viewer", "runner", "approver", "admin"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+MEANING: dict[Role, str] = {
+    "viewer": "look at runs",
+    "runner": "start, answer, resume and cancel runs",
+    "approver": "approve or deny what a run wants to do, and allow it in advance",
+    "admin": "everything, and users, secrets and overrides",
+}
+
+
+RESERVED = ("local", "assistant", "nobody", "trigger")
+"""Names that journals and sessions use: the person at the machine, an assistant over stdio, a visitor without a token,
+and the token of a playbook, which is `trigger.` and its name.
+"""
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a user of this name could be taken for something else."""
+    return name.partition(".")[0].casefold() == "trigger" or name.casefold() in RESERVED
+
+
+class NotAllowed(CuebookError):
+    """You may not do that."""
+
+    code = "not_allowed"
+    exit_code = 5
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """The person on whose behalf something is done. On a laptop, the person at the terminal."""
+
+    name: str = "local"
+    tenant: str = "local"
+    roles: frozenset[str] = frozenset(ROLES)
+    through: str = ""
+    """The program of another vendor that they answer and decide with; it is recorded with their answers."""
+
+    def may(self, role: Role) -> bool:
+        """An admin may do everything; anyone with a role may look."""
+        return role in self.roles or "admin" in self.roles or (role == "viewer" and bool(self.roles))
+
+    def require(self, role: Role, what: str) -> None:
+        if not self.may(role):
+            has = ", ".join(sorted(self.roles)) or "no role"
+            raise NotAllowed(
+                f"{self.name} may not {what}: that needs the role {role}, and {self.name} has {has}.",
+                fix=f"Ask someone who has it, or an admin for the role: `cuebook users grant {self.name} --role {role}`.",
+            )
+
+
+def check_may_cancel(who: Principal, rule: str, owner: str) -> None:
+    """Raises `NotAllowed` if this person may not cancel a run of this owner under the rule of the policy."""
+    what = "cancel runs"
+    if rule == "approver":
+        who.require("approver", f"{what} here")
+        return
+    who.require("runner", what)
+    if rule == "owner" and who.name != owner and not who.may("admin"):
+        raise NotAllowed(
+            f"{who.name} may not cancel this run: {owner} started it, and the policy leaves it to them.",
+            fix=f"Ask {owner}, or an admin.",
+        )
+
+
+class User(msgspec.Struct, frozen=True):
+    """A person with roles. Only the digest of the token is stored."""
+
+    name: str
+    roles: tuple[str, ...]
+    token: str
+    created: float
+    by: str = ""

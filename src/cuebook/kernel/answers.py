@@ -1,0 +1,66 @@
+"""Answers to questions: which ones are valid, and which one is used if no person is asked. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from cuebook.kernel.effects import AskHuman
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.outcomes import Answer, Failed
+from cuebook.kernel.run import Settings
+
+UNATTENDED = "unattended"
+IN_ADVANCE = "beforehand"
+"""The senders of answers that no person gave during the run."""
+
+_CONFIRMED = {"yes": "yes", "y": "yes", "true": "yes", "no": "no", "n": "no", "false": "no"}
+
+
+def fitting(type: str, options: tuple[str, ...], value: str) -> str:
+    """The answer in the spelling of the question; raises `BadInput` with the valid answers."""
+    if type == "confirm":
+        said = _CONFIRMED.get(value.strip().lower())
+        if said is None:
+            raise BadInput(f"'{value}' is neither yes nor no.", fix="Answer yes or no.")
+        return said
+    if type == "select":
+        by_name = {option.lower(): option for option in reversed(options)}
+        chosen = value if value in options else by_name.get(value.strip().lower())
+        if chosen is None:
+            raise BadInput(f"'{value}' is not one of the options.", fix=f"Choose one of: {', '.join(options)}.")
+        return chosen
+    return value
+
+
+def advance_answer(
+    effect: AskHuman, labels: Iterable[str], settings: Settings, given: Mapping[str, int] | None = None
+) -> Answer | Failed | None:
+    """The answer that needs no person: the one given in advance for the nearest label, or the default of an unattended run.
+
+    `given` counts the answers already given for each label. None: a person is asked.
+    """
+    by = UNATTENDED if settings.unattended else IN_ADVANCE
+    for label in labels:
+        value = settings.answers.get(label) if label else None
+        if isinstance(value, tuple):
+            value = next(iter(value[(given or {}).get(label, 0) :]), None)
+        if value is not None:
+            return _checked(effect, value, by, f"The answer given in advance for step {label}", label)
+    if not settings.unattended:
+        return None
+    if effect.default is not None:
+        return _checked(effect, effect.default, by, f"The default of the question '{effect.question[:200]}'")
+    first = effect.options[0] if effect.type == "select" and effect.options else ""
+    return Answer("yes" if effect.type == "confirm" else first, by, question=effect.question)
+
+
+def is_automatic(answer: Answer) -> bool:
+    """Whether no person gave this answer during the run."""
+    return answer.by in (UNATTENDED, IN_ADVANCE)
+
+
+def _checked(effect: AskHuman, value: str, by: str, what: str, label: str = "") -> Answer | Failed:
+    try:
+        return Answer(fitting(effect.type, effect.options, value), by, label, effect.question)
+    except BadInput as error:
+        return Failed("bad_answer", f"{what} is not valid: {error.message}", error.fix)

@@ -1,0 +1,1 @@
+"""Drives runs: performs effects, appends outcomes, waits."""

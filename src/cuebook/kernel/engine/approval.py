@@ -1,0 +1,207 @@
+"""Takes an effect through the gate: it is examined, approved by a person if needed, and only then performed.
+
+The gate decides what is allowed; this module decides what follows from an approval that is denied or expires.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cuebook.kernel.effects import AskApproval, Effect
+from cuebook.kernel.errors import CuebookError, Elsewhere
+from cuebook.kernel.events import WaitClosed
+from cuebook.kernel.journal import Key
+from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.ports import Action, Admitted, Case, Needed
+
+if TYPE_CHECKING:
+    from cuebook.kernel.engine.driver import Driver, Line
+
+T = TypeVar("T")
+
+CANCELLED = Failed("cancelled", "Cancelled.")
+CUT_OFF = Failed("cancelled", "Cancelled while it was under way.", details={"in_doubt": True})
+"""The failure of a cancelled effect that may have happened nevertheless."""
+
+APPROVE, DENY = "approve", "deny"
+
+
+def _everything(action: Action) -> Failed | None:
+    return None
+
+
+UNGUARDED = Admitted(_everything, dict)
+"""The ruling without a gate."""
+
+
+async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitted | Failed:
+    """Whether the effect may be performed; waits for a person as often as something new needs approval."""
+    gate = driver.engine.gate
+    if gate is None:
+        return await _asked_for(driver, line, key, effect) if isinstance(effect, AskApproval) else UNGUARDED
+    refused = _refused_before(driver, key)
+    if refused is not None:
+        return refused
+    granted = _granted_before(driver, key)
+    asked = 0
+    held = False
+    asked_about: dict[str, Any] = {}
+    while True:
+        case = Case(driver.row, driver.settings, driver.recorded.policy, granted)
+        ruling = await _examined(driver, line, effect, case)
+        if not isinstance(ruling, Needed):
+            refused = _refused_before(driver, key)  # a person may have been faster than the gate
+            driver.waits.close_cancelled(key, "approval:")  # a question that was open and is obsolete
+            return refused or ruling
+        asked += 1
+        purpose = f"approval:{asked}"
+        before = driver.recorded.opened.get((key, f"approval:{asked - 1}"))
+        again = _changed(before.details if before is not None else asked_about, ruling.details)
+        asked_about = ruling.details
+        details = {**ruling.details, **again, "digest": ruling.digest, "on_expiry": ruling.on_expiry, "held": held}
+        closed = await driver.waits.wait(
+            line,
+            key,
+            "approval",
+            ruling.prompt,
+            purpose=purpose,
+            options=(APPROVE, DENY),
+            expires_after=None if held else ruling.expires_after,
+            details=details,
+            whole=ruling.whole,
+        )
+        if closed.how == "answered":
+            if closed.answer.get("decision") != APPROVE:
+                return _denied(closed)
+            digest = str(closed.answer.get("digest", ""))
+            granted |= {digest}
+            if ruling.trust is not None and digest == ruling.digest:
+                await gate.trusted(ruling.trust, driver.row, closed.by)
+            continue
+        if closed.how == "cancelled":
+            if driver.cancel is None:  # withdrawn when no approval was needed, but needed again now
+                continue
+            return CANCELLED
+        opened = driver.recorded.opened.get((key, purpose))
+        outcome = _expired((opened.details if opened is not None else details).get("on_expiry"))
+        if outcome is not None:
+            return outcome
+        held = True
+
+
+def _refused_before(driver: Driver, key: Key) -> Failed | None:
+    """The refusal of this effect by a person or by expiry since the last drive. It holds regardless of the gate's current
+    ruling.
+    """
+    for asked in count(1):
+        opened = driver.recorded.opened.get((key, f"approval:{asked}"))
+        if opened is None:
+            return None
+        closed = driver.waits.decided(key, f"approval:{asked}")
+        if closed is not None and closed.how == "answered" and closed.answer.get("decision") != APPROVE:
+            return _denied(closed)
+        if closed is not None and closed.how == "expired":
+            outcome = _expired(opened.details.get("on_expiry"))
+            if outcome is not None:
+                return outcome
+    return None
+
+
+def _granted_before(driver: Driver, key: Key) -> frozenset[str]:
+    """The digests that people have approved for this effect, from the journal, so the effect is described only once. An
+    approval of something that the effect relies on (a `Trust`) is not among them: the gate must rule on it before it is
+    remembered.
+    """
+    granted: set[str] = set()
+    for asked in count(1):
+        opened = driver.recorded.opened.get((key, f"approval:{asked}"))
+        if opened is None:
+            return frozenset(granted)
+        closed = driver.waits.decided(key, f"approval:{asked}")
+        approved = closed is not None and closed.how == "answered" and closed.answer.get("decision") == APPROVE
+        if closed is not None and approved and "bound" in opened.details:
+            granted.add(str(closed.answer.get("digest", "")))
+    raise AssertionError
+
+
+async def _asked_for(driver: Driver, line: Line, key: Key, effect: AskApproval) -> Admitted | Failed:
+    """The approval that an effect itself asks for. Without a gate it has neither approver roles nor an expiry."""
+    details = {"preview": effect.preview, "purpose": effect.purpose, "requester": driver.row.owner}
+    closed = await driver.waits.wait(
+        line, key, "approval", effect.approval, purpose="approval:1", options=(APPROVE, DENY), details=details
+    )
+    if closed.how != "answered":
+        return CANCELLED
+    return UNGUARDED if closed.answer.get("decision") == APPROVE else _denied(closed)
+
+
+def _changed(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """What changed since a person last approved this effect, which is why they are asked again."""
+    old, new = before.get("bound"), now.get("bound")
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return {}
+    return {"changed": sorted(name for name in {*old, *new} if old.get(name) != new.get(name))}
+
+
+async def _examined(driver: Driver, line: Line, effect: Effect, case: Case) -> Admitted | Needed | Failed:
+    """The gate's ruling. Any error in the gate is a refusal, except that the run is driven in the wrong folder: that says
+    nothing about the effect and ends the drive, unless the run was cancelled and only has to finish.
+    """
+    gate = driver.engine.gate
+    assert gate is not None
+    try:
+        return await interruptibly(driver, line, gate.examine(effect, case))
+    except CutShort as cut:
+        return cut.failed
+    except Elsewhere as error:
+        if driver.cancel is None:
+            raise
+        return Failed.of(error)
+    except CuebookError as error:
+        return Failed.of(error)
+    except Exception as error:
+        return Failed("gate_error", f"'{effect.fingerprint}' could not be checked: {type(error).__name__}: {error}")
+
+
+def _denied(closed: WaitClosed) -> Failed:
+    reason = str(closed.answer.get("reason", "")).strip()
+    return Failed("denied", f"{closed.by or 'Someone'} denied it{f': {reason}' if reason else '.'}")
+
+
+def _expired(on_expiry: Any) -> Failed | None:
+    """The outcome of an approval that was not given in time. None: it keeps waiting indefinitely."""
+    match on_expiry:
+        case "hold":
+            return None
+        case "deny":
+            return Failed("denied", "It was not approved in time, and the policy denies it then.")
+        case _:
+            return Failed("expired", "It was not approved in time.", fix="Restart the run from that step.")
+
+
+class CutShort(Exception):
+    """The awaited work ended early, by a cancellation of the run or by itself."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.message)
+        self.failed = failed
+
+
+async def interruptibly(driver: Driver, line: Line, work: Awaitable[T], doubt: bool = False) -> T:
+    """Awaits something that a cancellation of the run may interrupt; then raises `CutShort`."""
+    line.interruptible = True
+    try:
+        return await work
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling() == 0:
+            raise CutShort(Failed("performer_error", "It was cancelled by its own performer.")) from None
+        if driver.cancel is None or line.cursor.cancelled or driver.finishing:
+            raise
+        task.uncancel()
+        raise CutShort(CUT_OFF if doubt else Failed(CUT_OFF.code, CUT_OFF.message)) from None
+    finally:
+        line.interruptible = False

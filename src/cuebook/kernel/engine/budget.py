@@ -1,0 +1,100 @@
+"""Budgets: tokens and money are checked before a model call against its maximum, time and steps before each effect.
+
+A call in progress is never cut for money. Effects on the world get no more time than the run has left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cuebook.kernel.effects import AskModel
+from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.ports import Estimate, Limits
+from cuebook.kernel.run import Budget
+
+if TYPE_CHECKING:
+    from cuebook.kernel.engine.driver import Driver
+
+
+NO_BUDGET = Budget()
+
+SPENT = "budget_spent"
+"""Failure code of an effect that was ended because the run was out of time. It must not be repeated automatically."""
+
+
+class Over(msgspec.Struct, frozen=True):
+    """Why a call may not be made yet."""
+
+    code: str
+    message: str
+
+
+def over_budget(driver: Driver, effect: AskModel, estimate: Estimate | None) -> Over | None:
+    """Why the call would exceed the run's budget, including other calls in progress; None if it would not."""
+    used, settings, budget = driver.row.totals, driver.settings, driver.settings.budget
+    over = out_of_time(driver)
+    if over is not None:
+        return over
+    if budget.tokens is None and budget.money is None:
+        return None
+    estimate = estimate or Estimate(0, 0, None)
+    calls = [*driver.under_way.values(), estimate]
+    tokens = used.tokens + sum(call.input_tokens + call.output_tokens for call in calls)
+    if budget.tokens is not None and (tokens > budget.tokens or used.tokens >= budget.tokens):
+        return Over("tokens", f"The next call may bring the run to {tokens} tokens; its budget is {budget.tokens}.")
+    if budget.money is None:
+        return None
+    if estimate.cost is None and not settings.unknown_cost:
+        model = settings.asked(effect.model)
+        return Over("unknown_price", f"The price of {model} is not known, and the run has a budget of money.")
+    most = used.cost + sum(call.cost or 0.0 for call in calls)
+    if most > budget.money or used.cost >= budget.money > 0:
+        words = f"The next call may bring the run to {money_words(most)}; its budget is {money_words(budget.money)}."
+        return Over("money", words)
+    return None
+
+
+def money_words(cost: float) -> str:
+    """Six decimals under a cent, otherwise four."""
+    if cost == 0:
+        return "$0"
+    return f"${cost:.6f}" if cost < 0.01 else f"${cost:.4f}"
+
+
+def out_of_time(driver: Driver) -> Over | None:
+    """Why the run must stop: its steps or its time are used up. None if they are not."""
+    used, budget = driver.row.totals, driver.settings.budget
+    if budget.steps is not None and used.steps_done >= budget.steps:
+        return Over("steps", f"The budget of {budget.steps} steps is used up.")
+    if budget.seconds is not None and driver.seconds >= budget.seconds:
+        return Over("seconds", f"The budget of {budget.seconds:g} s is used up ({driver.seconds:.1f} s).")
+    return None
+
+
+def within_budget(driver: Driver, limits: Limits) -> Limits:
+    """The limits of an effect, with no more time than the run has left."""
+    budget = driver.settings.budget.seconds
+    if budget is None:
+        return limits
+    left = max(0.0, budget - driver.seconds)
+    return limits if limits.seconds <= left else msgspec.structs.replace(limits, seconds=left)
+
+
+def cut_by_budget(driver: Driver, limits: Limits, allowed: float, failed: Failed) -> bool:
+    """Whether it ran out of time only because the run did, before its own limit."""
+    shortened = failed.code == "timeout" and limits.seconds < allowed
+    return shortened and driver.seconds >= (driver.settings.budget.seconds or 0.0)
+
+
+def spent(driver: Driver, failed: Failed) -> Failed:
+    """The failure of an effect that was cut off and may have changed something: a person must decide what follows."""
+    budget = driver.settings.budget.seconds
+    return msgspec.structs.replace(
+        failed,
+        code=SPENT,
+        message=f"It was ended because the run's budget of {budget:g} s was used up while it was under way.",
+        fix=f"See what it has done so far; `cuebook retry {driver.run_id}` does it again, and asks for more time before.",
+        details={**failed.details, "budget": budget},
+    )

@@ -1,0 +1,481 @@
+"""The driver advances one run from the end of its journal until it waits or ends.
+
+It owns the run's generators: it sends outcomes in, follows branches below `All`, delivers cancellation, and
+drops everything when the run waits. `handlers` handles each kind of effect, `waits` the waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from cuebook.kernel.effects import All, Branch, Effect, Program
+from cuebook.kernel.engine import handlers, in_doubt
+from cuebook.kernel.engine.approval import CANCELLED, CUT_OFF
+from cuebook.kernel.engine.journal_writer import JournalWriter
+from cuebook.kernel.engine.waits import Waits
+from cuebook.kernel.errors import CuebookError, Elsewhere, Fenced, NonDeterminism, StoreError
+from cuebook.kernel.events import (
+    ENDED,
+    YIELDED_EVENTS,
+    AnyEvent,
+    BranchFinished,
+    CancelRequested,
+    Driven,
+    Performed,
+    RunFinished,
+    RunStatus,
+    StepFinished,
+    StepStarted,
+    Suspended,
+)
+from cuebook.kernel.fold.replay import ALL, Cursor, Recorded
+from cuebook.kernel.fold.retry import rewinds
+from cuebook.kernel.journal import ROOT, Entry, Key, Place, branch_path, plain, without_void
+from cuebook.kernel.outcomes import Answer, Cancelled, EffectFailed, Failed
+from cuebook.kernel.ports import Claim, Estimate, News
+from cuebook.kernel.run import RunRow, Settings, Signal
+
+if TYPE_CHECKING:
+    from cuebook.kernel.engine.engine import Engine
+
+log = logging.getLogger("cuebook")
+
+PATIENCE = 5.0
+"""Seconds that an interrupted performer has to stop."""
+
+
+class Line:
+    """A branch of the program while it is in memory: the root, or one below `All`."""
+
+    __slots__ = ("cursor", "interruptible", "live", "program", "task")
+
+    def __init__(self, cursor: Cursor) -> None:
+        self.cursor = cursor
+        self.program: Program[Any] | None = None
+        self.task: asyncio.Task[Any] | None = None
+        self.live = False
+        """Whether it has passed all records of its journal."""
+        self.interruptible = False
+        """Whether it is inside a performer, which a cancellation may interrupt."""
+
+
+class Driver:
+    """Drives one claimed run, once."""
+
+    recorded: Recorded
+    settings: Settings
+
+    def __init__(self, engine: Engine, claim: Claim, *, prepared: bool = False) -> None:
+        self.engine = engine
+        self._prepared = prepared
+        self.clock = engine.clock
+        self.run_id = claim.row.id
+        self.waits = Waits(self, claim)
+        self.under_way: dict[Key, Estimate] = {}
+        """Model calls in progress, with the maximum that each may use."""
+        self.acting: dict[Key, tuple[Effect, int]] = {}
+        """Effects with an intent but no outcome, of this driver or of one that is gone, with their attempt."""
+        self.cancel: CancelRequested | None = None
+        self.finishing = False
+        """Whether everything is being dropped: interruptions are then not cancellations by a person."""
+        self._take_up(claim)
+        self._lines: set[Line] = set()
+        self._active = 1
+        self._wake = asyncio.Event()
+        self._root: asyncio.Task[Any] | None = None
+        self._began = time.monotonic()
+        self._cancel_thrown = False
+        self._given: Counter[str] | None = None
+        self._seq_of: dict[int, tuple[Failed, int]] = {}
+        """The records of failures that a program got as values, by identity."""
+
+    def _take_up(self, claim: Claim) -> None:
+        self._claim = claim
+        self.writer = JournalWriter(
+            self.engine.store, self.engine.codec, claim, self.clock, self.engine, self.engine.redactor
+        )
+        self.writer.on_broken = self._wake_up
+
+    @property
+    def row(self) -> RunRow:
+        return self.writer.state.row
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has been driven, this time included."""
+        return self.writer.state.watch.before + self._lasted()
+
+    # --- the life of a drive ---
+
+    async def drive(self) -> RunRow:
+        async with self.waits.lock:  # signals that arrive meanwhile are handled when everything is in place
+            if not await self._begin():
+                return self.row
+        try:
+            return await self._until_rest()
+        finally:
+            await self._drop()
+
+    async def _begin(self) -> bool:
+        """Starts the program. False: the run has already ended, and no retry was requested."""
+        entries = self._entries()
+        retry = self.waits.signal("retry") if self.row.status in ENDED else None
+        if self.row.status in ENDED:
+            if retry is None:
+                await self.writer.give_up()
+                return False
+            entries = await self._rewind(retry)
+        self.recorded = Recorded(entries, self._claim.inherited)
+        self.acting = dict(self.recorded.doubtful)
+        self.settings = self.recorded.settings
+        self.cancel = self.recorded.cancel
+        self._root = asyncio.get_running_loop().create_task(self._run_root())
+        self._root.add_done_callback(_heard)
+        self._root.add_done_callback(lambda _: self._wake_up())
+        if retry is None:
+            self.writer.note(Driven(self.engine.driver), Place())  # written with the program's first record
+        self._heed(self.waits.hear(News(self._claim.waits, self._claim.signals)))
+        return True
+
+    def _entries(self) -> list[Entry]:
+        return [self.engine.codec.entry(record) for record in self._claim.records]
+
+    async def _rewind(self, retry: Signal) -> list[Entry]:
+        """Rewinds the failed effects and reads the journal again, because it may now begin at another checkpoint."""
+        self.waits.take(retry)
+        entries = [entry async for entry in self.engine.entries(self.run_id)]
+        self.writer.state.know_done(await self.engine.store.steps(self.run_id))
+        for rewound in rewinds(entries, retry.payload.get("whole_step", False), retry.by, self._claim.inherited):
+            self.writer.note(rewound, Place(rewound.path))
+        await self.writer.commit(Driven(self.engine.driver), Place(), taken=[retry.id])
+        watch = self.writer.state.watch
+        self._take_up(await self.engine.store.claim(self.run_id, self.engine.driver, self.clock()))
+        self.writer.state.watch = watch  # it saw the beginning of this drive
+        return self._entries()
+
+    async def _until_rest(self) -> RunRow:
+        assert self._root is not None
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self.writer.broken is not None:
+                raise self.writer.broken
+            if self.cancel is not None and self.cancel.hard:
+                self.finishing = True
+                self._leave_in_doubt()
+                return await self._finish(Failed("cancelled", "Cancelled at once, on a second request."), None)
+            if self._root.done():
+                return await self._ended(self._root)
+            if self._active == 0 and await self._suspended():
+                return self.row
+
+    async def _run_root(self) -> Any:
+        line = Line(self.recorded.cursor(ROOT))
+        line.task = asyncio.current_task()
+        self._cancel_thrown = line.cursor.cancelled
+        if not self._prepared and not await handlers.ready(self, line):
+            self._leave_in_doubt()
+            raise Cancelled
+        start = self.engine.programs(self.row, self._claim.text, self.recorded.inputs, self.recorded.options)
+        return await self._follow(line, start(self.recorded.state(ROOT)))
+
+    async def _ended(self, root: asyncio.Task[Any]) -> RunRow:
+        try:
+            result = plain(root.result())
+        except EffectFailed as error:
+            return await self._finish(error.failed, self._where(error))
+        except Cancelled:
+            return await self._finish(CANCELLED, None)
+        except NonDeterminism as error:
+            await self.writer.release(Suspended("paused", error.code, self._lasted()), Place(), unless_news=False)
+            raise
+        except (Elsewhere, Fenced, StoreError):
+            raise
+        except CuebookError as error:
+            self._leave_in_doubt()
+            return await self._finish(Failed.of(error), None)
+        except (Exception, GeneratorExit) as error:
+            self._leave_in_doubt()
+            return await self._finish(_defect(error), None)
+        if self._cancel_thrown:
+            return await self._finish(CANCELLED, None)
+        await self.writer.release(RunFinished("completed", result, seconds=self._lasted()), Place(), unless_news=False)
+        return self.row
+
+    async def _finish(self, failed: Failed, seq: int | None) -> RunRow:
+        status: RunStatus = "failed"
+        if failed.code == "expired":
+            status = "expired"
+        elif failed.code == "denied":
+            status = "cancelled"
+        elif failed.code == "cancelled":
+            status = "cancelled"
+            reason = self.cancel.reason if self.cancel is not None else ""
+            failed = Failed(failed.code, f"{failed.message} {reason}".strip())
+        # A run may continue after a failed step, so the error names that step and not the last one.
+        step = str(failed.details.get("step") or self.row.step)
+        event = RunFinished(status, error=failed, step=step, failed_seq=seq, seconds=self._lasted())
+        await self.writer.release(event, Place(), unless_news=False)
+        return self.row
+
+    async def _suspended(self) -> bool:
+        """Gives up the run unless there is news; then nothing of it stays in memory."""
+        async with self.waits.lock:
+            if self._active > 0:
+                return False
+            event = Suspended(*self.waits.status(), self._lasted())
+            if await self.writer.release(event, Place(), unless_news=True):
+                return True
+        await self.hear()
+        if self._active == 0:
+            self._wake_up()
+        return False
+
+    def _leave_in_doubt(self) -> None:
+        """Marks effects in progress, and those that a lost driver began, as in doubt: they may or may not have happened."""
+        for key, (effect, attempt) in self.acting.items():
+            if not effect.repeatable:
+                outcome = in_doubt.said(self, key, effect, attempt) or CUT_OFF
+                self.writer.note(Performed(outcome, effect.fingerprint), Place(*key, attempt))
+
+    async def _drop(self) -> None:
+        self.finishing = True
+        tasks = [line.task for line in self._lines if line.task is not None and not line.task.done()]
+        if self._root is not None and not self._root.done():
+            tasks.append(self._root)
+        for task in tasks:
+            task.cancel()
+            task.add_done_callback(_heard)
+        if tasks:
+            _, stubborn = await asyncio.wait(tasks, timeout=PATIENCE)
+            if stubborn:
+                log.warning("Run %s: %d performers do not stop; they are left alone.", self.run_id, len(stubborn))
+        for line in self._lines:
+            if line.program is not None:
+                with suppress(Exception, Cancelled):  # a program that yields in `finally` is dropped too
+                    line.program.close()
+
+    def _lasted(self) -> float:
+        return time.monotonic() - self._began
+
+    # --- what reaches the run from outside ---
+
+    async def hear(self) -> None:
+        """Handles the answers and signals that arrived for the run."""
+        async with self.waits.lock:
+            if self.finishing:
+                return
+            self._heed(self.waits.hear(await self.engine.store.news(self.run_id)))
+            for late in self.waits.late_for_parked():
+                self.waits.take(late)
+                await self.engine.store.signal(late)  # its question is open now: the store puts it there
+
+    def _heed(self, cancels: list[Signal]) -> None:
+        for signal in cancels:
+            hard = self.cancel is not None
+            self.cancel = CancelRequested(signal.by, str(signal.payload.get("reason", "")), hard)
+            self.writer.note(self.cancel, Place(), taken=[signal.id])
+            if hard:
+                self._wake_up()
+                return
+            self.waits.interrupt()
+            for line in list(self._lines):
+                if line.interruptible and not line.cursor.cancelled and line.task is not None:
+                    line.task.cancel()
+
+    # --- how many branches move: at none, the run waits ---
+
+    def rest(self) -> None:
+        self._active -= 1
+        if self._active == 0:
+            self._wake_up()
+
+    def move(self) -> None:
+        self._active += 1
+
+    def _wake_up(self) -> None:
+        self._wake.set()
+
+    # --- branches ---
+
+    async def _follow(self, line: Line, program: Program[Any]) -> Any:
+        """Runs a program to its end and sends it the outcome of each effect."""
+        line.program = program
+        self._lines.add(line)
+        send: Any = None
+        throw: BaseException | None = None
+        while True:
+            try:
+                asked = program.send(send) if throw is None else program.throw(throw)
+            except StopIteration as stop:
+                self._lines.discard(line)
+                if not line.live:
+                    self.recorded.require_spent(line.cursor.path, "ends")
+                return stop.value
+            send = throw = None
+            if isinstance(asked, Effect):
+                seq, outcome = await self._effect(line, asked)
+            elif isinstance(asked, YIELDED_EVENTS):
+                send, seen_before = self._tell(line, asked)
+                if type(asked) is StepStarted:
+                    await handlers.may_begin(self, line, line.cursor.place(), seen_before=seen_before)
+                continue
+            elif isinstance(asked, All):
+                seq, outcome = await self._all(line, asked)
+            else:
+                raise CuebookError(f"A program yielded a {type(asked).__name__}, which is neither effect nor event.")
+            if type(outcome) is not Failed:
+                send = outcome
+            elif outcome.code == "cancelled":
+                line.cursor.cancelled = self._cancel_thrown = True
+                throw = Cancelled(outcome.message)
+            else:
+                throw = EffectFailed(outcome, seq)
+
+    async def _effect(self, line: Line, effect: Effect) -> tuple[int | None, Any]:
+        """The outcome of an effect, from the journal or from the world, and the number of its record."""
+        if self.finishing:
+            raise asyncio.CancelledError
+        key = line.cursor.next_effect()
+        if not line.live:
+            entry = self.recorded.take(key, effect.fingerprint)
+            if entry is not None:
+                return entry.seq, entry.event.outcome  # type: ignore[union-attr]
+            if handlers.may_lie_behind(effect) and self.recorded.past(line.cursor.path):
+                return None, handlers.PASSED
+            self._go_live(line, f"asks '{effect.fingerprint}' at {Place(*key)}")
+        if self.cancel is not None and not line.cursor.cancelled:
+            attempt = self.recorded.intents.get(key, 0)
+            cut = await in_doubt.cancelled(self, key, effect, attempt) if attempt else CANCELLED
+            self.waits.close_cancelled(key)
+            return await self.record(key, effect.fingerprint, cut, attempt or 1)
+        at_once = handlers.AT_ONCE.get(type(effect))
+        if at_once is not None:
+            outcome = at_once(self.clock())
+            event = Performed(outcome, effect.fingerprint)
+            return await self.writer.commit(event, Place(key[0], key[1], key[2], key[3])), outcome
+        return await handlers.handler(effect)(self, line, key, effect)
+
+    def _go_live(self, line: Line, asks: str) -> None:
+        self.recorded.require_spent(line.cursor.path, asks)
+        line.live = not self.recorded.past(line.cursor.path)
+
+    async def _all(self, line: Line, asked: All) -> tuple[int | None, Any]:
+        key = line.cursor.next_effect()
+        entry = None if line.live else self.recorded.take(key, ALL)
+        paths = [branch_path(line.cursor.path, key[1], key[2], key[3], n) for n in range(len(asked.branches))]
+        self._active += max(0, len(paths) - 1)  # this line is idle while its branches run
+        left = [len(paths)]
+        tasks: list[asyncio.Task[Any]] = []
+        try:
+            for path, branch in zip(paths, asked.branches, strict=True):
+                child = Line(self.recorded.cursor(path, cancelled=line.cursor.cancelled))
+                child.task = asyncio.get_running_loop().create_task(self._branch(child, branch, left))
+                child.task.add_done_callback(_heard)
+                tasks.append(child.task)
+            if tasks:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+                for task in done:
+                    task.result()  # an error of the engine ends the drive, even if other branches wait
+            outcomes = tuple([task.result() for task in tasks])
+        finally:
+            for task in tasks:
+                task.cancel()
+        if entry is not None:
+            return entry.seq, entry.event.outcome  # type: ignore[union-attr]
+        if self.cancel is not None and not line.cursor.cancelled:
+            return await self.record(key, ALL, CANCELLED)
+        return None, outcomes
+
+    async def _branch(self, line: Line, branch: Effect | Branch, left: list[int]) -> Any:
+        """Runs one member of an `All` and records its result, so a finished branch is not run again."""
+        path = line.cursor.path
+        broken = False
+        try:
+            if isinstance(branch, Effect):
+                self._lines.add(line)
+                seq, outcome = await self._effect(line, branch)
+                return self._remember(outcome, seq)
+            known = self.recorded.branches.get(path)
+            if known is not None:
+                return known.value if known.failed is None else self._remember(known.failed, known.failed_seq)
+            value, failed, seq = None, None, None
+            try:
+                value = plain(await self._follow(line, branch.start(self.recorded.state(path))))
+            except EffectFailed as error:
+                failed, seq = error.failed, self._where(error)
+            except Cancelled:
+                failed = CANCELLED
+            except (NonDeterminism, Elsewhere, Fenced, StoreError):
+                raise
+            except CuebookError as error:
+                failed = Failed.of(error)
+            except (Exception, GeneratorExit) as error:
+                failed = _defect(error)
+            self.writer.note(BranchFinished(value, failed, seq), Place(path))
+            return value if failed is None else self._remember(failed, seq)
+        except BaseException:
+            broken = True
+            raise
+        finally:
+            self._lines.discard(line)
+            left[0] -= 1
+            if left[0] > 0 and not broken:  # the last one passes its turn to the idle line
+                self.rest()
+
+    def _remember(self, outcome: Any, seq: int | None) -> Any:
+        if type(outcome) is Failed and seq is not None:
+            self._seq_of[id(outcome)] = (outcome, seq)
+        return outcome
+
+    def _where(self, error: EffectFailed) -> int | None:
+        """The record of a failure, even if the program got it as a value and raised it itself."""
+        return error.seq or self._seq_of.get(id(error.failed), (None, None))[1]
+
+    def _tell(self, line: Line, event: AnyEvent) -> tuple[Any, bool]:
+        """The reply to an event, and whether it was recorded before."""
+        place, seen_before, reply = self.recorded.tell(line.cursor, event, live=line.live)
+        if not seen_before:
+            self.writer.note(handlers.with_usage(self, place, event) if type(event) is StepFinished else event, place)
+        return reply, seen_before
+
+    # --- for `acts` ---
+
+    async def answers_given(self) -> Counter[str]:
+        """How many advance answers were already used for each label, if any label has several."""
+        if self._given is not None:
+            return self._given
+        outcomes: list[Any] = []
+        if any(isinstance(one, tuple) for one in self.settings.answers.values()):
+            entries = without_void([entry async for entry in self.engine.entries(self.run_id)])
+            outcomes = [entry.event.outcome for entry in entries if isinstance(entry.event, Performed)]
+        if self._given is None:  # another branch may have been faster
+            self._given = Counter(one.given_for for one in outcomes if isinstance(one, Answer))
+        return self._given
+
+    async def record(self, key: Key, fingerprint: str, outcome: Any, attempt: int = 1) -> tuple[int, Any]:
+        """Makes an outcome durable before the program sees it."""
+        if self.finishing:  # what is left of it has been said
+            raise asyncio.CancelledError
+        self.acting.pop(key, None)  # its outcome is known: an immediate cancel does not interrupt it any more
+        return await self.writer.commit(Performed(outcome, fingerprint), Place(*key, attempt)), outcome
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    """Retrieves a task's error, which a dropped task would otherwise report as never awaited."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _defect(error: BaseException) -> Failed:
+    """The failure for an unexpected exception of a program."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    where = f" ({frame.tb_frame.f_code.co_filename.rpartition('/')[2]}:{frame.tb_lineno})" if frame else ""
+    return Failed("program_error", f"The program failed: {type(error).__name__}: {error}{where}")

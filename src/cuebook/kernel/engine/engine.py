@@ -1,0 +1,355 @@
+"""The engine: drives runs, keeps their leases alive, receives their signals and publishes their events.
+
+One engine per process. It knows its store and performers only through their interfaces in `ports`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import msgspec
+
+from cuebook.kernel.context import Text, digest_of
+from cuebook.kernel.effects import AskModel, Effect, Program
+from cuebook.kernel.engine.driver import Driver
+from cuebook.kernel.errors import Busy, CuebookError, NotFound
+from cuebook.kernel.events import Forked, RunStarted, TextChunk, TextReset
+from cuebook.kernel.fold.state import RunState
+from cuebook.kernel.journal import (
+    GENESIS,
+    PURGED,
+    Codec,
+    Entry,
+    Place,
+    Record,
+    Verdict,
+    seal,
+    verify,
+    without_void,
+)
+from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.ports import (
+    Batch,
+    Claim,
+    Estimate,
+    Estimator,
+    Filter,
+    Gate,
+    Performer,
+    Pricing,
+    Redactor,
+    Store,
+    at_once,
+)
+from cuebook.kernel.run import RunRow, Settings, StepRow
+
+if TYPE_CHECKING:
+    from cuebook.kernel.fold.dry_replay import Rehearsal
+
+log = logging.getLogger("cuebook")
+
+T = TypeVar("T")
+
+Programs = Callable[[RunRow, str, dict[str, Any], dict[str, Any]], Callable[[Any], Program[Any]]]
+"""Makes the function that starts a program at a state, from a run, its playbook's text, its inputs and options."""
+
+Observer = Callable[[Entry | TextChunk | TextReset], None]
+
+Prepare = Callable[[RunRow], Awaitable[Failed | None]]
+"""Prepares to drive a run; returns what is missing, or None."""
+
+
+async def nothing_lacks(row: RunRow) -> None:
+    """For an engine that needs no preparation."""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """The verdict of a watch on a piece of text: what observers may see now, and whether to stop."""
+
+    release: str
+    stop: bool = False
+
+
+class WatchFunction(Protocol):
+    """Reads a reply as it streams. Pure: the same pieces give the same verdicts."""
+
+    def feed(self, text: str) -> Seen: ...
+
+    def finish(self) -> str:
+        """The text to show once the reply has ended."""
+
+
+class Unmasked:
+    """A redactor that knows no secrets; a filter that lets everything through."""
+
+    def value(self, value: T) -> T:
+        return value
+
+    def stream(self) -> Filter:
+        return self
+
+    def feed(self, text: str) -> str:
+        return text
+
+    def finish(self) -> str:
+        return ""
+
+
+class Engine:
+    """Runs programs durably."""
+
+    def __init__(
+        self,
+        store: Store,
+        programs: Programs,
+        performers: Mapping[type[Effect], Performer] | None = None,
+        *,
+        gate: Gate | None = None,
+        redactor: Redactor | None = None,
+        watches: Mapping[str, Callable[..., WatchFunction]] | None = None,
+        clear: Callable[[], Awaitable[None]] = at_once,
+        prepare: Prepare = nothing_lacks,
+        clock: Callable[[], float] = time.time,
+        heartbeat_every: float = 3.0,
+        listen_every: float = 0.2,
+    ) -> None:
+        self.store = store
+        self.codec = Codec(store.text)
+        self.programs = programs
+        self.performers: Mapping[type[Effect], Performer] = performers or {}
+        self.gate = gate
+        self.redactor: Redactor = redactor or Unmasked()
+        self.prepare = prepare
+        """Called before the first effect of each drive; afterwards the redactor knows the run's secrets."""
+        self._clear = clear
+        """Ends orphaned processes before a person is asked about their effects."""
+        self.clock = clock
+        self.driver = f"d{secrets.token_hex(8)}"
+        self._watches = {} if watches is None else watches
+        self._observers: list[Observer] = []
+        self._blamed: list[Observer] = []
+        self._driving: dict[str, Driver | None] = {}
+        self._keeper: asyncio.Task[None] | None = None
+        self._heartbeat_every = heartbeat_every
+        self._listen_every = listen_every
+        self._beat_at = -1e9
+
+    # --- beginning ---
+
+    async def start(
+        self,
+        row: RunRow,
+        text: str,
+        inputs: Mapping[str, Any],
+        settings: Settings,
+        policy: str | None = None,
+    ) -> None:
+        """Creates a run; it is `pending` until something drives it."""
+        kept = None if policy is None else Text(policy)
+        chosen = msgspec.to_builtins(settings)
+        event = RunStarted(dict(inputs), chosen, row.playbook, row.dialect, row.interpreter, kept)
+        await self._create(row, text, event, 1, GENESIS, [])
+
+    async def fork(self, row: RunRow, step: StepRow, values: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        """Creates a run that shares the parent's records before a step visit; `row.parent` names the parent."""
+        inherited: list[Record] = []
+        async for record in self.store.records(row.parent):
+            if record.seq >= step.seq:
+                break
+            inherited.append(record)
+        if not inherited or inherited[-1].seq != step.seq - 1:
+            raise NotFound(f"Run {row.parent} has no record {step.seq - 1} to fork from.")
+        row.parent_seq = step.seq
+        state = RunState(row)
+        for entry in without_void([self.codec.entry(record) for record in inherited]):
+            state.apply(entry)
+        chain = inherited[-1].chain
+        event = Forked(
+            row.parent, chain.hex(), step.path, step.label, step.visit, dict(values), msgspec.to_builtins(settings)
+        )
+        steps = state.take_changes()[1]
+        text = await self.store.playbook(row.playbook)
+        await self._create(row, text, event, step.seq, chain, steps)
+
+    async def _create(
+        self, row: RunRow, text: str, event: RunStarted | Forked, seq: int, previous: bytes, steps: list[StepRow]
+    ) -> None:
+        texts: dict[str, str] = {}
+        event = msgspec.structs.replace(self.redactor.value(event), **_identity(row))
+        body = self.codec.encode(event, texts)
+        row.created = self.clock()
+        record = seal(row.id, seq, row.created, row.epoch, Place(), type(event).__name__, body, previous)
+        entry = self.codec.entry(record)
+        RunState(row).apply(entry)
+        await self.store.create(row, text, Batch(row.id, row.epoch, [record], row=row, steps=steps, texts=texts))
+        self.publish(entry)
+
+    # --- driving ---
+
+    async def drive(self, run: str, *, prepared: bool = False) -> RunRow:
+        """Claims the run and drives it until it waits or ends. Raises `Busy` if another driver holds it.
+
+        With `prepared`, nothing is prepared: for a run that only has to end.
+        """
+        if run in self._driving:
+            raise Busy(f"Run {run} is being driven here already.")
+        self._driving[run] = None
+        try:
+            await self._beat()
+            self._keep()
+            claim = await self.store.claim(run, self.driver, self.clock())
+            try:
+                driver = self._driving[run] = Driver(self, claim, prepared=prepared)
+                return await driver.drive()
+            except BaseException:
+                await self._give_up(claim)
+                raise
+        finally:
+            del self._driving[run]
+
+    async def _give_up(self, claim: Claim) -> None:
+        """Releases a run whose drive was aborted, so it can be continued immediately, here or elsewhere."""
+        with suppress(CuebookError):
+            await self.store.release(Batch(claim.row.id, claim.row.epoch, []), unless_news=False)
+
+    async def clear(self) -> None:
+        """Ends the orphaned processes of a lost driver. A failure to do so does not affect the run."""
+        try:
+            await self._clear()
+        except Exception:
+            log.exception("Could not look for processes that a killed Cuebook may have left running.")
+
+    async def hear(self, run: str) -> None:
+        """Notifies a run driven here of news; a run driven elsewhere notices by itself."""
+        driver = self._driving.get(run)
+        if driver is not None:
+            await driver.hear()
+
+    def drives(self, run: str) -> bool:
+        return run in self._driving
+
+    async def close(self) -> None:
+        """Gives up all leases of this process. Other drivers continue its runs."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+            self._keeper = None
+        if self._beat_at > 0:
+            await self.store.retire(self.driver)
+            self._beat_at = -1e9
+
+    async def _beat(self) -> None:
+        if time.monotonic() - self._beat_at < self._heartbeat_every:
+            return
+        self._beat_at = time.monotonic()
+        try:
+            await self.store.heartbeat(self.driver, self.clock())
+        except BaseException:
+            self._beat_at = -1e9
+            raise
+
+    def _keep(self) -> None:
+        if self._keeper is None or self._keeper.done():
+            self._keeper = asyncio.get_running_loop().create_task(self._keep_leases())
+
+    async def _keep_leases(self) -> None:
+        while self._driving:
+            await asyncio.sleep(self._listen_every)
+            try:
+                await self._beat()
+                for run in tuple(self._driving):
+                    await self.store.expire(self.clock(), run)
+                for run in await self.store.called(self.driver):
+                    await self.hear(run)
+            except CuebookError as error:  # the next append reports it
+                log.warning("%s", error)
+
+    # --- showing ---
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Calls `observer` with all events; returns the function that ends it."""
+        self._observers.append(observer)
+        return lambda: self._observers.remove(observer)
+
+    @property
+    def observed(self) -> bool:
+        return bool(self._observers)
+
+    def publish(self, event: Entry | TextChunk | TextReset) -> None:
+        for observer in tuple(self._observers):
+            try:
+                observer(event)
+            except Exception:  # an observer never harms a run
+                if observer not in self._blamed:
+                    self._blamed.append(observer)
+                    log.exception("An observer failed; the run continues. Further failures of it are not logged.")
+
+    async def entries(self, run: str, after: int = 0) -> AsyncIterator[Entry]:
+        async for record in self.store.records(run, after):
+            if not record.body.startswith(PURGED):
+                yield self.codec.entry(record)
+
+    async def verify(self, run: str) -> Verdict:
+        """Checks that the journal's chain is intact, complete and of this run, that the rows match the journal, and that the
+        texts it refers to are unchanged.
+        """
+        from cuebook.kernel.fold.verify import belongs, compared, keeps_up, unchanged, worse
+
+        whole = await self.store.whole(run)
+        row, records = whole.row, whole.records
+        verdict = belongs(records, verify(records), _identity(row))
+        verdict = keeps_up(records, verdict, row, whole.steps)
+        if verdict.broken_at is None and await self._is_another(records[0], row):
+            return worse(verdict, records[0].seq, "the playbook it started from was changed")
+        if verdict.broken_at is None and not any(record.body.startswith(PURGED) for record in records):
+            verdict = compared(whole, [self.codec.entry(record) for record in records], verdict)
+        return unchanged(records, verdict, self.store.text)
+
+    async def _is_another(self, begun: Record, row: RunRow) -> bool:
+        """Whether the playbook differs from the one that the run started with."""
+        if begun.body.startswith(PURGED):
+            return False
+        event = self.codec.decode(begun.body)
+        assert isinstance(event, RunStarted)
+        return event.playbook != row.playbook or digest_of(await self.store.playbook(row.playbook)) != row.playbook
+
+    async def replay(self, run: str) -> Rehearsal:
+        """Runs the program again on its journal alone: nothing is performed or written."""
+        from cuebook.kernel.fold.dry_replay import rehearse
+
+        row = await self.store.run(run)
+        text = await self.store.playbook(row.playbook)
+        entries = [entry async for entry in self.entries(run)]
+        return rehearse(self.programs, row, text, entries)
+
+    # --- for drivers ---
+
+    def watch(self, name: str, arguments: dict[str, Any]) -> WatchFunction:
+        factory = self._watches.get(name)
+        if factory is None:
+            raise CuebookError(f"There is no watch named '{name}'.")
+        return factory(**arguments)
+
+    def estimate(self, effect: AskModel, settings: Settings) -> Estimate | None:
+        """The maximum that a call may use; None without a limit, or if it is unknown."""
+        budget = settings.budget
+        if budget.tokens is None and budget.money is None:
+            return None
+        performer: object = self.performers.get(AskModel)
+        return performer.estimate(effect, settings) if isinstance(performer, Estimator) else None
+
+    def is_free(self, effect: AskModel, settings: Settings) -> bool:
+        """Whether a call is known to be free, even if its outcome is lost."""
+        performer: object = self.performers.get(AskModel)
+        return isinstance(performer, Pricing) and performer.is_free(effect, settings)
+
+
+def _identity(row: RunRow) -> dict[str, str]:
+    """The identity of a run and its owner, which its first record and its row must agree on."""
+    return {"run": row.id, "tenant": row.tenant, "owner": row.owner, "name": row.name}

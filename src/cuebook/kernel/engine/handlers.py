@@ -1,0 +1,580 @@
+"""Handles each kind of effect: immediately, by waiting, by asking a model, or by acting on the world.
+
+Each function returns the number of the outcome's record and the outcome itself, once the outcome is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from cuebook.kernel.answers import advance_answer
+from cuebook.kernel.context import Text
+from cuebook.kernel.effects import (
+    Acting,
+    AskApproval,
+    AskHuman,
+    AskModel,
+    Bound,
+    Breakpoint,
+    Checkpoint,
+    Effect,
+    Now,
+    Random,
+    Wait,
+)
+from cuebook.kernel.engine import in_doubt
+from cuebook.kernel.engine.approval import CANCELLED, CutShort, admit, interruptibly
+from cuebook.kernel.engine.budget import NO_BUDGET, Over, cut_by_budget, out_of_time, over_budget, spent, within_budget
+from cuebook.kernel.engine.descriptors import NoDescriptors, exhausted, lacks_descriptors, pauses
+from cuebook.kernel.errors import CuebookError, Elsewhere, Fenced, with_fix
+from cuebook.kernel.events import (
+    Checkpointed,
+    ModelAsked,
+    Noted,
+    Performed,
+    Performing,
+    StepFinished,
+    TextChunk,
+    TextReset,
+    Warned,
+)
+from cuebook.kernel.journal import Key, Place, plain
+from cuebook.kernel.outcomes import (
+    SAID,
+    Answer,
+    AnyOutcome,
+    Done,
+    Drawn,
+    Elapsed,
+    Failed,
+    Message,
+    Moment,
+    Reply,
+    Resumed,
+    Usage,
+)
+from cuebook.kernel.ports import Admitted, Call, Estimate, Filter, at_once
+
+if TYPE_CHECKING:
+    from cuebook.kernel.engine.driver import Driver, Line
+
+T = TypeVar("T")
+Acted = tuple[int | None, Any]
+Handler = Callable[["Driver", "Line", Key, Any], Awaitable[Acted]]
+
+PASSED = Resumed()
+"""The outcome of a checkpoint, and of a breakpoint that does not pause."""
+
+
+def handler(effect: Effect) -> Handler:
+    return _HANDLERS.get(type(effect), _act_on_world)
+
+
+def may_lie_behind(effect: Effect) -> bool:
+    """Whether it may have been passed without a record, as a breakpoint that did not pause or an earlier checkpoint."""
+    return isinstance(effect, Breakpoint | Checkpoint)
+
+
+# --- at once ------------------------------------------------------------------------------------------
+
+
+AT_ONCE: dict[type[Effect], Callable[[float], AnyOutcome]] = {
+    Now: Moment,
+    Random: lambda now: Drawn(random.random()),
+}
+"""Effects whose outcome is computed immediately from the time."""
+
+
+async def _checkpoint(driver: Driver, line: Line, key: Key, effect: Checkpoint) -> Acted:
+    cursor = line.cursor
+    event = Checkpointed(plain(effect.state), msgspec.to_builtins(cursor), effect.texts)
+    await driver.writer.commit(event, cursor.place(), checkpoints=[(cursor.path, driver.writer.seq + 1)])
+    return None, PASSED
+
+
+# --- by waiting ---------------------------------------------------------------------------------------
+
+
+async def _ask_human(driver: Driver, line: Line, key: Key, effect: AskHuman) -> Acted:
+    labels = (effect.label, *(frame.label for frame in reversed(line.cursor.frames)))
+    given = await driver.answers_given()
+    opened = (key, "question") in driver.recorded.opened
+    answer = None if opened else advance_answer(effect, labels, driver.settings, given)
+    if answer is not None:
+        if isinstance(answer, Answer):
+            given[answer.given_for] += 1
+        return await driver.record(key, effect.fingerprint, answer)
+    expiry = effect.expires_after if effect.expires_after is not None else driver.settings.pause_expiry
+    closed = await driver.waits.wait(
+        line,
+        key,
+        "question",
+        effect.question,
+        type=effect.type,
+        options=effect.options,
+        default=effect.default,
+        expires_after=expiry,
+    )
+    if closed.how == "answered":
+        return await driver.record(key, effect.fingerprint, Answer(str(closed.answer.get("value", "")), closed.by))
+    return await driver.record(key, effect.fingerprint, unanswered(closed.how, "question"))
+
+
+async def _ask_approval(driver: Driver, line: Line, key: Key, effect: AskApproval) -> Acted:
+    admitted = await admit(driver, line, key, effect)
+    return await driver.record(key, effect.fingerprint, admitted if isinstance(admitted, Failed) else Done())
+
+
+async def _breakpoint(driver: Driver, line: Line, key: Key, effect: Breakpoint) -> Acted:
+    if effect.step not in driver.settings.breakpoints and (key, "breakpoint") not in driver.recorded.opened:
+        return None, PASSED
+    if driver.settings.unattended and (key, "breakpoint") not in driver.recorded.opened:
+        words = f"The breakpoint after step {effect.step} was passed: the run is unattended."
+        driver.writer.note(Warned("breakpoint_passed", words), Place(*key))
+        return None, PASSED
+    prompt = f"Paused after step {effect.step}."
+    closed = await driver.waits.wait(line, key, "breakpoint", prompt, expires_after=driver.settings.pause_expiry)
+    if closed.how == "answered":
+        return await driver.record(key, effect.fingerprint, Resumed(closed.answer.get("overrides", {}), closed.by))
+    return await driver.record(key, effect.fingerprint, unanswered(closed.how, "breakpoint"))
+
+
+async def _bound(driver: Driver, line: Line, key: Key, effect: Bound) -> Acted:
+    return await driver.record(key, effect.fingerprint, Done() if key in driver.recorded.retried else effect.failed)
+
+
+async def _wait_for(driver: Driver, line: Line, key: Key, effect: Wait) -> Acted:
+    if effect.channel is None:
+        closed = await driver.waits.wait(
+            line, key, "timer", "Waiting for time to pass.", expires_after=effect.seconds or 0
+        )
+    else:
+        prompt = f"Waiting for a message on '{effect.channel}'."
+        details = {"channel": effect.channel}
+        closed = await driver.waits.wait(line, key, "message", prompt, expires_after=effect.seconds, details=details)
+    if closed.how == "answered":
+        return await driver.record(key, effect.fingerprint, Message(closed.answer.get("value"), closed.by))
+    if closed.how == "expired":
+        return await driver.record(key, effect.fingerprint, Elapsed())
+    return await driver.record(key, effect.fingerprint, CANCELLED)
+
+
+def unanswered(how: str, kind: str) -> Failed:
+    """The failure of a question or a pause that expired or was cancelled."""
+    if how == "expired":
+        words = {"question": "The question was not answered in time.", "breakpoint": "The pause was not ended in time."}
+        fixes = {
+            "question": "Retry the run: it asks again.",
+            "breakpoint": "Retry the run, then resume it.",
+        }
+        return Failed("expired", words[kind], fix=fixes[kind])
+    return CANCELLED
+
+
+# --- by asking a model --------------------------------------------------------------------------------
+
+
+async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> Acted:
+    admitted = await _patiently(driver, line, key, lambda: admit(driver, line, key, effect))
+    if isinstance(admitted, Failed):
+        return await driver.record(key, effect.fingerprint, admitted)
+
+    def estimate() -> Estimate | None:
+        return driver.engine.estimate(effect, driver.settings)
+
+    if not await _afforded(driver, line, key, lambda: over_budget(driver, effect, estimate()), count(1)):
+        return await driver.record(key, effect.fingerprint, CANCELLED)
+    expected = estimate()
+    attempt = driver.recorded.asked.get(key, 0) + 1
+    try:
+        effect.prompt.encode()
+        driver.writer.keep_context(effect.context)
+    except UnicodeError as error:
+        return await driver.record(
+            key, effect.fingerprint, Failed("not_storable", f"The prompt is not valid text: {error}.")
+        )
+    model = driver.settings.asked(effect.model)
+    free = driver.engine.is_free(effect, driver.settings)
+    event = ModelAsked(model, effect.context.digest, Text(effect.prompt), effect.fingerprint, free, admitted.ruling)
+    seq = driver.writer.note(event, Place(*key, attempt))
+    stream = _Stream(driver, key, seq, effect)
+    if attempt > 1:
+        stream.reset()
+    if expected is not None:
+        driver.under_way[key] = expected
+    try:
+        outcome = await _perform(driver, line, key, effect, attempt, stream, admitted)
+    finally:
+        driver.under_way.pop(key, None)  # from here on its real usage counts
+    if isinstance(outcome, Reply):
+        outcome = stream.close(outcome)
+    elif isinstance(outcome, Failed) and stream.said:  # people have read it, and it cost money
+        outcome = msgspec.structs.replace(outcome, details={**outcome.details, SAID: stream.said})
+    return await driver.record(key, effect.fingerprint, outcome, attempt)
+
+
+async def ready(driver: Driver, line: Line) -> bool:
+    """Waits for missing secrets before the run's first effect here. False: the run was cancelled in the meantime."""
+    while (lacking := await _lacking(driver, line)) is not None:
+        if driver.cancel is not None and not line.cursor.cancelled:
+            driver.waits.close_cancelled(Place().key)
+            return False
+        prompt, details = with_fix(lacking.message, lacking.fix), {"code": lacking.code}
+        driver.waits.close_met("secret", unless=prompt)
+        closed = await driver.waits.wait(
+            line, Place().key, "secret", prompt, purpose=driver.waits.next_purpose("secret"), details=details
+        )
+        if closed.how != "answered":
+            return False
+    driver.waits.close_met("secret")
+    return True
+
+
+async def _lacking(driver: Driver, line: Line) -> Failed | None:
+    try:
+        return await driver.engine.prepare(driver.row)
+    except Elsewhere as error:
+        if driver.cancel is None or line.cursor.cancelled:
+            raise
+        return Failed.of(error)  # a run can be cancelled from anywhere
+
+
+async def may_begin(driver: Driver, line: Line, place: Place, *, seen_before: bool) -> None:
+    """Waits before a step's first effect if the steps or the time of the run are used up."""
+    key: Key = (place.path, place.step, place.visit, -1)
+    if seen_before and not driver.recorded.waits_at(key):
+        return  # it has begun before
+    if driver.cancel is not None:
+        driver.waits.close_cancelled(key)
+    elif driver.settings.budget != NO_BUDGET and driver.row.totals.steps_done:
+        await _afforded(driver, line, key, lambda: out_of_time(driver), count(1))
+
+
+async def _afforded(
+    driver: Driver, line: Line, key: Key, over: Callable[[], Over | None], asked: Iterator[int]
+) -> bool:
+    """Waits for a larger budget each time it is used up. False: the run was cancelled in the meantime."""
+    while (why := over()) is not None:
+        purpose, details = f"budget:{next(asked)}", {"code": why.code}
+        closed = await driver.waits.wait(line, key, "budget", why.message, purpose=purpose, details=details)
+        if closed.how != "answered":
+            return False
+    return True
+
+
+class _Stream:
+    """Shows a reply as it arrives, through the effect's watch if it has one."""
+
+    def __init__(self, driver: Driver, key: Key, seq: int, effect: Effect) -> None:
+        self._publish = driver.engine.publish
+        self._run, self._step, self._seq = driver.run_id, key[1], seq
+        self._watch_of: Callable[[], Any] = lambda: None
+        if isinstance(effect, AskModel) and effect.watch is not None:
+            watch = effect.watch
+            self._watch_of = lambda: driver.engine.watch(watch.name, watch.arguments)
+        self._watch = self._watch_of()
+        self._masked = driver.engine.redactor.stream
+        self._filter: Filter | None = None
+        self._offset = 0
+        self._shown: list[str] = []
+
+    @property
+    def said(self) -> str:
+        """The part of the reply that observers have seen."""
+        return "".join(self._shown)
+
+    def emit(self, text: str) -> bool:
+        if self._filter is None:
+            self._filter = self._masked()
+        return self._see(self._filter.feed(text))
+
+    def _see(self, text: str) -> bool:
+        release, go_on = text, True
+        if self._watch is not None:
+            seen = self._watch.feed(text)
+            release, go_on = seen.release, not seen.stop
+        self._show(release)
+        return go_on
+
+    def reset(self) -> None:
+        self._watch, self._filter, self._offset = self._watch_of(), None, 0
+        self._shown.clear()
+        self._publish(TextReset(self._run, self._seq, self._step))
+
+    def close(self, reply: Reply) -> Reply:
+        if reply.finish != "watch" and not self._see("" if self._filter is None else self._filter.finish()):
+            reply = msgspec.structs.replace(reply, finish="watch")
+        if self._watch is None:
+            return reply
+        if reply.finish != "watch":
+            self._show(self._watch.finish())
+        return msgspec.structs.replace(reply, released=self._offset)
+
+    def _show(self, text: str) -> None:
+        if text:
+            self._publish(TextChunk(self._run, self._seq, self._step, self._offset, text))
+            self._offset += len(text)
+            self._shown.append(text)
+
+
+# --- by acting on the world ---------------------------------------------------------------------------
+
+
+async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) -> Acted:
+    attempt = driver.recorded.intents.get(key, 0)
+    doubted = bool(attempt) and not effect.repeatable
+    if attempt:
+        await driver.engine.clear()  # a repetition must not overlap the original
+    asked = count(1)
+    unanswered: Failed | None = None
+    while True:
+        if doubted:
+            decision = await in_doubt.settle(driver, line, key, effect, attempt, unanswered)
+            if decision is not None:
+                return await driver.record(key, effect.fingerprint, decision, attempt)
+        attempt, outcome = await _attempted(driver, line, key, effect, attempt + 1, doubted, asked)
+        unanswered = in_doubt.unanswered(effect, outcome)
+        if unanswered is None:
+            break
+        doubted = True
+    try:
+        return await driver.record(key, effect.fingerprint, outcome, attempt)
+    except Fenced:
+        if effect.changes and not (isinstance(outcome, Failed) and outcome.code == "cancelled"):
+            await in_doubt.send_late(driver, key, outcome)
+        raise
+
+
+async def _attempted(
+    driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, doubted: bool, asked: Iterator[int]
+) -> tuple[int, AnyOutcome]:
+    """The outcome of the effect, after the gate and within the run's budget, and the number of the attempt."""
+    admitted = await _patiently(driver, line, key, lambda: admit(driver, line, key, effect))
+    if isinstance(admitted, Failed):
+        return attempt, _unbegun(admitted, doubted)
+    allowed = admitted.limits.seconds
+    while True:
+        if isinstance(effect, Acting) and driver.settings.budget != NO_BUDGET:
+            if not await _afforded(driver, line, key, lambda: out_of_time(driver), asked):
+                return attempt, _unbegun(CANCELLED, doubted)
+            limits = msgspec.structs.replace(admitted.limits, seconds=allowed)
+            admitted = msgspec.structs.replace(admitted, limits=within_budget(driver, limits))
+        outcome = await _begun(driver, line, key, effect, attempt, admitted, doubted)
+        if not isinstance(outcome, Failed) or not cut_by_budget(driver, admitted.limits, allowed, outcome):
+            return attempt, _after_approval(effect, outcome)
+        if not effect.repeatable:
+            return attempt, _after_approval(effect, spent(driver, outcome))
+        attempt += 1  # it changed nothing, so it is repeated when there is time again
+
+
+def _after_approval(effect: Effect, outcome: AnyOutcome) -> AnyOutcome:
+    """Marks a failure as one after a person's approval, for the program."""
+    if isinstance(outcome, Failed) and isinstance(effect, Acting) and effect.approval:
+        return msgspec.structs.replace(outcome, details={**outcome.details, "approved": True})
+    return outcome
+
+
+def _unbegun(failed: Failed, doubted: bool) -> Failed:
+    """The outcome of an effect that was not begun this time. If it may have happened before, the doubt remains."""
+    return msgspec.structs.replace(failed, details={**failed.details, "in_doubt": True}) if doubted else failed
+
+
+async def _begun(
+    driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, admitted: Admitted, doubted: bool
+) -> AnyOutcome:
+    """Performs an admitted effect; if it may change something, its intent is recorded first."""
+    begin: Callable[[], Awaitable[None]] = at_once
+    if effect.changes:
+        begin = _Intent(driver, key, effect, attempt, admitted)
+        if admitted.still is not None or not getattr(driver.engine.performers.get(type(effect)), "prepares", False):
+            await begin()
+    elif isinstance(effect, Acting) and effect.witnessed:
+        driver.writer.note(Performing(effect, effect.fingerprint, admitted.ruling), Place(*key, attempt))  # type: ignore[arg-type]
+    stream = _Stream(driver, key, driver.writer.seq, effect)
+    outcome = await _perform(driver, line, key, effect, attempt, stream, admitted, begin)
+    if isinstance(outcome, Failed) and outcome.code == "changed":
+        return _unbegun(outcome, doubted)
+    if isinstance(begin, _Intent) and not begin.passed and isinstance(outcome, Failed):  # it was still being prepared
+        cut = outcome.code == "cancelled"
+        if begin.asked_for or not cut:
+            await begin.written()
+        return _unbegun(CANCELLED if cut else outcome, doubted)
+    await begin()  # an intent that could not be written is not a failure of the effect: it ends the drive
+    return outcome
+
+
+class _Intent:
+    """Writes the intent once, when the performer is about to act or has finished; every caller waits for it."""
+
+    def __init__(self, driver: Driver, key: Key, effect: Effect, attempt: int, admitted: Admitted) -> None:
+        self._driver, self._key, self._effect, self._attempt = driver, key, effect, attempt
+        self._ruling = admitted.ruling
+        self._written: asyncio.Future[None] | None = None
+        self.passed = False
+        """Whether the performer was started; from then on the effect may happen."""
+
+    @property
+    def asked_for(self) -> bool:
+        return self._written is not None
+
+    async def __call__(self) -> None:
+        await self.written()
+        self.passed = True
+        self._driver.acting[self._key] = (self._effect, self._attempt)
+
+    async def written(self) -> None:
+        if self._written is None:
+            event = Performing(self._effect, self._effect.fingerprint, self._ruling)  # type: ignore[arg-type]
+            self._written = self._driver.writer.begin(event, Place(*self._key, self._attempt))
+        if self._written.done():
+            self._written.result()
+        else:
+            await asyncio.shield(self._written)
+
+
+# --- performing ---------------------------------------------------------------------------------------
+
+
+async def _patiently(driver: Driver, line: Line, key: Key, work: Callable[[], Awaitable[T]]) -> T | Failed:
+    """Repeats something while there are too few file descriptors for it. That is not a failure of the run: other work,
+    possibly unrelated, uses them and will release them.
+    """
+    warned = False
+    outcome: T | Failed = await work()
+    for seconds in pauses():
+        if not isinstance(outcome, Failed) or outcome.code != NoDescriptors.code:
+            break
+        if not warned:
+            warned = True
+            words = "It waits until files and connections can be opened again: too many are open."
+            driver.writer.note(Warned(outcome.code, f"Step {key[1]}: {words}" if key[1] else words), Place(*key))
+        try:
+            await interruptibly(driver, line, asyncio.sleep(seconds))
+        except CutShort as cut:
+            return cut.failed
+        outcome = await work()
+    return outcome
+
+
+async def _perform(
+    driver: Driver,
+    line: Line,
+    key: Key,
+    effect: Effect,
+    attempt: int,
+    stream: _Stream,
+    admitted: Admitted,
+    begin: Callable[[], Awaitable[None]] = at_once,
+) -> AnyOutcome:
+    def work() -> Awaitable[AnyOutcome]:
+        return _perform_once(driver, line, key, effect, attempt, stream, admitted, begin)
+
+    return await _patiently(driver, line, key, work)
+
+
+async def _perform_once(
+    driver: Driver,
+    line: Line,
+    key: Key,
+    effect: Effect,
+    attempt: int,
+    stream: _Stream,
+    admitted: Admitted,
+    begin: Callable[[], Awaitable[None]],
+) -> AnyOutcome:
+    performer = driver.engine.performers.get(type(effect))
+    if performer is None:
+        return Failed("no_performer", f"Nothing here can perform '{effect.kind}'.", fix="Configure it first.")
+
+    def warn(code: str, message: str) -> None:
+        words = f"Step {key[1]}: {message}" if key[1] else message
+        driver.writer.note(Warned(code, words), Place(*key, attempt))
+
+    def note(name: str, data: dict[str, Any]) -> None:
+        driver.writer.note(Noted(name, data), Place(*key, attempt))
+
+    which = (effect.attempt_at if isinstance(effect, Acting) else "") or key[3]
+    call = Call(
+        run=driver.run_id,
+        key=f"{driver.run_id}/{key[0]}{quote(key[1], safe='')}#{key[2]}.{which}~{driver.recorded.rewinds}",
+        attempt=attempt,
+        settings=driver.settings,
+        emit=stream.emit,
+        reset=stream.reset,
+        warn=warn,
+        note=note,
+        permits=admitted.permits,
+        secrets=admitted.secrets,
+        limits=admitted.limits,
+        begin=begin,
+        masked=driver.engine.redactor.value,
+    )
+    doubt = effect.changes and not effect.repeatable
+    try:
+        changed = None if admitted.still is None else await interruptibly(driver, line, admitted.still())
+        if changed is not None:
+            return _as_journaled(driver, effect, changed)
+        outcome = await interruptibly(driver, line, performer.perform(effect, call), doubt)
+    except CutShort as cut:
+        return cut.failed
+    except CuebookError as error:
+        return driver.engine.redactor.value(Failed.of(error))
+    except Exception as error:
+        if lacks_descriptors(error) and not (doubt and getattr(begin, "passed", True)):
+            return Failed.of(NoDescriptors())
+        message = f"'{effect.fingerprint}' failed: {type(error).__name__}: {error}"
+        return driver.engine.redactor.value(Failed("performer_error", message))
+    if isinstance(outcome, Failed) and not doubt and exhausted():  # regardless of its message, that may be the reason
+        return Failed.of(NoDescriptors())
+    return _as_journaled(driver, effect, outcome)
+
+
+_RESERVED = ("cancelled", "expired", "in_doubt", "denied")
+"""Failure codes reserved for the engine, because they decide how a run ends."""
+
+
+def _as_journaled(driver: Driver, effect: Effect, outcome: AnyOutcome) -> AnyOutcome:
+    """The outcome as the journal will return it, so a program sees the same value before and after a crash."""
+    codec = driver.engine.codec
+    outcome = driver.engine.redactor.value(outcome)
+    try:
+        event = codec.read_back(Performed(outcome, effect.fingerprint))
+    except (TypeError, ValueError, RecursionError, CuebookError) as error:
+        problem = str(error) or type(error).__name__
+        return Failed("not_storable", f"The result of '{effect.fingerprint}' cannot be stored: {problem}")
+    kept: AnyOutcome = event.outcome  # type: ignore[union-attr]
+    if isinstance(kept, Failed) and kept.code in _RESERVED:
+        return msgspec.structs.replace(kept, code=f"effect_{kept.code}", details={})
+    return kept
+
+
+def with_usage(driver: Driver, place: Place, event: StepFinished) -> StepFinished:
+    """Adds the step's usage to the event."""
+    step = driver.writer.state.step_at(place)
+    if step is None or step.label != event.label:
+        return event
+    totals = step.totals
+    cost = None if totals.unknown_costs else totals.cost
+    origin = "unknown" if cost is None else step.origin
+    usage = Usage(totals.input, totals.output, totals.cached, totals.reasoning, cost, origin)
+    now = driver.clock()
+    seconds = totals.seconds + max(0.0, now - (step.since or now))
+    return msgspec.structs.replace(event, usage=usage if totals.calls else None, seconds=seconds)
+
+
+_HANDLERS: dict[type[Effect], Handler] = {
+    Checkpoint: _checkpoint,
+    AskHuman: _ask_human,
+    AskApproval: _ask_approval,
+    Breakpoint: _breakpoint,
+    Bound: _bound,
+    Wait: _wait_for,
+    AskModel: _ask_model,
+}

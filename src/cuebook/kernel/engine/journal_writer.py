@@ -1,0 +1,182 @@
+"""Writes one run's journal: numbers, chains and folds records, and publishes them once they are durable.
+
+It does not know programs; a driver passes it the events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from cuebook.kernel.context import Context, digest_of
+from cuebook.kernel.errors import CuebookError, StoreError
+from cuebook.kernel.events import AnyEvent, TextChunk, TextReset
+from cuebook.kernel.fold.state import RunState
+from cuebook.kernel.journal import Codec, Entry, Place, seal, spill_context
+from cuebook.kernel.ports import Batch, Claim, Redactor, Store
+
+
+class Audience(Protocol):
+    """The receiver of written entries."""
+
+    @property
+    def observed(self) -> bool: ...
+
+    def publish(self, event: Entry | TextChunk | TextReset) -> None: ...
+
+
+class JournalWriter:
+    """Collects records and writes them in batches, in order."""
+
+    def __init__(
+        self,
+        store: Store,
+        codec: Codec,
+        claim: Claim,
+        clock: Callable[[], float],
+        audience: Audience,
+        redactor: Redactor,
+    ) -> None:
+        self._store = store
+        self._codec = codec
+        self._clock = clock
+        self._audience = audience
+        self._redactor = redactor
+        self.run = claim.row.id
+        self.epoch = claim.row.epoch
+        self.state = RunState(claim.row, claim.steps)
+        self.seq, self._chain = claim.head
+        self.broken: BaseException | None = None
+        """The error after which nothing can be written any more."""
+        self.on_broken: Callable[[], None] = lambda: None
+        self._known_contexts: set[str] = set()
+        self._scheduled = False
+        self._batch = Batch(self.run, self.epoch, [], True)
+        self._texts: dict[str, str] = {}
+        self._entries: list[Entry] = []
+        self._bodies: list[bytes] = []
+        """The size of the encoded entries."""
+
+    def note(self, event: AnyEvent, place: Place, **also: Any) -> int:
+        """Adds a record without waiting for it; it is written soon, with the next ones. Returns its number."""
+        seq = self._add(event, place, also)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush_scheduled)
+        return seq
+
+    async def commit(self, event: AnyEvent, place: Place, **also: Any) -> int:
+        """Adds a record and writes everything up to it; returns its number when it is durable."""
+        seq = self._add(event, place, also)
+        try:
+            await self.flush(awaited=True)
+        except CuebookError as error:
+            self._break(error)
+            raise
+        return seq
+
+    def begin(self, event: AnyEvent, place: Place) -> asyncio.Future[None]:
+        """Adds a record and begins to write everything up to it; the returned future is done once that is durable.
+
+        The caller shields it: the record stays valid even if the waiting task is cancelled.
+        """
+        self._add(event, place, {})
+        return self.flush()
+
+    def keep_context(self, context: Context) -> None:
+        """Stores a model's context, each block once."""
+        spill_context(context, self._known_contexts, self._texts)
+
+    def keep_text(self, text: str) -> dict[str, Any]:
+        """Stores a text with the next record; returns the reference to it."""
+        digest = digest_of(text)
+        self._texts[digest] = text
+        return {"digest": digest, "length": len(text)}
+
+    def flush(self, awaited: bool = False) -> asyncio.Future[None]:
+        batch, entries = self._take()
+        if self.broken is not None:
+            raise self.broken
+        done = self._store.append(batch)
+        if not awaited or self._audience.observed:
+            done.add_done_callback(lambda future: self._written(future, entries))
+        return done
+
+    async def release(self, event: AnyEvent, place: Place, *, unless_news: bool) -> bool:
+        """Writes a last record and gives up the run; if there is news, does neither."""
+        if self._entries:
+            await self.flush()
+        before, restore = (self.seq, self._chain), self.state.saved()
+        self._add(event, place, {})
+        batch, entries = self._take()
+        if not await self._store.release(batch, unless_news=unless_news):
+            self.seq, self._chain = before
+            restore()
+            return False
+        self._let_go()
+        self.broken = StoreError(f"Run {self.run} was given up: nothing more can be written from here.")
+        for entry in entries:
+            self._audience.publish(entry)
+        return True
+
+    async def give_up(self) -> None:
+        """Gives up the run without writing anything."""
+        await self._store.release(Batch(self.run, self.epoch, []), unless_news=False)
+        self._let_go()
+
+    # --- inside ---
+
+    def _let_go(self) -> None:
+        self.state.row.driver = ""
+        self.state.row.epoch = self.epoch + 1
+
+    def _add(self, event: AnyEvent, place: Place, also: dict[str, Any]) -> int:
+        event = self._redactor.value(event)
+        self._bodies.append(self._codec.encode(event, self._texts))
+        seq = self.seq = self.seq + 1
+        entry = Entry(self.run, seq, self._clock(), place, event)
+        self.state.apply(entry)
+        self._entries.append(entry)
+        if also:
+            self._batch.plain = False
+            for name, values in also.items():
+                setattr(self._batch, name, [*getattr(self._batch, name), *values])
+        return seq
+
+    def _take(self) -> tuple[Batch, list[Entry]]:
+        batch, entries, chain = self._batch, self._entries, self._chain
+        for entry, body in zip(entries, self._bodies, strict=True):
+            kind = type(entry.event).__name__
+            record = seal(self.run, entry.seq, entry.at, self.epoch, entry.place, kind, body, chain)
+            chain = record.chain
+            batch.records.append(record)
+        self._chain = chain
+        if self.state.changed:
+            batch.plain = False
+            batch.row, batch.steps, batch.dropped = self.state.take_changes()
+        if self._texts:
+            batch.plain = False
+            batch.texts, self._texts = self._texts, {}
+        self._batch, self._entries, self._bodies = Batch(self.run, self.epoch, [], True), [], []
+        return batch, entries
+
+    def _flush_scheduled(self) -> None:
+        self._scheduled = False
+        if self._entries and self.broken is None:
+            self.flush()
+
+    def _written(self, future: asyncio.Future[None], entries: list[Entry]) -> None:
+        if future.cancelled():  # the run is being dropped: its followers read the store
+            return
+        error = future.exception()
+        if error is not None:
+            self._break(error)
+            return
+        for entry in entries:
+            self._audience.publish(entry)
+
+    def _break(self, error: BaseException) -> None:
+        if self.broken is None:
+            self.broken = error
+            self.on_broken()

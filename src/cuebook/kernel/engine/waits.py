@@ -1,0 +1,252 @@
+"""A run's open waits, the decisions about them, and the signals for the run.
+
+It opens waits, parks branches on them, and wakes those that have news. The waiting effect interprets a decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from cuebook.kernel.errors import NotFound
+from cuebook.kernel.events import STATUS_OF_WAIT, RunStatus, WaitClosed, WaitKind, WaitOpened
+from cuebook.kernel.journal import Key, Place
+from cuebook.kernel.ports import Claim, News
+from cuebook.kernel.run import Signal, WaitRow
+
+if TYPE_CHECKING:
+    from cuebook.kernel.engine.driver import Driver, Line
+
+_HOW: dict[str, Literal["answered", "expired", "cancelled"]] = {"answered": "answered", "expired": "expired"}
+
+
+WHOLE = "whole"
+"""Key in a wait's details: the reference to the text with everything that is to be decided."""
+
+
+def in_full(wait: WaitRow, load: Callable[[str], str]) -> WaitRow:
+    """The wait with its full preview, if that was stored."""
+    kept = wait.details.get(WHOLE)
+    if kept is None:
+        return wait
+    details = {name: value for name, value in wait.details.items() if name != WHOLE}
+    with suppress(NotFound):
+        details["preview"] = msgspec.json.decode(load(kept["digest"]))
+    return msgspec.structs.replace(wait, details=details)
+
+
+class Waits:
+    """The waits of one run while it is driven."""
+
+    def __init__(self, driver: Driver, claim: Claim) -> None:
+        self._driver = driver
+        self._rows = {wait.id: wait for wait in claim.waits}
+        self._signals = list(claim.signals)
+        self._taken: set[int] = set()
+        self._closed: set[str] = set()
+        """Waits that were closed during this drive."""
+        self._parked: dict[str, tuple[WaitRow, asyncio.Future[WaitRow | None]]] = {}
+        self.lock = asyncio.Lock()
+        """Held while news is fetched and while the run is given up, so no answer is lost between the two."""
+
+    # --- for effects ---
+
+    async def wait(
+        self,
+        line: Line,
+        key: Key,
+        kind: WaitKind,
+        prompt: str,
+        *,
+        purpose: str = "",
+        type: str = "",
+        options: tuple[str, ...] = (),
+        default: str | None = None,
+        expires_after: float | None = None,
+        details: dict[str, Any] | None = None,
+        whole: Mapping[str, str] | None = None,
+    ) -> WaitClosed:
+        """Opens a wait (or finds one opened before a crash), waits until it is decided, and records the decision.
+
+        `whole` is everything that is to be decided, if the preview in the details shows only part of it.
+        """
+        driver, recorded = self._driver, self._driver.recorded
+        purpose = purpose or kind
+        known = recorded.opened.get((key, purpose))
+        if known is not None and known.wait in recorded.closed:
+            return recorded.closed[known.wait]
+        row = self._rows.get(known.wait) if known is not None else None
+        if row is None:  # not asked yet, or closed when the run ended and asked again by its retry
+            now = driver.clock()
+            masked = driver.engine.redactor.value
+            prompt, options, default = masked((prompt, options, default))
+            details = masked(details or {})
+            if whole:
+                parts = msgspec.json.encode(masked(dict(whole)))
+                details = {**details, WHOLE: driver.writer.keep_text(parts.decode())}
+            row = WaitRow(
+                id=f"w{secrets.token_hex(8)}",
+                run=driver.run_id,
+                tenant=driver.row.tenant,
+                owner=driver.row.owner,
+                place=Place(*key),
+                kind=kind,
+                prompt=prompt,
+                purpose=purpose,
+                type=type,
+                options=options,
+                default=default,
+                details=details,
+                opened=now,
+                expires=None if expires_after is None else now + expires_after,
+            )
+            opened = WaitOpened(row.id, kind, prompt, purpose, type, options, default, row.expires, row.details)
+            driver.writer.note(opened, row.place, opened=[row])
+        return await self._decided(line, row)
+
+    async def _decided(self, line: Line, row: WaitRow) -> WaitClosed:
+        while True:
+            message = self._message_for(row)
+            if message is not None:
+                self.take(message)
+                closed = WaitClosed(row.id, "answered", row.kind, {"value": message.payload.get("value")}, message.by)
+                return self._close(closed, row, [message.id])
+            decided = self._rows.get(row.id, row)
+            if decided.state == "open" and not self._is_cancelled(line):
+                decided = await self._park(row) or row
+            if decided.state != "open":
+                how = _HOW.get(decided.state, "cancelled")
+                return self._close(WaitClosed(row.id, how, row.kind, decided.answer, decided.by), row)
+            if self._is_cancelled(line):
+                return self._close(WaitClosed(row.id, "cancelled", row.kind), row)
+
+    def _is_cancelled(self, line: Line) -> bool:
+        """Whether there is a cancellation that the branch has not received yet."""
+        return self._driver.cancel is not None and not line.cursor.cancelled
+
+    def _close(self, closed: WaitClosed, row: WaitRow, taken: list[int] | None = None) -> WaitClosed:
+        driver = self._driver
+        self._closed.add(row.id)
+        driver.recorded.closed[row.id] = closed
+        driver.writer.note(closed, row.place, closed=[row.id], taken=taken or [])
+        driver.settings = driver.settings.edited(closed.answer.get("settings", {}))
+        return closed
+
+    def opened(self, key: Key, wait: str) -> WaitRow | WaitOpened | None:
+        """A wait of this effect as it was asked."""
+        before = (one for (place, _), one in self._driver.recorded.opened.items() if place == key and one.wait == wait)
+        return self._rows.get(wait) or next(before, None)
+
+    def decided(self, key: Key, purpose: str) -> WaitClosed | None:
+        """The decision about a wait that was opened earlier, recorded on first use; None if there is none."""
+        opened = self._driver.recorded.opened.get((key, purpose))
+        if opened is None or opened.wait in self._driver.recorded.closed:
+            return None if opened is None else self._driver.recorded.closed[opened.wait]
+        row = self._rows.get(opened.wait)
+        if row is None or row.state not in _HOW:
+            return None
+        return self._close(WaitClosed(row.id, _HOW[row.state], row.kind, row.answer, row.by), row)
+
+    def close_cancelled(self, key: Key, purposes: str = "") -> None:
+        """Records that the undecided waits of this effect from before a crash or a pause are cancelled; with a text, only waits
+        whose prompt begins with it.
+        """
+        recorded = self._driver.recorded
+        for (place, purpose), opened in list(recorded.opened.items()):
+            if place != key or not purpose.startswith(purposes) or opened.wait in recorded.closed:
+                continue
+            if opened.wait not in self._closed and self.decided(key, purpose) is None:
+                self._closed.add(opened.wait)
+                closed = recorded.closed[opened.wait] = WaitClosed(opened.wait, "cancelled", opened.kind)
+                self._driver.writer.note(closed, Place(*key), closed=[opened.wait])
+
+    def next_purpose(self, kind: WaitKind) -> str:
+        """The purpose of the open wait of this kind for the whole run, or of the next one."""
+        recorded, key = self._driver.recorded, Place().key
+        for asked in count(1):
+            opened = recorded.opened.get((key, f"{kind}:{asked}"))
+            if opened is None or opened.wait not in recorded.closed:
+                return f"{kind}:{asked}"
+        raise AssertionError
+
+    def close_met(self, kind: WaitKind, unless: str = "") -> None:
+        """Records that waits of a kind are over because they are fulfilled, except the one with this prompt."""
+        recorded = self._driver.recorded
+        for opened in list(recorded.opened.values()):
+            row = self._rows.get(opened.wait)
+            if opened.kind != kind or opened.wait in recorded.closed or row is None or row.prompt == unless:
+                continue
+            self._close(WaitClosed(row.id, "answered", kind, row.answer, row.by), row)
+
+    def late_outcome(self, key: Key) -> Any:
+        """The late outcome of this effect from a fenced driver, or None."""
+        signal = next((s for s in self._signals if s.kind == "late" and tuple(s.payload["key"]) == key), None)
+        return signal.payload["outcome"] if signal is not None else None
+
+    # --- for the driver ---
+
+    def hear(self, news: News) -> list[Signal]:
+        """Wakes the waits that have news; returns the new cancellations, each once."""
+        for wait in news.waits:
+            self._rows[wait.id] = wait
+            if wait.state != "open":
+                self._wake(wait.id, wait)
+        self._signals = [signal for signal in news.signals if signal.id not in self._taken]
+        for wait, _ in list(self._parked.values()):
+            if self._message_for(wait) is not None:
+                self._wake(wait.id, None)
+        cancels = [signal for signal in self._signals if signal.kind == "cancel"]
+        for signal in cancels:
+            self.take(signal)
+        return cancels
+
+    def late_for_parked(self) -> list[Signal]:
+        """Late outcomes whose question is open by now and does not show them yet."""
+        keys = [list(wait.place.key) for wait, _ in self._parked.values() if wait.kind == "in_doubt"]
+        return [signal for signal in self._signals if signal.kind == "late" and signal.payload["key"] in keys]
+
+    def take(self, signal: Signal) -> None:
+        """Marks a signal as used: the store may still show it until the record that says so is written."""
+        self._signals.remove(signal)
+        self._taken.add(signal.id)
+
+    def signal(self, kind: str) -> Signal | None:
+        return next((signal for signal in self._signals if signal.kind == kind), None)
+
+    def interrupt(self) -> None:
+        """Wakes all waits, because the run is cancelled."""
+        for wait in list(self._parked):
+            self._wake(wait, None)
+
+    def status(self) -> tuple[RunStatus, str]:
+        """The status of the run while all its branches wait, and the reason."""
+        kinds = {wait.kind for wait, _ in self._parked.values()}
+        kind = next(kind for kind in STATUS_OF_WAIT if kind in kinds)
+        return STATUS_OF_WAIT[kind][0], "" if kind in ("question", "approval", "breakpoint") else kind
+
+    # --- inside ---
+
+    async def _park(self, row: WaitRow) -> WaitRow | None:
+        future: asyncio.Future[WaitRow | None] = asyncio.get_running_loop().create_future()
+        self._parked[row.id] = (row, future)
+        self._driver.rest()
+        return await future
+
+    def _wake(self, wait_id: str, decided: WaitRow | None) -> None:
+        _, future = self._parked.pop(wait_id, (None, None))
+        if future is not None and not future.done():
+            self._driver.move()
+            future.set_result(decided)
+
+    def _message_for(self, wait: WaitRow) -> Signal | None:
+        """The oldest message on the wait's channel that no one has taken."""
+        if wait.kind != "message":
+            return None
+        channel = wait.details.get("channel")
+        return next((s for s in self._signals if s.kind == "message" and s.payload.get("channel") == channel), None)

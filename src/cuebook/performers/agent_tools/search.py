@@ -1,0 +1,410 @@
+"""Glob and Grep: finding files and lines in the workspace, in bounded time and without following links.
+
+Folders are held open while they are walked, so that nothing swapped in meanwhile leads elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cuebook.kernel.effects import ToolSpec
+from cuebook.kernel.errors import BadInput, CuebookError
+from cuebook.kernel.outcomes import Failed, ToolResult
+from cuebook.kernel.ports import Action, Call, Description
+from cuebook.kernel.run import Settings
+from cuebook.performers.agent_tools.files import looks_binary, relative
+from cuebook.performers.agent_tools.gitignore import LARGEST, NAME, Rules, wildcard_at
+from cuebook.performers.agent_tools.tool import Halt, Halted, flag, in_worker, number, parameters, text
+from cuebook.performers.files.paths import name_inside, open_inside
+from cuebook.performers.tools.toolbox import SimpleTool, Tool
+
+MOST_FILES = 1_000
+"""Files that Glob lists."""
+MATCHES = 200
+"""Lines that Grep shows unless more are asked for."""
+MOST_MATCHES = 2_000
+_MOST_ENTRIES = 200_000
+_FILE = 4 << 20
+_SHOWN = 400
+_SKIPPED = ".git"
+_IGNORED = flag(f"Whether what {NAME} leaves out, such as node_modules, is looked at as well.")
+_LEFT_OUT = f"[what {NAME} leaves out was not looked at; set ignored for that]"
+
+
+class Finding:
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+
+    def tools(self) -> list[Tool]:
+        path = text("The folder to look in, relative to the workspace; the workspace itself if not given.", least=1)
+        return [
+            SimpleTool(
+                ToolSpec(
+                    "Glob",
+                    "Lists the files of the workspace whose paths fit a pattern, such as `src/**/*.py`, sorted.",
+                    parameters(
+                        ("pattern",),
+                        pattern=text("`*` matches part of a name, `**` any folders, `{a,b}` either.", least=1),
+                        path=path,
+                        ignored=_IGNORED,
+                    ),
+                ),
+                self._glob,
+                self._describe_glob,
+                reads_only=True,
+                idempotent=True,
+            ),
+            SimpleTool(
+                ToolSpec(
+                    "Grep",
+                    "Finds the lines in files of the workspace that match a regular expression (RE2).",
+                    parameters(
+                        ("pattern",),
+                        pattern=text("The regular expression.", least=1),
+                        path=text("A file or folder, relative to the workspace; all of it if not given.", least=1),
+                        glob=text("Only files whose names or paths fit, such as `*.py`.", least=1),
+                        ignore_case=flag("Whether upper and lower case are the same."),
+                        limit=number(f"How many lines to show; {MATCHES} if not given."),
+                        ignored=_IGNORED,
+                    ),
+                ),
+                self._grep,
+                self._describe_grep,
+                reads_only=True,
+                idempotent=True,
+                aliases={"-i": "ignore_case", "head_limit": "limit"},
+            ),
+        ]
+
+    async def _describe_glob(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
+        _fitting(arguments["pattern"])
+        return await self._described(arguments, "List files")
+
+    async def _describe_grep(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
+        _expression(arguments["pattern"], ignore_case=False)
+        return await self._described(arguments, "Search")
+
+    async def _described(self, arguments: dict[str, Any], verb: str) -> Description:
+        name = await asyncio.to_thread(name_inside, self._workspace, self._path(arguments))
+        preview = {"pattern": arguments["pattern"], "path": name}
+        if "glob" in arguments:
+            preview["files"] = arguments["glob"]
+        return Description((Action("file", f"read:{name}", True),), f"{verb} in {name}", preview)
+
+    async def _glob(self, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
+        fits = _fitting(arguments["pattern"])
+        within_git = _SKIPPED in arguments["pattern"].split("/")
+
+        walk = _Walk(self._workspace, ignored=arguments.get("ignored", False), within_git=within_git)
+
+        def work(halt: Halt) -> tuple[list[str], bool]:
+            found, complete = [], True
+            for entry in walk.entries(self._path(arguments), halt):
+                if entry is None:
+                    complete = False
+                elif fits.fullmatch(entry.below):
+                    found.append(entry.name)
+            return sorted(found), complete
+
+        done = await in_worker("Glob", call, work)
+        if isinstance(done, Failed):
+            return done
+        found, complete = done
+        shown = found[:MOST_FILES]
+        if not found:
+            shown.append("No file matches." if complete else "No file matches among those that were looked at.")
+        if len(found) > len(shown):
+            shown.append(f"[{len(found) - MOST_FILES} more are left out; use a narrower pattern]")
+        if found and not complete:
+            shown.append(f"[only {_MOST_ENTRIES} entries were looked at; name a folder]")
+        if walk.left_out:
+            shown.append(_LEFT_OUT)
+        return ToolResult("\n".join(shown))
+
+    async def _grep(self, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
+        wanted = _expression(arguments["pattern"], ignore_case=arguments.get("ignore_case", False))
+        glob = arguments.get("glob")
+        fits = None if glob is None else _fitting(glob if "/" in glob else f"**/{glob}")
+        limit = min(arguments.get("limit", MATCHES), MOST_MATCHES)
+
+        def permitted(name: str) -> bool:
+            return call.permits(Action("file", f"read:{name}", True)) is None
+
+        walk = _Walk(self._workspace, ignored=arguments.get("ignored", False))
+
+        def work(halt: Halt) -> _Found:
+            entries = walk.entries(self._path(arguments), halt)
+            return self._search(entries, wanted, fits, permitted, call.masked, limit)
+
+        found = await in_worker("Grep", call, work)
+        if isinstance(found, Failed):
+            return found
+        return found.result(limit, left_out=walk.left_out)
+
+    # --- inside ---
+
+    def _path(self, arguments: dict[str, Any]) -> str:
+        return relative(self._workspace, arguments.get("path", "."))
+
+    def _search(
+        self,
+        entries: Iterator[_Entry | None],
+        wanted: Any,
+        fits: Any,
+        permitted: Callable[[str], bool],
+        masked: Callable[[str], str],
+        limit: int,
+    ) -> _Found:
+        """A file that must not be read is not searched either: reporting a match would reveal its content."""
+        found = _Found()
+        for entry in entries:
+            if entry is None:
+                found.complete = False
+                break
+            if fits is not None and not fits.fullmatch(entry.below):
+                continue
+            if not permitted(entry.name):
+                continue
+            data = entry.read()
+            if data is None:
+                found.too_large += 1
+                continue
+            if looks_binary(data):
+                continue
+            for count, line in enumerate(data.split(b"\n"), 1):
+                if wanted.search(line) is None:
+                    continue
+                if len(found.lines) >= limit:
+                    found.complete = False
+                    return found
+                # Before it is cut: half a secret is not found any more.
+                whole = masked(line.decode("utf-8", "replace").rstrip("\r"))
+                found.lines.append((entry.name, count, whole if len(whole) <= _SHOWN else f"{whole[:_SHOWN]} [cut]"))
+        return found
+
+
+class _Walk:
+    """Walks the files of the workspace, except for those that git ignores."""
+
+    def __init__(self, workspace: Path, *, ignored: bool, within_git: bool = False) -> None:
+        self._workspace = workspace
+        self._ignored, self._within_git = ignored, within_git
+        self.left_out = False
+        """Whether there was something that was left out."""
+
+    def entries(self, given: str, halt: Halt) -> Iterator[_Entry | None]:
+        """The regular files below a folder, or the file itself. None in the end where there are too many."""
+        name = name_inside(self._workspace, given)
+        whole = (self._workspace / name).resolve()
+        if not whole.is_dir():
+            fd = open_inside(self._workspace, name, os.O_RDONLY)
+            os.close(fd)
+            folder, file = os.path.split(name)
+            top = open_inside(self._workspace, folder or ".", os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                yield _Entry(name, file, top, file)
+            finally:
+                os.close(top)
+            return
+        prefix = "" if name == "." else f"{name}/"
+        top = open_inside(self._workspace, name, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            yield from self._below(top, prefix, halt)
+        except RecursionError:
+            yield None
+        except Halted:
+            return
+        finally:
+            os.close(top)
+
+    def _below(self, top: int, prefix: str, halt: Halt) -> Iterator[_Entry | None]:
+        left = _MOST_ENTRIES
+        rules = {prefix: self._rules_above(prefix)}
+        for path, folders, files, folder_fd in os.fwalk(".", dir_fd=top, follow_symlinks=False):
+            halt.check()
+            inner = "" if path == "." else f"{path.removeprefix('./')}/"
+            here = f"{prefix}{inner}"
+            held = rules.pop(here)
+            if NAME in files and not self._ignored:
+                held = held.within(here, _text_of(NAME, folder_fd))
+            kept = [folder for folder in sorted(folders) if self._within_git or folder != _SKIPPED]
+            folders[:] = [folder for folder in kept if not self._leaves_out(held, f"{here}{folder}", is_folder=True)]
+            rules |= {f"{here}{folder}/": held for folder in folders}
+            for file in sorted(files):
+                halt.check()
+                left -= 1
+                if left < 0:
+                    yield None
+                    return
+                if _is_file(file, folder_fd) and not self._leaves_out(held, f"{here}{file}", is_folder=False):
+                    yield _Entry(f"{here}{file}", f"{inner}{file}", folder_fd, file)
+
+    def _leaves_out(self, rules: Rules, name: str, *, is_folder: bool) -> bool:
+        out = not self._ignored and rules.leaves_out(name, is_folder=is_folder)
+        self.left_out = self.left_out or out
+        return out
+
+    def _rules_above(self, prefix: str) -> Rules:
+        """The rules of the folders above one; none if it is ignored itself, since it was asked for explicitly."""
+        rules = Rules()
+        if self._ignored or not prefix:
+            return rules
+        folder = ""
+        for part in prefix[:-1].split("/"):
+            try:
+                fd = open_inside(self._workspace, folder or ".", os.O_RDONLY | os.O_DIRECTORY)
+            except (OSError, CuebookError):
+                return Rules()
+            try:
+                rules = rules.within(folder, _text_of(NAME, fd))
+            finally:
+                os.close(fd)
+            folder += f"{part}/"
+            if rules.leaves_out(folder[:-1], is_folder=True):
+                return Rules()
+        return rules
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """A file that was met on the way, good as long as its folder is open."""
+
+    name: str
+    """Below the workspace."""
+    below: str
+    """The name below the searched folder."""
+    folder: int
+    file: str
+
+    def read(self) -> bytes | None:
+        """Its content; None when there is too much. What cannot be read is empty."""
+        try:
+            fd = os.open(self.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.folder)
+        except OSError:
+            return b""
+        with os.fdopen(fd, "rb", buffering=0) as opened:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                return b""
+            data = bytearray()
+            while len(data) <= _FILE and (piece := opened.read(1 << 20)):
+                data += piece
+        return None if len(data) > _FILE else bytes(data)
+
+
+class _Found:
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, int, str]] = []
+        self.complete = True
+        self.too_large = 0
+
+    def result(self, limit: int, *, left_out: bool) -> ToolResult:
+        shown = [f"{name}:{count}: {line}" for name, count, line in self.lines]
+        if not shown:
+            shown.append("No line matches.")
+        if not self.complete:
+            shown.append(f"[there is more than these {limit} lines; narrow the search]")
+        if self.too_large:
+            shown.append(f"[{self.too_large} files of more than {_FILE} bytes were not searched]")
+        if left_out:
+            shown.append(_LEFT_OUT)
+        return ToolResult("\n".join(shown))
+
+
+def _text_of(name: str, folder: int) -> str:
+    """The text of a small file; empty if it cannot be read."""
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return ""
+    with os.fdopen(fd, "rb", buffering=0) as opened:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return ""
+        return (opened.read(LARGEST) or b"").decode("utf-8", "replace")
+
+
+def _is_file(name: str, folder: int) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+class BadPattern(BadInput):
+    """The pattern cannot be used."""
+
+    code = "bad_pattern"
+
+
+def _expression(pattern: str, *, ignore_case: bool) -> Any:
+    """Compiled so that matching takes linear time for any pattern."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.case_sensitive = not ignore_case
+    try:
+        return re2.compile(pattern.encode("utf-8", "replace"), options)
+    except re2.error as error:
+        why = (
+            error.args[0].decode("utf-8", "replace") if error.args and isinstance(error.args[0], bytes) else str(error)
+        )
+        raise BadPattern(
+            f"{pattern[:200]!a} is not a usable regular expression: {why}.",
+            fix="Use the syntax of RE2: no look-around and no back-references.",
+        ) from None
+
+
+def _fitting(pattern: str) -> Any:
+    """A glob as an expression over paths."""
+    import re2
+
+    parts = pattern.removeprefix("./").split("/")
+    if pattern.startswith("/") or ".." in parts or "\0" in pattern:
+        raise BadPattern(
+            f"The pattern {pattern[:200]!a} leads out of the folder.", fix="Give a pattern relative to the folder."
+        )
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(_translated("/".join(parts)), options)
+    except re2.error:
+        raise BadPattern(
+            f"{pattern[:200]!a} is not a valid pattern.", fix="Use names with *, **, ?, [a-z] and {a,b}."
+        ) from None
+
+
+def _translated(pattern: str) -> str:
+    import re2
+
+    made, at, depth = [], 0, 0
+    while at < len(pattern):
+        rest = pattern[at:]
+        sign = rest[0]
+        step = 1
+        if rest.startswith("**/"):
+            made.append("(?:[^/]*/)*")
+            step = 3
+        elif rest.startswith("**"):
+            made.append("(?s:.*)")
+            step = 2
+        elif wildcard := wildcard_at(rest):
+            part, step = wildcard
+            made.append(part)
+        elif sign == "{" and "}" in rest:
+            made.append("(?:")
+            depth += 1
+        elif sign == "}" and depth:
+            made.append(")")
+            depth -= 1
+        elif sign == "," and depth:
+            made.append("|")
+        else:
+            made.append(re2.escape(sign))
+        at += step
+    return "".join(made)

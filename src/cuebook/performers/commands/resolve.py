@@ -1,0 +1,235 @@
+"""Checks whether a command can be run as it is written, and finds its folder and program on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from cuebook.kernel.effects import RunCommand, SecretUse
+from cuebook.kernel.errors import BadInput
+from cuebook.performers.files.paths import OutsideRoot, inside, real
+
+LONGEST = 128 * 1024 - 1
+"""Bytes of one argument, or of one variable with its name, that Linux accepts."""
+
+_MOST = 2 << 20
+"""Bytes of all of them, even if the system accepts more."""
+
+_SPARE = 64 << 10
+"""Bytes of these that are reserved for what a sandbox adds."""
+
+_EACH = 9
+"""Bytes that each takes in addition to its own: a pointer and a terminator."""
+
+
+_WIDEST = 4
+"""The most bytes of a character."""
+
+_SURE = 64 << 10
+"""Bytes of all of them that always fit: Linux accepts at least twice as many."""
+
+
+class TooLong(BadInput):
+    """The arguments are longer than a program accepts."""
+
+    code = "too_long"
+
+
+def check_size(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Raises `TooLong`. No value is quoted: it may be a secret."""
+    count = len(argv) + len(env)
+    characters = sum(map(len, argv)) + sum(map(len, env)) + sum(map(len, env.values()))
+    if _WIDEST * characters + (_EACH + 1) * count <= _SURE:
+        return  # for any characters
+    sizes = {f"argument {number} of the command": _size(word) for number, word in enumerate(argv)}
+    sizes |= {f"variable {name}": _size(f"{name}={value}") for name, value in env.items()}
+    for what, size in sizes.items():
+        if size > LONGEST:
+            raise _too_long(f"The {what} has {size:,} bytes, and a program can be given {LONGEST:,} at most.")
+    together, most = sum(sizes.values()) + _EACH * count, _most()
+    if together > most:
+        words = f"The arguments and variables of the command have {together:,} bytes together"
+        raise _too_long(f"{words}, and a program can be given {most:,} at most.")
+
+
+def _too_long(message: str) -> TooLong:
+    return TooLong(message, fix="Hand it over by stdin, or in a file.")
+
+
+def _most() -> int:
+    try:
+        known = os.sysconf("SC_ARG_MAX")
+    except (OSError, ValueError):
+        known = -1
+    return (min(known, _MOST) if known > 0 else _MOST) - _SPARE
+
+
+def _size(text: str) -> int:
+    return len(os.fsencode(text))
+
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+# Their values decide which code runs in a program, for any program.
+LOADING = re.compile(
+    r"LD_\w+|DYLD_\w+|GLIBC_TUNABLES|GCONV_PATH|PATH|PYTHON\w+|NODE_\w+|PERL\w+|RUBY\w+|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS"
+    r"|CLASSPATH|BASH_ENV|ENV|SHELLOPTS|IFS|GIT_\w+|EDITOR|VISUAL|PAGER|HOME|TMPDIR"
+)
+
+
+class BadCommand(BadInput):
+    """The command cannot be run as it is written."""
+
+    code = "bad_command"
+
+
+class SecretMisplaced(BadInput):
+    """A secret would be visible in the place where it is used."""
+
+    code = "secret_misplaced"
+
+
+def check(effect: RunCommand) -> None:
+    if not effect.argv or not effect.argv[0]:
+        raise BadCommand("The command is empty.", fix="Name a program.")
+    given = "".join((*effect.argv, *effect.env, *effect.env.values()))
+    if "\0" in given:
+        raise BadCommand("The command contains a NUL character.", fix="Remove it, or hand it over by stdin.")
+    try:
+        os.fsencode(given)
+        effect.stdin.encode()
+    except UnicodeEncodeError:
+        raise BadCommand(
+            "The command contains a character that cannot be passed to a program.", fix="Remove it."
+        ) from None
+    check_size(effect.argv, effect.env)
+    for name in effect.env:
+        # Some shells take other names for functions, which rules about commands could not distinguish from programs.
+        if not _VARIABLE.fullmatch(name):
+            raise BadCommand(f"{name[:200]!a} cannot be the name of a variable.", fix="Use letters, digits and '_'.")
+    for use in effect.secrets:
+        _check_secret(use, effect)
+
+
+def _check_secret(use: SecretUse, effect: RunCommand) -> None:
+    kind, _, name = use.at.partition(".")
+    if kind == "env" and LOADING.fullmatch(name):
+        raise SecretMisplaced(
+            f"The variable {name} decides what is run, so it cannot hold a secret.", fix="Use another variable."
+        )
+    if kind == "env" and _VARIABLE.fullmatch(name):
+        return
+    if use.at != "stdin":
+        raise SecretMisplaced(
+            f"The secret {use.handle} is meant for {use.at!a}, where others could see it.",
+            fix="Commands take secrets at env.NAME or stdin: arguments are visible to every user.",
+        )
+    if effect.stdin:
+        raise SecretMisplaced(
+            f"The command has a text for its stdin, and the secret {use.handle} is meant for it too.",
+            fix="Write the text around the secret into its form, or hand the secret over as a variable.",
+        )
+
+
+class NoSuchCommand(BadInput):
+    """There is no such program."""
+
+    code = "no_such_command"
+
+
+class OutsideWorkspace(BadInput):
+    """The path leads out of the workspace."""
+
+    code = "outside_workspace"
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The folder and program of an effect on this machine, now."""
+
+    workspace: str
+    cwd: str
+    path: str
+    """The program by its full path. Where that is a link, some programs look at the link's place."""
+    program: str
+    """The target of the path."""
+
+
+class Finder:
+    """Finds programs in a workspace, and in the folders of a PATH."""
+
+    def __init__(self, workspace: Path, path: str) -> None:
+        self._workspace = workspace
+        self.folders = [folder for folder in path.split(os.pathsep) if os.path.isabs(folder)]
+        self.path = os.pathsep.join(self.folders)
+
+    def require(self, effect: RunCommand) -> None:
+        """Raises the errors of `find`, without the details that are not needed yet."""
+        check(effect)
+        if effect.cwd or "/" in effect.argv[0] or not os.path.isdir(self._workspace):
+            self.find(effect)
+        else:
+            self._in_path(effect.argv[0])
+
+    def place(self, effect: RunCommand) -> str:
+        """The folder it runs in, as seen from the workspace and without links; empty for the workspace itself."""
+        folder = os.path.relpath(self._folder(effect.cwd), real(self._workspace)) if effect.cwd else ""
+        return "" if folder == "." else folder
+
+    def find(self, effect: RunCommand) -> Found:
+        """Reads the effect. Raises `BadInput` for what must not or cannot be run."""
+        check(effect)
+        workspace = real(self._workspace)
+        in_itself = not effect.cwd and os.path.isdir(workspace)
+        cwd = workspace if in_itself else self._folder(effect.cwd)
+        path = self._program(effect.argv[0], workspace, cwd)
+        return Found(workspace, cwd, path, real(path))
+
+    def _folder(self, given: str) -> str:
+        """The real path of a folder below the workspace."""
+        try:
+            cwd = str(inside(self._workspace, given or "."))
+        except OutsideRoot as refused:
+            raise OutsideWorkspace(refused.message, fix="Give a folder below the workspace.") from None
+        except BadInput as refused:
+            raise BadCommand(refused.message, fix=refused.fix) from None
+        if not os.path.isdir(cwd):
+            raise BadCommand(f"There is no folder {given!a} in the workspace.", fix="Make it first.")
+        return cwd
+
+    def _program(self, name: str, workspace: str, cwd: str) -> str:
+        if "/" not in name:
+            return self._in_path(name)
+        path = name if name.startswith("/") else os.path.normpath(os.path.join(cwd, name))
+        if not name.startswith("/") and not is_below(path, workspace):
+            raise OutsideWorkspace(
+                f"The program {name!a} is outside the workspace.",
+                fix="Name a program of the workspace, one of the PATH, or one by its full path.",
+            )
+        if not _is_program(path):
+            raise _no_such_command(name)
+        return path
+
+    def _in_path(self, name: str) -> str:
+        for folder in self.folders:
+            if _is_program(path := os.path.join(folder, name)):
+                return path
+        raise _no_such_command(name, f" It was looked for in {self.path} (the PATH).")
+
+
+def _is_program(path: str) -> bool:
+    return os.access(path, os.X_OK) and os.path.isfile(path)
+
+
+def _no_such_command(name: str, where: str = "") -> NoSuchCommand:
+    return NoSuchCommand(
+        f"There is no program {name!a} that can be run.", fix=f"Install it, or correct its name.{where}"
+    )
+
+
+def is_below(path: str, root: str) -> bool:
+    """Whether a path is a folder or in it, by its text alone."""
+    return path == root or path.startswith(root.rstrip("/") + "/")

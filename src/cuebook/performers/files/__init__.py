@@ -1,0 +1,1 @@
+"""Files of the workspace: safe paths, digests, and the files next to a playbook."""

@@ -1,0 +1,1 @@
+"""HTTP requests: what performs them, and which addresses they may reach."""

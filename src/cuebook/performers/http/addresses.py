@@ -1,0 +1,332 @@
+"""Valid URLs, and the addresses that may be connected to.
+
+There is one parser: a URL is parsed once, and what is shown, checked and sent is made of its parts alone.
+Nothing here looks a name up or opens a connection.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import NoReturn
+
+import msgspec
+
+from cuebook.kernel.errors import BadInput
+
+Address = IPv4Address | IPv6Address
+
+Private = Callable[[str, int], bool]
+"""Whether a rule names this very host (and port) and allows it, although it is not a public one."""
+
+MOST_CHARACTERS = 8_000
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+# Hosts that the C library and browsers would read as a number and turn into an address.
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_UNENCODED = re.compile(r"[^!#$%&'()*+,\-./0-9:;=?@A-Z\[\]_a-z~]")
+
+
+class BadUrl(BadInput):
+    """The URL cannot be used."""
+
+    code = "bad_url"
+
+
+class RefusedAddress(BadInput):
+    """The address is not a public one."""
+
+    code = "refused_address"
+
+
+class Url(msgspec.Struct, frozen=True):
+    """A URL in parts. Every part is ASCII and in its one normal form."""
+
+    scheme: str
+    host: str
+    """A name in lower case without a final dot, or an address; IPv6 without brackets."""
+    port: int
+    path: str
+    """Begins with `/` and holds no `.` or `..`."""
+    query: str = ""
+    """With its `?`; empty if there is none."""
+
+    @property
+    def authority(self) -> str:
+        """The host, and the port unless it is the scheme's own: the `Host` header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def origin(self) -> str:
+        return f"{self.scheme}://{self.authority}"
+
+    @property
+    def address(self) -> Address | None:
+        """The address that the host is; None for a name."""
+        return _address(self.host)
+
+    @property
+    def place(self) -> str:
+        """The target of a policy rule: everything but the query."""
+        return f"{self.origin}{self.path}"
+
+    @property
+    def target(self) -> str:
+        return f"{self.path}{self.query}"
+
+    def __str__(self) -> str:
+        return f"{self.origin}{self.target}"
+
+
+# --- reading ----------------------------------------------------------------------------------------
+
+
+def parse_url(given: str) -> Url:
+    """The parts of an absolute URL. `BadUrl` for everything that two parsers could read in two ways."""
+    _check_characters(given)
+    found = _SCHEME.match(given)
+    if found is None:
+        _refuse(given, "has no scheme", "Begin it with https://.")
+    scheme = found[1].lower()
+    if scheme not in _DEFAULT_PORTS:
+        _refuse(given, f"has the scheme '{scheme}'", "Only http and https can be requested.")
+    rest = given[found.end() :]
+    if not rest.startswith("//"):
+        _refuse(given, "has no // after its scheme", f"Begin it with {scheme}://.")
+    rest = rest[2:].partition("#")[0]
+    end = min((at for at in (rest.find("/"), rest.find("?")) if at >= 0), default=len(rest))
+    host, port = _host_and_port(given, rest[:end], _DEFAULT_PORTS[scheme])
+    path, mark, query = rest[end:].partition("?")
+    return Url(scheme, host, port, _normal_path(given, path), _encoded(mark + query))
+
+
+def resolve_url(origin: Url, given: str) -> Url:
+    """The URL of a `Location` header in a response of `origin`."""
+    _check_characters(given, empty=True)
+    if _SCHEME.match(given):
+        return parse_url(given)
+    if given.startswith("//"):
+        return parse_url(f"{origin.scheme}:{given}")
+    reference, _, _ = given.partition("#")
+    path, mark, query = reference.partition("?")
+    if not path:
+        return msgspec.structs.replace(origin, query=_encoded(mark + query) if mark else origin.query)
+    if not path.startswith("/"):
+        path = origin.path[: origin.path.rfind("/") + 1] + path
+    return msgspec.structs.replace(origin, path=_normal_path(given, path), query=_encoded(mark + query))
+
+
+def _check_characters(given: str, *, empty: bool = False) -> None:
+    if not given and not empty:
+        raise BadUrl("The URL is empty.", fix="Give a URL that begins with https://.")
+    if len(given) > MOST_CHARACTERS:
+        raise BadUrl(f"The URL has {len(given)} characters.", fix=f"Use at most {MOST_CHARACTERS}.")
+    for character in given:
+        if character.isspace() or character == "\\" or ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0:
+            _refuse(given, f"holds the character {character!a}", "Percent-encode it.")
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        _refuse(given, "holds half of a character", "Percent-encode it.")
+
+
+def _host_and_port(given: str, authority: str, default: int) -> tuple[str, int]:
+    if "@" in authority:
+        _refuse(given, "holds credentials before an '@'", "Send them as a header, from a secret; encode an '@' as %40.")
+    if "%" in authority:
+        _refuse(given, "has an encoded host or a zone", "Write the host as it is.")
+    if authority.startswith("["):
+        inner, bracket, port = authority[1:].partition("]")
+        if not bracket or (port and not port.startswith(":")):
+            _refuse(given, "has a malformed IPv6 host", "Write it as in http://[2001:4860::1]:80/.")
+        return _ipv6(given, inner), _port(given, port[1:], default, bool(port))
+    name, colon, port = authority.partition(":")
+    return _host(given, name), _port(given, port, default, bool(colon))
+
+
+def _port(given: str, text: str, default: int, stated: bool) -> int:
+    if not stated:
+        return default
+    port = int(text) if re.fullmatch(r"[0-9]{1,5}", text, re.ASCII) else 0
+    if not 0 < port < 65536:
+        _refuse(given, "has no valid port", "Use a port from 1 to 65535, or none.")
+    return port
+
+
+def _ipv6(given: str, text: str) -> str:
+    try:
+        return str(IPv6Address(text))
+    except AddressValueError:
+        _refuse(given, "has a malformed IPv6 host", "Write it as in http://[2001:4860::1]/.")
+
+
+def _host(given: str, text: str) -> str:
+    if not text:
+        _refuse(given, "has no host", "Write it as in https://example.com/.")
+    name = text.lower() if text.isascii() else _idna(given, text)
+    name = name.removesuffix(".")
+    labels = name.split(".")
+    if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+        _refuse(given, "has a malformed host", "Write it as in https://example.com/.")
+    if not _NUMBER.fullmatch(labels[-1]):
+        return name
+    plain = _address(name)
+    if plain is None or text != name:
+        _refuse(
+            given, "has an address in an odd form as its host", "Write it as in http://192.0.2.1/, with four numbers."
+        )
+    return name
+
+
+def _idna(given: str, text: str) -> str:
+    idna = importlib.import_module("idna")
+    try:
+        return str(idna.encode(text, uts46=True).decode("ascii")).lower()
+    except UnicodeError:
+        _refuse(given, "has an invalid international domain name", "Check its spelling.")
+
+
+def _address(host: str) -> Address | None:
+    try:
+        return IPv6Address(host) if ":" in host else IPv4Address(host)
+    except AddressValueError:
+        return None
+
+
+def _normal_path(given: str, path: str) -> str:
+    """Without `.` and `..`, also where they are encoded: servers resolve them, and a policy would not."""
+    kept: list[str] = []
+    segments = path.split("/")[1:]
+    for index, segment in enumerate(segments):
+        plain = re.sub("%2e", ".", segment, flags=re.IGNORECASE)
+        last = index == len(segments) - 1
+        if plain in (".", ".."):
+            if plain == ".." and kept:
+                kept.pop()
+            if last:
+                kept.append("")
+        elif {".", ".."} & set(re.split("%2f|%5c", plain, flags=re.IGNORECASE)):
+            _refuse(given, "hides a '..' in its path behind an encoded slash", "Write the path as it is meant.")
+        else:
+            kept.append(segment)
+    return _encoded("/" + "/".join(kept))
+
+
+def _encoded(text: str) -> str:
+    return _UNENCODED.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text)
+
+
+def _refuse(given: str, what: str, fix: str) -> NoReturn:
+    # The part before an '@' may be a password.
+    open_part = re.sub(r"//[^/?#]*@", "//***@", given)
+    shown = ascii(open_part if len(open_part) <= 200 else open_part[:200] + "...")
+    raise BadUrl(f"The URL {shown} {what}.", fix=fix)
+
+
+# --- addresses --------------------------------------------------------------------------------------
+
+_V4 = {
+    "0.0.0.0/8": "unspecified",
+    "10.0.0.0/8": "private",
+    "100.64.0.0/10": "shared",
+    "127.0.0.0/8": "loopback",
+    "168.63.129.16/32": "metadata",  # looks public, but every Azure machine reaches its host there
+    "169.254.0.0/16": "link-local",
+    "172.16.0.0/12": "private",
+    "192.0.0.0/24": "reserved",
+    "192.0.2.0/24": "documentation",
+    "192.88.99.0/24": "6to4",
+    "192.168.0.0/16": "private",
+    "198.18.0.0/15": "benchmark",
+    "198.51.100.0/24": "documentation",
+    "203.0.113.0/24": "documentation",
+    "224.0.0.0/4": "multicast",
+    "240.0.0.0/4": "reserved",
+}
+
+_V6 = {
+    "::/128": "unspecified",
+    "::1/128": "loopback",
+    "::/96": "IPv4-compatible",
+    "::ffff:0:0/96": "IPv4-mapped",
+    "2001::/32": "Teredo",
+    "2001::/23": "reserved",
+    "2001:db8::/32": "documentation",
+    "2002::/16": "6to4",
+    "3fff::/20": "documentation",
+    "fd00:ec2::/32": "metadata",
+    "fc00::/7": "private",
+    "fe80::/10": "link-local",
+    "fec0::/10": "site-local",
+    "ff00::/8": "multicast",
+}
+
+_FORBIDDEN_V4 = [(IPv4Network(network), kind) for network, kind in _V4.items()]
+_FORBIDDEN_V6 = [(IPv6Network(network), kind) for network, kind in _V6.items()]
+_PUBLIC_V6 = IPv6Network("2000::/3")
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+_LOCAL_NAMES = ("localhost", "ip6-localhost", "ip6-loopback", "localhost.localdomain")
+_LOCAL_DOMAINS = (".localhost", ".localdomain", ".local", ".internal", ".intranet", ".lan", ".home.arpa")
+
+# A rule that names a host means the machines of one's own network; a name that suddenly leads to a cloud's metadata
+# service is an attack.
+_MEANT_BY_A_NAME = ("private", "shared", "loopback")
+
+
+def kind_of(address: Address) -> str:
+    """Why an address is not public, in one word; empty for a public one."""
+    if isinstance(address, IPv4Address):
+        return next((kind for network, kind in _FORBIDDEN_V4 if address in network), "")
+    if address.scope_id is not None:
+        return "link-local"
+    if address in _NAT64:
+        # Networks without IPv4 reach all of it through this prefix, so what counts is what is inside.
+        inner = kind_of(IPv4Address(int(address) & 0xFFFF_FFFF))
+        return f"NAT64 {inner}" if inner else ""
+    found = next((kind for network, kind in _FORBIDDEN_V6 if address in network), "")
+    return found or ("" if address in _PUBLIC_V6 else "reserved")
+
+
+def is_local_name(host: str) -> bool:
+    return host in _LOCAL_NAMES or host.endswith(_LOCAL_DOMAINS)
+
+
+def check_host(url: Url, private: Private) -> None:
+    """Refuses what can be refused without looking the name up."""
+    address = url.address
+    kind = kind_of(address) if address is not None else "local" if is_local_name(url.host) else ""
+    if kind and not private(url.host, url.port):
+        _refuse_address(url, f"{url.host} is {_article(kind)} {'address' if address else 'name'}")
+
+
+def check_addresses(url: Url, found: list[str], private: Private) -> list[str]:
+    """The addresses that a name led to, if every one of them may be connected to; `RefusedAddress` otherwise."""
+    permitted = None
+    for text in found:
+        address = _address(text)
+        kind = kind_of(address) if address is not None else "unreadable"
+        if not kind:
+            continue
+        if permitted is None:
+            permitted = private(url.host, url.port)
+        if not permitted or kind not in _MEANT_BY_A_NAME:
+            _refuse_address(url, f"{url.host} leads to {text}, {_article(kind)} address")
+    return found
+
+
+def _refuse_address(url: Url, why: str) -> NoReturn:
+    raise RefusedAddress(
+        f"{url.origin} was not contacted: {why}.",
+        fix=f'If it is meant, name it in full, with its port, in your policy.toml: [egress] allow = ["{url.origin}/*"].'
+        " `cuebook policy show` tells where that file is.",
+    )
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"

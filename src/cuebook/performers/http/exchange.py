@@ -1,0 +1,390 @@
+"""One request and its response over a connection to an address that was checked.
+
+The name is looked up once, every address it leads to is checked, and the connection goes to one of these. It follows
+no redirect, keeps nothing between two requests, and reads nothing from the environment. Policies are none of its
+business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from cuebook.kernel.engine.descriptors import NoDescriptors, exhausted, lacks_descriptors
+from cuebook.kernel.outcomes import Failed
+from cuebook.performers.http.addresses import Private, Url, check_addresses, check_host
+from cuebook.system import lazy_imports
+from cuebook.system.network import is_loopback, system_tls
+
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Addresses of a name, in the order in which they are to be tried."""
+
+HEADER_BYTES = 65_536
+"""More in the headers of a response is an attack. Each counts some more than its letters, as in HTTP/2."""
+
+_MOVED = (301, 302, 303, 307, 308)
+
+_TRY_SECONDS = 5.0
+"""How long one of several addresses is tried before the next one."""
+
+_FRAMING_SLACK = 1 << 20
+_FRAMING_FACTOR = 8
+"""Chunks of one byte take six on the wire; who sends much more than that wants to keep us busy."""
+
+
+class Ended(Exception):
+    """The exchange failed."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.message)
+        self.failed = failed
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """A request, ready to be sent."""
+
+    method: str
+    url: Url
+    headers: tuple[tuple[str, str], ...]
+    body: bytes = b""
+
+
+class Incoming(msgspec.Struct, frozen=True):
+    """The response. The body is decoded and cut at the limit."""
+
+    status: int
+    headers: dict[str, str]
+    locations: tuple[str, ...]
+    """The `Location` headers of the response."""
+    body: bytes = b""
+    truncated: bool = False
+    size: int = 0
+    """Where the body was cut, the bytes that it has; 0 where the server did not say."""
+
+    @property
+    def moved(self) -> bool:
+        return self.status in _MOVED and bool(self.locations)
+
+
+class Progress:
+    """The progress of an exchange, for the error if it is cut short."""
+
+    def __init__(self) -> None:
+        self.sent = False
+        """Whether anything may have reached a server, this one or one that redirected to it."""
+        self.origin = ""
+        self.status = 0
+        self.received = 0
+
+    def begin(self, url: Url) -> None:
+        self.origin, self.status, self.received = url.origin, 0, 0
+
+
+async def look_up(host: str, port: int) -> list[str]:
+    """The addresses from the system's resolver."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+async def exchange(
+    outgoing: Outgoing,
+    *,
+    limit: int,
+    private: Private,
+    resolve: Resolver,
+    progress: Progress,
+    tls: ssl.SSLContext | None = None,
+) -> Incoming:
+    """Sends the request and reads at most `limit` bytes of the body. Raises `Ended`, `BadUrl` or `RefusedAddress`."""
+    url = outgoing.url
+    progress.begin(url)
+    http = await lazy_imports.load("httpcore2")
+    wire = _Wire(http, url, private, resolve, progress, _FRAMING_SLACK + _FRAMING_FACTOR * limit)
+    if tls is None and url.scheme == "https":
+        tls = system_tls()
+    connection = http.AsyncHTTPConnection(
+        http.Origin(url.scheme.encode(), url.host.encode(), url.port),
+        ssl_context=tls,
+        network_backend=wire,
+    )
+    request = http.Request(
+        outgoing.method,
+        http.URL(scheme=url.scheme.encode(), host=url.host.encode(), port=url.port, target=url.target.encode("ascii")),
+        headers=[(name.encode(), value.encode()) for name, value in _framed(outgoing)],
+        content=outgoing.body,
+    )
+    try:
+        response = await connection.handle_async_request(request)
+        return await _read(response, outgoing, limit, progress)
+    except http.LocalProtocolError:
+        # Its message may quote a header, which may contain a secret.
+        raise Ended(
+            Failed("bad_request", f"The request to {url.origin} cannot be sent as HTTP.", "Check its headers.")
+        ) from None
+    except (http.ProtocolError, http.NetworkError) as error:
+        raise Ended(_broken(error, url, wire)) from None
+    finally:
+        await wire.aclose()
+
+
+def _framed(outgoing: Outgoing) -> list[tuple[str, str]]:
+    headers = [("Host", outgoing.url.authority), *outgoing.headers, ("Connection", "close")]
+    if outgoing.body or outgoing.method in ("POST", "PUT", "PATCH"):
+        headers.append(("Content-Length", str(len(outgoing.body))))
+    return headers
+
+
+def _broken(error: Exception, url: Url, wire: _Wire) -> Failed:
+    if wire.ended:
+        return Failed("dropped", f"{url.origin} closed the connection before its response was complete.")
+    return Failed(
+        "bad_response",
+        f"{url.origin} sent something that is not HTTP: {str(error)[:200]}.",
+        fix="Check the address and port.",
+    )
+
+
+# --- the wire ---------------------------------------------------------------------------------------
+
+
+class _Wire:
+    """Makes the connection: the only place where a name becomes an address."""
+
+    def __init__(
+        self, http: Any, url: Url, private: Private, resolve: Resolver, progress: Progress, limit: int
+    ) -> None:
+        self.http = http
+        self._url = url
+        self._private = private
+        self._resolve = resolve
+        self.progress = progress
+        self.limit = limit
+        self._connected: Any = None
+        self._received = 0
+        self.ended = False
+        """Whether the server has closed its side."""
+
+    async def connect_tcp(self, host: str, port: int, **options: Any) -> _Stream:
+        addresses = await self._addresses()
+        backend = self.http.AnyIOBackend()
+        reason = ""
+        for index, address in enumerate(addresses):
+            last = index == len(addresses) - 1
+            try:
+                self._connected = await backend.connect_tcp(
+                    address, self._url.port, timeout=None if last else _TRY_SECONDS
+                )
+            except (self.http.ConnectError, self.http.ConnectTimeout) as error:
+                if lacks_descriptors(error):
+                    raise NoDescriptors from None
+                reason = str(error) or "no answer"
+                continue
+            return _Stream(self._connected, self)
+        raise Ended(
+            Failed(
+                "unreachable",
+                f"{self._url.origin} cannot be reached: {reason}.",
+                fix="Check that it is up, and the port.",
+            )
+        )
+
+    async def aclose(self) -> None:
+        if self._connected is not None:
+            await self._connected.aclose()
+
+    async def _addresses(self) -> list[str]:
+        url = self._url
+        check_host(url, self._private)
+        if url.address is not None:
+            return [url.host]
+        if is_loopback(url.host):
+            return ["127.0.0.1", "::1"]  # these names mean this machine, even if a resolver says otherwise
+        try:
+            found = list(await self._resolve(url.host, url.port))
+        except (OSError, UnicodeError) as error:
+            if lacks_descriptors(error) or exhausted():
+                raise NoDescriptors from None
+            raise Ended(self._unknown(getattr(error, "strerror", "") or "no such name")) from None
+        if not found:
+            raise Ended(self._unknown("it has no address"))
+        return check_addresses(url, found, self._private)
+
+    def _unknown(self, why: str) -> Failed:
+        message = f"The name {self._url.host} cannot be looked up: {why}."
+        return Failed("unreachable", message, fix="Check its spelling, and the network.")
+
+    def count(self, data: bytes) -> bytes:
+        self.ended = not data
+        self._received += len(data)
+        if self._received > self.limit:
+            raise Ended(
+                Failed(
+                    "bad_response",
+                    f"{self._url.origin} sent far more than its response is long.",
+                    fix="Check the server.",
+                )
+            )
+        return data
+
+    def tls_failed(self, error: Exception) -> Failed:
+        reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
+        return Failed(
+            "tls",
+            f"No secure connection to {self._url.origin}: {str(reason).strip().rstrip('.')}.",
+            fix="Check the name, and the server's certificate.",
+        )
+
+    def dropped(self, during: str) -> Failed:
+        return Failed("dropped", f"{self._url.origin} broke the connection {during}.")
+
+
+class _Stream:
+    """A connection that counts the received bytes and translates its errors."""
+
+    def __init__(self, raw: Any, wire: _Wire) -> None:
+        self._raw = raw
+        self._wire = wire
+
+    async def read(self, max_bytes: int, **options: Any) -> bytes:
+        try:
+            data: bytes = await self._raw.read(max_bytes, **options)
+        except ssl.SSLError as error:
+            raise Ended(self._wire.tls_failed(error)) from None
+        except (self._wire.http.ReadError, OSError):
+            raise Ended(self._wire.dropped("before its response was complete")) from None
+        return self._wire.count(data)
+
+    async def write(self, buffer: bytes, **options: Any) -> None:
+        self._wire.progress.sent = True
+        try:
+            await self._raw.write(buffer, **options)
+        except ssl.SSLError as error:
+            raise Ended(self._wire.tls_failed(error)) from None
+
+    async def aclose(self) -> None:
+        await self._raw.aclose()
+
+    async def start_tls(self, ssl_context: ssl.SSLContext, **options: Any) -> _Stream:
+        try:
+            secured = await self._raw.start_tls(ssl_context, **options)
+        except (self._wire.http.ConnectError, OSError) as error:
+            cause = error if isinstance(error, ssl.SSLError) else error.__cause__
+            if isinstance(cause, ssl.SSLError):
+                raise Ended(self._wire.tls_failed(cause)) from None
+            raise Ended(self._wire.dropped("while it was being secured")) from None
+        return _Stream(secured, self._wire)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._raw.get_extra_info(info)
+
+
+# --- the response -----------------------------------------------------------------------------------
+
+
+async def _read(response: Any, outgoing: Outgoing, limit: int, progress: Progress) -> Incoming:
+    origin = outgoing.url.origin
+    progress.status = response.status
+    headers = _headers(response.headers, origin)
+    if response.status == 101:
+        raise Ended(Failed("bad_response", f"{origin} changed the protocol without being asked."))
+    locations = tuple(_text(value) for name, value in response.headers if name.lower() == b"location")
+    incoming = Incoming(response.status, headers, locations)
+    if incoming.moved:
+        return incoming  # its body is not used
+    body = _Body(limit, headers.get("content-encoding", ""), origin)
+    async with aclosing(response.aiter_stream()) as pieces:
+        async for piece in pieces:
+            progress.received += len(piece)
+            if body.take(piece):
+                break
+    size = _announced(headers) if body.truncated else 0
+    return msgspec.structs.replace(incoming, body=body.finish(), truncated=body.truncated, size=size)
+
+
+def _announced(headers: Mapping[str, str]) -> int:
+    """The bytes of a body as its server gives them; 0 where it does not, or where they are those of the packed one."""
+    given = headers.get("content-length", "")
+    packed = headers.get("content-encoding", "") not in ("", "identity")
+    return int(given) if given.isdecimal() and len(given) < 16 and not packed else 0
+
+
+def _headers(raw: Sequence[tuple[bytes, bytes]], origin: str) -> dict[str, str]:
+    if sum(len(name) + len(value) + 32 for name, value in raw) > HEADER_BYTES:
+        raise Ended(Failed("bad_response", f"{origin} sent more than {HEADER_BYTES} bytes of headers."))
+    headers: dict[str, str] = {}
+    for name, value in raw:
+        key, text = name.decode("latin-1").lower(), _text(value)
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+class _Body:
+    """Keeps the first bytes of a body, unpacked if it came packed, and never unpacks more than it keeps."""
+
+    def __init__(self, limit: int, encoding: str, origin: str) -> None:
+        self._limit = limit
+        self._origin = origin
+        self._pieces: list[bytes] = []
+        self._kept = 0
+        self._encoding = encoding.strip().lower()
+        self._unpacker: Any = None
+        self._began = False
+        self.truncated = False
+
+    def take(self, piece: bytes) -> bool:
+        """Whether that was enough."""
+        if self._encoding in ("", "identity"):
+            self._keep(piece)
+        elif self._encoding in ("gzip", "x-gzip", "deflate"):
+            self._unpack(piece)
+        else:
+            raise Ended(self._unreadable(f"is packed as {self._encoding[:40]!a}, which was not asked for"))
+        return self.truncated
+
+    def finish(self) -> bytes:
+        if self._began and not self.truncated and not self._unpacker.eof:
+            raise Ended(self._unreadable("ends in the middle of its packed data"))
+        return b"".join(self._pieces)
+
+    def _keep(self, piece: bytes) -> None:
+        room = self._limit - self._kept
+        self.truncated = len(piece) > room
+        kept = piece[:room]
+        self._pieces.append(kept)
+        self._kept += len(kept)
+
+    def _unpack(self, packed: bytes) -> None:
+        if not self._began:
+            self._began = True
+            # Some servers send `deflate` without the header that belongs to it; its first byte tells.
+            bare = self._encoding == "deflate" and packed[:1] and packed[0] & 0x0F != 8
+            self._unpacker = zlib.decompressobj(-zlib.MAX_WBITS if bare else zlib.MAX_WBITS | 32)
+        while packed and not self.truncated:
+            if self._unpacker.eof:
+                packed = packed.lstrip(b"\0")  # padding, which the format allows at the end
+                if self._encoding == "deflate" or not packed:
+                    return
+                self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
+            try:
+                piece = self._unpacker.decompress(packed, self._limit - self._kept + 1)
+            except zlib.error:
+                raise Ended(self._unreadable(f"is not packed as {self._encoding}, as its headers say")) from None
+            self._keep(piece)
+            packed = self._unpacker.unused_data or self._unpacker.unconsumed_tail
+
+    def _unreadable(self, why: str) -> Failed:
+        return Failed("bad_response", f"The response of {self._origin} {why}.", fix="Ask for it unpacked.")

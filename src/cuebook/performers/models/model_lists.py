@@ -1,0 +1,151 @@
+"""Which models the providers say they offer: their own lists, asked for shortly and remembered for a while.
+
+Never waits for long: what did not come in time is there the next time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, wait
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from cuebook.performers.models.model import masked
+from cuebook.performers.models.providers import EMBEDDED, Access, Providers
+from cuebook.system.network import is_loopback
+
+_LIFE = 300.0
+"""Seconds for which a list is good."""
+_AGAIN = 15.0
+"""Seconds after which a provider that did not answer is asked again."""
+_PATIENCE = 1.0
+"""Seconds that someone who wants the lists waits for those that are still to come."""
+_TIMEOUT = 5.0
+_MOST_BYTES = 8 << 20
+_MOST_MODELS = 2_000
+
+_NOT_FOR_CHAT = re.compile(
+    r"embed|whisper|(^|[-/])tts|dall-?e|moderation|realtime|transcri|(^|[-/])image|-image|audio|sora|rerank"
+    r"|(^|[-/])(babbage|davinci|curie|ada)([-:]|$)|-instruct-0914|speech|video|ocr",
+    re.IGNORECASE,
+)
+"""Names of models that make or read something else than text, or answer no chat."""
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """The answer of one provider."""
+
+    provider: str
+    models: tuple[str, ...] = ()
+    """Full names, `provider/model`."""
+    answered: bool = False
+    reason: str = ""
+    """Why nothing is known, in words that follow the provider's name."""
+
+
+class Offers:
+    """The lists of all providers that can be used."""
+
+    def __init__(
+        self, providers: Providers, *, patience: float = _PATIENCE, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._providers = providers
+        self._patience = patience
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept: dict[str, tuple[float, Access, Offer]] = {}
+        self._coming: dict[str, Future[Offer]] = {}
+
+    def listed(self, patience: float | None = None) -> list[Offer]:
+        """The models of each usable provider, as far as they are known now or after so many seconds."""
+        wanted = [one.name for one in self._providers.available() if one.usable]
+        with self._lock:
+            coming = [found for name in wanted if (found := self._asked(name)) is not None]
+        wait(coming, timeout=self._patience if patience is None else patience)
+        return [self._known(name) for name in wanted]
+
+    def _asked(self, name: str) -> Future[Offer] | None:
+        """The pending request for a list; None if the list is known, or there is no provider to ask."""
+        access = self._providers.access(name)
+        if access is None:
+            return None
+        since, known_as, offer = self._kept.get(name, (0.0, None, None))
+        life = _LIFE if offer is not None and offer.answered else _AGAIN
+        if offer is not None and known_as == access and self._clock() - since < life:
+            return None
+        if name not in self._coming:
+            coming = self._coming[name] = Future()
+            # Not a thread of a pool, which would be waited for when the process ends.
+            threading.Thread(target=self._fetch, args=(name, access, coming), daemon=True).start()
+        return self._coming[name]
+
+    def _fetch(self, name: str, access: Access, coming: Future[Offer]) -> None:
+        offer = _fetched(name, access)
+        with self._lock:
+            self._kept[name] = (self._clock(), access, offer)
+            self._coming.pop(name, None)
+        coming.set_result(offer)
+
+    def _known(self, name: str) -> Offer:
+        if name == "local":
+            return Offer(name, (f"local/{EMBEDDED}",), True)
+        with self._lock:
+            kept = self._kept.get(name)
+        if kept is not None:
+            return kept[2]
+        if self._providers.access(name) is None:
+            return Offer(name, reason="was brought by the project, so it was not asked what it offers")
+        return Offer(name, reason="has not said yet what it offers")
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A key is for the server that it was set up for, and for no other."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+def _fetched(name: str, access: Access) -> Offer:
+    handlers: list[Any] = [_NoRedirect()]
+    if is_loopback(urlsplit(access.url).hostname or ""):
+        handlers.append(urllib.request.ProxyHandler({}))
+    request = urllib.request.Request(access.url, headers=access.headers)
+    try:
+        with urllib.request.build_opener(*handlers).open(request, timeout=_TIMEOUT) as response:
+            body = response.read(_MOST_BYTES + 1)
+        if len(body) > _MOST_BYTES:
+            return Offer(name, reason="sent a list of models that is too long")
+        return Offer(name, tuple(f"{name}/{model}" for model in _chat_models(json.loads(body))), True)
+    except urllib.error.HTTPError as error:
+        refused = "refused the key" if error.code in (401, 403) else "did not list its models"
+        return Offer(name, reason=f"{refused} (HTTP {error.code})")
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        cause = getattr(error, "reason", None) or error
+        said = masked(str(cause) or type(cause).__name__, access.headers.values())[:200]
+        return Offer(name, reason=f"did not list its models ({said})")
+
+
+def _chat_models(answer: Any) -> list[str]:
+    """The names of models that a conversation can be had with, in order, each once."""
+    entries: Iterable[Any] = answer.get("data") or answer.get("models") or [] if isinstance(answer, dict) else answer
+    names = [str(one.get("id") or one.get("name") or "") for one in entries if isinstance(one, dict) and _is_chat(one)]
+    plain = [name for name in names if name and name.isprintable() and len(name) <= 200]
+    return sorted(dict.fromkeys(plain))[:_MOST_MODELS]
+
+
+def _is_chat(entry: dict[str, Any]) -> bool:
+    form = entry.get("architecture")
+    made = form.get("output_modalities") if isinstance(form, dict) else None
+    if isinstance(made, list):
+        return "text" in made
+    if isinstance(entry.get("type"), str) and entry["type"] not in ("model", "chat", "language", "code", "llm"):
+        return False
+    return not _NOT_FOR_CHAT.search(str(entry.get("id") or entry.get("name") or ""))

@@ -1,0 +1,1 @@
+"""Playbooks written as Python functions, run in a child process."""

@@ -1,0 +1,1 @@
+"""The toolbox: tools by name, their arguments, and Python functions as tools."""

@@ -1,0 +1,261 @@
+"""Records that operators keep for a tenant: users and roles, names of secrets, policy overrides, and trust.
+
+Every record says who made it. No record contains the value of a secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from cuebook.gate.policy import Override, Policy
+from cuebook.gate.roles import RESERVED, ROLES, NotAllowed, Principal, User, is_reserved
+from cuebook.gate.secrets import check_handle, check_name
+from cuebook.kernel.errors import BadInput, NotFound, StoreError
+from cuebook.kernel.ports import Domain, Store
+
+log = logging.getLogger("cuebook")
+
+RIGHTS_EVERY = 1.0
+"""Seconds between two checks of a user's rights: other processes can remove users, too."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
+DOMAINS: tuple[Domain, ...] = ("tool", "command", "egress", "secret", "file", "model")
+
+Today = Callable[[str], Awaitable[Policy]]
+"""Returns the current policy of a tenant."""
+
+
+async def no_policy(tenant: str) -> Policy:
+    """A policy with only the built-in defaults."""
+    return Policy(())
+
+
+class SecretName(msgspec.Struct, frozen=True):
+    """A name for the handle of a secret."""
+
+    name: str
+    handle: str
+    owner: str
+    created: float
+
+
+class Administration:
+    """Reads and writes the records that operators keep."""
+
+    def __init__(self, store: Store, today: Today, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._today = today
+        self._clock = clock
+
+    async def policy(self, who: Principal = Principal()) -> Policy:
+        who.require("viewer", "look at the policy")
+        return await self._today(who.tenant)
+
+    # --- small records that surfaces keep, by tenant, kind and name ---
+
+    async def kept(self, tenant: str, kind: str) -> dict[str, dict[str, Any]]:
+        return await self._store.kept(tenant, kind)
+
+    async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
+        await self._store.keep(tenant, kind, name, body)
+
+    async def forget(self, tenant: str, kind: str, name: str) -> bool:
+        """Returns whether there was such a record."""
+        return await self._store.forget(tenant, kind, name)
+
+    async def tenants(self, kind: str) -> list[str]:
+        """The tenants that have records of a kind."""
+        return await self._store.tenants(kind)
+
+    # --- users ---
+
+    async def add_user(self, name: str, roles: Sequence[str], who: Principal = Principal()) -> tuple[User, str]:
+        """Adds a user. Returns the user and their token, which is not shown again."""
+        who.require("admin", "change users")
+        if not _NAME.fullmatch(name):
+            raise BadInput(f"'{name}' cannot be the name of a user.", fix="Use letters, digits, and . _ @ -.")
+        if is_reserved(name):
+            raise BadInput(
+                f"'{name}' cannot be the name of a user: Cuebook uses it for itself in journals.",
+                fix=f"Choose another: reserved are {', '.join(RESERVED)}, and names that begin with 'trigger.'.",
+            )
+        if name in await self._store.kept(who.tenant, "user"):
+            raise BadInput(
+                f"The user '{name}' already exists; nothing was changed.",
+                fix=f"`cuebook users grant {name} --role ROLE` gives a role, `cuebook users revoke` takes one away, and"
+                f" `cuebook users token {name}` makes a new token.",
+            )
+        return await self._with_token(User(name, _roles(roles), "", self._clock(), who.name), who)
+
+    async def grant(self, name: str, roles: Sequence[str], who: Principal = Principal()) -> User:
+        """Gives a user more roles. Their token and sessions stay valid."""
+        who.require("admin", "change users")
+        user = await self._user(name, who.tenant)
+        return await self._with_roles(user, _roles((*user.roles, *_roles(roles))), who)
+
+    async def revoke(self, name: str, roles: Sequence[str], who: Principal = Principal()) -> User:
+        """Takes roles from a user. Their token and sessions stay valid, with fewer rights."""
+        who.require("admin", "change users")
+        user, taken = await self._user(name, who.tenant), _roles(roles)
+        lacking = [role for role in taken if role not in user.roles]
+        if lacking:
+            raise BadInput(f"{name} does not have the role {lacking[0]}.", fix=f"{name} has {', '.join(user.roles)}.")
+        left = [role for role in user.roles if role not in taken]
+        if not left:
+            raise BadInput(f"{name} would have no role left.", fix=f"`cuebook users remove {name}` removes them.")
+        return await self._with_roles(user, _roles(left), who)
+
+    async def renew_token(self, name: str, who: Principal = Principal()) -> tuple[User, str]:
+        """Makes a new token for a user, which is not shown again. The old token and the user's sessions end."""
+        who.require("admin", "change users")
+        return await self._with_token(await self._user(name, who.tenant), who)
+
+    async def users(self, who: Principal = Principal()) -> list[User]:
+        who.require("viewer", "look at users")
+        return [msgspec.convert(body, User) for body in (await self._store.kept(who.tenant, "user")).values()]
+
+    async def remove_user(self, name: str, who: Principal = Principal()) -> None:
+        who.require("admin", "change users")
+        if not await self._store.forget(who.tenant, "user", name):
+            raise NotFound(f"There is no user '{name}'.", fix="`cuebook users list` lists the users.")
+
+    async def principal(self, name: str, tenant: str = "local") -> Principal:
+        """The user with this name, with their roles."""
+        user = await self._user(name, tenant)
+        if is_reserved(name):
+            raise NotAllowed(misnamed(name))
+        return Principal(name, tenant, frozenset(user.roles))
+
+    async def principal_with(self, token: str, tenant: str = "local") -> Principal | None:
+        """The user with this token."""
+        given = _digest(token)
+        for user in [msgspec.convert(body, User) for body in (await self._store.kept(tenant, "user")).values()]:
+            if hmac.compare_digest(user.token, given) and not is_reserved(user.name):
+                return Principal(user.name, tenant, frozenset(user.roles))
+        return None
+
+    async def _user(self, name: str, tenant: str) -> User:
+        body = (await self._store.kept(tenant, "user")).get(name)
+        if body is None:
+            raise NotFound(f"There is no user '{name}'.", fix=f"`cuebook users add {name} --role ROLE` adds one.")
+        return msgspec.convert(body, User)
+
+    async def _with_roles(self, user: User, roles: tuple[str, ...], who: Principal) -> User:
+        changed = msgspec.structs.replace(user, roles=roles)
+        await self._store.keep(who.tenant, "user", user.name, msgspec.to_builtins(changed))
+        return changed
+
+    async def _with_token(self, user: User, who: Principal) -> tuple[User, str]:
+        token = secrets.token_urlsafe(32)
+        changed = msgspec.structs.replace(user, token=_digest(token))
+        await self._store.keep(who.tenant, "user", user.name, msgspec.to_builtins(changed))
+        return changed, token
+
+    # --- names of secrets ---
+
+    async def add_secret(self, name: str, handle: str, who: Principal = Principal()) -> SecretName:
+        who.require("admin", "name secrets")
+        made = SecretName(check_name(name), check_handle(handle), who.name, self._clock())
+        await self._store.keep(who.tenant, "secret", name, msgspec.to_builtins(made))
+        return made
+
+    async def secrets(self, who: Principal = Principal()) -> list[SecretName]:
+        who.require("viewer", "look at the names of secrets")
+        return [msgspec.convert(body, SecretName) for body in (await self._store.kept(who.tenant, "secret")).values()]
+
+    async def remove_secret(self, name: str, who: Principal = Principal()) -> bool:
+        who.require("admin", "name secrets")
+        return await self._store.forget(who.tenant, "secret", name)
+
+    # --- overrides: they answer an `ask` of the policy in advance ---
+
+    async def add_override(
+        self, domain: Domain, pattern: str, expires_after: float | None, who: Principal = Principal()
+    ) -> Override:
+        who.require("approver", "allow things in advance")
+        if domain not in DOMAINS:
+            raise BadInput(f"There is no domain '{domain}'.", fix=f"There are: {', '.join(DOMAINS)}.")
+        from cuebook.gate.policy.overrides import check_override
+
+        check_override(domain, pattern)
+        now = self._clock()
+        made = Override(
+            id=f"o{secrets.token_hex(4)}",
+            domain=domain,
+            pattern=pattern,
+            by=who.name,
+            created=now,
+            expires=None if expires_after is None else now + expires_after,
+            tenant=who.tenant,
+        )
+        await self._store.keep(who.tenant, "override", made.id, msgspec.to_builtins(made))
+        return made
+
+    async def overrides(self, who: Principal = Principal()) -> list[Override]:
+        who.require("viewer", "look at overrides")
+        found = [msgspec.convert(body, Override) for body in (await self._store.kept(who.tenant, "override")).values()]
+        return sorted(found, key=lambda override: override.created)
+
+    async def revoke_override(self, name: str, who: Principal = Principal()) -> None:
+        """Ends an override. It stays in the list, which explains what it allowed before."""
+        who.require("approver", "revoke overrides")
+        body = (await self._store.kept(who.tenant, "override")).get(name)
+        if body is None:
+            raise NotFound(f"There is no override '{name}'.", fix="`cuebook policy overrides` lists them.")
+        await self._store.keep(who.tenant, "override", name, {**body, "revoked": True})
+
+    # --- trust ---
+
+    async def trust(self, subject: str, digest: str, who: Principal = Principal()) -> None:
+        who.require("admin", "trust things for everyone")
+        await self._store.keep(who.tenant, "trust", subject, {"digest": digest, "by": who.name, "at": self._clock()})
+
+    async def trusts(self, subject: str, who: Principal = Principal()) -> str | None:
+        """The trusted digest of a subject."""
+        who.require("viewer", "look at what is trusted")
+        found = (await self._store.kept(who.tenant, "trust")).get(subject)
+        return None if found is None else str(found["digest"])
+
+    async def untrust(self, subject: str, who: Principal = Principal()) -> bool:
+        who.require("admin", "trust things for everyone")
+        return await self._store.forget(who.tenant, "trust", subject)
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _roles(given: Sequence[str]) -> tuple[str, ...]:
+    """The given roles, each once, in the order of `ROLES`."""
+    unknown = [role for role in given if role not in ROLES]
+    if unknown or not given:
+        wrong = f"There is no role '{unknown[0]}'." if unknown else "A user needs a role."
+        raise BadInput(wrong, fix=f"There are: {', '.join(ROLES)}.")
+    return tuple(role for role in ROLES if role in given)
+
+
+def misnamed(name: str) -> str:
+    """Error for a user of an older store whose name has become reserved."""
+    return (
+        f"The user '{name}' has a name that Cuebook uses for itself, and cannot sign in. `cuebook users remove {name}`"
+        " and `cuebook users add` with another name."
+    )
+
+
+async def revoked(permitted: Callable[[], Awaitable[bool]]) -> None:
+    """Returns when a user has lost the right to something that is under way, for example an open stream."""
+    while True:
+        await asyncio.sleep(RIGHTS_EVERY)
+        try:
+            if not await permitted():
+                return
+        except StoreError as error:  # a lock or a full disk may pass
+            log.warning("%s", error)

@@ -1,0 +1,1 @@
+"""Evidence of what a run did, and runs exported as files."""

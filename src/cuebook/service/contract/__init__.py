@@ -1,0 +1,1 @@
+"""The runtime contract: requests in, envelopes out."""

@@ -1,0 +1,189 @@
+"""Checks what people send to a waiting run before it is stored: decisions, values, settings and outcomes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from cuebook.dialects.playbook import Playbook
+from cuebook.gate.roles import NotAllowed, Principal
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.fold.replay import Recorded
+from cuebook.kernel.journal import Entry, outcome_from
+from cuebook.kernel.run import Budget, Settings, StepRow, WaitRow
+
+Decision = Literal["approve", "deny", "repeat", "stop", "done"]
+
+ABOUT = {
+    "question": "a question",
+    "approval": "an approval",
+    "breakpoint": "a pause",
+    "in_doubt": "an effect in doubt",
+    "budget": "a budget",
+    "secret": "a secret",
+    "timer": "a time",
+    "message": "a message",
+}
+
+
+def approval(row: WaitRow, decision: str, reason: str, who: Principal) -> dict[str, Any]:
+    """The answer of an approver, bound to the digest of the action that was shown."""
+    if decision not in ("approve", "deny"):
+        raise BadInput(f"'{decision}' does not decide an approval.", fix="Say approve or deny.")
+    if row.details.get("different_person") and who.name == row.owner:
+        raise NotAllowed(
+            f"{who.name} started this run, and the policy requires another person to decide.",
+            fix="Ask another approver.",
+        )
+    return {"decision": decision, "digest": row.details.get("digest", ""), "reason": reason}
+
+
+def decided(row: WaitRow) -> str:
+    """The decision about a wait; empty if there is none yet."""
+    return str(row.answer.get("decision", "")) if row.by else ""
+
+
+def too_late(row: WaitRow, onward: str = "") -> str:
+    """The fix for a wait that was already decided; `onward` says how to continue its run."""
+    word = decided(row)
+    said = f"The decision was: {word}. " if word else ""
+    return said + (onward or f"`cuebook show {row.run}` shows the run.")
+
+
+def how_to(row: WaitRow) -> str:
+    return {
+        "approval": f"`cuebook decide {row.run} approve|deny` decides it.",
+        "question": f"`cuebook answer {row.run} VALUE` answers it.",
+        "breakpoint": f"`cuebook resume {row.run}` continues the run.",
+        "budget": f"`cuebook resume {row.run}` with a larger budget continues the run.",
+        "secret": f"`cuebook resume {row.run}` continues where the secret can be resolved.",
+        "in_doubt": f"`cuebook decide {row.run} repeat|stop` decides it; `cuebook inbox {row.run}` says more.",
+    }.get(row.kind, "")
+
+
+def checked_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    edits = msgspec.to_builtins(dict(settings or {}))
+    _only_fields(edits, Settings, "setting")
+    for name in ("workspace", "folder", "from_text", "options"):
+        if name in edits:
+            raise BadInput(f"The {name} of a run cannot be changed.", fix="Start a new run there.")
+    if isinstance(edits.get("budget"), dict):
+        _only_fields(edits["budget"], Budget, "budget")
+    try:
+        Settings().edited(edits)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"These settings do not fit: {error}.") from None
+    return dict(edits)
+
+
+def checked_values(
+    playbook: Playbook, entries: Sequence[Entry], given: Mapping[str, Any], before: int = 0
+) -> dict[str, Any]:
+    """Checks values that change those of a run, now or before a record. Inputs must still fit their declaration."""
+    dialect = playbook.dialect
+    recorded = Recorded(entries, 0)
+    document = playbook.adapted(recorded.options)
+    results = dialect.results(document, [entry for entry in entries if not before or entry.seq < before])
+    places = dict.fromkeys(sorted(dialect.places(document, playbook.text)))
+    return dialect.check_changes(document, recorded.inputs, results | places, given)
+
+
+def typed_changes(playbook: Playbook, entries: Sequence[Entry], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Converts values that a person wrote as texts to the types that the playbook declares."""
+    dialect, document = playbook.dialect, playbook.document
+    results = dialect.results(document, entries)
+    return {
+        name: dialect.changed(document, results, name, value) if isinstance(value, str) else value
+        for name, value in given.items()
+    }
+
+
+def meant_visit(
+    run: str, steps: Sequence[StepRow], step: str, visit: int | None, path: str | None, planned: Collection[str] = ()
+) -> StepRow:
+    """The visit of a step at which a new run begins: by default the last one.
+
+    `planned` are the labels of the playbook. A step outside the main line is found in its branch; if several branches
+    reached it, the caller must name one.
+    """
+    reached = [one for one in steps if one.seq]
+    found = [one for one in visits_of(reached, step) if path in (None, one.path) and visit in (None, one.visit)]
+    if not found:
+        names = ", ".join(dict.fromkeys(one.name for one in reached)) or "none"
+        name = step if visit is None else f"{step}#{visit}"
+        known = step in planned or visits_of(steps, step)
+        words = f"has not reached step {name}" if known else f"has no step {name}"
+        raise BadInput(f"Run {run} {words}.", fix=f"Steps it has reached: {names}.")
+    places = dict.fromkeys(f"{one.path}{one.label}" for one in found)
+    if len(places) > 1:
+        fix = f"Say which one is meant: {', '.join(places)}."
+        raise BadInput(f"Step {step} of run {run} was reached in {len(places)} branches.", fix=fix)
+    return found[-1]
+
+
+def visits_of(steps: Sequence[StepRow], name: str) -> list[StepRow]:
+    """The visits of a step, named by branch and label or by the label alone."""
+    return [one for one in steps if f"{one.path}{one.label}" == name] or [one for one in steps if one.label == name]
+
+
+def raised(wait: WaitRow, settings: dict[str, Any]) -> dict[str, Any]:
+    if wait.details.get("code") == "unknown_price":
+        return {"unknown_cost": True, **settings}
+    if "budget" not in settings and wait.details.get("code") in ("steps", "seconds"):
+        raise BadInput(wait.prompt, fix="Resume with a larger budget.")
+    # A budget of money or tokens was too small for an estimate, which is made again: prices and models may have changed.
+    return settings
+
+
+def check_promise(playbook: Playbook, label: str, outcome: Mapping[str, Any]) -> None:
+    """Raises `BadInput` if an outcome breaks the contract of its step."""
+    broken = playbook.dialect.broken_promise(playbook.document, label, outcome_from(outcome))
+    if broken:
+        raise BadInput(
+            f"With this outcome, the step breaks its contract: {broken}.",
+            fix="Give the real outcome, or say stop, which fails the run. Nothing is decided yet.",
+        )
+
+
+def checked_outcome(row: WaitRow, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Checks the outcome that a person reports for an effect that happened."""
+    given = dict(outcome) if outcome is not None else row.details.get("late")
+    if given is None:
+        raise BadInput("'done' needs the outcome of the effect.", fix=_as_in(row))
+    wanted = _OUTCOME_OF.get(row.details.get("effect", {}).get("is", ""), "Done")
+    given = {"is": wanted, **given}
+    if given["is"] not in (wanted, "Failed"):
+        raise BadInput(f"This effect gives a {wanted}, not a {given['is']}.", fix=_as_in(row))
+    try:
+        made = outcome_from(given)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"This outcome does not fit the effect: {error}.", fix=_as_in(row)) from None
+    _only_fields({name: value for name, value in given.items() if name != "is"}, type(made), "field of this outcome")
+    return given
+
+
+def outcome_shape(row: WaitRow) -> str:
+    """A JSON template for the outcome of an effect in doubt."""
+    return _SHAPES.get(row.details.get("effect", {}).get("is", ""), '{"value": null}')
+
+
+def _as_in(row: WaitRow) -> str:
+    return f"Give it as JSON, as in `--outcome '{outcome_shape(row)}'`."
+
+
+def _only_fields(given: Mapping[str, Any], wanted: type[msgspec.Struct], what: str) -> None:
+    """Refuses unknown names, which would otherwise be ignored."""
+    known = wanted.__struct_fields__
+    for name in given:
+        if name not in known:
+            raise BadInput(f"There is no {what} '{name}'.", fix=f"There are: {', '.join(known)}.")
+
+
+_SHAPES = {
+    "RunCommand": '{"exit_code": 0, "stdout": "what it wrote"}',
+    "SendHttp": '{"status": 200, "body": "what was answered"}',
+    "CallTool": '{"value": "what it gave"}',
+}
+_OUTCOME_OF = {"CallTool": "ToolResult", "RunCommand": "CommandResult", "SendHttp": "HttpResponse"}

@@ -1,0 +1,1 @@
+"""The playbooks that people keep: the library, the stored ones, and the runs of each."""

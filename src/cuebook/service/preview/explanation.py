@@ -1,0 +1,165 @@
+"""Explains a run before it starts: its preview, with what it touches, how the policy decides and what it may cost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects.dialect import Named
+from cuebook.dialects.findings import InvalidPlaybook
+from cuebook.dialects.playbook import Playbook
+from cuebook.dialects.preview import Act, Preview, played
+from cuebook.gate.gate import Gate
+from cuebook.gate.policy import Policy
+from cuebook.kernel.ports import Case
+from cuebook.kernel.run import Budget, RunRow, Settings
+from cuebook.service.preview.bound import Bound, Terms, bound_of
+from cuebook.service.preview.rulings import ActRuling, Rulings
+from cuebook.service.preview.texts import SCHEMES, LocalTexts
+from cuebook.service.preview.touches import Reach, Touches, deciding, touches_of
+from cuebook.service.service import Principal, Service
+from cuebook.service.start import check_limits, check_postconditions
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """The parts of the configuration that explanations need."""
+
+    reach: Reach
+    strictest: Policy
+    """The current policy without any trust. Texts are read only if it allows that without asking."""
+    model: str
+    problem: str
+    """Why the model cannot be asked at present."""
+    terms: Terms
+    budget: Budget
+    workspace: str
+    flaws: Callable[[Iterable[Named]], Iterable[str]]
+    """Returns why models that a playbook names cannot be asked."""
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    preview: Preview
+    model: str
+    problem: str
+    """Why the model cannot be asked at present."""
+    touches: Touches
+    bound: Bound
+    terms: Terms
+    budget: Budget
+    rulings: list[ActRuling]
+    refused: str = ""
+    """Why a run would be refused; empty if it would begin."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def reached(self) -> list[ActRuling]:
+        """The rulings on acts whose condition may hold."""
+        return [one for one in self.rulings if one.act.runs is not False]
+
+    @property
+    def denied(self) -> bool:
+        return bool(self.refused) or any(one.decision == "deny" for one in self.reached)
+
+    @property
+    def fails(self) -> bool:
+        return self.preview.is_unfit or any(one.fails for one in self.reached)
+
+
+async def preview_of(
+    playbook: Playbook,
+    given: Mapping[str, Any],
+    settings: Settings,
+    setup: Setup,
+    *,
+    schemes: Collection[str] = SCHEMES,
+) -> Preview:
+    """What a run would do. Reads sources of these schemes on this machine if the policy allows it without asking.
+
+    The preview without inputs and options is cached by the content of the playbook, unless it read something.
+    """
+    key = None if given or settings.options else (playbook.dialect.name, playbook.name, playbook.digest, *schemes)
+    if key is not None and key in _CACHE:
+        return _CACHE[key]
+    texts = LocalTexts(setup.reach.texts, setup.strictest, settings, schemes)
+    made = await asyncio.to_thread(lambda: played(playbook.dialect.preview(playbook.document, given, settings), texts))
+    if key is not None and not texts.looked:
+        _CACHE[key] = made
+        if len(_CACHE) > _MOST:
+            del _CACHE[next(iter(_CACHE))]
+    return made
+
+
+_CACHE: dict[tuple[str, ...], Preview] = {}
+_MOST = 32
+"""Previews in the cache."""
+
+
+async def explain(
+    service: Service,
+    playbook: Playbook,
+    given: Mapping[str, Any],
+    settings: Settings,
+    setup: Setup,
+    who: Principal = Principal(),
+    *,
+    every_act: bool = False,
+    schemes: Collection[str] = SCHEMES,
+) -> Explanation:
+    """Explains a run that `who` would start. It asks the gate about all acts, or only about those known well enough."""
+    preview = await preview_of(playbook, service.masked(dict(given)), settings, setup, schemes=schemes)
+    policy, own = await service.policy(who), playbook.document.policy
+    if own is not None:
+        policy = policy.with_playbook(own, playbook.name)
+    now = service.clock()
+    decide = deciding(policy, await service.overrides(who), now)
+    gate = service.gate
+    assert isinstance(gate, Gate)
+    case = _case(playbook, setup, policy, who, now)
+    acts = [act for act in preview.every_act() if every_act or _is_exact(act)]
+    flaws = [f"The run would not begin: {flaw}" for flaw in setup.flaws(playbook.dialect.models(playbook.document))]
+    return Explanation(
+        preview,
+        setup.model,
+        setup.problem,
+        await touches_of(preview, setup.reach, decide),
+        await asyncio.to_thread(bound_of, preview, setup.terms),
+        setup.terms,
+        setup.budget,
+        await Rulings(gate, setup.reach, case, policy, decide).of(acts),
+        _refused(playbook, service, policy),
+        tuple(dict.fromkeys((*preview.notes, *flaws))),
+    )
+
+
+def _is_exact(act: Act) -> bool:
+    return act.open.probe is not None or bool(act.problem)
+
+
+def _case(playbook: Playbook, setup: Setup, policy: Policy, who: Principal, now: float) -> Case:
+    """A run as the gate would see it."""
+    dialect = playbook.dialect
+    row = RunRow(
+        id="preview",
+        tenant=who.tenant,
+        owner=who.name,
+        dialect=dialect.name,
+        interpreter=dialect.interpreter,
+        playbook="",
+        name=playbook.name,
+        created=now,
+        updated=now,
+    )
+    settings = Settings(model=setup.model, workspace=setup.workspace, folder=playbook.folder)
+    return Case(row, settings, policy.snapshot())
+
+
+def _refused(playbook: Playbook, service: Service, policy: Policy) -> str:
+    try:
+        check_limits(playbook.dialect, playbook.document, playbook.where, service.ceilings)
+        check_postconditions(playbook.dialect, playbook.document, playbook.where, policy)
+    except InvalidPlaybook as error:
+        return str(error)
+    return ""

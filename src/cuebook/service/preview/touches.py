@@ -1,0 +1,205 @@
+"""Lists what a run would touch: models, tools, texts and hosts, each with the decision of the policy.
+
+It calls nothing and starts no tool server, so the properties of a server's tools are not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from urllib.parse import urlsplit
+
+import msgspec
+
+from cuebook.config.tools import ToolServer
+from cuebook.dialects.preview import Preview
+from cuebook.gate import policy as rules
+from cuebook.gate.policy import Ruling
+from cuebook.kernel.effects import AskModel, CallTool, Effect, ReadSource, RunCommand, SendHttp
+from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.ports import Action, Describer, Description, Performer
+from cuebook.kernel.run import Settings
+from cuebook.kernel.tool_names import server_of
+from cuebook.performers.mcp import McpServer
+from cuebook.performers.sources import SourcePerformer
+from cuebook.performers.tools.toolbox import Toolbox
+
+Decide = Callable[[Action], Ruling]
+
+
+class Touched(msgspec.Struct, frozen=True):
+    """One action of a run, in the terms of a policy."""
+
+    domain: str
+    target: str
+    steps: tuple[str, ...]
+    decision: str
+    rules: tuple[tuple[str, str], ...]
+    """The deciding rule and its place."""
+
+
+class Touches(msgspec.Struct, frozen=True):
+    touched: list[Touched]
+    hosts: dict[str, str]
+    """Each host, with the purpose of the connection."""
+    problems: list[str]
+    """Missing parts, and further questions to a person."""
+    missing: bool = False
+    """Whether a tool does not exist."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A model that a run would ask."""
+
+    name: str
+    """As `provider/model` if its provider is known."""
+    base_url: str = ""
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """The configured performers and tool servers, through which a playbook acts."""
+
+    performers: Mapping[type[Effect], Performer]
+    servers: Mapping[str, ToolServer]
+    asked: Callable[[str | None], Asked]
+    """Returns the model that is asked if a playbook names this one, or none."""
+
+    @property
+    def tools(self) -> Toolbox:
+        found = self.performers[CallTool]
+        assert isinstance(found, Toolbox)
+        return found
+
+    @property
+    def texts(self) -> SourcePerformer:
+        found = self.performers[ReadSource]
+        assert isinstance(found, SourcePerformer)
+        return found
+
+
+async def touches_of(preview: Preview, reach: Reach, decide: Decide) -> Touches:
+    """Everything that a run may touch, in all branches."""
+    found = _Search(reach)
+    effects: list[tuple[str, Effect]] = [("", effect) for effect in preview.reads]
+    for act in preview.every_act():
+        if act.effect is not None:
+            effects.append((act.label, act.effect))
+        effects += [(act.label, call) for call in act.calls]
+    made = await found.touches(effects, decide)
+    return msgspec.structs.replace(made, hosts={**made.hosts, **preview.hosts})
+
+
+async def touches_of_effect(label: str, effect: Effect, reach: Reach, decide: Decide) -> Touches:
+    return await _Search(reach).touches([(label, effect)], decide)
+
+
+class _Search:
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._servers = reach.servers
+        self._problems: dict[str, None] = {}
+        self._hosts: dict[str, str] = {}
+        self._missing = False
+
+    async def touches(self, effects: Iterable[tuple[str, Effect]], decide: Decide) -> Touches:
+        """Returns what these effects touch. Each comes with the label of its step."""
+        steps: dict[Action, dict[str, None]] = {}
+        for label, effect in effects:
+            for action in await self._actions(label, effect):
+                steps.setdefault(action, {})[label] = None
+        touched = [touched_by(action, decide(action), tuple(labels)) for action, labels in steps.items()]
+        return Touches(touched, self._hosts, list(self._problems), self._missing)
+
+    async def _actions(self, label: str, effect: Effect) -> Sequence[Action]:
+        match effect:
+            case AskModel(model=model):
+                return self._of_model(model)
+            case CallTool():
+                return await self._of_tool(label, effect)
+            case ReadSource():
+                return await self._of_text(label, effect)
+            case RunCommand() | SendHttp():
+                return await self._of_effect(label, effect)
+            case _:
+                return ()
+
+    async def _of_effect(self, label: str, effect: RunCommand | SendHttp) -> Sequence[Action]:
+        describer = self._reach.performers[type(effect)]
+        assert isinstance(describer, Describer)
+        described = await describer.describe(effect, Settings())
+        if isinstance(described, Failed):
+            self._problem(label, described)
+            return ()
+        secrets = tuple(Action("secret", use.handle) for use in effect.secrets)
+        return (*self._with_hosts(described, f"step {label}"), *secrets)
+
+    def _of_model(self, named: str | None) -> Sequence[Action]:
+        asked = self._reach.asked(named)
+        self._host(asked.base_url, f"model {asked.name}")
+        return (Action("model", asked.name, reads_only=True),)
+
+    async def _of_tool(self, label: str, call: CallTool) -> Sequence[Action]:
+        server = self._servers.get(server_of(call.tool, self._servers))
+        if server is not None:
+            return (Action("tool", call.tool), *self._of_server(server))
+        described = await self._reach.tools.describe(call, Settings())
+        if isinstance(described, Description):
+            return self._with_hosts(described, f"tool {call.tool}")
+        tool = await self._reach.tools.find(call.tool)
+        if isinstance(tool, Failed):
+            self._problem(label, tool)
+            self._missing = True
+            return (Action("tool", call.tool),)
+        return (Action("tool", call.tool, tool.reads_only),)  # its arguments are stand-ins, which may be invalid
+
+    def _of_server(self, server: ToolServer) -> Sequence[Action]:
+        if not server.url:
+            network = "may use the network" if server.network else "in a sandbox without network"
+            words = f"The tool server '{server.name}' is started ({server.command[0]}, {network})"
+            self._problems[f"{words}; a person is asked the first time."] = None
+        else:
+            self._host(server.url, f"tool server {server.name}")
+        known = McpServer(
+            server.name,
+            command=server.command,
+            url=server.url,
+            secret_env=server.secret_env,
+            secret_headers=server.secret_headers,
+        )
+        secrets = tuple(Action("secret", handle, reads_only=True) for handle in known.handles)
+        return (Action("egress", f"POST {known.place}"), *secrets) if server.url else secrets
+
+    async def _of_text(self, label: str, source: ReadSource) -> Sequence[Action]:
+        described = await self._reach.texts.describe(source, Settings())
+        if isinstance(described, Description):
+            scheme, _, name = source.source.partition(":")
+            server = self._servers.get(name.partition("/")[0]) if scheme == "mcp" else None
+            if server is not None:
+                self._of_server(server)
+            return self._with_hosts(described, f"text {source.source}")
+        self._problem(label, described)
+        return ()
+
+    def _with_hosts(self, described: Description, what: str) -> Sequence[Action]:
+        for action in described.actions:
+            if action.domain == "egress":
+                self._host(action.target.partition(" ")[2], what)
+        return described.actions
+
+    def _host(self, url: str, what: str) -> None:
+        host = urlsplit(url).hostname
+        if host:
+            self._hosts.setdefault(host, what)
+
+    def _problem(self, label: str, failed: Failed) -> None:
+        where = f"Step {label}: " if label else ""
+        self._problems[f"{where}{failed}"] = None
+
+
+def touched_by(action: Action, ruling: Ruling, steps: tuple[str, ...] = ()) -> Touched:
+    rules = tuple(dict.fromkeys((reason.rule, reason.where) for reason in ruling.deciding))
+    return Touched(action.domain, action.target, steps, ruling.decision, rules)
+
+
+def deciding(policy: rules.Policy, overrides: Sequence[rules.Override] = (), now: float = 0.0) -> Decide:
+    """The decision of a policy and of overrides."""
+    return lambda action: rules.decide(action, [policy], overrides, now)

@@ -1,0 +1,265 @@
+"""`Queries`: the read-only half of the service: runs, steps, waits, journals, views, the inbox, audits and event streams.
+
+Every query acts for a user, with their roles and within their tenant, unless its section says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cuebook.dialects.playbook import Playbook
+from cuebook.gate.roles import Principal
+from cuebook.gate.tokens import Tokens
+from cuebook.kernel.engine.engine import Engine, Observer
+from cuebook.kernel.engine.waits import in_full
+from cuebook.kernel.errors import BadInput, NotFound, Refused
+from cuebook.kernel.events import FOR_PEOPLE, ModelAsked, TextChunk, TextReset
+from cuebook.kernel.fold.replay import Recorded
+from cuebook.kernel.journal import Entry, Verdict, without_void
+from cuebook.kernel.ports import Gate
+from cuebook.kernel.run import RunRow, Settings, StepRow, WaitRow
+from cuebook.service.admin import Administration, Today
+from cuebook.service.decisions import typed_changes
+from cuebook.service.runs.views import RunView, Sent, sent, view_of, with_results
+from cuebook.service.start import playbook_of
+from cuebook.service.stream import Stream
+from cuebook.stores.refusals import ALIKE, no_run, no_wait
+
+if TYPE_CHECKING:
+    from cuebook.kernel.fold.dry_replay import Rehearsal
+    from cuebook.service.audit.export import Audited, Export
+
+T = TypeVar("T")
+
+_NAMED = 5
+"""The number of ids that an error lists for an ambiguous id."""
+SHORTEST_NAME = 5
+"""The fewest characters of the id of a wait that can name it."""
+
+
+class Queries(Administration):
+    """Looks at runs and changes none."""
+
+    def __init__(self, engine: Engine, today: Today, tokens: Tokens) -> None:
+        super().__init__(engine.store, today, engine.clock)
+        self._engine = engine
+        self.stream = Stream(engine)
+        self.tokens = tokens
+
+    # --- one run by its whole id, of any tenant ---
+
+    async def row(self, run: str) -> RunRow:
+        """The current row of a run."""
+        return await self._store.run(run)
+
+    async def steps(self, run: str) -> list[StepRow]:
+        return await self._store.steps(run)
+
+    async def waits(self, run: str) -> list[WaitRow]:
+        """The open waits of a run."""
+        return await self._store.waits(run=run)
+
+    async def wait_row(self, wait: str) -> WaitRow:
+        """The current row of a wait, open or closed."""
+        return await self._store.wait(wait)
+
+    def entries(self, run: str, after: int = 0) -> AsyncIterator[Entry]:
+        """The journal of a run after a record, without purged entries."""
+        return self._engine.entries(run, after)
+
+    async def is_driven(self, run: str) -> bool:
+        """Whether a process drives a run, this one or another."""
+        return await self._store.alive(run)
+
+    def drives(self, run: str) -> bool:
+        """Whether this process drives a run."""
+        return self._engine.drives(run)
+
+    async def is_driven_elsewhere(self, run: str) -> bool:
+        """Whether another process drives a run."""
+        return (await self._store.run(run)).driver != self._engine.driver and await self._store.alive(run)
+
+    async def is_due(self, run: str) -> bool:
+        """Whether a run has something to do and no process drives it."""
+        return bool(await self._store.ready(self._clock(), self._engine.driver, run))
+
+    async def ready(self) -> list[str]:
+        """The runs that have something to do and that no process drives."""
+        return await self._store.ready(self._clock(), self._engine.driver)
+
+    def clock(self) -> float:
+        return self._clock()
+
+    def masked(self, value: T) -> T:
+        """A value without secrets; the same object if it contains none."""
+        return self._engine.redactor.value(value)
+
+    @property
+    def gate(self) -> Gate | None:
+        return self._engine.gate
+
+    # --- for a user ---
+
+    async def get(self, run: str, who: Principal = Principal()) -> RunRow:
+        """A run by its id or the beginning of it."""
+        who.require("viewer", "look at runs")
+        try:
+            return _of_tenant(await self._store.run(run), who)
+        except NotFound:
+            alike = await self._store.runs_called(who.tenant, run) if run else []
+            if len(alike) == 1:
+                return alike[0]
+            if alike:
+                raise _ambiguous(run, "runs", [row.id for row in alike]) from None
+            raise
+
+    async def runs(
+        self,
+        *,
+        name: str | None = None,
+        status: Sequence[str] = (),
+        among: Collection[str] | None = None,
+        limit: int | None = 100,
+        who: Principal = Principal(),
+    ) -> list[RunRow]:
+        """Runs, newest first; `name` is the name of a playbook. Runs `among` these ids are listed with any status."""
+        who.require("viewer", "look at runs")
+        return await self._store.runs(tenant=who.tenant, name=name, status=status, among=among, limit=limit)
+
+    async def runs_called(self, beginning: str, who: Principal = Principal()) -> list[RunRow]:
+        """Runs whose id starts with this text, newest first, up to a limit."""
+        who.require("viewer", "look at runs")
+        found = await self._store.runs_called(who.tenant, beginning)
+        return sorted(found, key=lambda row: row.created, reverse=True)
+
+    async def is_interrupted(self, run: str) -> bool:
+        """Whether a run is interrupted: it could continue, and no process drives it."""
+        return bool(await self._store.undriven(self._clock(), run))
+
+    async def interrupted(self, who: Principal = Principal()) -> list[RunRow]:
+        """The interrupted runs, newest first."""
+        return await self.runs(among=await self._store.undriven(self._clock()), limit=None, who=who)
+
+    async def playbook_of(self, row: RunRow) -> Playbook | None:
+        """The playbook that a run was started from; None for a Python program."""
+        return await playbook_of(self._store, row)
+
+    async def playbook_text(self, row: RunRow) -> str:
+        """The text that a run was started from: a playbook with its imports, or a Python program."""
+        return await self._store.playbook(row.playbook)
+
+    async def typed_changes(self, row: RunRow, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Converts values that a person wrote as texts to the types that the run's playbook declares."""
+        playbook = await self.playbook_of(row) if given else None
+        if playbook is None:
+            return dict(given)
+        return typed_changes(playbook, without_void([entry async for entry in self._engine.entries(row.id)]), given)
+
+    async def view(self, run: str, who: Principal = Principal()) -> RunView:
+        row = await self.get(run, who)
+        entries = without_void([entry async for entry in self._engine.entries(row.id)])
+        view = view_of(row, await self._store.steps(row.id), await self._store.waits(run=row.id), entries)
+        return with_results(view, await self.playbook_of(row), entries)
+
+    async def sent(self, run: str, asked: int | str, who: Principal = Principal()) -> list[Sent]:
+        """The request to a model: of the call with this record, or of the last call of the step with this label."""
+        row = await self.get(run, who)
+        calls = [entry async for entry in self._engine.entries(row.id) if isinstance(entry.event, ModelAsked)]
+        found = [entry.event for entry in calls if asked in (entry.seq, entry.place.step)]
+        if not found:
+            known = ", ".join(dict.fromkeys(entry.place.step for entry in calls)) or "none"
+            raise NotFound(f"Run {row.id} has no model call at {asked}.", fix=f"Steps with model calls: {known}.")
+        assert isinstance(found[-1], ModelAsked)
+        return sent(found[-1], self._store.text)
+
+    async def settings(self, run: str, who: Principal = Principal()) -> tuple[Settings, Settings]:
+        """The settings of a run at its start, and its current ones."""
+        entries = [entry async for entry in self._engine.entries((await self.get(run, who)).id)]
+        return Recorded(entries[:1], 0).settings, Recorded(without_void(entries), 0).settings
+
+    async def inbox(self, who: Principal = Principal(), *, limit: int | None = None, offset: int = 0) -> list[WaitRow]:
+        """The waits for people, oldest first."""
+        who.require("viewer", "look at runs")
+        return await self._store.waits(tenant=who.tenant, kinds=FOR_PEOPLE, limit=limit, offset=offset)
+
+    async def inbox_ids(self, who: Principal = Principal()) -> list[str]:
+        """The ids of all waits for people."""
+        who.require("viewer", "look at runs")
+        return await self._store.wait_ids(who.tenant, FOR_PEOPLE)
+
+    async def waiting(self, name: str, who: Principal = Principal()) -> WaitRow:
+        """A wait by its resume token, its id or the beginning of its id. Open waits take precedence over decided ones."""
+        who.require("viewer", "look at runs")
+        wait = self.tokens.wait_of(name)
+        try:
+            row = await self._store.wait(wait)
+        except NotFound:
+            if len(wait) < SHORTEST_NAME or "." in name:
+                raise
+            named = [one for one in await self._store.waits_called(who.tenant, wait) if one.kind in FOR_PEOPLE]
+            alike = [one for one in named if one.state == "open"] or named
+            if not alike:
+                raise
+            if len(alike) > 1:
+                raise _ambiguous(wait, "waits", [one.id for one in alike]) from None
+            row = alike[0]
+        if row.tenant != who.tenant:
+            raise no_wait(wait)
+        return row
+
+    def in_full(self, wait: WaitRow) -> WaitRow:
+        """A wait with the full text of what is decided; lists show only a part."""
+        return in_full(wait, self._store.text)
+
+    async def audit(self, run: str, who: Principal = Principal()) -> Audited:
+        """The evidence of a run, with the result of the check of its chain."""
+        from cuebook.service.audit.export import audited_from
+
+        row = await self.get(run, who)
+        verdict = await self._engine.verify(row.id)
+        records = [record async for record in self._store.records(row.id)]
+        return audited_from(row.id, row.name, row.owner, records, verdict, self._engine.codec)
+
+    async def export(self, run: str, who: Principal = Principal()) -> Export:
+        """Exports a run as one file, which can be verified without the store."""
+        from cuebook.service.audit.export import export_of
+
+        row = await self.get(run, who)
+        verdict = await self._engine.verify(row.id)
+        if verdict.broken_at is not None:
+            raise Refused(f"Run {row.id} is broken at record {verdict.broken_at}: {verdict.problem}.")
+        records = [record async for record in self._store.records(row.id)]
+        return export_of(row.name, row.owner, records, self._store.text, await self._store.playbook(row.playbook))
+
+    async def verify(self, run: str, who: Principal = Principal()) -> Verdict:
+        return await self._engine.verify((await self.get(run, who)).id)
+
+    async def replay(self, run: str, who: Principal = Principal()) -> Rehearsal:
+        return await self._engine.replay((await self.get(run, who)).id)
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        return self._engine.observe(observer)
+
+    async def events(
+        self, run: str, after: str = "0", *, follow: bool = True, who: Principal = Principal()
+    ) -> AsyncIterator[Entry | TextChunk | TextReset]:
+        """The events after an event id, and then new ones until the run waits or ends.
+
+        An id is the number of a record, or `number.offset` within the text that the call of the record streams.
+        """
+        run = (await self.get(run, who)).id
+        async for event in self.stream.events(run, after, follow=follow):
+            yield event
+
+
+def _ambiguous(name: str, what: str, found: Sequence[str]) -> BadInput:
+    fitting = f"at least {ALIKE}" if len(found) == ALIKE else str(len(found))
+    shown = ", ".join(found[:_NAMED]) + (", ..." if len(found) > _NAMED else "")
+    return BadInput(f"'{name}' matches {fitting} {what}: {shown}.", fix="Give more characters of the id.")
+
+
+def _of_tenant(row: RunRow, who: Principal) -> RunRow:
+    if row.tenant != who.tenant:
+        raise no_run(row.id)
+    return row

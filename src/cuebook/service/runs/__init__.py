@@ -1,0 +1,1 @@
+"""Runs as surfaces show them: views, JSON objects, and the difference of two runs."""

@@ -1,0 +1,183 @@
+"""Runs, steps and waits as plain values: the shapes that `--json`, REST, MCP and Python share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cuebook.dialects import registry
+from cuebook.kernel.context import Text
+from cuebook.kernel.events import ENDED, WAITING, ArtifactMade
+from cuebook.kernel.journal import step_at
+from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow, stopped
+from cuebook.service.runs.views import ARTIFACT_FILES, Answered, RunView
+
+INTERRUPTED = "interrupted"
+"""The status of a run that could continue and that no process drives."""
+
+
+def row_object(row: RunRow, *, interrupted: bool = False) -> dict[str, Any]:
+    """The fields that every JSON form of a run has."""
+    return {
+        "run": row.id,
+        "playbook": row.name,
+        "status": row.status,
+        "interrupted": interrupted,
+        "reason": row.reason,
+        "model": row.model,
+        "created": row.created,
+        "updated": row.updated,
+        "parent": row.parent or None,
+    }
+
+
+def final_output(view: RunView) -> Text | None:
+    """The artifact, or else the last output."""
+    if view.artifact is not None:
+        return view.artifact.content
+    return list(view.outputs.values())[-1] if view.outputs else None
+
+
+def run_object(view: RunView, *, interrupted: bool = False) -> dict[str, Any]:
+    """A run with everything about it."""
+    row, totals = view.run, view.run.totals
+    output = final_output(view)
+    return {
+        **row_object(row, interrupted=interrupted),
+        "steps": [_step_object(step, row) for step in view.steps],
+        "outputs": {label: str(text) for label, text in view.outputs.items()},
+        "output": str(output) if output is not None else None,
+        "artifact": None if view.artifact is None else _artifact_object(view.artifact),
+        "values": view.values,
+        "partial": view.partial,
+        "incomplete": sorted(view.incomplete),
+        "answers": {label: [answered_object(one) for one in given] for label, given in view.answers.items()},
+        "totals": totals_object(totals),
+        "error": None if row.error is None else {"code": row.error.code, "message": str(row.error)},
+        "waits": [wait_object(wait) for wait in view.waits],
+    }
+
+
+def artifact_file(type: str) -> tuple[str, str]:
+    """The file suffix and the content type for an artifact of this type."""
+    return ARTIFACT_FILES.get(type, (".txt", "text/plain"))
+
+
+def _artifact_object(artifact: ArtifactMade) -> dict[str, Any]:
+    """The type of the output, with its file suffix and content type."""
+    suffix, content_type = artifact_file(artifact.type)
+    return {"type": artifact.type or None, "suffix": suffix, "content_type": content_type}
+
+
+def answered_object(one: Answered) -> dict[str, str]:
+    return {"question": one.question, "answer": one.answer, "by": one.by}
+
+
+def wait_object(wait: WaitRow) -> dict[str, Any]:
+    shown = ("effect", "preview") if wait.kind == "in_doubt" else ()
+    return {
+        "wait": wait.id,
+        "run": wait.run,
+        "step": step_at(wait.place),
+        "kind": wait.kind,
+        "prompt": wait.prompt,
+        "type": wait.type,
+        "options": list(wait.options),
+        "default": wait.default,
+        "opened": wait.opened,
+        "expires": wait.expires,
+        **({"approval": approval_object(wait)} if wait.kind == "approval" else {}),
+        **{name: wait.details[name] for name in shown if name in wait.details},
+    }
+
+
+def interrupted_object(row: RunRow, next: str) -> dict[str, Any]:
+    """A run that a person has to resume, in the shape of a wait."""
+    return {
+        "wait": None,
+        "run": row.id,
+        "step": row.step,
+        "kind": INTERRUPTED,
+        "prompt": interrupted_words(row),
+        "type": "",
+        "options": [],
+        "default": None,
+        "opened": row.updated,
+        "expires": None,
+        "next": next,
+    }
+
+
+def interrupted_words(row: RunRow) -> str:
+    """Why an interrupted run does not continue by itself."""
+    if row.status in WAITING:
+        return "What it waited for is decided or has expired, and no process has continued it."
+    if row.status in ENDED:
+        return "A retry was requested, and no process has started it."
+    return "No process drives it."
+
+
+def approval_object(wait: WaitRow) -> dict[str, Any]:
+    """The details of an approval."""
+    names = (
+        "summary",
+        "preview",
+        "rules",
+        "requester",
+        "about",
+        "digest",
+        "on_expiry",
+        "held",
+        "suggestions",
+        "always",
+    )
+    return {name: wait.details[name] for name in names if name in wait.details}
+
+
+def _step_object(step: StepRow, row: RunRow) -> dict[str, Any]:
+    return {
+        "label": step.label,
+        "title": step.title,
+        "visit": step.visit,
+        "status": step.status,
+        "stopped": stopped(row, step) or None,
+        "reason": step.reason,
+        "started": step.started,
+        "finished": step.finished,
+        "model": step.model,
+        "finish": step.finish,
+        "totals": totals_object(step.totals),
+    }
+
+
+def totals_object(totals: Totals) -> dict[str, Any]:
+    return {
+        "calls": totals.calls,
+        "input_tokens": totals.input,
+        "output_tokens": totals.output,
+        "cached_tokens": totals.cached,
+        "reasoning_tokens": totals.reasoning,
+        "cost": known_cost(totals),
+        "unknown_costs": totals.unknown_costs,
+        "seconds": totals.seconds,
+    }
+
+
+def known_cost(totals: Totals) -> float | None:
+    """The known cost; None if nothing is known."""
+    return None if totals.unknown_costs > 0 and not totals.cost else totals.cost
+
+
+def counts_lines(row: RunRow) -> bool:
+    """Whether the steps of a run are executed lines, of which there is no total."""
+    dialect = registry.find(row.dialect)
+    return dialect is not None and dialect.talks
+
+
+def steps_object(row: RunRow) -> dict[str, int]:
+    """The numbers of steps: done, in total, skipped and failed."""
+    count = row.count
+    if counts_lines(row):
+        lines = row.totals.steps_done
+        return {"steps_done": lines, "steps_total": max(row.totals.steps, lines), "steps_skipped": 0, "steps_failed": 0}
+    names = ("steps_done", "steps_total", "steps_skipped", "steps_failed")
+    return dict(zip(names, (count.done, count.total, count.skipped, count.failed), strict=True))

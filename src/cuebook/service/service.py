@@ -1,0 +1,515 @@
+"""`Service`: what every surface calls to start, drive, resume, answer, decide, cancel, retry, restart, fork and show runs.
+
+It joins dialects, performers, the gate and a store, and knows no surface. Surfaces never use the store or the engine.
+Every call acts for a user, with the roles of that user and within their tenant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cuebook.config.settings import Rate
+from cuebook.dialects.dialect import Document
+from cuebook.dialects.playbook import Accepted, Playbook
+from cuebook.gate.limits import Ceilings
+from cuebook.gate.policy import Policy
+from cuebook.gate.roles import Principal, check_may_cancel
+from cuebook.gate.tokens import Tokens
+from cuebook.kernel.answers import fitting
+from cuebook.kernel.context import digest_of
+from cuebook.kernel.effects import Effect, SecretNeed
+from cuebook.kernel.engine.engine import Engine, Programs, WatchFunction
+from cuebook.kernel.errors import AlreadyAnswered, BadInput, Conflict, NotFound, Refused, RunExists, WaitClosed
+from cuebook.kernel.events import ENDED, PAUSES, WAITING, RunStarted
+from cuebook.kernel.journal import without_void
+from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.ports import Gate, Performer, Redactor, Store
+from cuebook.kernel.run import RunRow, Settings, Signal, WaitRow
+from cuebook.service import worker
+from cuebook.service.admin import Today, no_policy
+from cuebook.service.decisions import (
+    ABOUT,
+    Decision,
+    approval,
+    check_promise,
+    checked_outcome,
+    checked_settings,
+    checked_values,
+    how_to,
+    meant_visit,
+    raised,
+    too_late,
+)
+from cuebook.service.expiry import settle
+from cuebook.service.queries import Queries
+from cuebook.service.rate_limit import check_rate
+from cuebook.service.run_secrets import Handles, declared_by, named_in
+from cuebook.service.runs.views import RunView
+from cuebook.service.start import (
+    check_limits,
+    check_postconditions,
+    chosen_in,
+    id_for,
+    new_id,
+    options_of,
+    programs_of,
+)
+from cuebook.service.worker import PYTHON
+from cuebook.stores.refusals import no_wait
+
+__all__ = ["PYTHON", "Principal", "RunView", "Service"]
+
+
+class Service(Queries):
+    """Cuebook without a surface."""
+
+    def __init__(
+        self,
+        store: Store,
+        performers: Mapping[type[Effect], Performer],
+        *,
+        gate: Gate | None = None,
+        redactor: Redactor | None = None,
+        today: Today = no_policy,
+        learn: Callable[[Iterable[str]], None] | None = None,
+        on_close: Callable[[], Awaitable[None]] | None = None,
+        watches: Mapping[str, Callable[..., WatchFunction]] | None = None,
+        key_file: Path | None = None,
+        ceilings: Ceilings | None = None,
+        rate: Rate | None = None,
+        programs: Programs | None = None,
+        **engine: Any,
+    ) -> None:
+        """`programs` returns the functions of the Python programs that this service can drive."""
+        self._own_programs = programs is not None
+        made = Engine(
+            store,
+            programs_of(programs),
+            performers,
+            gate=gate,
+            redactor=redactor,
+            watches=watches,
+            prepare=self._prepare,
+            **engine,
+        )
+        super().__init__(made, today, Tokens(key_file))
+        self._rate = rate
+        self.ceilings = ceilings
+        self._learn_handles = learn
+        self._handles = Handles(store, made.codec)
+        self._on_close = on_close
+        self._starting = asyncio.Lock()
+
+    # --- starting ---
+
+    async def start(
+        self,
+        playbook: Playbook,
+        inputs: Mapping[str, Any] | Accepted,
+        settings: Settings,
+        who: Principal = Principal(),
+        *,
+        key: str = "",
+    ) -> RunRow:
+        """Creates a run of a playbook; `drive` continues it. Bad input creates nothing.
+
+        Inputs that the playbook has already accepted for these options are not checked again. A second call with the
+        same `key` returns the run of the first one.
+        """
+        dialect, name = playbook.dialect, playbook.name
+        given = inputs.values if isinstance(inputs, Accepted) else inputs
+        await self._check_start(given, playbook.text, name, who)
+        if not isinstance(inputs, Accepted) or inputs.options != settings.options:
+            inputs = playbook.accept(given, settings.options)
+        document = playbook.adapted(settings.options)
+        settings = msgspec.structs.replace(settings, options=options_of(dialect, document, name, settings))
+        check_limits(dialect, document, name, self.ceilings)
+        row = self._row(dialect.name, dialect.interpreter, playbook.digest, name, who)
+        policy = await self._policy_of(document, name, who)
+        check_postconditions(dialect, document, name, policy)
+        named = named_in(declared_by(dialect, document), inputs.values)
+        await self._learn_of(row, named, (), policy.snapshot())  # the driver waits for missing secrets
+        return await self._create(row, playbook.text, inputs.values, settings, policy, who, key)
+
+    async def start_program(
+        self, source: str, name: str, inputs: Mapping[str, Any], settings: Settings, who: Principal = Principal()
+    ) -> RunRow:
+        """Creates a run of a Python program. Only a service that has its function can drive it."""
+        await self._check_start(inputs, source, name, who)
+        row = self._row(PYTHON, 1, digest_of(source), name, who)
+        return await self._create(row, source, dict(inputs), settings, await self.policy(who), who)
+
+    async def _check_start(self, inputs: Mapping[str, Any], text: str, name: str, who: Principal) -> None:
+        who.require("runner", "start runs")
+        await self._learn(who.tenant)
+        self._check_secrets(inputs, "input", "started", text=text, name=name)
+        self.tokens.make_key()
+
+    async def _create(
+        self,
+        row: RunRow,
+        text: str,
+        accepted: dict[str, Any],
+        settings: Settings,
+        policy: Policy,
+        who: Principal,
+        key: str = "",
+    ) -> RunRow:
+        row.model = settings.model
+        chosen = {"settings": chosen_in(msgspec.to_builtins(settings))}
+        self._check_secrets({**accepted, **chosen}, "input", "started", text=text, name=row.name)
+        if key:
+            row.id = id_for(who, key)
+        try:
+            if key and (known := await self._known(row.id)) is not None:
+                return await self._same(known, row, accepted, settings)
+            snapshot = None if self._engine.gate is None else policy.snapshot()
+            async with self._within_rate(who):
+                await self._engine.start(row, text, accepted, settings, snapshot)
+        except RunExists:  # another process was faster
+            return await self._same(await self._store.run(row.id), row, accepted, settings)
+        return row
+
+    async def restart(self, run: str, step: str, *, visit: int | None = None, who: Principal = Principal()) -> RunRow:
+        """Creates a run that keeps everything before this step and does the rest again."""
+        return await self.fork(run, step, visit=visit, who=who)
+
+    async def fork(
+        self,
+        run: str,
+        step: str,
+        *,
+        visit: int | None = None,
+        path: str | None = None,
+        values: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        who: Principal = Principal(),
+    ) -> RunRow:
+        """Creates a run like `restart`, with values and settings that are changed from this step on.
+
+        `path` names the branch of the step; without it, the step is searched in all branches.
+        """
+        who.require("runner", "start runs")
+        parent = await self.get(run, who)
+        await self._learn_run(parent, values)
+        self._check_secrets({**dict(values or {}), **dict(settings or {})}, "input", "started")
+        planned: frozenset[str] = frozenset()
+        playbook = await self.playbook_of(parent)
+        if playbook is not None:
+            planned = frozenset(one.label for one in playbook.steps)
+            check_limits(playbook.dialect, playbook.document, parent.name, self.ceilings)
+            check_postconditions(playbook.dialect, playbook.document, parent.name, await self.policy(who))
+        begin = meant_visit(parent.id, await self._store.steps(parent.id), step, visit, path, planned)
+        changed = await self._changed(parent, values, begin.seq)
+        row = self._row(parent.dialect, parent.interpreter, parent.playbook, parent.name, who)
+        row.parent = parent.id
+        async with self._within_rate(who):
+            await self._engine.fork(row, begin, changed, checked_settings(settings))
+        return row
+
+    # --- driving ---
+
+    async def drive(self, run: str) -> RunRow:
+        """Drives a run until it waits for a person or ends. Follows it while another process drives it."""
+        return await worker.drive(self, run)
+
+    async def take_up(self, run: str) -> RunRow:
+        """Drives a run until it waits or ends. Raises `Busy` if another process drives it."""
+        row = await self._store.run(run)
+        self.check_program(row)
+        return await self._engine.drive(run)
+
+    def check_program(self, row: RunRow) -> None:
+        """Refuses to drive the run of a Python program that this service does not have."""
+        if row.dialect == PYTHON and not self._own_programs:
+            raise Refused(
+                f"Run {row.id} belongs to a Python program: it continues when that program drives it.",
+                fix="Decisions are kept until then.",
+            )
+
+    async def expire(self, run: str | None = None) -> None:
+        """Ends the expired waits of one run or of all runs."""
+        await self._store.expire(self._clock(), run)
+
+    async def settle(self) -> None:
+        """Ends the runs whose only wait has expired."""
+        await settle(self._engine)
+
+    async def follow(self, run: str) -> RunRow:
+        """Waits until the process that drives a run releases it."""
+        while await self._store.alive(run):  # noqa: ASYNC110 - the driver is another process
+            await asyncio.sleep(0.1)
+        return await self._store.run(run)
+
+    # --- decisions of people ---
+
+    async def answer(self, wait: str, value: str, who: Principal = Principal(), *, token: str | None = None) -> WaitRow:
+        """Answers a question, once. An invalid value leaves it open."""
+        row = await self._wait(wait, token, who)
+        if token is None:
+            who.require("runner", "answer questions")
+        if row.kind != "question":
+            raise BadInput(f"{row.id} is not a question: it is about {ABOUT[row.kind]}.", fix=how_to(row))
+        await self._learn_run(await self._store.run(row.run))
+        self._check_secrets({"answer": value}, "value", "answered")
+        return await self._complete(row, {"value": fitting(row.type, row.options, value)}, who)
+
+    async def resume(
+        self,
+        run: str,
+        who: Principal = Principal(),
+        *,
+        overrides: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        wait: WaitRow | None = None,
+    ) -> RunRow:
+        """Ends one pause or all (breakpoints, spent budgets, missing secrets), and can change values and settings."""
+        who.require("runner", "resume runs")
+        row = await self.get(run, who)
+        waits = await self._store.waits(run=row.id) if wait is None else [wait]
+        pauses = [wait for wait in waits if wait.kind in PAUSES]
+        checked = checked_settings(settings)
+        changes = [raised(wait, checked) if wait.kind == "budget" else checked for wait in pauses]
+        await self._learn_run(row, overrides)
+        values = await self._changed(row, overrides)
+        self._check_secrets({**values, **checked}, "value", "changed")
+        for wait, changed in zip(pauses, changes, strict=True):
+            await self._complete(wait, {"overrides": values, "settings": changed}, who)
+        stuck = bool(waits) if row.status in WAITING else row.status in ENDED
+        stuck = stuck and row.reason != "non_determinism"
+        stuck = stuck and not (await self.is_interrupted(row.id) or await self.is_due(row.id))
+        if not pauses and (values or checked or stuck):
+            doubted = next((wait for wait in waits if wait.kind == "in_doubt"), None)
+            status = "in doubt" if doubted is not None else row.status.replace("_", " ")
+            fix = how_to(doubted) if doubted is not None else self._next(row)
+            raise Refused(f"Run {row.id} is {status}: there is no pause to end.", fix=fix)
+        return row
+
+    async def decide(
+        self,
+        wait: str,
+        decision: Decision,
+        who: Principal = Principal(),
+        *,
+        reason: str = "",
+        outcome: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        token: str | None = None,
+    ) -> WaitRow:
+        """Decides an approval or an effect in doubt, once.
+
+        `done` needs the outcome of the effect. Changed settings apply from now on and need the role of a runner.
+        """
+        row = await self._wait(wait, token, who)
+        if token is None:
+            who.require("approver", "decide this")
+        changed = await self._settings_with(row, settings, who)
+        if row.kind == "approval":
+            return await self._complete(row, {**approval(row, decision, reason, who), **changed}, who)
+        if row.kind != "in_doubt":
+            raise BadInput(f"{row.id} does not need a decision: it is about {ABOUT[row.kind]}.", fix=how_to(row))
+        answer: dict[str, Any] = {"decision": decision, "reason": reason, **changed}
+        if decision == "done":
+            answer["outcome"] = checked_outcome(row, outcome)
+            if outcome is not None:  # a late outcome of the performer itself is not checked
+                await self._check_promise(row, answer["outcome"])
+        elif decision not in ("repeat", "stop"):
+            raise BadInput(f"Unknown decision '{decision}'.", fix="Say repeat, stop or done.")
+        return await self._complete(row, answer, who)
+
+    async def cancel(self, run: str, reason: str = "", who: Principal = Principal()) -> RunRow:
+        """Cancels a run, which then undoes what it can; a second call stops it at once. The policy decides who may."""
+        row = await self.get(run, who)
+        for policy in await self._held_to(row):
+            check_may_cancel(who, policy.cancel, row.owner)
+        await self._signal(Signal(row.id, "cancel", {"reason": reason}, who.name))
+        return row
+
+    async def retry(self, run: str, *, whole_step: bool = False, who: Principal = Principal()) -> RunRow:
+        """Continues a failed run at the effect that failed, or at the start of its step."""
+        who.require("runner", "retry runs")
+        row = await self.get(run, who)
+        await self._signal(Signal(row.id, "retry", {"whole_step": whole_step}, who.name))
+        return row
+
+    async def send(self, run: str, channel: str, value: Any, who: Principal = Principal()) -> RunRow:
+        """Sends a message to a run, which may wait for it now or later."""
+        who.require("runner", "send messages")
+        row = await self.get(run, who)
+        await self._signal(Signal(row.id, "message", {"channel": channel, "value": value}, who.name))
+        return row
+
+    def token(self, wait: str) -> str:
+        """A token with which a person without an account can decide this wait, once."""
+        return self.tokens.of(wait)
+
+    async def close(self) -> None:
+        if self._on_close is not None:
+            await self._on_close()
+        await self.stream.close()
+        await self._engine.close()
+        await self._store.close()
+
+    # --- inside ---
+
+    def _row(self, dialect: str, interpreter: int, playbook: str, name: str, who: Principal) -> RunRow:
+        now = self._engine.clock()
+        return RunRow(
+            id=new_id(),
+            tenant=who.tenant,
+            owner=who.name,
+            dialect=dialect,
+            interpreter=interpreter,
+            playbook=playbook,
+            name=name,
+            created=now,
+            updated=now,
+        )
+
+    async def _policy_of(self, document: Document | None, name: str, who: Principal) -> Policy:
+        """The current policy with the playbook's own rules, which can only make it stricter."""
+        today = await self.policy(who)
+        own = None if document is None else document.policy
+        return today if own is None else today.with_playbook(own, name)
+
+    async def _held_to(self, row: RunRow) -> list[Policy]:
+        """The policies that apply to a run: the one from its start, if any, and the current one."""
+        today = await self._today(row.tenant)
+        async for entry in self._engine.entries(row.id):
+            if isinstance(entry.event, RunStarted) and entry.event.policy is not None:
+                return [Policy.from_snapshot(str(entry.event.policy)), today]
+            break
+        return [today]
+
+    async def _known(self, run: str) -> RunRow | None:
+        try:
+            return await self._store.run(run)
+        except NotFound:
+            return None
+
+    async def _same(self, known: RunRow, row: RunRow, inputs: Mapping[str, Any], settings: Settings) -> RunRow:
+        """Returns the run of a key if playbook, inputs and settings are the same. Raises `Conflict` if not."""
+        given = self._engine.redactor.value((dict(inputs), chosen_in(msgspec.to_builtins(settings))))
+        async for entry in self._engine.entries(known.id):
+            event = entry.event
+            same = isinstance(event, RunStarted) and (event.inputs, chosen_in(event.settings)) == given
+            if same and known.playbook == row.playbook:
+                return known
+            break
+        raise Conflict(f"Another run was started with this key: {known.id}.", fix="Use another key.")
+
+    async def _settings_with(self, row: WaitRow, settings: Mapping[str, Any] | None, who: Principal) -> dict[str, Any]:
+        """The settings of a decision, in the form of its answer."""
+        if not settings:
+            return {}
+        who.require("runner", "change the settings of a run")
+        checked = checked_settings(settings)
+        await self._learn_run(await self._store.run(row.run))
+        self._check_secrets(checked, "setting", "decided")
+        return {"settings": checked}
+
+    async def _check_promise(self, wait: WaitRow, outcome: Mapping[str, Any]) -> None:
+        playbook = await self.playbook_of(await self._store.run(wait.run))
+        if playbook is not None:
+            check_promise(playbook, wait.place.step, outcome)
+
+    async def _changed(self, row: RunRow, given: Mapping[str, Any] | None, before: int = 0) -> dict[str, Any]:
+        """Checks the values that a person changes against the playbook; a Python program has none."""
+        playbook = await self.playbook_of(row) if given else None
+        if not given or playbook is None:
+            return dict(given or {})
+        entries = without_void([entry async for entry in self._engine.entries(row.id)])
+        return checked_values(playbook, entries, given, before)
+
+    @asynccontextmanager
+    async def _within_rate(self, who: Principal) -> AsyncIterator[None]:
+        """Checks the rate limit and holds a lock, which lets each start be counted before the next one."""
+        if self._rate is None:
+            yield
+            return
+        async with self._starting:
+            newest = await self._store.runs(tenant=who.tenant, owner=who.name, limit=self._rate.starts)
+            check_rate(self._rate, newest, self._engine.clock())
+            yield
+
+    async def _learn(self, tenant: str) -> None:
+        """Makes the redactor mask all named secrets, even in a process that never resolves them."""
+        if self._learn_handles is not None:
+            self._learn_handles([str(body["handle"]) for body in (await self._store.kept(tenant, "secret")).values()])
+
+    async def _prepare(self, row: RunRow) -> Failed | None:
+        """Returns the missing secret of a run that is about to be driven. Checks its workspace first."""
+        found = await self._handles.of(row, {})
+        lacking = await self._learn_of(row, found.declared, found.used, found.policy)
+        if lacking is not None and self._engine.gate is not None:
+            self._engine.gate.check_place(row.id, found.workspace)
+        return lacking
+
+    async def _learn_run(self, row: RunRow, given: Mapping[str, Any] | None = None) -> Failed | None:
+        """Makes the redactor mask the secrets of a run and of `given`. Returns a failure if one cannot be resolved."""
+        found = await self._handles.of(row, given or {})
+        return await self._learn_of(row, found.declared, found.used, found.policy)
+
+    async def _learn_of(
+        self, row: RunRow, declared: Iterable[SecretNeed], used: Iterable[SecretNeed], policy: str | None
+    ) -> Failed | None:
+        await self._learn(row.tenant)
+        declared, used = tuple(declared), tuple(used)
+        gate = self._engine.gate
+        return None if gate is None or not (declared or used) else await gate.learn(declared, used, row, policy)
+
+    def _check_secrets(self, given: Mapping[str, Any], kind: str, done: str, *, text: str = "", name: str = "") -> None:
+        """Refuses texts and values that contain the value of a secret."""
+        masked = self._engine.redactor.value
+        found = [name] if masked(text) is not text else []
+        found += ["the playbook's name"] if masked(name) is not name else []
+        found += [f"the {kind} '{one}'" for one, value in given.items() if masked(value) is not value]
+        if found:
+            raise BadInput(
+                f"The value of a secret is in {masked(' and in '.join(found))}; nothing was {done}.",
+                fix="Remove it and use the handle of the secret instead, for example env:NAME.",
+            )
+
+    async def _wait(self, wait: str, token: str | None, who: Principal) -> WaitRow:
+        if token is not None and not self.tokens.fits(token, wait):
+            raise Refused("This token is for another wait.")
+        row = await self._store.wait(wait)
+        if token is None and row.tenant != who.tenant:
+            raise no_wait(wait)
+        return row
+
+    async def _complete(self, row: WaitRow, answer: dict[str, Any], who: Principal) -> WaitRow:
+        await self._learn_run(await self._store.run(row.run))
+        kept = self._engine.redactor.value({**answer, "through": who.through} if who.through else answer)
+        try:
+            done = await self._store.complete_wait(row.id, kept, who.name, self._engine.clock())
+        except (AlreadyAnswered, WaitClosed) as late:
+            run = await self._store.run(row.run)
+            onward = self._next(run) if isinstance(late, WaitClosed) and run.status in ENDED else ""
+            if await self.is_interrupted(run.id):
+                onward = f"`cuebook resume {run.id}` continues the run."
+            raise type(late)(late.message, fix=too_late(await self._store.wait(row.id), onward)) from None
+        await self._engine.hear(row.run)
+        return done
+
+    async def _signal(self, signal: Signal) -> None:
+        await self._learn_run(await self._store.run(signal.run))
+        await self._store.signal(self._engine.redactor.value(signal))
+        await self._engine.hear(signal.run)
+
+    def _next(self, row: RunRow) -> str:
+        return {
+            "completed": f"`cuebook restart {row.id} STEP` repeats a step and the following ones in a new run.",
+            "failed": f"`cuebook retry {row.id}` continues where it failed.",
+            "cancelled": f"`cuebook retry {row.id}` continues where it was cancelled.",
+            "expired": f"`cuebook retry {row.id}` waits again.",
+            "running": f"`cuebook restart {row.id} STEP --set NAME=VALUE` changes it from a step on, in a new run.",
+            "awaiting_input": f"`cuebook answer {row.id} VALUE` answers it.",
+            "awaiting_approval": f"`cuebook decide {row.id} ...` decides it.",
+        }.get(row.status, "")

@@ -1,0 +1,103 @@
+"""The refusals of every store and their messages, shared by the SQLite and the in-memory store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cuebook.kernel.errors import (
+    AlreadyAnswered,
+    CuebookError,
+    Fenced,
+    NotFound,
+    Refused,
+    RunExists,
+    StoreDamaged,
+    StoreError,
+    WaitClosed,
+    WaitExpired,
+)
+from cuebook.kernel.events import ENDED
+from cuebook.kernel.ports import Batch
+from cuebook.kernel.run import Signal, StepRow, WaitRow
+
+
+def no_run(run: str) -> NotFound:
+    return NotFound(f"There is no run {run or repr(run)}.", fix="`cuebook runs` lists them.")
+
+
+def run_exists(run: str) -> RunExists:
+    return RunExists(f"There is a run {run} already.")
+
+
+ALIKE = 20
+"""Maximum number of runs or waits returned for the beginning of an id."""
+
+
+def no_wait(wait: str) -> NotFound:
+    return NotFound(f"There is no wait {wait}.", fix="`cuebook inbox` lists what waits.")
+
+
+def damaged(what: str) -> StoreDamaged:
+    return StoreDamaged(what, fix="Restore the store from a backup.")
+
+
+def fenced(run: str) -> Fenced:
+    return Fenced(f"Run {run} was taken over by another process; nothing more was recorded from this one.")
+
+
+def gap(batch: Batch, head: int) -> StoreError:
+    return StoreError(
+        f"Run {batch.run} ends at record {head}, and record {batch.records[0].seq} was to follow.",
+        fix="An earlier write failed: resume the run.",
+    )
+
+
+def check_signal(signal: Signal, status: str, *, under_way: bool) -> None:
+    """Refuses a signal that comes too late, and a retry of a run that a live driver is about to retry."""
+    if signal.kind == "late":
+        return
+    if signal.kind == "retry":
+        if status not in ("failed", "cancelled", "expired"):
+            fix = f"`cuebook restart {signal.run} STEP` repeats a step and the following ones in a new run."
+            raise Refused(
+                f"Run {signal.run} is {status.replace('_', ' ')}: only a failed, cancelled or expired run can be retried.",
+                fix=fix if status == "completed" else f"`cuebook show {signal.run}` says what comes next.",
+            )
+        if under_way:
+            raise Refused(f"Run {signal.run} is being retried already.")
+    elif status in ENDED:
+        raise Refused(f"Run {signal.run} is {status} already: there is nothing to {signal.kind}.")
+
+
+def unfinished(step: StepRow) -> bool:
+    """Whether a driver must know the step: it is open or pending, or it was cut off or failed and may be retried."""
+    return step.cut or step.failed_at > 0 or (step.finished is None and step.status not in ("completed", "skipped"))
+
+
+def attach_late(wait: WaitRow, payload: dict[str, Any]) -> bool:
+    p = wait.place
+    if wait.kind != "in_doubt" or [p.path, p.step, p.visit, p.index] != payload["key"]:
+        return False
+    wait.details = {**wait.details, "late": payload["outcome"]}
+    return True
+
+
+def in_order(steps: list[StepRow]) -> list[StepRow]:
+    """The steps in the order of their beginning; pending ones in the planned order."""
+    return sorted(steps, key=lambda step: (step.seq == 0, step.seq, step.position))
+
+
+def refusal(wait: str, state: str, by: str, over: bool) -> CuebookError:
+    """Why a wait cannot be decided; `over`: it has expired."""
+    who = f" by {by}" if by else ""
+    match state:
+        case "open" | "expired":
+            return WaitExpired(f"The wait {wait} has expired.", fix="Restart the run from that step.")
+        case "closed" if over and not by:
+            return WaitExpired(f"The wait {wait} has expired.", fix="Restart the run from that step.")
+        case "cancelled":
+            return WaitClosed(f"The wait {wait} is closed: its run was cancelled.")
+        case "closed" if not by:
+            return WaitClosed(f"The wait {wait} is closed: its run does not wait for it any more.")
+        case _:
+            return AlreadyAnswered(f"The wait {wait} was decided already{who}.")

@@ -1,0 +1,352 @@
+"""`cuebook doctor`: reports what was found and where, and what is missing and how to get it. It changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import shlex
+import sqlite3
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cuebook import __version__
+from cuebook.config import config_folder
+from cuebook.gate.policy import content_of, find, trust_subject
+from cuebook.gate.roles import is_reserved
+from cuebook.gate.sandbox.probe import probe
+from cuebook.kernel.errors import BadInput
+from cuebook.performers.models import ProviderStatus
+from cuebook.performers.models.weights import find_weights
+from cuebook.service.admin import misnamed
+from cuebook.stores.schema import MIGRATIONS
+from cuebook.surfaces.cli import options, session
+from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.terminal import views
+from cuebook.surfaces.cli.terminal.output import say
+from cuebook.wiring.keys import backend
+from cuebook.wiring.reach import TENANT
+from cuebook.wiring.tools import load_function
+from cuebook.wiring.wiring import Wiring
+
+
+@command("doctor", [options.STORE, options.AS_JSON])
+def doctor_command(given: Given) -> int:
+    """Check the installation and report what is missing.
+
+    Exit code 2 means that a run could not start.
+    """
+    wiring = session.wiring_of(given)
+    found, missing = examined(wiring)
+    found["sandbox"] = _sandbox(wiring, missing)
+    found["workspace"] = _workspace(wiring, missing)
+    found["policy"], found["policy_problem"] = _policy(wiring, found["store"])
+    if found["policy_problem"]:
+        found["ready"] = False
+        missing.append(found["policy_problem"])
+    found["tool_servers"] = [
+        {"name": one.name, "where": one.where, "runs": shlex.join(one.command) or one.url}
+        for one in wiring.config.reach.servers.values()
+    ]
+    found["functions"] = _functions(wiring, missing)
+    if given["as_json"]:
+        sys.stdout.write(views.json_line({**found, "missing": missing}))
+    else:
+        say(_in_words(found, missing))
+    return 0 if found["ready"] else 2
+
+
+def examined(wiring: Wiring) -> tuple[dict[str, Any], list[str]]:
+    missing: list[str] = []
+    config = wiring.config
+    store = {**_store(config.get("store")), "in_workspace": wiring.reaching.store_in_workspace}
+    if store["problem"]:
+        missing.append(store["problem"])
+    elif store["schema"]:
+        missing += _misnamed(config.get("store"))
+    usable = _usable(wiring)
+    if usable:
+        missing.append(usable)
+    name, works = backend()
+    if not works:
+        missing.append("There is no keyring here, so `cuebook keys` cannot store keys. Set them in the environment.")
+    weights = find_weights()
+    if weights is None and not usable:
+        missing.append("The embedded model is not installed. `cuebook models install local` installs it (98 MB).")
+    settings = {key: _setting(wiring, key) for key in config.values}
+    found = {
+        "ready": not store["problem"] and not usable,
+        "version": __version__,
+        "python": {"version": platform.python_version(), "path": sys.executable},
+        "system": f"{platform.system()} {platform.machine()}",
+        "store": store,
+        "config_files": [
+            {
+                "whose": "user",
+                "path": str(config.user_file),
+                "found": bool(config.user_file and config.user_file.is_file()),
+            },
+            {
+                "whose": "project",
+                "path": str(config.project_file) if config.project_file else None,
+                "found": config.project_file is not None,
+            },
+        ],
+        "settings": settings,
+        "model": {"name": wiring.model, "usable": not usable},
+        "providers": [_provider(wiring, status) for status in wiring.providers.available()],
+        "weights": str(weights) if weights else None,
+        "keyring": {"backend": name, "usable": works},
+    }
+    return found, missing
+
+
+def _sandbox(wiring: Wiring, missing: list[str]) -> dict[str, Any]:
+    """The sandboxes that work here, found by trying them."""
+    probes = asyncio.run(probe())
+    setting = wiring.config.get("sandbox")
+    working = [one.name for one in probes if one.works]
+    active = setting if setting != "auto" else next(iter(working), None)
+    if setting == "none":
+        missing.append("The sandbox is off: commands and tool servers run with all your permissions.")
+    elif active not in working:
+        missing.append(
+            f"No sandbox works here{'' if setting == 'auto' else f' as {setting}'}: commands and tool servers are"
+            ' refused. Install bubblewrap, or set sandbox = "none" to run them unconfined.'
+        )
+        active = None
+    tried = [{"name": one.name, "works": one.works, "detail": one.detail} for one in probes]
+    return {"setting": setting, "active": active, "tried": tried}
+
+
+def _workspace(wiring: Wiring, missing: list[str]) -> dict[str, Any]:
+    path = wiring.config.get("workspace")
+    problem = wiring.reaching.unfit(path)
+    if problem is not None:
+        missing.append(f"{problem}")
+    return {"path": str(path), "usable": problem is None}
+
+
+def _policy(wiring: Wiring, store: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    """The policy files, each with whether it is trusted, and the problem of a broken one, if any."""
+    try:
+        found = [(one, content_of(one.path)[1]) for one in find(config_folder(os.environ), wiring.config.folder)]
+    except BadInput as error:
+        return [], str(error)
+    trusts = _trusts(wiring.config.get("store")) if store["schema"] and not store["problem"] else {}
+    return [
+        {
+            "whose": one.whose,
+            "path": str(one.path),
+            "trusted": one.whose == "user" or trusts.get(trust_subject(one.path)) == digest,
+        }
+        for one, digest in found
+    ], ""
+
+
+def _misnamed(store: Path) -> list[str]:
+    """Users of an older store whose names have become reserved."""
+    connection = _connect(store)
+    try:
+        names = [str(name) for (name,) in connection.execute("SELECT name FROM kept WHERE kind = 'user'")]
+    except sqlite3.Error:
+        return []
+    finally:
+        connection.close()
+    return [misnamed(name) for name in names if is_reserved(name)]
+
+
+def _trusts(store: Path) -> dict[str, str]:
+    """The trusted digests. Reads the file directly, because opening it as a store could change it."""
+    connection = _connect(store)
+    try:
+        rows = connection.execute("SELECT name, body FROM kept WHERE tenant = ? AND kind = 'trust'", (TENANT,))
+        return {name: str(json.loads(body)["digest"]) for name, body in rows}
+    except sqlite3.Error:
+        return {}  # an older store has no trust
+    finally:
+        connection.close()
+
+
+def _connect(store: Path) -> sqlite3.Connection:
+    """Opens a store for reading. Without a log beside it the mode is immutable, because otherwise SQLite creates files."""
+    how = "mode=ro" if store.with_name(f"{store.name}-wal").exists() else "mode=ro&immutable=1"
+    return sqlite3.connect(f"{store.absolute().as_uri()}?{how}", uri=True)
+
+
+def _functions(wiring: Wiring, missing: list[str]) -> list[dict[str, Any]]:
+    listed = []
+    for name, path in wiring.config.reach.functions.items():
+        problem = ""
+        try:
+            load_function(name, path)
+        except BadInput as error:
+            problem = str(error)
+            missing.append(problem)
+        listed.append({"name": name, "function": path, "problem": problem})
+    return listed
+
+
+def _setting(wiring: Wiring, name: str) -> dict[str, Any]:
+    value, origin = wiring.config.get(name), str(wiring.config.origin(name))
+    if name == "model" and value is None:
+        value = wiring.model
+    if name == "max_tokens" and value is None and wiring.max_tokens is not None:
+        value, origin = wiring.max_tokens, "default of the embedded model"
+    return {"value": str(value) if isinstance(value, Path) else value, "origin": origin}
+
+
+def _usable(wiring: Wiring) -> str:
+    """Why the model is not usable; empty if it is."""
+    try:
+        wiring.providers.check(wiring.model)
+        wiring.performer()
+    except BadInput as error:
+        return str(error)
+    return ""
+
+
+def _provider(wiring: Wiring, status: ProviderStatus) -> dict[str, Any]:
+    config = wiring.provider_configs.get(status.name)
+    key = None if config is None else config.key
+    source = wiring.keys.source(key) if key else None
+    address = config.base_url if config is not None else None
+    return {
+        "name": status.name,
+        "address": address,
+        "key": key,
+        "key_source": source,
+        "usable": status.usable,
+        "reason": status.reason,
+    }
+
+
+def _store(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {"path": str(path), "exists": path.exists(), "schema": None, "problem": ""}
+    if not path.exists():
+        folder = path.parent
+        while not folder.exists():
+            folder = folder.parent
+        if not os.access(folder, os.W_OK):
+            found["problem"] = f"Cannot create the store {path}. Choose another with --store or CUEBOOK_STORE."
+        return found
+    try:
+        connection = _connect(path)
+        try:
+            found["schema"] = int(connection.execute("PRAGMA user_version").fetchone()[0])
+            tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+            sound = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        found["problem"] = f"Cannot read the store {path} ({error}). Choose another with --store or CUEBOOK_STORE."
+        return found
+    if sound != "ok":
+        found["problem"] = f"The store {path} is damaged ({sound}). Restore it from a backup."
+    elif found["schema"] == 0 and tables:
+        found["problem"] = (
+            f"{path} is a database, but not a Cuebook store. Choose another with --store or CUEBOOK_STORE."
+        )
+    elif found["schema"] > len(MIGRATIONS):
+        found["problem"] = f"The store {path} was written by a newer Cuebook. Upgrade, or choose another with --store."
+    elif not os.access(path, os.W_OK):
+        found["problem"] = f"Cannot write to the store {path}. Check its permissions."
+    return found
+
+
+def _in_words(found: dict[str, Any], missing: list[str]) -> str:
+    store = found["store"]
+    state = f"schema {store['schema']}" if store["exists"] else "does not exist yet; the first run creates it"
+    lines = [
+        f"cuebook   {found['version']}",
+        f"python    {found['python']['version']} ({found['python']['path']})",
+        f"system    {found['system']}",
+        f"store     {store['path']} ({state})",
+        *([f"          {_IN_WORKSPACE}"] if store["in_workspace"] else []),
+        *(_file_line(file) for file in found["config_files"]),
+        f"model     {found['model']['name']} ({'ready' if found['model']['usable'] else 'not usable'})",
+        f"weights   {found['weights'] or 'none'}",
+        f"keyring   {found['keyring']['backend']}",
+        f"workspace {found['workspace']['path']}{'' if found['workspace']['usable'] else ' (not usable)'}",
+        f"sandbox   {found['sandbox']['active'] or 'none that works'} (set to {found['sandbox']['setting']})",
+        *(f"          {_probe_line(one)}" for one in found["sandbox"]["tried"]),
+        *_policy_lines(found),
+        *(f"tools     {one['name']}: {one['runs']} ({one['where']})" for one in found["tool_servers"]),
+        *(
+            f"tools     {one['name']}: {one['function']} ({'cannot be loaded' if one['problem'] else 'loads'})"
+            for one in found["functions"]
+        ),
+        "",
+        "settings",
+        *(f"  {name:<20}{_value(name, one['value']):<32}  {one['origin']}" for name, one in found["settings"].items()),
+        "",
+        "providers",
+        *(_provider_line(one) for one in found["providers"]),
+        "",
+    ]
+    if missing:
+        lines += ["missing", *(f"  {one}" for one in missing)]
+    else:
+        lines.append("Nothing is missing.")
+    lines.append("Another model: `cuebook run --model provider/model`, CUEBOOK_MODEL, or 'model' in cuebook.toml.")
+    return "\n".join(lines)
+
+
+def _probe_line(one: dict[str, Any]) -> str:
+    return f"{one['name']}: {'works' if one['works'] else 'does not work'}. {one['detail']}"
+
+
+def _file_line(file: dict[str, Any]) -> str:
+    if file["path"] is None:
+        return "config    no project cuebook.toml here"
+    return f"config    {file['path']} ({file['whose']}{'' if file['found'] else ', does not exist'})"
+
+
+_IN_WORKSPACE = "It is inside the workspace. Commands cannot reach it there, but a place outside is safer."
+_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_TIMES = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def _policy_lines(found: dict[str, Any]) -> list[str]:
+    if found["policy_problem"]:
+        return [f"policy    BROKEN: {found['policy_problem']}"]
+    lines = [f"policy    {one['path']} ({_standing(one)})" for one in found["policy"]]
+    return lines or ["policy    no file: reading is allowed, everything else needs approval"]
+
+
+def _standing(file: dict[str, Any]) -> str:
+    if file["whose"] == "user":
+        return "user"
+    return f"{file['whose']}, {'trusted' if file['trusted'] else 'not trusted: it can only restrict'}"
+
+
+def _value(name: str, value: Any) -> str:
+    """A value with its unit."""
+    if value is None:
+        return "never" if name == "pause_expiry" else "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(value) or "none"
+    if name == "pause_expiry" or name.endswith("seconds"):
+        return _measured(value, _TIMES, "s")
+    if name in ("limits.memory", "limits.output", "limits.max_output", "limits.reply"):
+        return _measured(value, _SIZES, "bytes")
+    return str(value)
+
+
+def _measured(amount: float, units: Sequence[tuple[int, str]], otherwise: str) -> str:
+    """The amount in the largest unit that divides it. Times need more than one of the unit: 24 h rather than 1 d."""
+    for size, unit in units:
+        if amount and amount % size == 0 and (amount > size or otherwise != "s"):
+            return f"{amount / size:g} {unit}"
+    return f"{amount:,.12g} {otherwise}"
+
+
+def _provider_line(one: dict[str, Any]) -> str:
+    if one["key_source"] and one["usable"]:
+        return f"  {one['name']:<16}ready, key from the {one['key_source']}"
+    if one["usable"]:
+        return f"  {one['name']:<16}{'needs no key' if one['address'] else 'ready'}"
+    return f"  {one['name']:<16}{one['reason']}"

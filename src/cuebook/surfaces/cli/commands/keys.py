@@ -1,0 +1,70 @@
+"""`cuebook keys`: stores keys in the system keyring. A key is never shown, and never read from the command line."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from cuebook.surfaces.cli import options, session
+from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.terminal import views
+from cuebook.surfaces.cli.terminal.output import say
+from cuebook.wiring.keys import backend, checked_key
+
+PROVIDER = click.Argument(["provider"])
+
+
+@click.group("keys", help="Keep the API keys of providers in the system keyring.")
+def keys_command() -> None:
+    pass
+
+
+@command("set", [PROVIDER])
+def _set(given: Given) -> int:
+    """Store the key of PROVIDER: typed without echo, or read from stdin."""
+    wiring = session.wiring_of({})
+    name = wiring.key_name(given["provider"])
+    if not backend()[1]:
+        wiring.keys.set(name, "")  # raises the error before the person types a key in vain
+    if sys.stdin.isatty():
+        key = click.prompt(f"Key for {given['provider']}", hide_input=True, err=True)
+    else:
+        key = sys.stdin.readline()
+    wiring.keys.set(name, checked_key(key))
+    say(f"Stored the key of {given['provider']} in the keyring as {name}.")
+    return 0
+
+
+@command("remove", [PROVIDER])
+def _remove(given: Given) -> int:
+    """Remove the key of PROVIDER from the keyring."""
+    wiring = session.wiring_of({})
+    name = wiring.key_name(given["provider"])
+    if wiring.keys.remove(name):
+        say(f"Removed the key of {given['provider']} from the keyring.")
+    else:
+        say(f"The keyring has no key for {given['provider']}.")
+    return 0
+
+
+@command("list", [options.AS_JSON])
+def _list(given: Given) -> int:
+    """List the providers with the source of their key; never the key itself."""
+    wiring = session.wiring_of({})
+    found = {
+        provider: (config.key, wiring.keys.source(config.key))
+        for provider, config in wiring.provider_configs.items()
+        if config.key
+    }
+    if given["as_json"]:
+        listed = [{"provider": name, "key": key, "source": source} for name, (key, source) in found.items()]
+        sys.stdout.write(views.json_line(listed))
+        return 0
+    for provider, (key, source) in found.items():
+        say(f"{provider:<14}{key:<24}{source or 'none'}")
+    return 0
+
+
+for _command in (_set, _remove, _list):
+    keys_command.add_command(_command)

@@ -1,0 +1,202 @@
+"""`cuebook mcp`: the MCP server over stdio, and its entry in an assistant's file. The server is imported on demand."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import sys
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import click
+from click.core import ParameterSource
+
+from cuebook.kernel.errors import BadInput
+from cuebook.surfaces.cli import completion, options, session
+from cuebook.surfaces.cli.commands.serve import FOLDERS, named_folders, playbook_folders
+from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.terminal.output import complain, hand_over
+from cuebook.surfaces.mcp.install.clients import CLIENTS, Client, Entry, path_of, shown, token_needed, written
+
+_ADDRESS = "http://127.0.0.1:8765"
+"""The default address of `cuebook serve`."""
+
+PROJECT = click.Option(
+    ["--project"],
+    metavar="PATH",
+    help="The folder to work in, with its configuration; by default the current one.",
+    shell_complete=completion.any_file,
+)
+TOOLS = click.Option(["--tools"], is_flag=True, help="Also offer each playbook as a separate tool.")
+DECIDE = click.Option(
+    ["--allow-decide"],
+    is_flag=True,
+    help="Offer the tool that decides approvals of runs that others started. By default only people decide.",
+)
+APPROVALS = click.Option(
+    ["--approvals"],
+    type=click.Choice(["here", "link"]),
+    default="here",
+    show_default=True,
+    help="How you are asked: in a form of the assistant, if it has one, or only by a link.",
+)
+
+OPTIONS: list[click.Parameter] = [
+    FOLDERS,
+    PROJECT,
+    TOOLS,
+    DECIDE,
+    APPROVALS,
+    click.Option(
+        ["--web"], metavar="URL", default=_ADDRESS, show_default=True, help="The address of `cuebook serve`, for links."
+    ),
+    options.SETTINGS[0],
+    options.STORE,
+]
+
+
+@click.group(
+    "mcp",
+    invoke_without_command=True,
+    params=OPTIONS,
+    help="Serve Cuebook to an assistant, as an MCP server over stdio.\n\nThe assistant starts this command itself: `cuebook mcp"
+    " install --client NAME` prints the entry for it. Over HTTP, `cuebook serve` has the same server at /mcp.",
+)
+@click.pass_context
+def mcp_command(ctx: click.Context, /, **given: object) -> int:
+    if ctx.invoked_subcommand is not None:
+        return 0
+    return _serve(given)
+
+
+def _serve(given: Given) -> int:
+    gc.disable()  # collecting while the SDK creates its many permanent classes takes a fifth of the startup time
+    from cuebook.service.playbooks.library import Library
+    from cuebook.service.worker import Worker
+    from cuebook.surfaces.mcp import stdio
+    from cuebook.surfaces.mcp.host import Host
+
+    gc.enable()
+    folders_given = [os.path.abspath(os.path.expanduser(folder)) for folder in given["folders"]]
+    _enter(given["project"])
+    wiring = session.wiring_of(given)
+    library = Library(playbook_folders({**given, "folders": folders_given}, wiring.config))
+    caller = stdio.caller_here(
+        given["web"].rstrip("/"),
+        decides=given["allow_decide"],
+        approves_here=given["approvals"] == "here",
+        each=given["tools"],
+    )
+
+    async def work() -> int:
+        async with session.opened(wiring, create=True) as service:
+            worker = Worker(service, wiring.reaching.workspace)
+            return await stdio.serve(Host(wiring, service, library, worker, caller))
+
+    return session.perform(work())
+
+
+def _enter(project: str | None) -> None:
+    if not project:
+        return
+    try:
+        os.chdir(os.path.expanduser(project))
+    except OSError as error:
+        raise BadInput(f"--project: Cannot change to {project}: {error.strerror}.", fix="Check the path.") from None
+
+
+@command(
+    "install",
+    [
+        click.Option(["--client"], type=click.Choice(list(CLIENTS)), required=True, help="The assistant."),
+        click.Option(["--write"], is_flag=True, help="Write the entry to the assistant's file instead of printing it."),
+        click.Option(
+            ["--file", "path"], metavar="PATH", help="The file to write to, instead of the assistant's usual one."
+        ),
+        click.Option(
+            ["--url"], metavar="URL", help="Connect to /mcp of a running `cuebook serve`, instead of a command."
+        ),
+    ],
+)
+def _install_command(given: Given) -> int:
+    """Print the entry for an assistant, or write it to its file.
+
+    Options of `cuebook mcp` before `install` become part of the entry, as in `cuebook mcp --folder books install --client
+    cursor`. The entry names the current folder, so the playbooks are the same wherever the assistant is started. --write
+    replaces an existing entry of Cuebook, and refuses to change anything else in the file.
+    """
+    parent = click.get_current_context().parent
+    assert parent is not None
+    client = CLIENTS[given["client"]]
+    entry = _at(given["url"], client, parent) if given["url"] is not None else Entry(command=_command(parent.params))
+    path = Path(given["path"]) if given["path"] else path_of(client, Path.cwd(), Path.home())
+    if not given["write"]:
+        complain(f"For {client.title}, in {path}:")
+        hand_over(shown(client, entry))
+    else:
+        _write(client, entry, path)
+        complain(f"cuebook: wrote the entry to {path}. Restart {client.title}.")
+    if entry.url:
+        complain(token_needed(client))
+    return 0
+
+
+mcp_command.add_command(_install_command)
+
+
+def _write(client: Client, entry: Entry, path: Path) -> None:
+    try:
+        written(client, entry, path)
+    except BadInput:
+        hand_over(shown(client, entry))  # for copying by hand
+        raise
+
+
+def _at(url: str, client: Client, around: click.Context) -> Entry:
+    """The entry for a running server. Of the options before `install`, it can have only `--tools`."""
+    if not client.address:
+        raise BadInput(f"--url: the file of {client.title} can only have commands.", fix="Omit --url.")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.path in ("", "/"):
+        raise BadInput(
+            f"--url: '{url}' is not the address of an MCP server.",
+            fix=f"Give the address of /mcp of a running `cuebook serve`, as in {_ADDRESS}/mcp.",
+        )
+    idle = [
+        one.opts[0]
+        for one in around.command.params
+        if one.name != "tools" and around.get_parameter_source(one.name or "") is ParameterSource.COMMANDLINE
+    ]
+    if idle:
+        raise BadInput(
+            f"{', '.join(idle)}: with --url, the server decides this.",
+            fix="Omit it here, and see `cuebook serve --help`.",
+        )
+    if around.params["tools"]:
+        parts = parts._replace(query=urlencode({**dict(parse_qsl(parts.query)), "tools": "each"}))
+    return Entry(url=parts.geturl())
+
+
+def _command(given: Given) -> tuple[str, ...]:
+    """The command for the entry; it works from any folder."""
+    found = shutil.which("cuebook")
+    start = (os.path.abspath(found),) if found else (sys.executable, "-m", "cuebook")
+    project = os.path.abspath(os.path.expanduser(given["project"] or "."))
+    if not os.path.isdir(project):
+        raise BadInput(f"--project: {project} is not a folder.", fix="Check the path.")
+    made = [*start, "mcp", "--project", project]
+    for folder in named_folders(given):
+        made += ["--folder", os.path.normpath(folder)]
+    for flag in ("tools", "allow_decide"):
+        made += [f"--{flag.replace('_', '-')}"] if given[flag] else []
+    for name, usual in (("approvals", "here"), ("web", _ADDRESS), ("model", None), ("store", None)):
+        made += (
+            [f"--{name}", os.path.abspath(given[name]) if name == "store" else given[name]]
+            if given[name] != usual
+            else []
+        )
+    return tuple(made)

@@ -1,0 +1,215 @@
+"""Commands that continue a run in the foreground: resume, answer, decide, cancel, retry."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.events import ENDED, PAUSES, WAITING
+from cuebook.kernel.run import RunRow
+from cuebook.service.service import Service
+from cuebook.surfaces.cli import completion, options, session
+from cuebook.surfaces.cli.inputs import gather_answers
+from cuebook.surfaces.cli.next_steps import what_next
+from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.terminal.ask import someone_is_there
+from cuebook.surfaces.cli.terminal.views import ASKED
+from cuebook.wiring.wiring import Wiring
+
+RUN = click.Argument(["run"], shell_complete=completion.runs())
+
+_OUTCOME_FIX = "Give a JSON object in quotes; `cuebook inbox RUN` shows its fields."
+CHANGES: list[click.Parameter] = [options.SET, *options.ANSWERS, *options.SETTINGS, options.BREAK]
+
+
+@command(
+    "resume",
+    [
+        click.Argument(["run"], shell_complete=completion.runs("pending", "running", *WAITING)),
+        *CHANGES,
+        options.STORE,
+        *options.LIVE,
+    ],
+)
+def resume_command(given: Given) -> int:
+    """Continue a run that is paused or was interrupted.
+
+    RUN is the id of a run, or its first characters if they are unique. Changed values and settings apply from here on.
+    If the run waits for an answer or an approval and you are at a terminal, you are asked here.
+    """
+
+    async def act(service: Service, wiring: Wiring) -> RunRow:
+        row = await service.get(given["run"])
+        if row.status == "expired":
+            return row  # it cannot continue; its summary says what to do
+        values, settings = await changes_for(service, wiring, row, given)
+        await check_model(wiring, row, settings)
+        waiting = await service.waits(row.id)
+        if row.status in WAITING and not waiting:
+            return row  # the wait was decided or has expired: driving the run shows which
+        if not values and not settings and await service.is_due(row.id):
+            return row  # the last process was killed before it made any progress
+        pausing = any(wait.kind in PAUSES for wait in waiting)
+        if (values or settings) and not pausing and row.status not in ENDED:
+            onward = f"`{what_next(row, waiting)}` continues it" if waiting else "Resume it without changes"
+            raise BadInput(
+                f"Run {row.id} is not paused, so its values and settings cannot be changed now.",
+                fix=f"{onward}, or restart it with the changes: `cuebook restart {row.id} STEP --set NAME=VALUE`.",
+            )
+        if not pausing and someone_is_there(given) and any(wait.kind in ASKED for wait in waiting):
+            return row
+        return await service.resume(row.id, overrides=values, settings=settings)
+
+    return session.in_foreground(given, act)
+
+
+@command(
+    "answer",
+    [
+        click.Argument(["run_or_wait"], shell_complete=completion.waits("question")),
+        click.Argument(["value"], shell_complete=completion.answers_to_wait),
+        options.STORE,
+        *options.LIVE,
+    ],
+)
+def answer_command(given: Given) -> int:
+    """Answer the question a run waits for.
+
+    VALUE is the answer, @FILE for the text of a file, or - for stdin.
+    """
+
+    async def act(service: Service, wiring: Wiring) -> RunRow:
+        wait = await session.open_wait(service, given["run_or_wait"], "question")
+        row = await service.get(wait.run)
+        await check_model(wiring, row, {})
+        await service.answer(wait.id, options.value_of("VALUE", given["value"]))
+        return row
+
+    return session.in_foreground(given, act)
+
+
+@command(
+    "decide",
+    [
+        click.Argument(["run_or_wait"], shell_complete=completion.waits("approval", "in_doubt")),
+        click.Argument(["decision"], type=click.Choice(["approve", "deny", "repeat", "stop", "done"])),
+        click.Option(["--reason"], metavar="TEXT", default="", help="The reason, for the record."),
+        click.Option(["--outcome"], metavar="JSON", help="With 'done': the result of the effect."),
+        options.AS_USER,
+        options.STORE,
+        *options.LIVE,
+    ],
+)
+def decide_command(given: Given) -> int:
+    """Approve or deny an action of a run, or resolve an effect in doubt.
+
+    `cuebook inbox WAIT` shows the action in full. 'approve' and 'deny' are valid once: Cuebook runs exactly what was
+    approved, and asks again if anything changes.
+
+    An effect is in doubt if it was started and its outcome is unknown, for example because the process was killed.
+    'repeat' does it again, 'stop' fails the run, and 'done' continues with the outcome you give:
+    '{"exit_code": 0, "stdout": "..."}' for a command, '{"status": 200, "body": "..."}' for a request, '{"value": ...}'
+    for a tool. `cuebook inbox WAIT` shows which one is expected.
+    """
+
+    async def act(service: Service, wiring: Wiring) -> RunRow:
+        outcome = _outcome(given["outcome"])
+        who = await session.acting(service, given)
+        kind = "approval" if given["decision"] in ("approve", "deny") else "in_doubt"
+        wait = await session.open_wait(service, given["run_or_wait"], kind)
+        row = await service.get(wait.run)
+        await service.decide(wait.id, given["decision"], who, reason=given["reason"], outcome=outcome)
+        return row
+
+    return session.in_foreground(given, act)
+
+
+@command(
+    "cancel",
+    [
+        click.Argument(["run"], shell_complete=completion.runs("pending", "running", *WAITING)),
+        click.Option(["--reason"], metavar="TEXT", help="The reason, for the record."),
+        options.AS_USER,
+        options.STORE,
+        *options.LIVE,
+    ],
+)
+def cancel_command(given: Given) -> int:
+    """Cancel a run; a second cancel stops it at once.
+
+    The run may undo what it did. The exit code is 5, that of a cancelled run. The policy says who may cancel.
+    """
+
+    async def act(service: Service, wiring: Wiring) -> RunRow:
+        return await service.cancel(given["run"], given["reason"] or "", await session.acting(service, given))
+
+    return session.in_foreground(given, act)
+
+
+@command(
+    "retry",
+    [
+        click.Argument(["run"], shell_complete=completion.runs("failed", "cancelled", "expired")),
+        click.Option(["--whole-step"], is_flag=True, help="Repeat the failed step from its beginning."),
+        options.AS_USER,
+        options.STORE,
+        *options.LIVE,
+    ],
+)
+def retry_command(given: Given) -> int:
+    """Continue a failed, cancelled or expired run where it stopped."""
+
+    async def act(service: Service, wiring: Wiring) -> RunRow:
+        who = await session.acting(service, given)
+        row = await service.get(given["run"], who)
+        await check_model(wiring, row, {})
+        return await service.retry(row.id, whole_step=given["whole_step"], who=who)
+
+    return session.in_foreground(given, act)
+
+
+async def changes_for(
+    service: Service, wiring: Wiring, row: RunRow, given: Given
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values and settings that the call changes."""
+    values = options.changed_values(given["values"])
+    settings = await settings_for(service, wiring, row, given)
+    return await service.typed_changes(row, values), settings
+
+
+async def settings_for(service: Service, wiring: Wiring, row: RunRow, given: Given) -> dict[str, Any]:
+    settings = await session.merged_settings(service, row.id, options.edits(wiring.config))
+    playbook = await session.playbook_of(service, row)
+    answers = gather_answers(given, playbook)
+    if answers:
+        settings["answers"] = {**(await session.settings_of(service, row.id)).answers, **answers}
+    if given["unattended"]:
+        settings["unattended"] = True
+    if given.get("breakpoints") is not None:
+        steps = options.steps_named(given["breakpoints"])
+        known = [step.label for step in await service.steps(row.id)] if playbook is None else list(playbook.labels)
+        options.check_steps(steps, known)
+        settings["breakpoints"] = list(steps)
+    return settings
+
+
+async def check_model(wiring: Wiring, row: RunRow, settings: dict[str, Any]) -> None:
+    """Refuses a run whose model is not usable before anything is changed, because the run would fail."""
+    name = settings.get("model") or row.model
+    if name:  # not every run uses a model
+        wiring.providers.check(name)
+
+
+def _outcome(given: str | None) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    try:
+        outcome = json.loads(given)
+    except ValueError as error:
+        raise BadInput(f"--outcome: invalid JSON ({error}).", fix=_OUTCOME_FIX) from None
+    if not isinstance(outcome, dict):
+        raise BadInput("--outcome: expected a JSON object.", fix=_OUTCOME_FIX)
+    return outcome

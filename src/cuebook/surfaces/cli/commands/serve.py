@@ -1,0 +1,152 @@
+"""`cuebook serve`: the web app, which is imported on demand."""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from pathlib import Path
+
+import click
+
+from cuebook.config import Config, load
+from cuebook.kernel.errors import BadInput
+from cuebook.service.service import Principal, Service
+from cuebook.surfaces.cli import completion, options, session
+from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.terminal.output import complain, say
+from cuebook.system.network import is_loopback
+from cuebook.wiring.wiring import Wiring
+
+TOKEN = "CUEBOOK_SERVE_TOKEN"
+HOSTED_RATE = "20/hour"
+"""The rate limit for starting runs if the app listens beyond this machine and no rate is configured."""
+
+FOLDERS = click.Option(
+    ["--folder", "folders"],
+    metavar="PATH",
+    multiple=True,
+    help="A folder of playbooks; repeatable. By default those of `[serve] folders`, or the current one.",
+    shell_complete=completion.any_file,
+)
+
+OPTIONS: list[click.Parameter] = [
+    click.Option(["--host"], default="127.0.0.1", show_default=True, help="The address to listen on."),
+    click.Option(
+        ["--port"],
+        type=click.IntRange(0, 65535),
+        default=8765,
+        show_default=True,
+        help="The port to listen on; 0 chooses a free one.",
+    ),
+    FOLDERS,
+    click.Option(["--open", "open_it"], is_flag=True, help="Open the app in the browser."),
+    click.Option(
+        ["--allow-host", "names"], metavar="NAME", multiple=True, help="Another host name of the app; repeatable."
+    ),
+    click.Option(
+        ["--token-file"],
+        metavar="PATH",
+        help=f"A file with the token for the API and for signing in from other machines; also {TOKEN}.",
+        shell_complete=completion.any_file,
+    ),
+    options.SETTINGS[0],
+    options.STORE,
+]
+
+
+@click.group(
+    "serve",
+    invoke_without_command=True,
+    params=OPTIONS,
+    help="Serve the web app: playbooks, live runs, results and an API.\n\nThe command prints an address that signs you in"
+    " once; the browser keeps you signed in for a week. To sign in from another machine, use a token.",
+)
+@click.pass_context
+def serve_command(ctx: click.Context, /, **given: object) -> int:
+    if ctx.invoked_subcommand is not None:
+        return 0
+    return _serve(given)
+
+
+def _serve(given: Given) -> int:
+    from cuebook.surfaces.web import server
+    from cuebook.surfaces.web.app import make_site
+
+    host, token = given["host"], _token(given)
+    server.check_reach(host, token)
+    wiring = Wiring(_configuration(given, hosted=not is_loopback(host)))
+    folders = playbook_folders(given, wiring.config)
+    listening = server.bound(host, given["port"])
+
+    def ready(address: str) -> None:
+        say(f"Cuebook is running. Open {address}\nThe link signs you in once. Press Ctrl-C to stop.")
+        sys.stdout.flush()  # a reader of a pipe needs the address now
+        if given["open_it"]:
+            webbrowser.open(address)
+
+    async def work() -> int:
+        async with session.opened(wiring, create=True) as service:
+            site = make_site(wiring, service, folders=folders, serve_token=token)
+            return await server.serve(site, listening, host, names=given["names"], on_ready=ready)
+
+    code = session.perform(work())
+    complain("cuebook: stopped. Unfinished runs continue at the next `cuebook serve`.")
+    return code
+
+
+@command("token", [click.Argument(["playbook"])])
+def _token_command(given: Given) -> int:
+    """Create a token with which a service can start one playbook, and do nothing else.
+
+    PLAYBOOK is the id of the playbook in the library. The token is shown only once; a new one replaces it.
+    """
+    parent = click.get_current_context().parent
+    assert parent is not None
+    around: Given = parent.params
+
+    async def act(service: Service) -> int:
+        from cuebook.service.playbooks.library import Library
+        from cuebook.surfaces.web.api.triggers import new_token
+
+        wiring = session.wiring_of(around)
+        one = Library(playbook_folders(around, wiring.config)).named(given["playbook"])
+        token = await new_token(service, one.id, Principal())
+        say(f"Token, shown only once: {token}\nIt starts {one.title}: POST /api/playbooks/{one.id}/trigger")
+        return 0
+
+    return session.with_service(around, act)
+
+
+serve_command.add_command(_token_command)
+
+
+def _configuration(given: Given, *, hosted: bool) -> Config:
+    config = options.configuration(given)
+    if hosted and config.origin("rate_limit").place == "default":
+        return load({"store": given["store"], "model": given["model"], "rate_limit": HOSTED_RATE})
+    return config
+
+
+def _token(given: Given) -> str:
+    path = given["token_file"]
+    return options.read_text(path, "--token-file").strip() if path else os.environ.get(TOKEN, "").strip()
+
+
+def named_folders(given: Given) -> list[Path]:
+    """The folders of `--folder`; `BadInput` if one does not exist."""
+    chosen = [Path(folder).expanduser().absolute() for folder in given["folders"]]
+    for folder in chosen:
+        if not folder.is_dir():
+            raise BadInput(f"--folder: {folder} is not a folder.", fix="Check the path.")
+    return chosen
+
+
+def playbook_folders(given: Given, config: Config) -> list[Path]:
+    """The folders of `--folder`, or the configured ones, or the project's folder and that of stored playbooks."""
+    stored: Path | None = config.get("playbooks")
+    return (
+        named_folders(given)
+        or list(config.get("serve.folders"))
+        or [config.folder, *([stored] if stored is not None else [])]
+    )

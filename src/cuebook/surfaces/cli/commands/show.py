@@ -1,0 +1,420 @@
+"""Commands that show runs and change nothing: runs, show, events, inbox, replay."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any, get_args
+
+import click
+import msgspec
+
+from cuebook.dialects import registry
+from cuebook.dialects.projection import Conversation, Projection, seen
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.events import RunStatus
+from cuebook.kernel.journal import Entry, step_at
+from cuebook.kernel.run import RunRow, StepRow, WaitRow, stopped
+from cuebook.service.runs import objects as run_objects
+from cuebook.service.runs.views import only_answered
+from cuebook.service.service import RunView, Service
+from cuebook.surfaces import display
+from cuebook.surfaces.cli import completion, next_steps, options, session
+from cuebook.surfaces.cli.commands.resume import RUN
+from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.terminal import views
+from cuebook.surfaces.cli.terminal.output import complain, hand_over, in_json, say
+
+_EVENT_ID = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
+
+
+def _nothing(given: Given, words: str) -> int:
+    say("[]" if given["as_json"] else words)
+    return 0
+
+
+@command(
+    "runs",
+    [
+        click.Option(["--status"], metavar="STATUS", multiple=True, help="Only runs in this state; repeatable."),
+        click.Option(
+            ["--limit"], type=click.IntRange(1, 10_000), default=20, show_default=True, help="The maximum number."
+        ),
+        options.STORE,
+        options.AS_JSON,
+    ],
+)
+def runs_command(given: Given) -> int:
+    """List runs, newest first.
+
+    STATUS is pending, running, paused, awaiting_input, awaiting_approval, completed, failed, cancelled, expired or
+    interrupted: an unfinished run that no process is driving, whatever its other status.
+    """
+    wanted = [one.replace(" ", "_") for one in given["status"]]
+    known = (*get_args(RunStatus), run_objects.INTERRUPTED)
+    for one in wanted:
+        if one not in known:
+            close = get_close_matches(one, known, n=1)
+            hint = f"Did you mean {close[0]}? " if close else ""
+            raise BadInput(f"--status: unknown status '{one}'.", fix=f"{hint}Choose from: {', '.join(known)}.")
+    if not session.wiring_of(given).has_store():
+        return _nothing(given, f"{session.no_runs(session.wiring_of(given))} {session.HOW_TO_START}")
+
+    async def look(service: Service) -> int:
+        left = {row.id for row in await service.interrupted()}
+        among = left if run_objects.INTERRUPTED in wanted else None
+        rows = await service.runs(status=wanted, among=among, limit=given["limit"] + 1)
+        more = len(rows) > given["limit"]
+        rows = rows[: given["limit"]]
+        if not rows and not given["as_json"]:
+            return _nothing(given, "No run matches." if given["status"] else session.NO_RUNS)
+        if given["as_json"]:
+            sys.stdout.write(views.json_line([_row_object(row, row.id in left) for row in rows]))
+            return 0
+        lines = [("RUN", "STARTED", "STATUS", "STEPS", "TOKENS", "COST", "PLAYBOOK")]
+        for row in rows:
+            totals = row.totals
+            status = display.status_of(row, interrupted=row.id in left)
+            steps = display.steps_of(row)
+            cost = display.cost_of(totals)
+            lines.append((row.id, display.moment(row.created), status, steps, f"{totals.tokens:,}", cost, row.name))
+        _print_table(lines)
+        if more:
+            complain(f"These are the newest {len(rows)}; --limit shows more.")
+        return 0
+
+    return session.look(given, look)
+
+
+@command(
+    "show",
+    [
+        RUN,
+        click.Option(["--output"], is_flag=True, help="Print the last output and nothing else."),
+        click.Option(["--state"], is_flag=True, help="Print the execution state of the playbook's format, as JSON."),
+        click.Option(["--trace"], is_flag=True, help="Print the trace and the results, as JSON."),
+        click.Option(["--sent"], metavar="STEP", help="Print everything that was sent to a model at this step."),
+        options.STORE,
+        options.AS_JSON,
+    ],
+)
+def show_command(given: Given) -> int:
+    """Show a run: its steps, outputs and what it waits for.
+
+    --state prints the execution state and --trace the execution trace, if the playbook's format defines one, for a run of
+    any status. A trace has each visit and attempt of a step, the edges followed with the reasons, and the sources, or every
+    line that was executed. For a playbook that holds a conversation, the output is the conversation, the listing with the
+    current line, the stack and the variables.
+    """
+    if sum(bool(given[name]) for name in ("output", "state", "trace", "sent")) > 1:
+        raise BadInput("--output, --state, --trace and --sent exclude each other.", fix="Choose one.")
+
+    async def look(service: Service) -> int:
+        row = await service.get(given["run"])
+        if given["sent"]:
+            pieces = await service.sent(row.id, given["sent"])
+            if given["as_json"]:
+                sys.stdout.write(views.json_line([{"role": one.role, "text": one.text} for one in pieces]))
+            else:
+                say("\n\n".join(f"{one.role}:\n\n{one.text}" for one in pieces))
+            return 0
+        if given["state"] or given["trace"]:
+            exported = await (_state if given["state"] else _trace)(service, row)
+            text = msgspec.json.format(msgspec.json.encode(exported, enc_hook=str), indent=2)
+            sys.stdout.write(in_json(text.decode()) + "\n")
+            return 0
+        view, interrupted = await service.view(row.id), await service.is_interrupted(row.id)
+        output = run_objects.final_output(view)
+        program = None if given["output"] else (await _observed(service, row)).conversation
+        if given["as_json"]:
+            more = {"program": program.as_object()} if program is not None else {}
+            sys.stdout.write(views.json_line({**next_steps.as_object(view, interrupted=interrupted), **more}))
+        elif given["output"]:
+            hand_over(f"{output}\n" if output is not None else "")
+        else:
+            say(_in_words(view, await session.title_of(service, row), program, interrupted=interrupted))
+        return 0
+
+    return session.look(given, look)
+
+
+async def _observed(service: Service, row: RunRow) -> Projection:
+    """The projection that the run's dialect makes of its journal."""
+    playbook = await session.playbook_of(service, row)
+    entries = [entry async for entry in service.entries(row.id)]
+    if playbook is not None:
+        return playbook.observed(entries)
+    dialect = registry.find(row.dialect)
+    return Projection() if dialect is None or not dialect.talks else seen(dialect.observe(None), entries)
+
+
+async def _state(service: Service, row: RunRow) -> dict[str, Any]:
+    playbook = await session.playbook_of(service, row)
+    waits, settings = await service.waits(row.id), await session.settings_of(service, row.id)
+    observed, text = await _observed(service, row), playbook.text if playbook is not None else ""
+    state = observed.state(row, waits, text, settings)
+    if state is None:
+        raise BadInput(
+            f"Run {row.id} has no state to export: its dialect, {row.dialect}, does not define one.",
+            fix=f"`cuebook show {row.id} --json` shows the run.",
+        )
+    return state
+
+
+async def _trace(service: Service, row: RunRow) -> dict[str, Any]:
+    trace = (await _observed(service, row)).trace()
+    if trace is None:
+        raise BadInput(
+            f"Run {row.id} has no trace: its dialect, {row.dialect}, does not define one.",
+            fix=f"`cuebook events {row.id}` shows what happened.",
+        )
+    return {"run": row.id, "status": row.status, **trace}
+
+
+def _in_words(view: RunView, title: str, program: Conversation | None, *, interrupted: bool) -> str:
+    row = view.run
+    parts = [f"{title}\n{row.name}, started {display.moment(row.created)}"]
+    if row.parent:
+        parts.append(f"forked from run {row.parent}")
+    if view.notes.get(""):
+        parts.append("\n".join(view.notes[""]))
+    if program is not None:
+        from cuebook.surfaces.cli.terminal import conversation
+
+        parts += conversation.in_words(program)
+        closing = conversation.summary_of(view, program, sits=sys.stdin.isatty() and sys.stdout.isatty())
+    else:
+        parts += _steps_in_words(view)
+        closing = views.summary(view)
+    next = [words for words in closing[1:] if words[0] in ("next", "or")]
+    lines = [
+        ("status", display.status_of(row, view.waits, interrupted=interrupted)), *closing[1 : -max(1, len(next))]
+    ]  # fmt: skip
+    if interrupted:
+        lines += [
+            ("because", run_objects.interrupted_words(row)),
+            ("next", next_steps.what_next(row, [], interrupted=True)),
+        ]
+    elif row.status != "completed":
+        lines += next if program is not None else [("next", next_steps.what_next(row, view.waits)), *next[1:]]
+    parts.append("\n".join(f"{name + ':':<12}{words}" for name, words in lines if words))
+    return "\n\n".join(parts)
+
+
+def _steps_in_words(view: RunView) -> Iterator[str]:
+    last = {step.label: number for number, step in enumerate(view.steps)}
+    for number, step in enumerate(view.steps):
+        head = (
+            f"step {views.named(step.label, step.title)}{f' (visit {step.visit})' if step.visit > 1 else ''}\n"
+            f"  {_step_line(step, view.run)}"
+        )
+        has_details = step.seq and last[step.label] == number  # outputs and notes are those of the last visit
+        notes = [*_answers_in_words(view, step.label), *view.notes.get(step.label, [])] if has_details else []
+        head += "".join(f"\n  {note}" for note in notes)
+        if has_details and (source := view.passed_on.get(step.label)):
+            yield f"{head}\n  its output is that of step {source}"
+            continue
+        output = view.outputs.get(step.label)
+        if has_details and only_answered(step, output, view.answers.get(step.label, ())):
+            yield f"{head}\n  its output is this answer"
+            continue
+        if has_details and output is None and (said := view.partial.get(step.label)):
+            yield f"{head}\n  partial reply before it was cut off:\n\n{said.rstrip()}"
+            continue
+        yield f"{head}\n\n{str(output).rstrip()}" if output is not None and has_details else head
+
+
+def _answers_in_words(view: RunView, label: str) -> Iterator[str]:
+    for one in view.answers.get(label, ()):
+        yield f"asked: {' '.join(one.question.split())}"
+        yield f"answered by {one.giver}: {one.answer}"
+
+
+def _step_line(step: StepRow, run: RunRow) -> str:
+    how = stopped(run, step)
+    words = [how or step.status.replace("_", " ") + (f": {step.reason}" if step.reason else "")]
+    if step.started and step.finished:
+        words.append(display.duration(step.totals.seconds or step.finished - step.started))
+    if step.totals.calls:
+        words += [display.tokens_of(step.totals) + " tokens", display.cost_of(step.totals), step.model]
+    if step.finish == "length":
+        words.append("cut at the token limit")
+    return display.joined(words)
+
+
+@command(
+    "events",
+    [
+        RUN,
+        click.Option(["--follow"], is_flag=True, help="Follow the run until it waits or ends."),
+        click.Option(["--after"], metavar="ID", default="0", help="Only show events after this one."),
+        options.STORE,
+        click.Option(["--json", "as_json"], is_flag=True, help="Print every event as a line of JSON."),
+    ],
+)
+def events_command(given: Given) -> int:
+    """Show the events of a run, and follow it.
+
+    With --json, each line also has the name of the event in the playbook's format, as `type`, if the format names its
+    events. If the format has several events for one of ours, the others follow on separate lines.
+    """
+    if not _EVENT_ID.fullmatch(given["after"]):
+        raise BadInput(
+            f"--after: '{given['after']}' is not an event id.", fix="`cuebook events RUN` shows the id of each event."
+        )
+
+    async def look(service: Service) -> int:
+        row = await service.get(given["run"])
+        seen = int(given["after"].partition(".")[0])
+        before = [entry async for entry in service.entries(row.id) if entry.seq <= seen] if seen else []
+        published = views.Published(await session.playbook_of(service, row), row.id, before)
+        async for event in service.events(row.id, given["after"], follow=given["follow"]):
+            lines = published.objects_of(event)
+            if given["as_json"]:
+                sys.stdout.writelines(views.json_line(line) for line in lines)
+            else:
+                say(_event_line(event, lines[0]))
+            sys.stdout.flush()
+        return 0
+
+    return session.look(given, look)
+
+
+def _event_line(event: views.Seen, shown: dict[str, Any]) -> str:
+    step = event.place.step if isinstance(event, Entry) else event.step
+    at = f"{display.clock(event.at):<12}" if isinstance(event, Entry) else " " * 12
+    data = ", ".join(_fields(shown["data"]))
+    return f"{shown['id']:>6}  {at}  {step:<4} {shown['event']:<14} {data}".rstrip()
+
+
+def _fields(data: dict[str, Any], before: str = "") -> Iterator[str]:
+    """The fields of an event as `name=value`; nested ones with their whole name, as in `outcome.text=...`."""
+    for name, value in data.items():
+        if value in ("", None, {}, []):
+            continue
+        if isinstance(value, dict):
+            yield from _fields(value, f"{before}{name}.")
+        else:
+            text = value if isinstance(value, str) else views.json_text(value)
+            yield f"{before}{name}={display.short(text)}"
+
+
+@command(
+    "inbox",
+    [
+        click.Argument(["wait"], required=False, shell_complete=completion.waits()),
+        options.STORE,
+        options.AS_JSON,
+    ],
+)
+def inbox_command(given: Given) -> int:
+    """List everything that is waiting for a person, or show one WAIT in full.
+
+    The list includes interrupted runs, which `cuebook resume` continues.
+    """
+    if given["wait"]:
+        return session.look(given, lambda service: _one_wait(service, given))
+    if not session.wiring_of(given).has_store():
+        return _nothing(given, f"Nothing waits. {session.NO_RUNS}")
+
+    async def look(service: Service) -> int:
+        left = await service.interrupted()
+        late = {row.id for row in left}
+        waits = [one for one in await service.inbox() if one.run not in late or not _is_over(one)]
+        names = {run: (await service.get(run)).name for run in dict.fromkeys(wait.run for wait in waits)}
+        if given["as_json"]:
+            resumes = [
+                run_objects.interrupted_object(row, next_steps.what_next(row, [], interrupted=True)) for row in left
+            ]
+            sys.stdout.write(
+                views.json_line(
+                    [*({**run_objects.wait_object(wait), "playbook": names[wait.run]} for wait in waits), *resumes]
+                )
+            )
+            return 0
+        if not waits and not left:
+            return _nothing(given, "Nothing waits.")
+        lines = [("WAIT", "RUN", "PLAYBOOK", "SINCE", "EXPIRES", "KIND", "STEP", "PROMPT")]
+        for wait in waits:
+            since, expires = display.moment(wait.opened), "-" if wait.expires is None else display.moment(wait.expires)
+            kind, step, prompt = wait.kind.replace("_", " "), step_at(wait.place), display.short(wait.prompt)
+            lines.append((wait.id, wait.run, names[wait.run], since, expires, kind, step, prompt))
+        for row in left:
+            resume = f"`{next_steps.what_next(row, [], interrupted=True)}` continues it"
+            lines.append(
+                ("-", row.id, row.name, display.moment(row.updated), "-", run_objects.INTERRUPTED, row.step, resume)
+            )
+        _print_table(lines)
+        return 0
+
+    return session.look(given, look)
+
+
+def _is_over(wait: WaitRow) -> bool:
+    return wait.expires is not None and wait.expires <= time.time()
+
+
+async def _one_wait(service: Service, given: Given) -> int:
+    wait = service.in_full(await session.wait_of(service, given["wait"], "approval"))
+    if given["as_json"]:
+        sys.stdout.write(views.json_line(run_objects.wait_object(wait)))
+    elif wait.kind == "approval":
+        say("\n".join(next_steps.approval_lines(wait)))
+    else:
+        row = await service.get(wait.run)
+        say(f"{wait.id}, run {wait.run}, step {step_at(wait.place) or '-'}\n{wait.prompt}")
+        for line in display.preview_lines(wait.details.get("preview", {})):
+            say(line)
+        for name, words in (
+            ("answers", display.choices_of(wait)),
+            ("until", display.moment(wait.expires) if wait.expires is not None else ""),
+            *next_steps.hints(row, [wait]),
+            ("next", next_steps.what_next(row, [wait])),
+        ):
+            if words:
+                say(f"{name + ':':<12}{words}")
+    return 0
+
+
+@command("replay", [RUN, options.STORE, options.AS_JSON])
+def replay_command(given: Given) -> int:
+    """Replay a run from its journal without performing anything.
+
+    It shows whether this version of Cuebook still interprets the run in the same way.
+    """
+
+    async def look(service: Service) -> int:
+        row = await service.get(given["run"])
+        shown = await service.replay(row.id)
+        if given["as_json"]:
+            failed = None if shown.failed is None else str(shown.failed)
+            found = {"run": row.id, "complete": shown.complete, "effects": shown.effects, "failed": failed}
+            sys.stdout.write(views.json_line({**found, "result": shown.result}))
+            return 0
+        end = "its end" if shown.complete else "where its journal ends"
+        words = f"{display.counted(shown.effects, 'outcome')} from the journal, up to {end}; nothing was performed."
+        say(f"run {row.id}: {words}")
+        if shown.failed is not None:
+            say(f"it fails as before: {shown.failed}")
+        return 0
+
+    return session.look(given, look)
+
+
+def _row_object(row: RunRow, interrupted: bool) -> dict[str, Any]:
+    return {
+        **run_objects.row_object(row, interrupted=interrupted),
+        "steps": run_objects.steps_object(row)["steps_total"],
+        **run_objects.steps_object(row),
+        "tokens": row.totals.tokens,
+        "cost": run_objects.known_cost(row.totals),
+    }
+
+
+def _print_table(lines: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    for line in lines:
+        say("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip())

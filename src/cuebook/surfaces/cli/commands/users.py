@@ -1,0 +1,128 @@
+"""`cuebook users`: users and their roles. A token is shown once, when it is created; only its digest is stored."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from cuebook.gate.roles import MEANING, ROLES, User
+from cuebook.service.service import Service
+from cuebook.surfaces import display
+from cuebook.surfaces.cli import options, session
+from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.terminal import views
+from cuebook.surfaces.cli.terminal.output import say
+
+NAME = click.Argument(["name"])
+
+
+def _roles(words: str) -> click.Option:
+    means = " ".join(f"{role}: {meaning}." for role, meaning in MEANING.items())
+    return click.Option(
+        ["--role", "roles"],
+        type=click.Choice(ROLES),
+        multiple=True,
+        required=True,
+        help=f"{words}; repeatable. {means}",
+    )
+
+
+@click.group("users", help="Manage users and their roles.")
+def users_command() -> None:
+    pass
+
+
+@command("add", [NAME, _roles("A role of the user"), options.AS_USER, options.STORE, options.AS_JSON])
+def _add(given: Given) -> int:
+    """Add a user.
+
+    The command prints a token with which the user signs in to the web app and the API. It is shown only once; `cuebook users
+    token` creates a new one.
+    """
+
+    async def act(service: Service) -> int:
+        user, token = await service.add_user(given["name"], given["roles"], await session.acting(service, given))
+        return _print_user(given, user, f"Token, shown only once: {token}", token=token)
+
+    return session.with_service(given, act)
+
+
+@command("grant", [NAME, _roles("A role to add"), options.AS_USER, options.STORE, options.AS_JSON])
+def _grant(given: Given) -> int:
+    """Give a user more roles. Their other roles, token and sessions stay."""
+
+    async def act(service: Service) -> int:
+        who = await session.acting(service, given)
+        return _print_user(given, await service.grant(given["name"], given["roles"], who))
+
+    return session.with_service(given, act, looking=True)
+
+
+@command("revoke", [NAME, _roles("A role to remove"), options.AS_USER, options.STORE, options.AS_JSON])
+def _revoke(given: Given) -> int:
+    """Remove roles from a user. Their other roles and their token stay."""
+
+    async def act(service: Service) -> int:
+        who = await session.acting(service, given)
+        return _print_user(given, await service.revoke(given["name"], given["roles"], who))
+
+    return session.with_service(given, act, looking=True)
+
+
+@command("token", [NAME, options.AS_USER, options.STORE, options.AS_JSON])
+def _token(given: Given) -> int:
+    """Create a new token for a user. The old token, their sessions and their open streams end."""
+
+    async def act(service: Service) -> int:
+        user, token = await service.renew_token(given["name"], await session.acting(service, given))
+        words = f"The old token is no longer valid.\nToken, shown only once: {token}"
+        return _print_user(given, user, words, token=token)
+
+    return session.with_service(given, act, looking=True)
+
+
+@command("list", [options.STORE, options.AS_JSON])
+def _list(given: Given) -> int:
+    """List the users and their roles."""
+
+    async def act(service: Service) -> int:
+        users = await service.users()
+        if given["as_json"]:
+            sys.stdout.write(views.json_line([_object(user) for user in users]))
+            return 0
+        for user in users:
+            say(f"{user.name:<20}{', '.join(user.roles):<40}since {display.moment(user.created)}")
+        if not users:
+            say("There are no users: the person at this terminal may do everything.")
+        return 0
+
+    return session.with_service(given, act, looking=True)
+
+
+@command("remove", [NAME, options.AS_USER, options.STORE])
+def _remove(given: Given) -> int:
+    """Remove a user. Their token is no longer valid."""
+
+    async def act(service: Service) -> int:
+        await service.remove_user(given["name"], await session.acting(service, given))
+        say(f"Removed {given['name']}.")
+        return 0
+
+    return session.with_service(given, act, looking=True)
+
+
+def _print_user(given: Given, user: User, words: str = "", **more: str) -> int:
+    if given["as_json"]:
+        sys.stdout.write(views.json_line({**_object(user), **more}))
+    else:
+        say(f"{user.name}: {', '.join(user.roles)}\n{words}".rstrip())
+    return 0
+
+
+def _object(user: User) -> dict[str, object]:
+    return {"name": user.name, "roles": list(user.roles), "created": user.created, "by": user.by}
+
+
+for _command in (_add, _grant, _revoke, _token, _list, _remove):
+    users_command.add_command(_command)

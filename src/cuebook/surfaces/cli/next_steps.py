@@ -1,0 +1,145 @@
+"""The commands to suggest after a command, and its exit code."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import Any
+
+from cuebook.kernel.engine.waits import WHOLE
+from cuebook.kernel.journal import step_at
+from cuebook.kernel.run import RunRow, WaitRow
+from cuebook.service.decisions import outcome_shape
+from cuebook.service.runs.objects import run_object
+from cuebook.service.service import RunView
+from cuebook.surfaces.display import SHORT, asked_again, command_line, moment, preview_lines
+
+EXIT_CODES = {
+    "completed": 0,
+    "failed": 1,
+    "paused": 3,
+    "awaiting_input": 3,
+    "awaiting_approval": 3,
+    "cancelled": 5,
+    "expired": 5,
+}
+
+
+def exit_code(row: RunRow) -> int:
+    if row.status == "paused" and row.reason == "budget":
+        return 4
+    if row.status == "failed" and row.reason == "forbidden":
+        return 5
+    return EXIT_CODES.get(row.status, 1)
+
+
+def what_next(row: RunRow, waits: list[WaitRow], *, interrupted: bool = False) -> str:
+    """The command to type next."""
+    return command_line((f"resume {row.id}" if interrupted else _next(row, waits)).strip())
+
+
+def _next(row: RunRow, waits: list[WaitRow]) -> str:
+    match row.status:
+        case "completed":
+            return f"show {row.id}"
+        case "failed" | "expired":
+            return f"retry {row.id}"
+        case "cancelled":
+            return f"show {row.id}"
+        case "awaiting_input":
+            name, wait = _named(row, waits, "question")
+            return f"answer {name} {_answers(wait)}"
+        case "awaiting_approval" if any(wait.kind == "approval" for wait in waits):
+            return f"decide {_named(row, waits, 'approval')[0]} approve|deny"
+        case "awaiting_approval":
+            return f"decide {_named(row, waits, 'in_doubt')[0]} repeat|stop"
+        case "paused" if row.reason == "budget":
+            return f"resume {row.id} {_larger(waits)}"
+        case "paused":
+            return f"resume {row.id}"
+        case _:
+            return f"events {row.id} --follow"
+
+
+def hints(row: RunRow, waits: list[WaitRow]) -> list[tuple[str, str]]:
+    """Other commands, and what to know before typing the next one: name and text."""
+    if row.status == "failed" and row.playbook:
+        new_run = f"`cuebook run {shlex.quote(row.name)}` uses" if os.path.isfile(row.name) else "a new run uses"
+        return [("if edited", f"{new_run} the current text of the playbook; a retry uses the original")]
+    lines = []
+    for wait in waits:
+        name = row.id if sum(one.kind == wait.kind for one in waits) == 1 else wait.id
+        if wait.kind == "approval" or WHOLE in wait.details:
+            lines.append(("in full", command_line(f"inbox {name}")))
+        if wait.kind == "in_doubt":
+            given = "" if "late" in wait.details else f" --outcome {shlex.quote(outcome_shape(wait))}"
+            lines.append(("if done", command_line(f"decide {name} done{given}")))
+    return lines
+
+
+def other_answers(waits: list[WaitRow]) -> list[tuple[str, str]]:
+    """The commands that answer the open questions after the first: name and text."""
+    questions = [wait for wait in waits if wait.kind == "question"]
+    return [("or", command_line(f"answer {wait.id} {_answers(wait)}")) for wait in questions[1:]]
+
+
+def _named(row: RunRow, waits: list[WaitRow], kind: str) -> tuple[str, WaitRow | None]:
+    """The id to use in a command, and the wait: the id of the run if it has only one wait of this kind."""
+    fitting = [wait for wait in waits if wait.kind == kind]
+    if not fitting:
+        return row.id, None
+    return row.id if len(fitting) == 1 else fitting[0].id, fitting[0]
+
+
+def _answers(wait: WaitRow | None) -> str:
+    """The placeholder for the answer in a command: the options if they are few, otherwise VALUE."""
+    if wait is not None and wait.type == "confirm":
+        return "yes|no"
+    # A value that begins with @ would be read as the name of a file.
+    values = [shlex.quote(f"@{one}" if one.startswith("@") else one) for one in (wait.options if wait else ())]
+    listed = "|".join(values)
+    return listed if listed and len(listed) <= SHORT else "VALUE"
+
+
+def _larger(waits: list[WaitRow]) -> str:
+    code = next((str(wait.details.get("code")) for wait in waits if wait.kind == "budget"), "")
+    return f"--budget-{code} MORE" if code in ("money", "tokens", "seconds", "steps") else ""
+
+
+def as_object(view: RunView, *, interrupted: bool = False) -> dict[str, Any]:
+    """The object that `--json` prints for a run."""
+    next = what_next(view.run, view.waits, interrupted=interrupted)
+    return {**run_object(view, interrupted=interrupted), "next": next}
+
+
+def approval_lines(wait: WaitRow) -> list[str]:
+    """An approval as plain text, with the commands that show all of it and decide it."""
+    lines = [f"approval {wait.id}, run {wait.run}, step {step_at(wait.place) or '-'}", wait.prompt, ""]
+    lines += [*preview_lines(wait.details.get("preview", {})), ""]
+    for name, words in (
+        ("in full", command_line(f"inbox {wait.id}") if WHOLE in wait.details else ""),
+        ("asked again", asked_again(wait.details)),
+        ("asked because", "; ".join(wait.details.get("rules", []))),
+        ("asked by", wait.details.get("requester", "")),
+        ("since", moment(wait.opened)),
+        ("until", _until(wait)),
+        ("digest", wait.details.get("digest", "")),
+        ("yes", command_line(f"decide {wait.id} approve --reason WHY")),
+        ("no", command_line(f"decide {wait.id} deny --reason WHY")),
+    ):
+        if words:
+            lines.append(f"{name + ':':<15}{words}")
+    always = wait.details.get("always", [])
+    if (
+        always and wait.details.get("purpose", "policy") == "policy"
+    ):  # no rule replaces an approval that a step asks for
+        commands = (command_line(f"policy allow {domain} {shlex.quote(pattern)}") for domain, pattern in always)
+        lines.append(f"{'always:':<15}{' && '.join(commands)}")
+    return lines
+
+
+def _until(wait: WaitRow) -> str:
+    if wait.expires is None:
+        return "held: it timed out and is still waiting" if wait.details.get("held") else "no end"
+    ends = {"cancel": "the run ends then", "hold": "it keeps waiting then", "deny": "it is denied then"}
+    return f"{moment(wait.expires)} ({ends.get(wait.details.get('on_expiry', ''), 'it expires then')})"

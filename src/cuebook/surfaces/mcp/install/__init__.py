@@ -1,0 +1,1 @@
+"""Adds Cuebook to the configuration of MCP clients."""

@@ -1,0 +1,152 @@
+"""Request bodies. A body that does not match its type is refused before anything happens."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+
+from cuebook.kernel.run import Budget
+from cuebook.surfaces.web.problems import Problem
+
+T = TypeVar("T")
+
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Words = Annotated[str, Meta(max_length=100_000)]
+Reason = Annotated[str, Meta(max_length=10_000)]
+_LONGEST_KEY = 200
+_MOST_FIELDS = 1000
+IdempotencyKey = Annotated[str, Meta(max_length=_LONGEST_KEY)]
+Values = dict[str, Any]
+
+
+class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class Amounts(_Body, frozen=True):
+    """A budget. Limits that are left out default to the configured ones."""
+
+    money: Annotated[float, Meta(ge=0)] | None = None
+    tokens: Annotated[int, Meta(ge=1)] | None = None
+    seconds: Annotated[float, Meta(ge=0)] | None = None
+    steps: Annotated[int, Meta(ge=1)] | None = None
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.money, self.tokens, self.seconds, self.steps)
+
+
+class Start(_Body, frozen=True):
+    """Starts a run of a playbook from the library, or of a text."""
+
+    playbook: str = ""
+    text: str = ""
+    name: Annotated[str, Meta(max_length=200)] = ""
+    inputs: Values = {}
+    model: Annotated[str, Meta(max_length=200)] = ""
+    breakpoints: list[str | int] | str = ""
+    options: Values = {}
+    budget: Amounts | None = None
+    answers: dict[str, str] = {}
+    unattended: bool = False
+    key: IdempotencyKey = ""
+
+
+class Trigger(_Body, frozen=True):
+    """Starts a run with the playbook's own token."""
+
+    inputs: Values = {}
+    model_id: Annotated[str, Meta(max_length=200)] = ""
+    key: IdempotencyKey = ""
+
+
+class Resume(_Body, frozen=True):
+    variables: Values = {}
+    settings: Values = {}
+
+
+class Cancel(_Body, frozen=True):
+    reason: Reason = ""
+
+
+class Retry(_Body, frozen=True):
+    whole_step: bool = False
+
+
+class Restart(_Body, frozen=True):
+    step: Name
+    visit: Annotated[int, Meta(ge=1)] | None = None
+
+
+class Fork(_Body, frozen=True):
+    step: Name
+    visit: Annotated[int, Meta(ge=1)] | None = None
+    path: str | None = None
+    values: Values = {}
+    settings: Values = {}
+
+
+class Answer(_Body, frozen=True):
+    value: Words
+
+
+class Decide(_Body, frozen=True):
+    decision: Literal["approve", "deny", "repeat", "stop", "done"]
+    reason: Reason = ""
+    outcome: Values | None = None
+    settings: Values = {}
+
+
+class NewKey(_Body, frozen=True):
+    key: Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
+async def body(request: Request, kind: type[T]) -> T:
+    """Parse the request's JSON; an empty body counts as an empty object."""
+    raw = await request.body() or b"{}"
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        raise Problem(422, "bad_body", f"Invalid request body: {error}.", fix=_FIX) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        half = _half_character(raw)
+        why = f"A text in the request has an unpaired surrogate ({half})." if half else ""
+        raise Problem(400, "bad_json", why or f"The request is not valid JSON: {error}.", fix=_FIX) from None
+
+
+def _half_character(raw: bytes) -> str:
+    """The first unpaired surrogate, in JSON notation; empty if there is none or the text is not JSON."""
+    try:
+        json.dumps(json.loads(raw), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        return f"\\u{ord(error.object[error.start]):04x}"
+    except (ValueError, RecursionError):
+        pass
+    return ""
+
+
+async def fields(request: Request) -> dict[str, str]:
+    """The fields of a form; the last value counts if a field is repeated."""
+    try:
+        text = (await request.body()).decode()
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+    except UnicodeDecodeError:
+        raise Problem(400, "bad_form", "The form is not UTF-8 text.", fix=_FIX) from None
+    except ValueError:
+        raise Problem(422, "bad_body", f"A form may have at most {_MOST_FIELDS} fields.", fix=_FIX) from None
+
+
+def idempotency_key(request: Request) -> str:
+    """The idempotency key in the request's headers."""
+    key = request.headers.get("idempotency-key", "")
+    if len(key) > _LONGEST_KEY:
+        raise Problem(422, "bad_key", f"The header Idempotency-Key is longer than {_LONGEST_KEY} characters.")
+    return key
+
+
+_FIX = "GET /api/openapi.yaml describes the request."

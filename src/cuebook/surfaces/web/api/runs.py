@@ -1,0 +1,331 @@
+"""The JSON API: runs and their waits."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, get_args
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from cuebook.kernel.context import digest_of
+from cuebook.kernel.errors import AlreadyAnswered
+from cuebook.kernel.events import ENDED, RunStatus, WaitClosed
+from cuebook.kernel.run import RunRow, WaitRow
+from cuebook.service.decisions import decided
+from cuebook.service.runs import compare
+from cuebook.service.runs import objects as run_objects
+from cuebook.service.service import Principal
+from cuebook.surfaces.display import moment, short
+from cuebook.surfaces.web.api import bodies
+from cuebook.surfaces.web.api.artifacts import file_name
+from cuebook.surfaces.web.api.bodies import body, fields, idempotency_key
+from cuebook.surfaces.web.api.objects import answer, row_object, run_object, wait_object
+from cuebook.surfaces.web.api.start import declared_artifact, no_artifact, start
+from cuebook.surfaces.web.auth.guard import FORM, content_type
+from cuebook.surfaces.web.live.interrupted import is_interrupted
+from cuebook.surfaces.web.live.sse import EventStream
+from cuebook.surfaces.web.live.stream import Position
+from cuebook.surfaces.web.live.watch import json_events, page_events
+from cuebook.surfaces.web.problems import Problem
+from cuebook.surfaces.web.site import Site
+from cuebook.wiring.run_request import check_settings
+
+MOST_RUNS = 1000
+MOST_WAITS = 1_000_000
+LISTED: tuple[str, ...] = (*get_args(RunStatus), run_objects.INTERRUPTED)
+"""Statuses that runs can be filtered by."""
+_FIELD = "var_"
+_DIFF_LINES = 500
+
+
+# --- starting ---
+
+
+async def start_run(request: Request, site: Site, who: Principal) -> Response:
+    asked = await body(request, bodies.Start)
+    row = await start(site, asked, who, idempotency_key(request))
+    return answer(row_object(row), 201, Location=f"/api/runs/{row.id}")
+
+
+async def restart(request: Request, site: Site, who: Principal) -> Response:
+    asked = await body(request, bodies.Restart)
+    parent = await _run_to_continue(request, site, who)
+    row = await site.service.restart(parent.id, asked.step, visit=asked.visit, who=who)
+    return await _started(site, row)
+
+
+async def fork(request: Request, site: Site, who: Principal) -> Response:
+    asked = await body(request, bodies.Fork)
+    parent = await _run_to_continue(request, site, who)
+    check_settings(site.wiring, asked.settings)
+    values = await site.service.typed_changes(parent, asked.values)
+    row = await site.service.fork(
+        parent.id, asked.step, visit=asked.visit, path=asked.path, values=values, settings=asked.settings, who=who
+    )
+    return await _started(site, row)
+
+
+async def _run_to_continue(request: Request, site: Site, who: Principal) -> RunRow:
+    """The requested run. Raises `Refused` if this server cannot continue it."""
+    row = await site.service.get(request.path_params["id"], who)
+    await site.worker.check_workspace(row.id)
+    return row
+
+
+async def _started(site: Site, row: RunRow) -> Response:
+    await site.worker.take(row.id)
+    return answer(row_object(row), 201, Location=f"/api/runs/{row.id}")
+
+
+# --- actions on runs ---
+
+
+async def resume(request: Request, site: Site, who: Principal) -> Response:
+    """Resume a paused or interrupted run. Changed values come as JSON, or as form fields `var_NAME`."""
+    row = await _run_to_continue(request, site, who)
+    if await is_interrupted(site, row):
+        site.service.check_program(row)
+    is_form = content_type(request) == FORM
+    asked = await (_changes(request) if is_form else body(request, bodies.Resume))
+    check_settings(site.wiring, asked.settings)
+    changes = await site.service.typed_changes(row, asked.variables)
+    row = await site.service.resume(row.id, who, overrides=changes, settings=asked.settings)
+    if is_form and "text/html" in request.headers.get("accept", ""):
+        await site.worker.take(row.id)
+        return RedirectResponse(f"/runs/{row.id}", 303)
+    return await _continued(site, row)
+
+
+async def _changes(request: Request) -> bodies.Resume:
+    form = await fields(request)
+    given = {name[len(_FIELD) :]: value for name, value in form.items() if name.startswith(_FIELD)}
+    return bodies.Resume(variables=given)
+
+
+async def cancel(request: Request, site: Site, who: Principal) -> Response:
+    asked = await body(request, bodies.Cancel)
+    row = await site.service.cancel(request.path_params["id"], asked.reason, who)
+    return await _continued(site, row, adopt=True)
+
+
+async def retry(request: Request, site: Site, who: Principal) -> Response:
+    asked = await body(request, bodies.Retry)
+    row = await _run_to_continue(request, site, who)
+    row = await site.service.retry(row.id, whole_step=asked.whole_step, who=who)
+    return await _continued(site, row)
+
+
+async def _continued(site: Site, row: RunRow, *, adopt: bool = False) -> Response:
+    await site.worker.take(row.id, adopt=adopt)
+    row = await site.service.row(row.id)
+    return answer(row_object(row, interrupted=await is_interrupted(site, row)), 202)
+
+
+async def answer_wait(request: Request, site: Site, who: Principal) -> Response:
+    asked = await body(request, bodies.Answer)
+    wait = await site.service.waiting(request.path_params["id"], who)
+    await site.worker.check_workspace(wait.run)
+    try:
+        done = await site.service.answer(wait.id, asked.value, who)
+    except AlreadyAnswered:
+        raise await answered_already(site, wait.id) from None
+    await site.worker.take(done.run)
+    return answer(wait_object(done))
+
+
+async def decide_wait(request: Request, site: Site, who: Principal) -> Response:
+    asked = await body(request, bodies.Decide)
+    wait = await site.service.waiting(request.path_params["id"], who)
+    await site.worker.check_workspace(wait.run)
+    check_settings(site.wiring, asked.settings)
+    try:
+        done = await site.service.decide(
+            wait.id, asked.decision, who, reason=asked.reason, outcome=asked.outcome, settings=asked.settings
+        )
+    except AlreadyAnswered:
+        raise await answered_already(site, wait.id) from None
+    await site.worker.take(done.run)
+    return answer(wait_object(done))
+
+
+async def answered_already(site: Site, wait: str) -> AlreadyAnswered:
+    """The error for a wait that was already answered: by whom, when and what."""
+    row = await site.service.wait_row(wait)
+    done = "Decided" if row.kind in ("approval", "in_doubt") else "Answered"
+    at = await _closed_at(site, row)
+    when = "" if at is None else f" at {moment(at)}"
+    said = decided(row) or short(row.answer.get("value", ""))
+    reason = short(row.answer.get("reason", ""))
+    words = f"{done} already by {row.by}{when}"
+    words += f": {said}" if said else ""
+    words += f" ({reason})" if reason else ""
+    return AlreadyAnswered(f"{words}.", fix="Your input was not used. The run's page shows how it continues.")
+
+
+async def _closed_at(site: Site, wait: WaitRow) -> float | None:
+    """When the run's journal recorded the answer; None if it has not yet."""
+    async for entry in site.service.entries(wait.run):
+        if isinstance(entry.event, WaitClosed) and entry.event.wait == wait.id:
+            return entry.at
+    return None
+
+
+# --- reading ---
+
+
+async def runs(request: Request, site: Site, who: Principal) -> Response:
+    query = request.query_params
+    status, limit = _statuses(query.get("status", "")), _limit(query.get("limit", "100"))
+    left = {row.id for row in await site.worker.interrupted(who)}
+    among = left if run_objects.INTERRUPTED in status else None
+    if query.get("run"):
+        row = await site.service.get(query["run"], who)
+        rows = [row] if not status or row.status in status or row.id in (among or ()) else []
+    elif query.get("playbook"):
+        one = await site.library.find(query["playbook"])
+        rows = await site.histories.of(one, status=status, among=among, limit=limit, who=who)
+    else:
+        rows = await site.service.runs(status=status, among=among, limit=limit, who=who)
+    return answer({"runs": [row_object(row, interrupted=row.id in left) for row in rows]})
+
+
+def _statuses(text: str) -> list[str]:
+    given = [one.strip() for one in text.split(",") if one.strip()]
+    unknown = next((one for one in given if one not in LISTED), None)
+    if unknown is not None:
+        known = ", ".join(LISTED)
+        raise Problem(422, "bad_status", f"Unknown status '{unknown[:100]}'.", fix=f"Use one of {known}.")
+    return given
+
+
+def _limit(text: str) -> int:
+    digits = text.lstrip("0")[:9] if text.isascii() and text.isdigit() else ""
+    if not digits or int(digits) > MOST_RUNS:
+        raise Problem(422, "bad_limit", f"`limit` must be a number from 1 to {MOST_RUNS}.")
+    return int(digits)
+
+
+def _number(text: str, name: str, most: int) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) > most:
+        raise Problem(422, f"bad_{name}", f"`{name}` must be a number from 0 to {most:,}.")
+    return int(text)
+
+
+async def run(request: Request, site: Site, who: Principal) -> Response:
+    view = await site.service.view(request.path_params["id"], who)
+    return answer(run_object(view, interrupted=await is_interrupted(site, view.run)))
+
+
+async def artifact(request: Request, site: Site, who: Principal) -> Response:
+    """The artifact as a file, with its name and type.
+
+    If the run has no artifact, the file holds its last output, with the type that the playbook declares.
+    """
+    view = await site.service.view(request.path_params["id"], who)
+    output = run_objects.final_output(view)
+    if output is None:
+        raise no_artifact(view.run)
+    kind = view.artifact.type if view.artifact is not None else await declared_artifact(site, view.run)
+    _, content_type = run_objects.artifact_file(kind)
+    named = quote(file_name(view.run.name, kind, view.run.id))
+    headers = {
+        "Content-Disposition": f'attachment; filename="{named}"',
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+    }
+    return Response(str(output).encode("utf-8", "replace"), 200, headers, f"{content_type}; charset=utf-8")
+
+
+async def diff(request: Request, site: Site, who: Principal) -> Response:
+    return answer(await compared(site, request.path_params["id"], request.path_params["other"], who))
+
+
+async def compared(site: Site, first: str, second: str, who: Principal) -> dict[str, Any]:
+    """A comparison of two runs, step by step."""
+    sides = [await compare.side_of(site.service, run, who) for run in (first, second)]
+    return compare.compare(sides[0], sides[1], lines=_DIFF_LINES)
+
+
+class Waiting(NamedTuple):
+    """The inbox of a user, or one page of it."""
+
+    waits: list[WaitRow]
+    left: list[RunRow]
+    """Interrupted runs."""
+    total: int
+    next_offset: int | None
+    """The offset of the next page; None on the last one."""
+    mark: str
+    """Changes whenever the inbox changes."""
+
+
+async def waiting(request: Request, site: Site, who: Principal, limit: int | None) -> Waiting:
+    query = request.query_params
+    limit = limit if query.get("limit") is None else _number(query["limit"], "limit", MOST_WAITS)
+    offset = _number(query.get("offset", "0"), "offset", MOST_WAITS)
+    ids, left = await site.service.inbox_ids(who), await site.worker.interrupted(who)
+    waits = [] if limit == 0 else await site.service.inbox(who, limit=limit, offset=offset)
+    after = offset + len(waits)
+    mark = digest_of(" ".join([*ids, *(row.id for row in left)]))
+    return Waiting(waits, left, len(ids) + len(left), after if after < len(ids) else None, mark)
+
+
+async def inbox(request: Request, site: Site, who: Principal) -> Response:
+    """The inbox; with `limit` and `offset`, one page of the waits."""
+    found = await waiting(request, site, who, None)
+    return answer(
+        {
+            "waits": [wait_object(wait) for wait in found.waits],
+            "interrupted": [row_object(row, interrupted=True) for row in found.left],
+            "total": found.total,
+            "next_offset": found.next_offset,
+            "mark": found.mark,
+        }
+    )
+
+
+async def wait(request: Request, site: Site, who: Principal) -> Response:
+    return answer(wait_object(site.service.in_full(await site.service.waiting(request.path_params["id"], who))))
+
+
+# --- streams ---
+
+
+async def _opened(request: Request, site: Site, who: Principal) -> tuple[RunRow, Position, bool]:
+    """The run, the reader's position, and whether the journal is complete.
+
+    The journal is read once before anything is sent, so that an unreadable one becomes an error response. A position beyond
+    the end of the journal is invalid, and the reader starts from the beginning.
+    """
+    row = await site.service.get(request.path_params["id"], who)
+    after = Position.read(request.headers.get("last-event-id") or request.query_params.get("after", ""))
+    moves = await site.worker.is_moving(row.id)  # checked before the journal is read, so that nothing is missed
+    last = 0
+    async for entry in site.service.entries(row.id):
+        last = entry.seq
+    row = await site.service.row(row.id)
+    return row, after if after.record <= last + 1 else Position(), row.status in ENDED and not moves
+
+
+async def stream(request: Request, site: Site, who: Principal) -> Response:
+    """The events of a run's live page after the reader's position. 204 means that there will be no more."""
+    row, after, over = await _opened(request, site, who)
+    if over:
+        async for _ in page_events(site, row, after, follow=False):
+            break
+        else:
+            return Response(status_code=204)
+    return EventStream(page_events(site, row, after, continued=not over), site.closing)
+
+
+async def events(request: Request, site: Site, who: Principal) -> Response:
+    """The JSON events: as a stream if the client accepts one, otherwise the events so far."""
+    row, after, over = await _opened(request, site, who)
+    streams = "text/event-stream" in request.headers.get("accept", "")
+    if streams and not over:
+        return EventStream(json_events(site, row, after, continued=True), site.closing)
+    past = [one async for one in json_events(site, row, after, follow=False) if one is not None]
+    if not streams:
+        listed = [{"id": one.id, **one.event.data} for one in past]
+        return answer({"events": listed, "after": past[-1].id if past else str(after), "status": row.status})
+    return EventStream(json_events(site, row, after), site.closing) if past else Response(status_code=204)

@@ -1,0 +1,246 @@
+"""The checks that every request passes before a handler answers it.
+
+`Guard` checks the host, the origin and the size of every request. `EndpointGuard` guards one endpoint: it checks the content type and
+the user's role, and turns errors into responses.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from collections.abc import Collection
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cuebook.kernel.errors import CuebookError
+from cuebook.service.service import Principal
+from cuebook.surfaces.web import problems
+from cuebook.surfaces.web.live.sse import EventStream
+from cuebook.surfaces.web.problems import Problem
+from cuebook.surfaces.web.site import Endpoint, Site
+
+LARGEST_BODY = 2_000_000
+"""Most bytes of a request: enough for a playbook's text."""
+CHANGES = ("POST", "PUT", "PATCH", "DELETE")
+JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
+HTML = "text/html"
+
+_SAFE_SITES = ("", "none", "same-origin")
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    # With `no-referrer` a browser hides the origin of our own forms, too.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+def csp(nonce: str) -> str:
+    """The content security policy: only this server's content, and scripts only with the nonce of this page."""
+    return (
+        f"default-src 'none'; script-src 'nonce-{nonce}' 'strict-dynamic'; style-src 'self' 'nonce-{nonce}';"
+        " img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none';"
+        " frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types cuebook"
+    )
+
+
+class Hosts:
+    """The host names that this server answers to. This protects against DNS rebinding."""
+
+    def __init__(self, names: Collection[str], *, any_address: bool = False) -> None:
+        """With `any_address`, any numeric address is accepted: the server listens on all of them."""
+        self._names = frozenset(name.lower() for name in names)
+        self._any_address = any_address
+
+    def __contains__(self, host: str) -> bool:
+        if host.lower() in self._names:
+            return True
+        try:
+            return self._any_address and ipaddress.ip_address(urlsplit(f"//{host}").hostname or "") is not None
+        except ValueError:
+            return False
+
+
+class Guard:
+    """Refuses requests for other hosts, from other sites, and those that are too large. Adds security headers."""
+
+    def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        nonce = secrets.token_urlsafe(16)
+        scope.setdefault("state", {})["nonce"] = nonce
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                _add_headers(MutableHeaders(scope=message), nonce)
+            await send(message)
+
+        try:
+            self._check(scope)
+            bounded = _Bounded(receive, Headers(scope=scope))
+        except Problem as problem:
+            await problems.response_to(Request(scope), problem)(scope, receive, guarded)
+            return
+        await self._app(scope, bounded, guarded)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if len(headers.getlist("host")) != 1 or host not in self._hosts:
+            raise Problem(
+                421,
+                "wrong_host",
+                "Unknown host name.",
+                fix="Open the address that `cuebook serve` printed.",
+            )
+        own = all(_host_of(origin) == host.lower() for origin in headers.getlist("origin"))
+        near = all(site in _SAFE_SITES for site in headers.getlist("sec-fetch-site"))
+        opened = scope["method"] == "GET" and headers.getlist("sec-fetch-mode") == ["navigate"]
+        if not own or not (near or (opened and headers.getlist("sec-fetch-dest") == ["document"])):
+            raise Problem(
+                403, "foreign_origin", "This request comes from another site.", fix="Start from a page of this site."
+            )
+
+
+def _host_of(origin: str) -> str:
+    """The host and port of an origin; empty if it is invalid."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
+def _add_headers(headers: MutableHeaders, nonce: str) -> None:
+    for name, value in _HEADERS.items():
+        headers[name] = value
+    headers.setdefault("Content-Security-Policy", csp(nonce))
+    headers.setdefault("Cache-Control", "no-store")
+
+
+class _Bounded:
+    """Reads a body up to a limit."""
+
+    def __init__(self, receive: Receive, headers: Headers) -> None:
+        self._receive = receive
+        self._left = LARGEST_BODY
+        length = headers.get("content-length", "0")
+        if not length.isascii() or not length.isdigit() or int(length) > LARGEST_BODY:
+            raise _too_large()
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            raise _too_large()
+        return message
+
+
+def _too_large() -> Problem:
+    return Problem(413, "too_large", f"A request may have at most {LARGEST_BODY:,} bytes.")
+
+
+class EndpointGuard:
+    """Guards one endpoint: who may use it, and with which content type."""
+
+    def __init__(self, endpoint: Endpoint, site: Site) -> None:
+        self._endpoint = endpoint
+        self._site = site
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            response = await self._error_response(request, error)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        who = await self._known(request)
+        if self._endpoint.method in CHANGES:
+            _check_content(request, (JSON, FORM) if self._endpoint.kind == "form" else (JSON,))
+        if who is None:
+            raise Problem(
+                401,
+                "not_signed_in",
+                "Invalid token." if "authorization" in request.headers else "You are not signed in.",
+                fix="Open the address that `cuebook serve` printed, or send a token as `Authorization: Bearer ...`.",
+                WWW_Authenticate="Bearer",
+            )
+        request.state.who = who  # also for the error page
+        if self._endpoint.needs != "anyone" and self._endpoint.needs != "trigger":
+            who.require(self._endpoint.needs, "do that")
+        response = await self._endpoint.handler(request, self._site, who)
+        if isinstance(response, EventStream):
+            response.permitted = lambda: self._still(request, who)
+        return response
+
+    async def _still(self, request: Request, who: Principal) -> bool:
+        """Whether the user is still signed in and allowed."""
+        now, needs = await self._known(request), self._endpoint.needs
+        if now is None or (now.name, now.tenant) != (who.name, who.tenant):
+            return False
+        return needs == "anyone" or needs == "trigger" or now.may(needs)
+
+    async def _known(self, request: Request) -> Principal | None:
+        match self._endpoint.needs:
+            case "anyone":
+                return await self._site.sessions.who(request) or ANONYMOUS
+            case "trigger":
+                return ANONYMOUS  # the handler checks the playbook's own token
+            case _:
+                return await self._site.sessions.who(request)
+
+    async def _error_response(self, request: Request, error: Exception) -> Response:
+        is_page = self._endpoint.kind == "page" and JSON not in request.headers.get("accept", "")
+        if is_page or problems.wants_page(request):
+            who, waiting = getattr(request.state, "who", ANONYMOUS), 0
+            with suppress(Exception):  # the same failure may break the menu, too
+                waiting = await waiting_for(self._site, who)
+            return problems.page(request, error, waiting)
+        return problems.problem(request, error)
+
+
+ANONYMOUS = Principal("nobody", "", frozenset())
+
+
+async def waiting_for(site: Site, who: Principal) -> int:
+    """The number of things in a user's inbox: waits, and interrupted runs. 0 if it is unknown."""
+    with suppress(CuebookError):
+        return len(await site.service.inbox_ids(who)) + len(await site.worker.interrupted(who))
+    return 0
+
+
+def wants_json(request: Request) -> bool:
+    """Whether the request comes from a program, which cannot use a page."""
+    accepted = request.headers.get("accept", "")
+    return JSON in accepted and HTML not in accepted
+
+
+def content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _check_content(request: Request, wanted: tuple[str, ...]) -> None:
+    """Require JSON for changes: forms of other sites cannot send it."""
+    if content_type(request) not in wanted:
+        raise Problem(
+            415,
+            "content_type",
+            f"Expected the content type {' or '.join(wanted)}.",
+            fix="Set the header Content-Type.",
+        )

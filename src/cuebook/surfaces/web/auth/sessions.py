@@ -1,0 +1,170 @@
+"""Authentication: the start link that works once, the cookie it is exchanged for, and bearer tokens.
+
+A cookie is signed with the store's key, so it survives a restart of the server. It names a user and holds no secrets. The
+user's roles are looked up with every request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
+
+import msgspec
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+
+from cuebook.gate.roles import is_reserved
+from cuebook.service.service import Principal, Service
+
+LIVES = 7 * 24 * 3600
+"""Seconds for which a cookie is valid."""
+ENDED = "ended_session"
+"""The kind under which the store keeps sessions that were ended early, until they would have expired."""
+_EVERYONE = ""
+_LOCAL = ""
+"""The person at this machine, who is not a user and may do everything."""
+
+
+class Ticket(msgspec.Struct, frozen=True, array_like=True):
+    """The content of a cookie."""
+
+    user: str
+    tenant: str
+    proof: str
+    """The beginning of the digest of the token used to sign in: a new token ends old sessions."""
+    until: int
+    id: str = ""
+    """The id of this session, so that it can be ended alone."""
+
+
+class Sessions:
+    """Issues and checks start links, cookies and tokens."""
+
+    def __init__(self, service: Service, serve_token: str = "", clock: Callable[[], float] = time.time) -> None:
+        self._service = service
+        self._sign = service.tokens.signer()
+        self._clock = clock
+        self._serve_token = serve_token
+        self._start = ""
+        self.cookie = f"cuebook-{self._sign('cookie name')[:8]}"
+        """The cookie's name. All ports of a machine share cookies, so each store uses another name."""
+
+    # --- signing in ---
+
+    def new_start(self) -> str:
+        """A new token for the start link: 256 bits, valid once. It replaces the previous one."""
+        self._start = secrets.token_urlsafe(32)
+        return self._start
+
+    def take_start(self, given: str) -> Ticket | None:
+        """The local person's ticket for the start link's token, which is then used up."""
+        if not self._start or not _same(given, self._start):
+            return None
+        self._start = ""
+        return self._ticket(_LOCAL, "local", "")
+
+    async def take_token(self, given: str) -> Ticket | None:
+        """The ticket of the holder of this token."""
+        who = await self.holder(given)
+        if who is None:
+            return None
+        if self._serves(given):
+            return self._ticket(_LOCAL, who.tenant, _proof(_digest(given)))
+        return self._ticket(who.name, who.tenant, _proof(_digest(given)))
+
+    def open(self, response: Response, ticket: Ticket, *, secure: bool) -> None:
+        value = self._sealed(ticket)
+        response.set_cookie(self.cookie, value, max_age=LIVES, httponly=True, samesite="strict", secure=secure)
+
+    async def close(self, connection: HTTPConnection, response: Response) -> None:
+        """End the session of a request: its cookie and all copies of it become invalid."""
+        response.delete_cookie(self.cookie, httponly=True, samesite="strict")
+        ticket = self._read(connection.cookies.get(self.cookie, ""))
+        if ticket is None:
+            return
+        service, now = self._service, self._clock()
+        for name, kept in (await service.kept(_EVERYONE, ENDED)).items():
+            if kept["until"] < now:
+                await service.forget(_EVERYONE, ENDED, name)
+        await service.keep(_EVERYONE, ENDED, _named(ticket), {"until": ticket.until})
+
+    # --- authentication ---
+
+    async def who(self, connection: HTTPConnection) -> Principal | None:
+        """The principal of a request, by bearer token or cookie."""
+        bearer = bearer_of(connection)
+        if bearer:
+            return await self.holder(bearer)
+        return await self._of_cookie(connection.cookies.get(self.cookie, ""))
+
+    async def holder(self, token: str) -> Principal | None:
+        """The holder of a token: the server's own, or one of a user of any tenant."""
+        if self._serves(token):
+            return Principal()
+        for tenant in await self._service.tenants("user"):
+            found = await self._service.principal_with(token, tenant)
+            if found is not None:
+                return found
+        return None
+
+    async def _of_cookie(self, value: str) -> Principal | None:
+        ticket = self._read(value)
+        if ticket is None or ticket.until < self._clock():
+            return None
+        if _named(ticket) in await self._service.kept(_EVERYONE, ENDED):
+            return None
+        if ticket.user == _LOCAL:
+            by_token = bool(ticket.proof)
+            known = self._serve_token and _same(ticket.proof, _proof(_digest(self._serve_token)))
+            return None if by_token and not known else Principal()
+        user = (await self._service.kept(ticket.tenant, "user")).get(ticket.user)
+        if user is None or is_reserved(ticket.user) or not _same(_proof(str(user["token"])), ticket.proof):
+            return None
+        return Principal(ticket.user, ticket.tenant, frozenset(user["roles"]))
+
+    # --- inside ---
+
+    def _serves(self, token: str) -> bool:
+        return bool(self._serve_token) and _same(token, self._serve_token)
+
+    def _ticket(self, user: str, tenant: str, proof: str) -> Ticket:
+        return Ticket(user, tenant, proof, int(self._clock()) + LIVES, secrets.token_urlsafe(12))
+
+    def _sealed(self, ticket: Ticket) -> str:
+        body = urlsafe_b64encode(msgspec.json.encode(ticket)).decode().rstrip("=")
+        return f"{body}.{self._sign(f'session {body}')}"
+
+    def _read(self, value: str) -> Ticket | None:
+        body, dot, seal = value.partition(".")
+        if not dot or not _same(seal, self._sign(f"session {body}")):
+            return None
+        try:
+            return msgspec.json.decode(urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=Ticket)
+        except (ValueError, msgspec.DecodeError):
+            return None
+
+
+def _named(ticket: Ticket) -> str:
+    """The name under which the store keeps that a session has ended."""
+    return ticket.id or _digest(f"{ticket.user} {ticket.tenant} {ticket.until}")
+
+
+def bearer_of(connection: HTTPConnection) -> str:
+    scheme, _, token = connection.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _same(given: str, kept: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), kept.encode())
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _proof(digest: str) -> str:
+    return digest[:16]

@@ -1,0 +1,213 @@
+"""A run's journal as events: those of its live page, or plain JSON.
+
+The page has the names, payloads and order of the PLAYBOOK.md format: for each step `step-update` (running), `step-content`
+as text arrives, `step-rendered`, `step-update` (completed), then `variable-update`; in between `step-paused`,
+`elicitation` and `approval`; at the end `status`. A change that belongs to no step is sent with the step that began last,
+and before the first step with its first event. The elements in `html` replace those of the same ids, so an event that
+arrives twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from cuebook.kernel.journal import Entry
+from cuebook.kernel.run import WaitRow
+from cuebook.surfaces.web.live.cards import BUSY, Card
+from cuebook.surfaces.web.live.run_page import Changes, Picture
+from cuebook.surfaces.web.live.stream import Event
+from cuebook.surfaces.web.pages.render import part
+from cuebook.surfaces.web.panels import RunPanels
+
+
+class Pending:
+    """Changes that were not sent with any event yet."""
+
+    def __init__(self) -> None:
+        self.to_come: dict[Card, None] = {}
+        self.gone: dict[Card, None] = {}
+        self.noted: dict[Card, None] = {}
+        self.names: dict[str, None] = {}
+        """Names of panel parts."""
+        self.run = False
+
+    def __bool__(self) -> bool:
+        return bool(self.to_come or self.gone or self.noted or self.names or self.run)
+
+    def add(self, changes: Changes, names: Iterable[str]) -> None:
+        for card in changes.gone:
+            self.to_come.pop(card, None)
+            self.noted.pop(card, None)
+            self.gone[card] = None
+        cards = (*changes.new, *changes.statuses, *changes.again)
+        self.to_come |= {card: None for card in cards if card.status == "pending"}
+        self.noted |= dict.fromkeys(changes.noted)
+        self.names |= dict.fromkeys(names)
+        self.run = self.run or changes.run
+
+
+class PageEvents:
+    """Encodes the journal for the page of a run."""
+
+    def __init__(self, picture: Picture, panels: RunPanels) -> None:
+        self.picture = picture
+        self.panels = panels
+        self._pending = Pending()
+
+    def skip(self, entry: Entry) -> None:
+        changes = self._see(entry)
+        for asked in changes.lost:
+            self.panels.stream(asked, "", 0)
+        if self._steps_for(changes) is not None or changes.ended:
+            self._pending = Pending()
+
+    def encode(self, entry: Entry) -> list[Event]:
+        return list(self._events(self._see(entry)))
+
+    def text(self, asked: Entry, text: str, sent: int) -> tuple[Event | None, Event]:
+        card = self.picture.card_at(asked.place)
+        step = card.key if card is not None else ""
+        html = self.panels.stream(asked, text, sent)
+        others = Event("step-update", {"step": step, "html": html}) if html else None
+        return others, Event("step-content", {"step": step, "content": text[sent:]})
+
+    def restart(self, asked: Entry) -> Event:
+        card = self.picture.card_at(asked.place)
+        update = self._update(card, whole=True) if card is not None else Event("step-update", {"step": "", "html": ""})
+        return _with(update, self.panels.stream(asked, "", 0))
+
+    def interrupt(self, *, interrupted: bool) -> Event | None:
+        """The event for a run that no process drives any more, or that one drives again; None if nothing changed."""
+        if self.picture.interrupted == interrupted:
+            return None
+        self.picture.interrupted = interrupted
+        cards = [card for card in self.picture.order if card.status in BUSY]
+        html = "".join(self._parts(card, whole=False) for card in cards) + self._run_parts()
+        return Event("step-update", {"step": "", "html": html})
+
+    # --- inside ---
+
+    def _see(self, entry: Entry) -> Changes:
+        changes = self.picture.apply(entry)
+        self._pending.add(changes, self.panels.see(entry, self.picture))
+        return changes
+
+    def _events(self, changes: Changes) -> Iterator[Event]:
+        if changes.parted is not None:
+            yield Event("step-content", {"step": changes.parted.key, "content": "\n\n"})
+        if changes.rendered is not None:
+            html = self._part("text", changes.rendered)
+            yield Event("step-rendered", {"step": changes.rendered.key, "html": html})
+        lost = "".join(self.panels.stream(asked, "", 0) for asked in changes.lost)
+        cards = self._steps_for(changes)
+        if cards is not None:
+            yield from self._updates(cards, changes, lost)
+        for name, value, step in changes.values:
+            yield Event("variable-update", {"name": name, "value": value, "step": step})
+        if changes.opened is not None:
+            yield self._asked(changes.opened)
+        if changes.ended:
+            others = "" if cards is not None else self._others(()) + lost
+            yield Event("status", {"html": self._run_parts() + part("summary", self.picture) + others})
+
+    def _steps_for(self, changes: Changes) -> list[Card] | None:
+        """The steps that get an event: those whose status changed, or else the step that other changes are sent with.
+
+        None if there is no event. A pending step has no event of its own, and what changes before the first step waits for
+        it, except for questions to a person.
+        """
+        changed = dict.fromkeys([*changes.new, *changes.statuses, *changes.again])
+        cards = [card for card in changed if card.status != "pending"]
+        if cards:
+            return cards
+        wait = changes.opened or changes.closed
+        if changes.ended or not (wait or changes.lost or self._pending):
+            return None
+        if wait is not None:
+            held = self.picture.card_at(wait.place) or self.picture.latest
+            return [held] if held is not None else []
+        latest = next(iter(changes.noted), self.picture.latest)
+        return [latest] if latest is not None and latest.status != "pending" else None
+
+    def _updates(self, cards: Sequence[Card], changes: Changes, lost: str) -> Iterator[Event]:
+        """One event for each of these steps; the first one also carries all other pending changes."""
+        wholes = {*changes.new, *changes.again, *self._pending.to_come}
+        others = self._others(cards) + lost
+        if not cards:
+            yield Event("step-update", {"step": "", "html": self._run_parts() + others})
+        for card in cards:
+            yield _with(self._update(card, whole=card in wholes), others)
+            others = ""
+
+    def _others(self, cards: Sequence[Card]) -> str:
+        """The pending changes as HTML, except for the steps that have their own events."""
+        pending, self._pending = self._pending, Pending()
+        there = {card.key for card in self.picture.order} if pending.gone else ()
+        html = "".join(part("gone", card) for card in pending.gone if card.key not in there)
+        html += "".join(self._parts(card, whole=True) for card in pending.to_come if card.status == "pending")
+        html += "".join(self.panels.part(name, self.picture) for name in pending.names)
+        html += "".join(self._part("head", card) for card in pending.noted if card not in cards)
+        return html + (part("summary", self.picture) if pending.run else "")
+
+    def _update(self, card: Card, *, whole: bool) -> Event:
+        html = self._parts(card, whole=whole) + self._run_parts()
+        return Event("step-update", {"step": card.key, "html": html})
+
+    def _parts(self, card: Card, *, whole: bool) -> str:
+        """A step as HTML: all of it if it is new or starts again, otherwise all but its text."""
+        names = ("card", "rail") if whole else ("head", "waits", "rail")
+        return "".join(self._part(name, card) for name in names)
+
+    def _part(self, name: str, card: Card) -> str:
+        return part(name, card, self.picture)
+
+    def _run_parts(self) -> str:
+        return part("run_status", self.picture) + part("run_waits", self.picture)
+
+    def _asked(self, wait: WaitRow) -> Event:
+        card = self.picture.card_at(wait.place)
+        step = card.key if card is not None else ""
+        match wait.kind:
+            case "question":
+                asked: dict[str, Any] = {"type": wait.type, "prompt": wait.prompt, "options": list(wait.options)}
+                return Event("elicitation", {"step": step, **asked})
+            case "approval" | "in_doubt":
+                shown: dict[str, Any] = {
+                    name: wait.details[name] for name in ("summary", "preview") if name in wait.details
+                }
+                return Event(
+                    "approval", {"step": step, "wait": wait.id, "kind": wait.kind, "prompt": wait.prompt, **shown}
+                )
+            case _:
+                return Event("step-paused", {"step": step, "message": wait.prompt})
+
+
+def _with(event: Event, html: str) -> Event:
+    return Event(event.name, {**event.data, "html": event.data["html"] + html})
+
+
+class JsonEvents:
+    """Encodes the journal for programs: each entry unchanged, and text as it streams."""
+
+    def skip(self, entry: Entry) -> None:
+        pass
+
+    def encode(self, entry: Entry) -> list[Event]:
+        body: dict[str, Any] = msgspec.to_builtins(entry.event, enc_hook=str)
+        kind = body.pop("is")
+        return [Event(kind, {**_where(entry), "event": kind, "data": body})]
+
+    def text(self, asked: Entry, text: str, sent: int) -> tuple[None, Event]:
+        body = {"call": asked.seq, "offset": sent, "text": text[sent:]}
+        return None, Event("TextChunk", {**_where(asked), "event": "TextChunk", "data": body})
+
+    def restart(self, asked: Entry) -> Event:
+        return Event("TextReset", {**_where(asked), "event": "TextReset", "data": {"call": asked.seq}})
+
+
+def _where(entry: Entry) -> dict[str, Any]:
+    place = {"path": entry.place.path, "step": entry.place.step, "visit": entry.place.visit}
+    return {"run": entry.run, "record": entry.seq, "at": entry.at, "place": place}

@@ -1,0 +1,471 @@
+"""A run as its page shows it, folded from its journal, one entry at a time.
+
+The page is rendered from the picture after the last entry, the stream from the changes of each entry, so both show the
+same. It knows no HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects import registry
+from cuebook.kernel.events import (
+    ENDED,
+    STATUS_OF_WAIT,
+    ArtifactMade,
+    CancelRequested,
+    Forked,
+    ModelAsked,
+    Noted,
+    Performed,
+    Planned,
+    Rewound,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+    ValueSet,
+    WaitClosed,
+    WaitOpened,
+    Warned,
+)
+from cuebook.kernel.fold.state import RunState
+from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, same_line
+from cuebook.kernel.outcomes import CommandResult, Failed, Reply, Resumed
+from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow, stopped
+from cuebook.service.runs.objects import INTERRUPTED
+from cuebook.service.runs.views import Answers, Nesting, changed_words
+from cuebook.service.stream import Calls
+from cuebook.surfaces.web.live.cards import BUSY, Card, Key, WorkTime, inside, slug, within
+
+_NOT_FOR_PEOPLE = ("timer", "message")
+_UNSEEN = "__"
+"""The name of a variable that readers do not see."""
+
+
+@dataclass
+class Changes:
+    """What one entry changed in the picture; the stream is rendered from this."""
+
+    new: list[Card] = field(default_factory=list)
+    statuses: list[Card] = field(default_factory=list)
+    again: list[Card] = field(default_factory=list)
+    """Cards whose text started again, or that must be drawn again."""
+    gone: list[Card] = field(default_factory=list)
+    rendered: Card | None = None
+    parted: Card | None = None
+    """The card in which a second text starts after the first."""
+    values: list[tuple[str, Any, str]] = field(default_factory=list)
+    """Names, values, and the keys of their steps."""
+    opened: WaitRow | None = None
+    closed: WaitRow | None = None
+    noted: list[Card] = field(default_factory=list)
+    """Cards with new content and the same status."""
+    lost: list[Entry] = field(default_factory=list)
+    """Model calls that ended without a reply."""
+    run: bool = False
+    """Whether the run itself changed: it was cancelled, or continues after its end."""
+    ended: bool = False
+
+
+class Picture:
+    """Everything that the page shows of one run."""
+
+    def __init__(
+        self,
+        row: RunRow,
+        title: str = "",
+        *,
+        order: Sequence[str] = (),
+        talks: bool = False,
+        makes: str = "",
+        is_markdown: bool = False,
+    ) -> None:
+        """`row` identifies the run; everything else comes from its entries. `makes` is its playbook's artifact type.
+
+        With an `order` of labels a step has one card, which shows its last visit, so the page stays small however long the
+        run is. With `is_markdown`, outputs are Markdown also if no model wrote them.
+        """
+        fresh = msgspec.structs.replace(
+            row, status="pending", reason="", step="", model="", totals=Totals(), error=None, updated=row.created
+        )
+        self._tally = RunState(fresh)
+        self.title = title or row.name
+        self.talks = talks
+        """Whether a panel shows its questions."""
+        self.makes = makes
+        self.is_markdown = is_markdown
+        self.interrupted = False
+        """Whether no process drives it; no entry says so."""
+        self._rank = {label: place for place, label in enumerate(order)}
+        self.cards: dict[Key, Card] = {}
+        self.order: list[Card] = []
+        self.inputs: dict[str, Any] = {}
+        self.values: dict[str, Any] = {}
+        self.settings: dict[str, Any] = {}
+        self.notes: list[str] = []
+        """Warnings without a step."""
+        self.waits: dict[str, WaitRow] = {}
+        """Open waits for people."""
+        self.artifact: ArtifactMade | None = None
+        self.result: Any = None
+        self.cancelled_by: str | None = None
+        self.finished: float | None = None
+        self._rewound = False
+        self.seq = 0
+        self.work = WorkTime()
+        self._unfinished: dict[Card, None] = {}
+        self.latest: Card | None = None
+        """The card that was started last."""
+        self._before: dict[int, tuple[Card, str | None]] = {}
+        self._calls = Calls()
+        self._answers = Answers()
+        self._nesting = Nesting()
+        self._begins = 0
+        """A fork's first own record; earlier ones are its parent's."""
+        self._by_person: dict[str, Any] = {}
+        """Values changed by a person that the program has not confirmed yet."""
+
+    @property
+    def row(self) -> RunRow:
+        return self._tally.row
+
+    @property
+    def status(self) -> str:
+        """The status on the page: a run waits as soon as none of its steps works."""
+        if self.interrupted:
+            return INTERRUPTED
+        if self.ended:
+            return self.row.status
+        busy = any(card.row.status in BUSY and not self._holds_wait(card) for card in self.order)
+        kinds = {wait.kind for wait in self.waits.values()}
+        if kinds and not busy:
+            return next(run for kind, (run, _) in STATUS_OF_WAIT.items() if kind in kinds)
+        return "pending" if self.row.status == "pending" else "running"
+
+    def step_status(self, place: Place) -> str:
+        """The status of the step at a place."""
+        card = self.card(place.path, place.step, place.visit)
+        return card.status if card is not None else "pending"
+
+    def status_of(self, card: Card) -> str:
+        """The status of a card as a page shows it: no step works in a run that no process drives."""
+        return INTERRUPTED if self.interrupted and card.status in BUSY else card.status
+
+    def _holds_wait(self, card: Card) -> bool:
+        """Whether a step can only continue when a wait ends: one on its branch, or below."""
+        return any(wait.place.path.startswith(card.row.path) for wait in self.waits.values())
+
+    @property
+    def ended(self) -> bool:
+        """True from its end until it is rewound; the row changes only when it is driven again."""
+        return self.row.status in ENDED and not self._rewound
+
+    @property
+    def has_output(self) -> bool:
+        """Whether any step has an output."""
+        return any(card.output is not None and card.row.status == "completed" for card in self.order)
+
+    @property
+    def loose_waits(self) -> list[WaitRow]:
+        """The waits without a card."""
+        held = {wait for card in self.order for wait in card.waits}
+        return [wait for wait in self.waits.values() if wait.id not in held]
+
+    def card(self, path: str, label: str, visit: int) -> Card | None:
+        return self.cards.get(self._key((path, label, visit)))
+
+    def card_at(self, place: Place) -> Card | None:
+        """The innermost card that holds this place."""
+        path, label, visit = place.path, place.step, place.visit
+        while True:
+            card = self.card(path, label, visit)
+            if card is not None or path == ROOT:
+                return card
+            path, label, visit, _ = parent_key(path)
+
+    def apply(self, entry: Entry) -> Changes:
+        """Apply the next entry, and return what it changed."""
+        changes = Changes()
+        self.seq = entry.seq
+        self._before = {}
+        self.work.advance(entry.at, self._busy())
+        self.work.see(entry)
+        self._tally.apply(entry)
+        _, rows, dropped = self._tally.take_changes()
+        for seq, path in dropped:
+            self._drop(seq, path, changes)
+        for row in rows:
+            self._keep(row, changes, planned=isinstance(entry.event, Planned))
+        self._fold(entry, changes)
+        touched = [(card, status) for card, status in self._before.values() if card not in changes.gone]
+        changes.statuses = [card for card, status in touched if status != card.status]
+        return changes
+
+    # --- inside ---
+
+    def _busy(self) -> list[str]:
+        """The innermost steps that work, or in which a suspended run waits; or else the last step."""
+        cards = (
+            [card for card in self.order if card.waits] if self.work.waits and self.waits else list(self._unfinished)
+        )
+        if len(cards) > 1:
+            cards = [card for card in cards if not any(inside(other.row, card.row) for other in cards)]
+        own = self.latest is not None and self.latest.row.seq >= self._begins
+        return [card.key for card in cards] or ([self.latest.key] if self.latest is not None and own else [])
+
+    def _touch(self, card: Card, status: str | None = None) -> None:
+        """Remember a card's status before this entry."""
+        self._before.setdefault(id(card), (card, status))
+
+    def _key(self, key: Key) -> Key:
+        return (key[0], key[1], 1) if self._rank else key
+
+    def _keep(self, row: StepRow, changes: Changes, *, planned: bool) -> None:
+        key = self._key(row.key)
+        card = self.cards.get(key)
+        if card is None:
+            card = self.cards[key] = Card(row, slug(*key), planned=planned)
+            after = self._after(row, planned=planned)
+            card.before = self.order[after].key if after >= 0 else ""
+            self.order.insert(after + 1, card)
+            changes.new.append(card)
+            self._touch(card)
+        self._touch(card, card.status)
+        if card.row.visit < row.visit:
+            self._visit_again(card, changes)
+        begins = row.status == "running" and card.row.started != row.started
+        if row.started != card.row.started or card in changes.new:
+            card.begins = self.work.now
+        card.row, card.stopped = row, ""
+        self._time(card)
+        if begins or (card in changes.new and row.status != "pending"):
+            self.latest = card
+
+    def _time(self, card: Card) -> None:
+        """Record whether a card is open, and when it ended."""
+        if card.row.started is not None and card.row.finished is None:
+            self._unfinished[card] = None
+        else:
+            self._unfinished.pop(card, None)
+        if card.row.finished is None:
+            card.ends = None
+        elif card.ends is None:
+            card.ends = self.work.now
+
+    def _after(self, row: StepRow, *, planned: bool) -> int:
+        """The index after which a new card is inserted."""
+        if self._rank:
+            places = [self._rank.get(card.row.label, len(self._rank)) for card in self.order]
+            place = self._rank.get(row.label, len(self._rank))
+            return max((number for number, one in enumerate(places) if one <= place), default=-1)
+        return self.order.index(self.latest) if self.latest is not None and not planned else len(self.order) - 1
+
+    def _visit_again(self, card: Card, changes: Changes) -> None:
+        """Clear a card for its next visit, and remove the cards on branches of the previous one."""
+        card.cost_before += card.row.totals.cost
+        card.output, card.errors, card.passed_on = None, None, ""
+        for held in (card.texts, card.prompts, card.notes, card.answers):
+            held.clear()
+        changes.again.append(card)
+        for other in [one for one in self.order if within(one.row.path, card.row.key)]:
+            self._remove(other)
+            changes.gone.append(other)
+
+    def _remove(self, card: Card) -> None:
+        self.order.remove(card)
+        self._unfinished.pop(card, None)
+        del self.cards[self._key(card.row.key)]
+        if self.latest is card:
+            self.latest = self.order[-1] if self.order else None
+
+    def _drop(self, seq: int, path: str, changes: Changes) -> None:
+        """Remove what a rewind makes void."""
+        changes.run = True
+        self.finished, self.artifact, self.result, self.cancelled_by = None, None, None, None
+        for card in list(self.order):
+            if not same_line(card.row.path, path):
+                continue
+            self._touch(card, card.status)
+            if card.row.seq >= seq and not card.planned:
+                self._remove(card)
+                changes.gone.append(card)
+                continue
+            if card.row.seq >= seq:
+                row = card.row
+                card.row = StepRow(row.path, row.label, row.visit, row.title, position=row.position)
+                card.stopped = ""
+                self._time(card)
+            if card.rewind(seq):
+                changes.again.append(card)
+
+    def _fold(self, entry: Entry, changes: Changes) -> None:
+        event, card = entry.event, self.card_at(entry.place)
+        self._nesting.see(entry)
+        answered = self._answers.see(event)
+        if answered is not None and card is not None:
+            card.answers.append((entry.seq, answered))
+            changes.noted.append(card)
+        under_way = dict(self._calls.open)
+        call = self._calls.see(entry)
+        replied = call if isinstance(event, Performed) and isinstance(event.outcome, Reply) else None
+        self._lose([asked for seq, asked in under_way.items() if seq != replied], changes)
+        match event:
+            case RunStarted():
+                self.inputs, self.settings = dict(event.inputs), dict(event.settings)
+            case Forked():
+                self.settings |= event.settings
+                self._begins = entry.seq
+                self.waits.clear()
+                for kept in self.order:
+                    kept.cost_kept += kept.cost
+                self._change(entry, event.values, event.owner, changes)
+            case ModelAsked() if card is not None:
+                self._ask(entry, event, card, changes)
+            case Performed(outcome=Resumed(overrides=overrides, by=by)):
+                self._change(entry, overrides, by, changes)
+            case Performed(outcome=CommandResult() as ran) if card is not None:
+                card.errors = ran.stderr if ran.exit_code and len(ran.stderr) else None
+            case Performed(outcome=Reply() as reply) if card is not None and call is not None:
+                card.texts[call] = reply.text[: reply.released]
+            case Performed(outcome=Failed(details={"said": str(said)})) if card is not None and call is not None:
+                card.texts[call] = said
+            case StepFinished():
+                self._finish(entry, event, changes)
+            case ValueSet():
+                self._hold(entry, event, card, changes)
+            case Warned() if card is not None:
+                card.notes.append((entry.seq, f"Warning: {event.message}"))
+                changes.noted.append(card)
+            case Warned():
+                self.notes.append(f"Warning: {event.message}")
+            case Noted() if card is not None:
+                self._note(entry, event, card, changes)
+            case ArtifactMade():
+                self.artifact = event
+            case WaitOpened() if event.kind not in _NOT_FOR_PEOPLE:
+                changes.opened = self._open(entry, event, card)
+            case WaitClosed():
+                changes.closed = self._close(event, card)
+            case CancelRequested():
+                self.cancelled_by, changes.run = event.by, True
+            case Rewound():
+                self._rewound = changes.run = True
+            case RunFinished():
+                self._end(entry, event, changes)
+            case _:
+                pass
+
+    def _lose(self, calls: list[Entry], changes: Changes) -> None:
+        """Redraw the cards of calls that ended without a reply, with the recorded part of their texts."""
+        changes.lost = [asked for asked in calls if asked.seq not in self._calls.open]
+        cards = [self.card_at(asked.place) for asked in changes.lost]
+        changes.again += [card for card in cards if card is not None and card not in changes.again]
+
+    def _ask(self, entry: Entry, event: ModelAsked, card: Card, changes: Changes) -> None:
+        if entry.place.attempt > 1:
+            card.texts.clear()
+            changes.again.append(card)
+        elif card.tail:
+            changes.parted = card
+        card.prompts[entry.seq] = event.prompt
+        card.texts[entry.seq] = ""
+        if card.row.finished is not None:  # the model chooses the next step
+            changes.noted.append(card)
+
+    def _finish(self, entry: Entry, event: StepFinished, changes: Changes) -> None:
+        card = self.card(entry.place.path, event.label, entry.place.visit)
+        if card is None:
+            return
+        if event.output is not None:
+            card.output, card.passed_on = event.output, self._nesting.passed_on.get(event.label, "")
+        if event.output is not None or card.errors is not None:
+            changes.rendered = card
+        self._release(card, changes)
+
+    def _note(self, entry: Entry, event: Noted, card: Card, changes: Changes) -> None:
+        note = registry.note(self.row.dialect, event.name, event.data)
+        again = event.name == "model_attempt"
+        if again or note.lasting:
+            card.notes.append((entry.seq, f"The model is asked again, {note.words}" if again else note.words))
+            changes.noted.append(card)
+
+    def _hold(self, entry: Entry, event: ValueSet, card: Card | None, changes: Changes) -> None:
+        """Hold a step's values until it has ended; they are shown after its status."""
+        by_person = self._by_person.pop(event.name, self)
+        if by_person == event.value:
+            return
+        if card is not None and card.row.finished is None and card.row.started is not None:
+            card.held[event.name] = (entry.seq, event.value)
+        else:
+            self._set(event.name, event.value, card, changes)
+
+    def _release(self, card: Card, changes: Changes) -> None:
+        for name, (_, value) in card.held.items():
+            self._set(name, value, card, changes)
+        card.held.clear()
+
+    def _set(self, name: str, value: Any, card: Card | None, changes: Changes) -> None:
+        if name == _UNSEEN:
+            return
+        kept = self.inputs if name in self.inputs and name not in self.values else self.values
+        kept[name] = value
+        changes.values.append((name, value, card.key if card is not None else ""))
+
+    def _change(self, entry: Entry, given: dict[str, Any], by: str, changes: Changes) -> None:
+        card = self.card_at(entry.place)
+        for name, value in given.items():
+            self._by_person[name] = value
+            self._set(name, value, card, changes)
+            if card is not None:
+                card.notes.append((entry.seq, changed_words(name, value, by)))
+                changes.noted.append(card)
+
+    def _open(self, entry: Entry, event: WaitOpened, card: Card | None) -> WaitRow:
+        row = self.row
+        wait = WaitRow(
+            id=event.wait,
+            run=row.id,
+            tenant=row.tenant,
+            owner=row.owner,
+            place=entry.place,
+            kind=event.kind,
+            prompt=event.prompt,
+            purpose=event.purpose,
+            type=event.type,
+            options=event.options,
+            default=event.default,
+            details=event.details,
+            opened=entry.at,
+            expires=event.expires,
+        )
+        self.waits[wait.id] = wait
+        if card is not None:
+            self._touch(card, card.status)
+            card.waits[wait.id] = wait
+        return wait
+
+    def _close(self, event: WaitClosed, card: Card | None) -> WaitRow | None:
+        if card is not None and event.wait in card.waits:
+            self._touch(card, card.status)
+            del card.waits[event.wait]
+        self.settings |= event.answer.get("settings", {})
+        return self.waits.pop(event.wait, None)
+
+    def _end(self, entry: Entry, event: RunFinished, changes: Changes) -> None:
+        self.finished, self.result, changes.ended = entry.at, event.result, True
+        self._rewound = False
+        self.waits.clear()
+        for card in self.order:
+            self._touch(card, card.status)
+            card.waits.clear()
+            card.stopped = stopped(self.row, card.row)
+            self._release(card, changes)
+            if card.row.status == "pending":
+                card.row = msgspec.structs.replace(card.row, status="skipped")
+
+    def __iter__(self) -> Iterator[Card]:
+        return iter(self.order)

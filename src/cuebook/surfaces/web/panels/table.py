@@ -1,0 +1,9 @@
+"""Tables: records with named fields, or figures. An empty table is hidden."""
+
+from __future__ import annotations
+
+from cuebook.surfaces.web.panels.view import ContentView
+
+
+class TableView(ContentView):
+    template = "panel-table.html"

@@ -1,0 +1,182 @@
+"""Serves the app: one process, one event loop, one store. It stops promptly on a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from cuebook.kernel.errors import BadInput
+from cuebook.surfaces.web.app import make_app
+from cuebook.surfaces.web.auth.guard import Hosts
+from cuebook.surfaces.web.connections import (
+    ACCEPTED_AT_ONCE,
+    USUAL,
+    Bounds,
+    bounds_for,
+    connections_within,
+    raise_descriptor_limit,
+)
+from cuebook.surfaces.web.site import Site
+from cuebook.system.network import is_loopback
+
+_PATIENCE = 2
+"""Seconds for requests to finish when the server stops."""
+SHORTEST_TOKEN = 20
+
+
+def check_reach(host: str, token: str) -> None:
+    """Raise `BadInput` if other machines can reach the server and it has no token, or a short one."""
+    if token and len(token) < SHORTEST_TOKEN:
+        raise BadInput(
+            f"The server's token has fewer than {SHORTEST_TOKEN} characters.",
+            fix="Make one with `python3 -c 'import secrets; print(secrets.token_urlsafe(32))'`.",
+        )
+    if not is_loopback(host) and not token:
+        raise BadInput(
+            f"--host {host} can be reached from other machines, but no token is set.",
+            fix="Set CUEBOOK_SERVE_TOKEN or give --token-file, or serve on 127.0.0.1.",
+        )
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens at this address. Raises `BadInput` if that fails."""
+    # A name below `localhost` means this machine, regardless of the resolver.
+    plain = "127.0.0.1" if host.lower().endswith(".localhost") else host.strip("[]")
+    family = socket.AF_INET6 if ":" in plain else socket.AF_INET
+    # Declared as TCP, so that the event loop sends data at once; otherwise it waits up to 40 ms for more.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((plain, port))
+        made.listen(512)
+    except (OSError, OverflowError) as error:
+        made.close()
+        why = getattr(error, "strerror", None) or str(error)
+        raise BadInput(
+            f"Cannot listen on {host}:{port}: {why}.", fix="Choose another port with --port; 0 takes any free one."
+        ) from None
+    return made
+
+
+def hosts_for(host: str, port: int, more: Iterable[str] = ()) -> Hosts:
+    """The host names that this server answers to."""
+    plain = host.strip("[]")
+    everywhere = plain in ("0.0.0.0", "::")
+    names = {"127.0.0.1", "localhost", "[::1]"} if is_loopback(plain) or everywhere else set()
+    names |= {f"[{plain}]" if ":" in plain else plain, *more}
+    if everywhere:
+        names |= {socket.gethostname()}
+    given = {name if _has_port(name) else f"{name}:{port}" for name in names}
+    return Hosts(given | (set(more) | names if port in (80, 443) else set(more)), any_address=everywhere)
+
+
+def _has_port(name: str) -> bool:
+    return name.rpartition("]")[2].rpartition(":")[1] == ":"
+
+
+class Server(uvicorn.Server):
+    """Ends the streams before it waits for other requests."""
+
+    def __init__(self, config: uvicorn.Config, site: Site, on_ready: Callable[[], Any]) -> None:
+        super().__init__(config)
+        self._site = site
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._site.closing.set()
+        cutting = asyncio.create_task(self._cut_off())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            cutting.cancel()
+        if self.force_exit:  # do not wait for requests, but close what is open
+            await self.lifespan.shutdown()
+
+    async def _cut_off(self) -> None:
+        """Abort connections of clients that do not read their responses or do not finish their requests."""
+        await asyncio.sleep(_PATIENCE / 2)
+        for connection in list(self.server_state.connections):
+            transport = getattr(connection, "transport", None)
+            if transport is not None:
+                transport.abort()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # the caller handles signals
+
+    def stop(self) -> None:
+        """Stop gracefully; on a second call, at once."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def make_server(
+    site: Site,
+    host: str,
+    port: int,
+    names: Iterable[str] = (),
+    on_ready: Callable[[str], Any] = lambda address: None,
+    bounds: Bounds = USUAL,
+) -> Server:
+    """Build a server for this site. `on_ready` gets the address to open."""
+    config = uvicorn.Config(
+        make_app(site, hosts_for(host, port, names)),
+        http=connections_within(bounds),
+        backlog=ACCEPTED_AT_ONCE,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_PATIENCE,
+        lifespan="on",
+        ws="none",
+    )
+    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host.strip("[]")
+    return Server(config, site, lambda: on_ready(start_link(site, shown, port)))
+
+
+async def serve(
+    site: Site,
+    listening: socket.socket,
+    host: str,
+    *,
+    names: Iterable[str] = (),
+    on_ready: Callable[[str], Any] = lambda address: None,
+) -> int:
+    """Serve until a signal arrives, and return the exit code."""
+    bounds = bounds_for(raise_descriptor_limit())
+    server = make_server(site, host, listening.getsockname()[1], names, on_ready, bounds)
+    received = _handle_signals(server)
+    await server.serve(sockets=[listening])
+    if not server.started:
+        raise BadInput("The server could not start; its log says why.")
+    return 130 if signal.SIGINT in received else 0
+
+
+def start_link(site: Site, host: str, port: int) -> str:
+    named = f"[{host}]" if ":" in host else host
+    return f"http://{named}:{port}/sign-in?start={site.sessions.new_start()}"
+
+
+def _handle_signals(server: Server) -> list[int]:
+    """Stop the server on signals. The list returned collects the signals received."""
+    received: list[int] = []
+
+    def handle(number: int) -> None:
+        received.append(number)
+        server.stop()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, handle, number)
+    return received

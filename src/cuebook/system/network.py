@@ -1,0 +1,34 @@
+"""This machine on the network: which hosts are the machine itself, and the certificates that it trusts."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ssl
+
+
+def is_loopback(host: str) -> bool:
+    """Whether what is sent to this host never leaves the machine: a loopback address, `localhost`, or a name below it
+    (RFC 6761). A name that only looks like an address, such as `127.example.com`, does not count.
+    """
+    from ipaddress import ip_address
+
+    name = host.removeprefix("[").removesuffix("]").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
+@lru_cache(maxsize=1)
+def system_tls() -> ssl.SSLContext:
+    """The system's certificates. Reading them takes tens of milliseconds, so it happens once."""
+    import ssl
+
+    return ssl.create_default_context()

@@ -1,0 +1,1 @@
+"""The composition root: configuration to performers, gate, store and service."""

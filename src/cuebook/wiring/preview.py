@@ -1,0 +1,69 @@
+"""Makes the setup of previews from one configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from cuebook.config import config_folder
+from cuebook.gate.policy import Policy, load_policy
+from cuebook.kernel.errors import BadInput
+from cuebook.performers.models import MAX_TOKENS, Facts, Prices
+from cuebook.performers.models.providers import EMBEDDED_WINDOW
+from cuebook.service.preview.bound import Terms
+from cuebook.service.preview.explanation import Setup
+from cuebook.service.preview.touches import Asked, Reach
+from cuebook.wiring.wiring import Wiring
+
+
+def preview_setup(wiring: Wiring, model: str = "") -> Setup:
+    """The setup for runs with this model, which then replaces those that a playbook names, or with the configured one."""
+    wins, model, problem = bool(model) or wiring.model_wins, model or wiring.model, ""
+    try:
+        wiring.providers.check(model)
+    except BadInput as error:
+        problem = str(error)
+    return Setup(
+        reach=Reach(
+            wiring.preview_performers,
+            wiring.config.reach.servers,
+            lambda named: _asked(wiring, model if wins else named or model, model),
+        ),
+        strictest=strictest_policy(wiring),
+        model=model,
+        problem=problem,
+        terms=terms_by_model(wiring)(model),
+        budget=wiring.config.budget,
+        workspace=wiring.reaching.workspace,
+        flaws=lambda models: () if wins else map(str, wiring.flaws_of(models)),
+    )
+
+
+def strictest_policy(wiring: Wiring) -> Policy:
+    """Today's policy without anything that a person has trusted: at least as strict as the one in force. Needs no store."""
+    return load_policy(config_folder(os.environ), wiring.config.folder, lambda path, digest: False)
+
+
+def terms_by_model(wiring: Wiring) -> Callable[[str], Terms]:
+    """Returns the limits and, if it is listed, the price of a model. This needs no key."""
+    prices, tool_output = Prices(wiring.config.get("prices")), wiring.config.get("limits.output")
+
+    def terms(name: str) -> Terms:
+        limit = wiring.max_tokens_of(name) or MAX_TOKENS
+        provider, _, model = name.partition("/")
+        if provider == "local":
+            return Terms(Facts(window=EMBEDDED_WINDOW), limit, tool_output, free=True)
+        config = wiring.provider_configs.get(provider)
+        facts = prices.facts(config.prices if config is not None and config.prices else provider, model)
+        return Terms(facts, limit, tool_output)
+
+    return terms
+
+
+def _asked(wiring: Wiring, model: str, own: str) -> Asked:
+    """The full name and the address of a model. `own` is the model of the run."""
+    with suppress(BadInput):  # reported as the problem of the model
+        model = wiring.providers.full_name(model, own)
+    config = wiring.provider_configs.get(model.partition("/")[0])
+    return Asked(model, "" if config is None else config.base_url)

@@ -1,0 +1,76 @@
+"""What the check of a playbook can find on this machine: neighbouring files, skills, models and the policy."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+
+from cuebook.config import config_folder
+from cuebook.config import load as load_config
+from cuebook.dialects.dialect import Surroundings
+from cuebook.gate.policy import load_policy
+from cuebook.kernel.errors import BadInput, NotFound
+from cuebook.performers.files.neighbours import reader
+from cuebook.performers.files.paths import name_inside
+from cuebook.performers.models.providers import UnknownModel
+from cuebook.performers.skills import files
+from cuebook.performers.skills.settings import SETTINGS
+from cuebook.service.start import requirement
+from cuebook.wiring.wiring import Wiring
+
+
+class MachineSurroundings(Surroundings):
+    """The surroundings of a playbook's file in the working folder."""
+
+    has_files = True
+
+    def __init__(self, name: str) -> None:
+        """`name` is the path of the playbook's file."""
+        self._folder = Path(name).parent
+        self._roots = [self._folder, Path()]
+        self._read = reader(name)
+
+    def read(self, path: str) -> str:
+        return self._read(path)
+
+    def file_problem(self, path: str) -> BadInput | None:
+        try:
+            if not (self._folder / name_inside(self._folder, path)).is_file():
+                raise NotFound(f"There is no file {path!a} next to the playbook.", fix="Check the path.")
+        except BadInput as error:
+            return error
+        return None
+
+    def skills(self) -> frozenset[str]:
+        return frozenset((*SETTINGS, *files.ids(self._roots)))
+
+    def skill_problem(self, skill: str) -> BadInput | None:
+        place = files.find(self._roots, skill) if files.is_id(skill) else None
+        try:
+            if place is not None:
+                files.read(place)
+        except BadInput as error:
+            return error
+        return None
+
+    def model_problem(self, model: str) -> BadInput | None:
+        if self._wiring is None:
+            return None
+        try:
+            self._wiring.providers.resolve(model, self._wiring.model)
+        except UnknownModel as error:
+            return error
+        except BadInput:
+            pass
+        return None
+
+    @cached_property
+    def _wiring(self) -> Wiring | None:
+        try:
+            return Wiring(load_config({}))
+        except BadInput:
+            return None  # every other command reports a broken configuration
+
+    def postconditions(self) -> str:
+        return requirement(load_policy(config_folder(os.environ), Path.cwd(), lambda path, digest: False))

@@ -1,0 +1,140 @@
+"""The tools of one process: agent tools, Python functions, skills and tool servers, as they are configured.
+
+Loaded at the first effect that uses tools, or at the start if the configuration names some.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cuebook.config.tools import ToolServer
+from cuebook.kernel.effects import ServerSpec, ToolSpec
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.ports import Call
+from cuebook.kernel.run import Settings
+from cuebook.performers.agent_tools import Acts, SearchProvider, agent_tools
+from cuebook.performers.mcp import McpPrompts, McpServer, McpTools, checked_client
+from cuebook.performers.tools.functions import python_tool
+from cuebook.performers.tools.toolbox import SimpleTool, Tool, Toolbox
+
+if TYPE_CHECKING:
+    from cuebook.wiring.reach import Reaching
+
+
+class Tools(Toolbox):
+    """Every tool that a playbook can call."""
+
+    def __init__(self, reaching: Reaching, commands: Acts | None) -> None:
+        """`commands` runs the command lines of agent tools; without it there are no agent tools."""
+        self._reaching = reaching
+        self._workspace: Path = reaching.config.get("workspace")
+        reach = reaching.config.reach
+        tools = [] if commands is None else self._agent_tools(commands)
+        tools += [*(_function(name, path) for name, path in reach.functions.items()), *reaching.given_tools]
+        taken = {tool.spec.name for tool in tools}
+        # A tool of the user replaces a skill's tool of the same name.
+        skills = reaching.skills.tools(reaching.http, reaching.reveal)
+        tools += [tool for tool in skills if tool.spec.name not in taken]
+        servers = {name: self._mcp_tools(_server(server)) for name, server in reach.servers.items()}
+        super().__init__(tools, servers, lambda spec: self._mcp_tools(self._server_of(spec)))
+        self.prompts = McpPrompts(servers)
+
+    def _agent_tools(self, commands: Acts) -> list[Tool]:
+        reaching = self._reaching
+        search = reaching.config.reach.search
+        return agent_tools(
+            self._workspace,
+            commands=commands,
+            http=reaching.http,
+            search=None if search is None else SearchProvider(search.provider, url=search.url, key=search.key),
+            reveal=reaching.vault.resolve,
+            most_seconds=reaching.config.get("limits.max_seconds"),
+        )
+
+    def _mcp_tools(self, server: McpServer) -> McpTools:
+        reaching = self._reaching
+        return McpTools(
+            server,
+            sandbox=reaching.sandbox,
+            workspace=self._workspace,
+            reveal=reaching.vault.resolve,
+            granted=reaching.granted,
+            hidden=reaching.hidden_paths(),
+            fixed=reaching.fixed_paths(),
+            http_client=checked_client(private=reaching.names_private),
+        )
+
+    def _server_of(self, spec: ServerSpec) -> McpServer:
+        """A server that a playbook brings. Most need the network, so approving one approves its network access too, and
+        the question says so. A variable that is not set here is not passed on.
+        """
+        environ = self._reaching.environ
+        return McpServer(
+            spec.name,
+            command=spec.command,
+            secret_env={name: f"env:{name}" for name in spec.env_names if environ.get(name)},
+            url=spec.url,
+            headers=spec.headers,
+            secret_headers={use.at: use.handle for use in spec.secret_headers},
+            forms={use.at: use.form for use in spec.secret_headers},
+            network=bool(spec.command),
+            brought=True,
+        )
+
+
+def _server(server: ToolServer) -> McpServer:
+    return McpServer(
+        server.name,
+        command=server.command,
+        env=server.env,
+        secret_env=server.secret_env,
+        cwd=server.cwd,
+        url=server.url,
+        headers=server.headers,
+        secret_headers=server.secret_headers,
+        trusted=server.trusted,
+        network=server.network,
+    )
+
+
+def _function(name: str, path: str) -> Tool:
+    """A Python tool; one that cannot be loaded fails when it is called, with the reason."""
+    try:
+        return load_function(name, path)
+    except BadInput as error:
+        why = Failed("tool_unavailable", error.message, fix=error.fix)
+
+    async def describe(arguments: dict[str, Any], settings: Settings) -> Failed:
+        return why
+
+    async def run(arguments: dict[str, Any], call: Call) -> Failed:
+        return why
+
+    return SimpleTool(ToolSpec(name, why.message, {}), run, describe)
+
+
+def load_function(name: str, path: str) -> Tool:
+    """The function that `[tools]` names, as a tool. Raises `BadInput` if it is missing or cannot be a tool."""
+    module, _, function = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (Exception, SystemExit) as error:  # importing a module can raise anything
+        said = str(error) or type(error).__name__
+        raise BadInput(
+            f"The tool '{name}' cannot be loaded from {path}: {said.rstrip('.')}.",
+            fix="Install the module where Cuebook runs, or correct [tools] in cuebook.toml.",
+        ) from None
+    if not callable(found):
+        raise BadInput(
+            f"The tool '{name}' cannot be loaded from {path}: it is not a function.",
+            fix="Correct [tools] in cuebook.toml.",
+        )
+    try:
+        return python_tool(found, name=name)
+    except (TypeError, ValueError) as error:  # some of Python's own functions have no signature
+        raise BadInput(
+            f"The tool '{name}' cannot be made from {path}: {error}.", fix="Wrap it in a function with type hints."
+        ) from None

@@ -1,0 +1,237 @@
+"""Builds a service from configuration, keys, models and a store. Only this module knows all of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cuebook.config import DEFAULT as UNSAID
+from cuebook.config import Config, Provider, config_folder
+from cuebook.dialects import registry
+from cuebook.dialects.dialect import Dialect, Document, Named
+from cuebook.gate.sandbox import clear
+from cuebook.kernel.effects import Effect
+from cuebook.kernel.engine.engine import Programs
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import Performer, Store
+from cuebook.kernel.run import Settings
+from cuebook.performers.models import DEFAULT, ModelPerformer, Prices, ProviderConfig, Providers
+from cuebook.performers.models.model import Model
+from cuebook.performers.models.providers import BUILT_IN
+from cuebook.service.service import Service
+from cuebook.stores.sqlite import SqliteStore
+from cuebook.wiring.keys import Keys
+from cuebook.wiring.reach import Reaching
+
+if TYPE_CHECKING:
+    from cuebook.performers.models.model_lists import Offers
+    from cuebook.performers.tools.toolbox import Tool
+    from cuebook.service.contract.runtime import Runtime
+    from cuebook.service.playbooks.library import Stored
+    from cuebook.service.worker import Worker
+
+EMBEDDED_MAX_TOKENS = 512
+"""The embedded model is slow and does not always stop by itself."""
+
+
+class Wiring:
+    """Everything that a surface needs, from one configuration. Creates nothing before `service`."""
+
+    def __init__(
+        self,
+        config: Config,
+        keys: Keys | None = None,
+        *,
+        models: Mapping[str, Model] | None = None,
+        tools: Iterable[Tool] = (),
+        store: Store | None = None,
+    ) -> None:
+        """`models`, `tools` and `store` add to or replace the configured ones."""
+        self.config = config
+        self.keys = keys or Keys()
+        self._store = store
+        custom = {name: _merged(provider) for name, provider in config.providers.items()}
+        self.provider_configs: dict[str, ProviderConfig] = {**BUILT_IN, **custom}
+        shared = {name for name, provider in config.providers.items() if provider.shared}
+        limit = config.get("limits.reply")
+        own = config.get("model") or ""
+        self.providers = Providers(self.keys, custom, models=models, shared=shared, reply_limit=limit, own=own)
+        self.reaching = Reaching(config, self.keys, tools=tools)
+
+    @cached_property
+    def offers(self) -> Offers:
+        """The models that providers list."""
+        from cuebook.performers.models.model_lists import Offers
+
+        return Offers(self.providers)
+
+    @property
+    def model(self) -> str:
+        """The default model, as `provider/model` if its provider is known."""
+        name = self.config.get("model") or DEFAULT
+        try:
+            return self.providers.full_name(name)
+        except BadInput:
+            return name
+
+    def settings(
+        self,
+        breakpoints: tuple[str, ...] = (),
+        *,
+        folder: Path | None = None,
+        document: Document | None = None,
+        model: str = "",
+    ) -> Settings:
+        """The settings of a new run of a playbook from this folder. Raises `BadInput` if its model cannot be asked.
+
+        `model` replaces the configured one. A document that needs no model runs without one. The questions of a document
+        that keeps them open do not expire, unless `pause_expiry` is configured.
+        """
+        wins = bool(model) or self.model_wins
+        needed = document is None or (document.asks_model if wins else document.needs_model)
+        model = model or self.model
+        stays_open = document is not None and document.stays_open and self.config.origin("pause_expiry") == UNSAID
+        if needed:
+            model = self.providers.full_name(model)
+            self.providers.check(model)
+        return Settings(
+            model=model if needed else "",
+            max_tokens=self.max_tokens_of(model),
+            temperature=self.config.get("temperature"),
+            breakpoints=breakpoints,
+            budget=self.config.budget,
+            pause_expiry=None if stays_open else self.config.get("pause_expiry"),
+            workspace=self.reaching.workspace,
+            folder="" if folder is None else os.path.realpath(folder),
+            model_wins=wins,
+        )
+
+    @property
+    def model_wins(self) -> bool:
+        """Whether the model was chosen for this command or call. No playbook can then choose another one."""
+        return self.config.origin("model").place == "--model"
+
+    def check_models(self, dialect: Dialect, document: Any, settings: Settings) -> None:
+        """Raises `BadInput` if a model that the playbook names cannot be asked, before anything costs money."""
+        if settings.model_wins:
+            return
+        for flaw in self.flaws_of(dialect.models(document)):
+            raise flaw
+
+    def flaws_of(self, models: Iterable[Named]) -> Iterator[BadInput]:
+        """The reasons why models cannot be asked."""
+        for one in models:
+            try:
+                self.providers.chosen(one.name, self.model)
+                self.providers.check(one.name, self.model)
+            except BadInput as error:
+                yield BadInput(f"{one.at}: {error.message}", fix=error.fix)
+
+    @property
+    def max_tokens(self) -> int | None:
+        return self.max_tokens_of(self.model)
+
+    def max_tokens_of(self, model: str) -> int | None:
+        limit: int | None = self.config.get("max_tokens")
+        return EMBEDDED_MAX_TOKENS if limit is None and _is_embedded(model) else limit
+
+    def performer(self) -> ModelPerformer:
+        prices = self.config.get("prices")
+        if prices is not None and not prices.is_file():
+            where = self.config.origin("prices")
+            raise BadInput(f"{where}: there is no file {prices}.", fix="Correct or remove 'prices'.")
+        listed = Prices(prices)
+        if prices is not None:
+            listed.facts("", "")  # reads the file: a mistake in it is reported before a run starts
+        return ModelPerformer(self.providers, prices=listed)
+
+    @cached_property
+    def preview_performers(self) -> Mapping[type[Effect], Performer]:
+        """Performers that only describe what a run would do. No approval reaches them, so they start no tool server."""
+        return self.reaching.performers(self.performer())
+
+    def has_store(self) -> bool:
+        return bool(self.config.get("store").exists())
+
+    def service(self, store: Store | None = None, programs: Programs | None = None) -> Service:
+        """The service over the given store, or over the configured one, which is created if it is missing."""
+        path: Path = self.config.get("store")
+        performer = self.performer()
+        given = store or self._store
+        if given is None and path.is_dir():
+            raise BadInput(f"The store {path} is a folder.", fix="Give the path of a file.")
+        performers = self.reaching.performers(performer)
+        key_file = path.with_name(f"{path.name}.key") if given is None else None
+        kept = given or SqliteStore(path, synchronous=self.config.get("synchronous"))
+        for config in self.provider_configs.values():
+            if config.key:
+                self.keys.in_environment(config.key)  # the redactor knows it before anything is stored
+        return Service(
+            kept,
+            performers,
+            gate=self.reaching.gate(performers, kept),
+            redactor=self.reaching.redactor,
+            today=self.reaching.today,
+            learn=self.reaching.learn,
+            watches=registry.WATCHES,
+            on_close=performers.close,
+            key_file=key_file,
+            ceilings=self.reaching.ceilings(),
+            rate=self.config.get("rate_limit"),
+            programs=programs,
+            clear=clear,
+        )
+
+    def runtime(self, service: Service, stored: Stored | None = None, worker: Worker | None = None) -> Runtime:
+        """The runtime contract over this service, with the user's stored playbooks or the given ones."""
+        from cuebook.service.contract.runtime import Runtime
+        from cuebook.service.worker import Worker
+
+        return Runtime(
+            service,
+            worker or Worker(service, self.reaching.workspace),
+            lambda document, folder: self.settings(folder=folder, document=document),
+            stored or self.stored(),
+            where=" in this process",
+        )
+
+    def stored(self) -> Stored:
+        """The user's stored playbooks, then the project's."""
+        own = config_folder(self.reaching.environ) / "playbooks"
+        others: Path | None = self.config.get("playbooks")
+        from cuebook.service.playbooks.library import Stored
+
+        return Stored([own] if others is None else [own, others])
+
+    def key_name(self, provider: str) -> str:
+        """The name of a provider's key."""
+        config = self.provider_configs.get(provider)
+        if config is None:
+            known = ", ".join(sorted(name for name, one in self.provider_configs.items() if one.key))
+            raise BadInput(f"There is no provider '{provider}'.", fix=f"Those with keys are: {known}.")
+        if config.key is None:
+            raise BadInput(f"The provider '{provider}' needs no key.", fix="Set key_env for the provider if it does.")
+        return config.key
+
+
+def _is_embedded(model: str) -> bool:
+    return model.partition("/")[0] == "local"
+
+
+def _merged(provider: Provider) -> ProviderConfig:
+    """The configured provider, on top of the built-in one with its name."""
+    built_in = BUILT_IN.get(provider.name)
+    if built_in is None:
+        if provider.base_url is None:
+            raise BadInput(
+                f"{provider.origin}: provider '{provider.name}' has no base_url.",
+                fix='Add one, as in base_url = "http://127.0.0.1:8000/v1".',
+            )
+        built_in = ProviderConfig(base_url=provider.base_url)
+    changes = {"base_url": provider.base_url, "key": provider.key_env, "protocol": provider.protocol}
+    return msgspec.structs.replace(built_in, **{name: value for name, value in changes.items() if value is not None})

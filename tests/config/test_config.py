@@ -1,0 +1,304 @@
+"""Configuration: files, environment and flags in rising order, and clear words for what is wrong."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuebook.config import Config, load
+from cuebook.kernel.errors import BadInput
+
+
+class Machine:
+    """A home, a project and an environment of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home, self.project = folder / "home", folder / "project"
+        self.work = self.project / "deep" / "er"
+        self.work.mkdir(parents=True)
+        users = "Library/Application Support" if sys.platform == "darwin" else ".config"
+        self.users = self.home / users / "cuebook" / "cuebook.toml"
+        self.users.parent.mkdir(parents=True)
+        self.projects = self.project / "cuebook.toml"
+        self.environ = {"HOME": str(self.home)}
+
+    def load(self, flags: dict[str, Any] | None = None) -> Config:
+        return load(flags, environ=self.environ, folder=self.work)
+
+    def refused(self, text: str, *, shared: bool = False) -> BadInput:
+        path = self.projects if shared else self.users
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(BadInput) as caught:
+            self.load()
+        assert "\n" not in str(caught.value)
+        assert str(path) in str(caught.value)
+        return caught.value
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_without_anything_there_are_defaults_and_nothing_is_created(machine: Machine, tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    config = machine.load()
+    assert config.get("model") is None
+    assert config.get("synchronous") == "FULL"
+    assert config.get("pause_expiry") == 24 * 3600
+    assert config.get("store").name == "cuebook.db"
+    assert config.get("store").is_relative_to(machine.home)
+    assert str(config.origin("store")) == "default"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_later_places_win_and_every_value_knows_its_own(machine: Machine) -> None:
+    machine.users.write_text('model = "a/user"\ntemperature = 0.1\nmax_tokens = 10\nprices = "p.toml"\n')
+    machine.projects.write_text('# ours\nmodel = "a/project"\ntemperature = 0.2\nmax_tokens = 20\n')
+    machine.environ |= {"CUEBOOK_MODEL": "a/environment", "CUEBOOK_TEMPERATURE": "0.3"}
+    config = machine.load({"model": "a/flag", "temperature": None})
+    found = {name: (config.get(name), str(config.origin(name))) for name in ("model", "temperature", "max_tokens")}
+    assert found == {
+        "model": ("a/flag", "--model"),
+        "temperature": (0.3, "CUEBOOK_TEMPERATURE"),
+        "max_tokens": (20, f"{machine.projects}:4"),
+    }
+    assert config.get("prices") == machine.users.parent / "p.toml"
+
+
+def test_paths_in_a_file_are_relative_to_it(machine: Machine) -> None:
+    machine.users.write_text('store = "runs/here.db"\n')
+    machine.projects.write_text('prompts = "texts/ours"\n')
+    assert machine.load().get("store") == machine.users.parent / "runs" / "here.db"
+    assert machine.load().get("prompts") == machine.project / "texts" / "ours"
+
+
+def test_the_nearest_project_file_counts(machine: Machine) -> None:
+    machine.projects.write_text('model = "a/far"\n')
+    (machine.work.parent / "cuebook.toml").write_text('model = "a/near"\n')
+    assert machine.load().get("model") == "a/near"
+
+
+def test_an_empty_variable_is_not_set(machine: Machine) -> None:
+    machine.environ["CUEBOOK_MODEL"] = " "
+    assert machine.load().get("model") is None
+
+
+def test_a_budget_comes_from_its_table_and_the_environment(machine: Machine) -> None:
+    machine.users.write_text("[budget]\nmoney = 0.5\nsteps = 3\n")
+    machine.environ["CUEBOOK_BUDGET_TOKENS"] = "1000"
+    config = machine.load()
+    assert (config.budget.money, config.budget.tokens, config.budget.seconds, config.budget.steps) == (
+        0.5,
+        1000,
+        None,
+        3,
+    )
+    assert str(config.origin("budget.money")) == f"{machine.users}:2"
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("90", 90.0), ('"90s"', 90.0), ('"15m"', 900.0), ('"24h"', 86400.0), ('"7d"', 604800.0), ('"never"', None)],
+)
+def test_a_pause_expires_after_a_time_or_never(machine: Machine, written: str, seconds: float | None) -> None:
+    machine.users.write_text(f"pause_expiry = {written}\n")
+    assert machine.load().get("pause_expiry") == seconds
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('modell = "a/b"', "there is no setting 'modell'. Did you mean 'model'?"),
+        ("synchronous = 'OFF'", 'synchronous must be "FULL" or "NORMAL", not \'OFF\'.'),
+        ('max_tokens = "many"', "max_tokens must be a number, not 'many'."),
+        ("max_tokens = 0", "max_tokens must be a whole number of at least 1, not 0."),
+        ("max_tokens = true", "max_tokens must be a number, not True."),
+        ("temperature = 3", "temperature must be between 0 and 2, not 3."),
+        ('model = "gpt/"', "model must be the name of a model, as in openai/gpt-5 or local, not 'gpt/'."),
+        ("store = 5", "store must be text, not 5."),
+        (
+            'pause_expiry = "soon"',
+            'pause_expiry must be seconds, a time as in "24h" or "7d", or "never", not \'soon\'.',
+        ),
+        ("budget = 5", "budget must be a table."),
+        ("providers = 5", "providers must be a table."),
+        ("model = = 5", "this is not TOML: Invalid value."),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_and_the_way_out(machine: Machine, line: str, words: str) -> None:
+    said = str(machine.refused(f"# mine\n\n{line}\n"))
+    assert f"{machine.users}:3: {words}" in said
+
+
+def test_a_mistake_in_a_table_is_told_with_its_line(machine: Machine) -> None:
+    assert f"{machine.users}:3: there is no setting 'budget.mony'. Did you mean 'budget.money'?" in str(
+        machine.refused("[budget]\n\nmony = 1\n")
+    )
+    assert f"{machine.users}:1: budget.money must not be negative" in str(machine.refused("budget.money = -1\n"))
+
+
+@pytest.mark.parametrize("name", ["api_key", "key", "token", "openai_api_key", "secret", "password"])
+def test_a_key_in_a_file_is_refused_and_not_repeated(machine: Machine, name: str) -> None:
+    said = str(machine.refused(f'[providers.openai]\n{name} = "sk-very-secret"\n'))
+    assert f"{machine.users}:2: 'providers.openai.{name}' looks like a key" in said
+    assert "`cuebook keys set openai`" in said
+    assert "sk-very-secret" not in said
+    assert "`cuebook keys set PROVIDER`" in str(machine.refused(f'{name} = "sk-very-secret"\n'))
+
+
+def test_a_key_as_the_name_of_its_variable_is_refused_and_not_repeated(machine: Machine) -> None:
+    said = str(machine.refused('[providers.mine]\nbase_url = "http://127.0.0.1/v1"\nkey_env = "sk-very-secret"\n'))
+    assert ":3: providers.mine.key_env must be the name of an environment variable" in said
+    assert "sk-very-secret" not in said
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated(machine: Machine) -> None:
+    said = str(machine.refused('[providers.mine]\nbase_url = "http://me:hush@127.0.0.1/v1"\n'))
+    assert "contains a password" in said
+    assert "hush" not in said
+
+
+def test_providers_are_read_with_their_origin(machine: Machine) -> None:
+    machine.users.write_text('[providers.mine]\nbase_url = "http://127.0.0.1:1/v1"\nkey_env = "MINE"\n')
+    provider = machine.load().providers["mine"]
+    assert (provider.base_url, provider.key_env, str(provider.origin)) == (
+        "http://127.0.0.1:1/v1",
+        "MINE",
+        f"{machine.users}:1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[providers.Mine]\nbase_url = "http://x/v1"\n', "'Mine' cannot be the name"),
+        ('[providers.local]\nbase_url = "http://x/v1"\n', "'local' cannot be the name"),
+        ('[providers.mine]\nbase_url = "x"\n', "must be an address"),
+        ("[providers.mine]\nbase_url = 5\n", "must be text"),
+        ('[providers.mine]\nprotocol = "soap"\n', 'must be "openai" or "anthropic"'),
+        ('[providers.mine]\nurl = "http://x"\n', "Did you mean 'providers.mine.base_url'?"),
+    ],
+)
+def test_a_wrong_provider_is_refused(machine: Machine, text: str, words: str) -> None:
+    assert words in str(machine.refused(text))
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        '[providers.openai]\nbase_url = "http://elsewhere/v1"\n',
+        '[providers.fresh]\nbase_url = "http://elsewhere/v1"\nkey_env = "OPENAI_API_KEY"\n',
+        '[providers.mine]\nbase_url = "http://elsewhere/v1"\n',
+        '[providers.ollama]\nbase_url = "http://elsewhere/v1"\n',
+    ],
+)
+def test_a_projects_file_cannot_lead_a_users_key_elsewhere(machine: Machine, table: str) -> None:
+    machine.users.write_text('[providers.mine]\nbase_url = "http://127.0.0.1/v1"\nkey_env = "MINE"\n')
+    assert "may not decide where keys and prompts are sent" in str(machine.refused(table, shared=True))
+
+
+def test_a_projects_file_may_name_a_server_without_a_key(machine: Machine) -> None:
+    machine.projects.write_text('[providers.lab]\nbase_url = "http://127.0.0.1:8000/v1"\n')
+    assert machine.load().providers["lab"].base_url == "http://127.0.0.1:8000/v1"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'store = "runs.db"',
+        'prices = "prices.toml"',
+        'sandbox = "none"',
+        'workspace = "."',
+        'pass_env = ["OPENAI_API_KEY"]',
+        "limits.memory = 1",
+    ],
+)
+def test_a_projects_file_cannot_bring_its_own_approvals_or_open_what_is_closed(machine: Machine, line: str) -> None:
+    said = str(machine.refused(f"# ours\n{line}\n", shared=True))
+    name = line.partition(" =")[0]
+    assert f"{machine.projects}:2: a project's file may not set '{name}'." in said
+    assert f"CUEBOOK_{name.replace('.', '_').upper()}" in said
+    machine.projects.unlink()
+    machine.users.write_text(f"{line}\n")
+    machine.load()
+
+
+def test_a_projects_file_cannot_choose_a_model_of_a_provider_of_its_own(machine: Machine) -> None:
+    provider = '[providers.evil]\nbase_url = "http://elsewhere/v1"\n'
+    said = str(machine.refused(f'model = "evil/m"\n{provider}', shared=True))
+    assert f"{machine.projects}:1: a project's file may not choose a model of provider 'evil'" in said
+    assert "CUEBOOK_MODEL" in said
+    machine.projects.write_text(f'model = "openai/gpt-5"\n{provider}')
+    assert machine.load().get("model") == "openai/gpt-5"
+    machine.projects.write_text(provider)
+    assert machine.load({"model": "evil/m"}).get("model") == "evil/m"
+
+
+def test_prompts_of_a_projects_file_lie_in_the_project(machine: Machine) -> None:
+    outside = machine.home / "letters"
+    outside.mkdir()
+    (machine.project / "link").symlink_to(outside)
+    for path in (str(outside), "../home/letters", "link", "~/letters", "texts/../../home"):
+        said = str(machine.refused(f'prompts = "{path}"\n', shared=True))
+        assert f"{machine.projects}:1: 'prompts' of a project's file must be in the project's folder" in said
+    machine.projects.unlink()
+    machine.users.write_text(f'prompts = "{outside}"\n')
+    assert machine.load().get("prompts") == outside
+
+
+def test_a_link_in_a_project_is_no_prompt_library_by_itself(machine: Machine) -> None:
+    machine.projects.write_text("")
+    assert machine.load().get("prompts") == machine.project / "prompts"
+    (machine.project / "prompts").symlink_to(machine.home)
+    assert machine.load().get("prompts") is None
+
+
+def test_a_projects_tool_server_runs_in_the_project(machine: Machine) -> None:
+    (machine.project / "link").symlink_to(machine.home)
+    for cwd in ("/etc", "..", "a/../../b", "link"):
+        said = str(machine.refused(f'[mcp.x]\ncommand = ["serve"]\ncwd = "{cwd}"\n', shared=True))
+        assert f"{machine.projects}:3: The cwd" in said
+    machine.projects.write_text('[mcp.x]\ncommand = ["serve"]\ncwd = "servers/x"\n')
+    assert machine.load().reach.servers["x"].cwd == "servers/x"
+    machine.projects.unlink()
+    machine.users.write_text('[mcp.x]\ncommand = ["serve"]\ncwd = "/srv"\n')
+    assert machine.load().reach.servers["x"].cwd == "/srv"
+
+
+def test_a_usual_limit_above_the_most_is_refused(machine: Machine) -> None:
+    said = str(machine.refused("[limits]\nseconds = 600\n"))
+    assert f"{machine.users}:2: limits.seconds is 600 and limits.max_seconds is 300 (default)" in said
+    assert "Raise limits.max_seconds, or lower limits.seconds." in said
+    said = str(machine.refused('[limits]\nmax_output = "1K"\n'))
+    assert f"{machine.users}:2: limits.output is 32768 (default) and limits.max_output is 1024:" in said
+    machine.users.write_text("[limits]\nseconds = 600\nmax_seconds = 600\n")
+    assert machine.load().get("limits.seconds") == 600
+
+
+def test_names_of_variables_are_written_as_their_place_wants_them(machine: Machine) -> None:
+    machine.environ["CUEBOOK_PASS_ENV"] = "LANG, EDITOR"
+    assert machine.load().get("pass_env") == ("LANG", "EDITOR")
+    machine.environ["CUEBOOK_PASS_ENV"] = '["LANG"]'
+    with pytest.raises(BadInput, match=r"^CUEBOOK_PASS_ENV: pass_env must be names of variables, as in LANG,EDITOR,"):
+        machine.load()
+    del machine.environ["CUEBOOK_PASS_ENV"]
+    assert 'as in ["LANG", "EDITOR"], not [1].' in str(machine.refused("pass_env = [1]\n"))
+
+
+def test_a_file_that_is_not_utf_8_is_refused(machine: Machine) -> None:
+    machine.users.write_bytes(b"model = '\xff'\n")
+    with pytest.raises(BadInput, match="is not UTF-8"):
+        machine.load()
+
+
+def test_a_wrong_variable_or_flag_is_named(machine: Machine) -> None:
+    machine.environ["CUEBOOK_MAX_TOKENS"] = "lots"
+    with pytest.raises(BadInput, match=r"^CUEBOOK_MAX_TOKENS: max_tokens must be a number, not 'lots'\."):
+        machine.load()
+    del machine.environ["CUEBOOK_MAX_TOKENS"]
+    with pytest.raises(BadInput, match=r"^--budget-money: budget\.money must not be negative, not '-1'\."):
+        machine.load({"budget.money": "-1"})

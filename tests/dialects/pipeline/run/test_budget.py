@@ -1,0 +1,117 @@
+"""The time that a run may be active: looked at before anything is done, and no effect outlasts it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cuebook.dialects.pipeline.model import Mcp, Retry, Step
+from cuebook.kernel.events import Performing
+from cuebook.kernel.run import Budget
+from tests.dialects.pipeline.harness import PipelineHarness, cli, good_server, http, shell
+from tests.support.http_servers import Server, hang
+
+
+async def test_a_command_that_may_change_something_is_ended_when_the_time_is_over(harness: PipelineHarness) -> None:
+    """Nobody repeats it by themselves; whoever does is asked for more time first."""
+    script = "echo begun; test -e go || sleep 60; touch made"
+    row = await harness.do(shell("a", script), cli("b", "true"), budget=Budget(seconds=3.0))
+    wait = await harness.wait(row.id)
+    assert (wait.kind, wait.details["failed"]["code"]) == ("in_doubt", "budget_spent")
+    assert "the run's budget of 3 s was used up" in wait.prompt
+    assert wait.details["preview"]["its output until then"] == "begun\n"
+    assert not (harness.workspace / "made").exists()
+    row = await harness.decide(row.id, "repeat")
+    assert (row.status, row.reason) == ("paused", "budget")
+    (harness.workspace / "go").touch()
+    await harness.service.resume(row.id, settings={"budget": {"seconds": 1000}})
+    assert (await harness.service.drive(row.id)).status == "completed"
+
+
+async def test_what_was_cut_is_not_tried_again_however_many_attempts_it_has(harness: PipelineHarness) -> None:
+    row = await harness.do(shell("a", "echo w >> f; sleep 60", retry=Retry(3, delay=0.0)), budget=Budget(seconds=3.0))
+    assert (await harness.wait(row.id)).details["failed"]["code"] == "budget_spent"
+    assert await harness.notes(row.id, "attempt") == []
+    assert harness.made("f") == ["w"]
+
+
+async def test_a_request_that_may_change_something_is_ended_likewise(harness: PipelineHarness) -> None:
+    async with Server(hang) as server:
+        row = await harness.do(http("a", server.url(), "POST"), budget=Budget(seconds=3.0))
+    assert "the run's budget of 3 s" in (await harness.wait(row.id)).prompt
+
+
+async def test_a_tool_that_may_change_something_is_ended_likewise(tmp_path: Path) -> None:
+    harness = PipelineHarness(tmp_path, servers=good_server(tmp_path))
+    waiting = Step("b", Mcp("good.wait", {"seconds": 60}), retry=Retry(3, delay=0.0))
+    row = await harness.do(Step("a", Mcp("good.add", {"a": 1, "b": 1})))  # its start takes no time of the other run's
+    row = await harness.decide(row.id, "approve")
+    row = await harness.do(waiting, budget=Budget(seconds=2.0))
+    assert (await harness.wait(row.id)).details["failed"]["code"] == "budget_spent"
+    assert await harness.notes(row.id, "attempt") == []
+    await harness.close()
+
+
+async def test_what_only_reads_waits_for_more_time_and_is_done_anew(harness: PipelineHarness) -> None:
+    script = "test -e go || sleep 60; echo read"
+    row = await harness.do(shell("a", script, effect="read"), budget=Budget(seconds=3.0))
+    assert (row.status, row.reason) == ("paused", "budget")
+    wait = await harness.wait(row.id)
+    assert (wait.place.step, "The budget of 3 s is used up" in wait.prompt) == ("a", True)
+    await harness.service.resume(row.id, settings={"budget": {"seconds": 6.0}})
+    row = await harness.service.drive(row.id)
+    assert (row.status, row.reason) == ("paused", "budget"), "and once more, when that is over too"
+    assert "The budget of 6 s is used up" in (await harness.wait(row.id)).prompt
+    (harness.workspace / "go").touch()
+    await harness.service.resume(row.id, settings={"budget": {"seconds": 1000}})
+    assert (await harness.service.drive(row.id)).status == "completed"
+    assert await harness.outputs(row.id) == {"a": "read\n"}
+    attempts = [entry.place.attempt for entry in await harness.entries(row.id) if isinstance(entry.event, Performing)]
+    assert attempts == [1, 2, 3]
+
+
+async def test_a_step_that_has_less_time_of_its_own_fails_by_itself(harness: PipelineHarness) -> None:
+    row = await harness.do(shell("a", "sleep 60", timeout=0.3, effect="read"), budget=Budget(seconds=100.0))
+    assert (row.status, row.error and row.error.code) == ("failed", "timeout")
+
+
+async def test_nothing_is_begun_any_more_and_a_larger_budget_goes_on(harness: PipelineHarness) -> None:
+    row = await harness.do(shell("a", "sleep 60"), cli("b", "touch", "made"), budget=Budget(seconds=3.0))
+    row = await harness.decide(row.id, "done", outcome={"exit_code": 0})
+    assert (row.status, row.reason) == ("paused", "budget")
+    assert not (harness.workspace / "made").exists()
+    assert "The budget of 3 s is used up" in (await harness.wait(row.id)).prompt
+    await harness.service.resume(row.id, settings={"budget": {"seconds": 1000}})
+    assert (await harness.service.drive(row.id)).status == "completed"
+    assert (harness.workspace / "made").exists()
+
+
+async def test_the_time_of_a_wait_does_not_count(harness: PipelineHarness) -> None:
+    row = await harness.do(
+        shell("a", "echo a >> made; test $(wc -l < made) -ge 2", retry=Retry(2, delay=7.0)), budget=Budget(seconds=6.0)
+    )
+    assert row.status == "completed", row.error
+
+
+async def test_attempts_share_the_time(harness: PipelineHarness) -> None:
+    script = "test -e f || { touch f; exit 1; }; sleep 60"
+    row = await harness.do(shell("a", script, retry=Retry(5, delay=0.0)), budget=Budget(seconds=3.0))
+    assert (await harness.wait(row.id)).details["failed"]["code"] == "budget_spent"
+    assert len(await harness.notes(row.id, "attempt")) == 1
+
+
+async def test_a_budget_of_steps_holds_for_commands_too(harness: PipelineHarness) -> None:
+    row = await harness.do(cli("a", "true"), cli("b", "touch", "made"), budget=Budget(steps=1))
+    assert (row.status, row.reason) == ("paused", "budget")
+    assert not (harness.workspace / "made").exists()
+
+
+async def test_a_step_has_sixty_seconds_at_most_unless_it_says_so(harness: PipelineHarness) -> None:
+    """What is asked for beyond the ceiling of five minutes is not given."""
+    from cuebook.dialects.pipeline.run.action import Given, acting
+    from cuebook.dialects.pipeline.run.resolve import Scope
+    from cuebook.gate.limits import MAX_SECONDS, Ceilings
+
+    scope = Scope(harness.pipeline, {})
+    for timeout, wanted in ((None, 60.0), (0.5, 0.5), (120.0, 120.0), (4000.0, MAX_SECONDS)):
+        effect = acting(cli("a", "true", timeout=timeout), scope, Given(), {}, "")
+        assert Ceilings().for_effect(effect).seconds == wanted

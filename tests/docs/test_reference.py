@@ -1,0 +1,26 @@
+"""What is written about the command line is what the command line does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import CommandLine
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_reference_is_what_the_program_says() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "make_cli_reference.py"), "--check"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.md")), ids=lambda path: path.name)
+def test_every_example_can_be_run(bare_cli: CommandLine, path: Path) -> None:
+    inputs = ["--reader", "a child"] if path.name.startswith("explain") else []
+    ran = bare_cli.call("run", path, *inputs, "--dry-run")
+    assert (ran.code, ran.err) == (0, "")

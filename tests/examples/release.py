@@ -1,0 +1,181 @@
+"""Someone who releases from a scratch repository by `examples/release`, and the webhook that they announce it to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cuebook.kernel.events import ENDED
+from examples.release.webhook import Webhook
+from tests.support.command_line import CommandLine, finished
+from tests.surfaces.cli.runs.test_processes import the_run
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "release"
+SUMMARY = "Strangers are greeted."
+STEPS = ["tests", "last", "commits", "diff", "notes", "tag", "announce", "look"]
+WAITING = """\
+from pathlib import Path
+from time import sleep
+
+
+def wait():
+    try:
+        Path("held").touch()
+    except OSError:
+        pass  # it may only read
+    while not Path("go").exists():
+        sleep(0.05)
+"""
+
+
+class Hook(Webhook):
+    """The example's webhook, which can keep a request waiting while its sender is killed."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(0, file)
+        self.keys: list[str] = []
+        """Of every announcement that came, whether it was accepted or not."""
+        self.hold = ""
+        """`lost`: before it is accepted, which it never is; `taken`: once it is; `look`: when somebody looks."""
+        self.holding, self._go_on = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/releases"
+
+    def accept(self, key: str, body: dict[str, Any]) -> None:
+        self.keys.append(key)
+        if self.held("lost"):
+            raise ConnectionError
+        super().accept(key, body)
+        self.held("taken")
+
+    def announced(self, tag: str) -> int:
+        self.held("look")
+        return super().announced(tag)
+
+    def held(self, when: str) -> bool:
+        if self.hold != when:
+            return False
+        self.hold = ""
+        self.holding.set()
+        return self._go_on.wait(30)
+
+    def release(self) -> None:
+        self._go_on.set()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass  # who asked is dead, which is what the tests are about
+
+    def close(self) -> None:
+        self.release()
+        self.shutdown()
+        self.server_close()
+        self._thread.join()
+
+
+class Release:
+    """Someone who releases from a scratch repository."""
+
+    def __init__(self, cli: CommandLine, hook: Hook) -> None:
+        self.cli, self.hook = cli, hook
+        self.repository = cli.work.parent / "repository"
+        script = ["sh", str(EXAMPLE / "scratch.sh"), str(self.repository), str(hook.server_port)]
+        subprocess.run(script, env=cli.environ, check=True, capture_output=True)
+        cli.work = self.repository
+        assert cli.call("policy", "trust").code == 0
+        self.begin = ["run", "release.yml", "--version", "1.2.0", "--webhook", hook.url]
+        self.doubts: list[str] = []
+        """The steps that were in doubt, in order."""
+
+    # --- looking ---
+
+    @cached_property
+    def run(self) -> str:
+        return the_run(self.cli)
+
+    def shown(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.cli.call("show", self.run, "--json").object
+        return found
+
+    def tags(self) -> list[str]:
+        return self._git("tag", "--list").split()
+
+    def statuses(self) -> dict[str, str]:
+        return {step["label"]: step["status"] for step in self.shown()["steps"]}
+
+    def _git(self, *args: str) -> str:
+        ran = subprocess.run(["git", *args], cwd=self.repository, check=True, capture_output=True, text=True)
+        return ran.stdout.strip()
+
+    def assert_released_once(self) -> None:
+        """However often it was sent, it was under one key."""
+        assert self.statuses() == dict.fromkeys(STEPS, "completed")
+        assert self.tags() == ["v1.1.0", "v1.2.0"]
+        head = self._git("rev-parse", "HEAD")
+        assert self._git("rev-parse", "v1.2.0^{commit}") == head
+        assert self._git("tag", "--list", "--format=%(contents)", "v1.2.0").startswith(SUMMARY)
+        (accepted,) = self.hook.accepted()
+        assert accepted == {"key": accepted["key"], "tag": "v1.2.0", "commit": head, "summary": SUMMARY}
+        assert set(self.hook.keys) == {accepted["key"]}
+
+    # --- doing ---
+
+    def until(self, *args: str, kill_at: Callable[[dict[str, Any]], bool]) -> bool:
+        """Kills the process at an event; False if it ended before that."""
+        process = self.cli.begin(*args, "--events")
+        assert process.stdout is not None
+        for line in process.stdout:
+            if kill_at(json.loads(line)):
+                process.kill()
+                finished(process)
+                return True
+        finished(process)
+        return False
+
+    def killed_while(self, *args: str, holding: Callable[[], bool]) -> None:
+        """Kills the process once something is held in the midst of it."""
+        process = self.cli.begin(*args)
+        assert holding()
+        process.kill()
+        finished(process)
+
+    def held(self) -> bool:
+        """Whether the step that waits for the file `go` has come to that."""
+        while not (self.repository / "held").exists():
+            threading.Event().wait(0.05)
+        return True
+
+    def slow_down(self, name: str, line: str, *, before: bool) -> None:
+        """Makes a file of the repository wait before or after the line that begins so, until it may go on."""
+        (self.repository / "waiting.py").write_text(WAITING)
+        file = self.repository / name
+        (found,) = [one for one in file.read_text().splitlines() if one.startswith(line)]
+        wait = f"{found[: len(found) - len(found.lstrip())]}__import__('waiting').wait()"
+        both = f"{wait}\n{found}" if before else f"{found}\n{wait}"
+        file.write_text(file.read_text().replace(found, both))
+
+    def go_on(self) -> None:
+        (self.repository / "go").touch()
+
+    def next_call(self) -> tuple[str, ...] | None:
+        """What somebody would type now; None once the run has ended."""
+        shown = self.shown()
+        if not shown["waits"]:
+            return None if shown["status"] in ENDED else ("resume", self.run)
+        (wait,) = shown["waits"]
+        if wait["kind"] == "in_doubt":
+            self.doubts.append(wait["step"])
+            return "decide", self.run, "repeat"
+        return "decide", self.run, "approve"
+
+    def bring_to_its_end(self) -> None:
+        while (call := self.next_call()) is not None:
+            assert self.cli.call(*call).code in (0, 3)

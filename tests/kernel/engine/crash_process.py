@@ -1,0 +1,57 @@
+"""A process that drives a run and kills itself at its N-th write: `crash_process.py FOLDER RUN WHEN N [slow]`.
+
+WHEN is `before` (the commit does not happen) or `after` (it happened, and nobody was told). One that is not killed, as with
+N 0, says at its end how many writes there were. With `slow`, every commit takes its time on the writer's thread, while the
+program goes on. Each record that the process was told of is noted in the file `told`, so that the test can see that none of
+those is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from cuebook.kernel.journal import Entry
+from cuebook.stores import group_commit
+from cuebook.stores.sqlite import SqliteStore
+from tests.support.programs import engine_on, kill_me
+
+
+def die_at(when: str, number: int, slow: bool) -> None:
+    count = 0
+    commit = group_commit.Writer._attempt
+
+    def counted(self: Any, writes: list[Any], begun: bool) -> None:
+        nonlocal count
+        count += 1
+        if count == number and when == "before":
+            kill_me()
+        if slow:
+            time.sleep(0.01)
+        commit(self, writes, begun)
+        if count == number and when == "after":
+            kill_me()
+
+    if slow:
+        group_commit.SLOW = -1e9
+    group_commit.Writer._attempt = counted  # type: ignore[method-assign]
+    atexit.register(lambda: print(count))
+
+
+async def main(folder: Path, run: str) -> None:
+    store = SqliteStore(folder / "store.db")
+    engine = engine_on(store, folder)
+    told = (folder / "told").open("a", buffering=1)
+    engine.observe(lambda event: print(event.seq, file=told) if isinstance(event, Entry) else None)
+    await engine.drive(run)
+    await engine.close()
+    await store.close()
+
+
+if __name__ == "__main__":
+    die_at(sys.argv[3], int(sys.argv[4]), "slow" in sys.argv[5:])
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))

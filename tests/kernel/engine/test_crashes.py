@@ -1,0 +1,216 @@
+"""The process is killed at the writes of a run, in the thorough form at every single one; the run is resumed and ends as
+if nothing had happened.
+
+Counted by the effects themselves: each side effect appends a line to a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuebook.kernel.engine.engine import Engine
+from cuebook.kernel.events import ENDED, WAITING, RunFinished
+from cuebook.kernel.ports import Store
+from cuebook.kernel.run import RunRow, Settings, Signal
+from cuebook.stores.sqlite import SqliteStore
+from tests.support.fork_server import run_child
+from tests.support.programs import begin, engine_on, lines, new_row
+from tests.support.sampling import THOROUGH, some
+
+ROOT = Path(__file__).parents[3]
+CHILD = "tests.kernel.engine.crash_process"
+
+
+async def settle(engine: Engine, folder: Path, run: str) -> tuple[str, int]:
+    """Drives a run to its end as a careful person would; gives its status and how often something was in doubt."""
+    doubts = 0
+    for _ in range(20):
+        row = await served(engine, run)
+        if row.status not in ("awaiting_input", "awaiting_approval", "paused"):
+            return row.status, doubts
+        for wait in await engine.store.waits(run=run):
+            answer: dict[str, Any] = {"value": "yes"}
+            if wait.kind == "in_doubt":
+                doubts += 1
+                line = wait.details["effect"]["arguments"]["line"]
+                done = lines(folder).count(line) > (await planned_before(engine, run, line))
+                answer = {"decision": "done", "outcome": {"is": "ToolResult", "value": line}} if done else {
+                    "decision": "repeat"
+                }  # fmt: skip
+            await engine.store.complete_wait(wait.id, answer, "me", engine.clock())
+    raise AssertionError("it does not come to an end")
+
+
+async def served(engine: Engine, run: str) -> RunRow:
+    """The run when it waits or has ended, taken forward only where a server would do so by itself."""
+    row = await engine.store.run(run)
+    waits = row.status in WAITING and not row.driver and await engine.store.waits(run=run)
+    if row.status not in ENDED and not waits:
+        assert run in await engine.store.ready(engine.clock(), engine.driver), (
+            f"{row.status}, and no server takes it up"
+        )
+    while run in await engine.store.ready(engine.clock(), engine.driver):
+        row = await engine.drive(run)
+    return row
+
+
+async def planned_before(engine: Engine, run: str, line: str) -> int:
+    """How often the line was written by the run this one was forked from."""
+    row = await engine.store.run(run)
+    return 1 if row.parent and line in ("two", "three") else 0
+
+
+async def picture(store: Store, engine: Engine, run: str) -> dict[str, Any]:
+    """What must be equal however often the process died."""
+    row = await store.run(run)
+    entries = [entry async for entry in engine.entries(run)]
+    finished = [entry.event for entry in entries if isinstance(entry.event, RunFinished)]
+    assert len(finished) == 1
+    return {
+        "status": row.status,
+        "result": finished[0].result,
+        "steps": [(s.path, s.label, s.visit, s.status, s.totals.calls) for s in await store.steps(run)],
+        "done": row.totals.steps_done,
+        "calls": row.totals.calls,
+        "cost": round(row.totals.cost, 6),
+        "waits": await store.waits(run=run),
+    }
+
+
+async def prepare(folder: Path, shape: str) -> str:
+    """Begins the run in the test's own process and answers what it asks first, so that the child has work to do."""
+    store = SqliteStore(folder / "store.db")
+    engine = engine_on(store, folder)
+    run = await begin(engine, {"answered": "everything", "forked": "everything"}.get(shape, shape))
+    if shape in ("answered", "concurrent", "checkpointed"):
+        if shape != "concurrent":
+            await engine.drive(run)
+        for wait in await store.waits(run=run):
+            await store.complete_wait(wait.id, {"value": "yes"}, "me", engine.clock())
+    if shape == "forked":
+        await settle(engine, folder, run)
+        step = next(s for s in await store.steps(run) if s.label == "3")
+        child = new_row("everything", "child")
+        child.parent = run
+        await engine.fork(child, step, {}, {})
+        run = "child"
+    await engine.close()
+    await store.close()
+    return run
+
+
+async def undisturbed(folder: Path, shape: str) -> tuple[dict[str, Any], Counter[str]]:
+    run = await prepare(folder, shape)
+    store = SqliteStore(folder / "store.db")
+    engine = engine_on(store, folder)
+    status, doubts = await settle(engine, folder, run)
+    assert (status, doubts) == ("completed", 0)
+    seen = await picture(store, engine, run)
+    await engine.close()
+    await store.close()
+    return seen, Counter(lines(folder))
+
+
+def writes(child: str, folder: Path, run: str, *more: str) -> range:
+    """The numbers of the writes that a child makes where it does not die, and one more, at which none dies."""
+    code, written, said = run_child(child, folder, run, "before", 0, *more)
+    assert code == 0, said
+    return range(1, int(written) + 2)
+
+
+def die(child: str, folder: Path, run: str, when: str, number: int, *more: str) -> bool:
+    """Whether the child really died at that write; False once there are no more writes to die at."""
+    code, _, said = run_child(child, folder, run, when, number, *more)
+    assert code in (0, -9), said
+    return code == -9
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("shape", "when", "disk"),
+    [
+        *itertools.product(
+            ["everything", "answered", "concurrent", "checkpointed", "forked", "nested"], ["before", "after"], ["fast"]
+        ),
+        *itertools.product(["answered", "concurrent"], ["before", "after"], ["slow"]),
+    ],
+)
+async def test_killed_at_every_write(shape: str, when: str, disk: str, tmp_path: Path) -> None:
+    (tmp_path / "undisturbed").mkdir()
+    wanted, wanted_lines = await undisturbed(tmp_path / "undisturbed", shape)
+    (tmp_path / "whole").mkdir()
+    every = writes(CHILD, tmp_path / "whole", await prepare(tmp_path / "whole", shape), disk)
+    died, doubted = 0, 0
+    for number in some(every, 5):
+        folder = tmp_path / f"at{number}"
+        folder.mkdir()
+        run = await prepare(folder, shape)
+        died += await asyncio.to_thread(die, CHILD, folder, run, when, number, disk)
+        store = SqliteStore(folder / "store.db")
+        engine = engine_on(store, folder)
+        kept = {record.seq async for record in store.records(run)}
+        assert {int(seq) for seq in lines(folder, "told")} <= kept, "an acknowledged record was lost"
+        _, doubts = await settle(engine, folder, run)
+        doubted += doubts
+        assert await picture(store, engine, run) == wanted
+        assert Counter(lines(folder)) == wanted_lines, f"killed {when} write {number}"
+        assert (await engine.verify(run)).broken_at is None
+        assert (await engine.replay(run)).complete
+        await engine.close()
+        await store.close()
+    assert died >= 3
+    assert doubted > 0 or not THOROUGH, "some effect must have been caught half done"
+
+
+ENDS = {"answer": "completed", "expiry": "expired", "cancel": "cancelled", "retry": "completed"}
+"""What a run is taken up for, and what it comes to."""
+
+
+async def waiting_for(folder: Path, why: str) -> str:
+    """A run that something has come for while nobody drove it."""
+    store = SqliteStore(folder / "store.db")
+    engine = engine_on(store, folder)
+    settings = Settings(pause_expiry=0.001 if why == "expiry" else None)
+    run = await begin(engine, "failing" if why == "retry" else "everything", settings=settings)
+    row = await engine.drive(run)
+    assert row.status == ("failed" if why == "retry" else "awaiting_input")
+    match why:
+        case "answer":
+            (wait,) = await store.waits(run=run)
+            await store.complete_wait(wait.id, {"value": "yes"}, "me", engine.clock())
+        case "expiry":
+            await asyncio.sleep(0.01)
+        case "cancel" | "retry":
+            await store.signal(Signal(run, why, {}, "me"))
+    await engine.close()
+    await store.close()
+    return run
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("why", ENDS)
+async def test_killed_around_its_claim_a_run_is_taken_up_by_any_server(why: str, when: str, tmp_path: Path) -> None:
+    """The first writes are a heartbeat, the claim, and what the run was claimed for."""
+    died = 0
+    for number in range(1, 5):
+        folder = tmp_path / f"at{number}"
+        folder.mkdir()
+        run = await waiting_for(folder, why)
+        died += await asyncio.to_thread(die, CHILD, folder, run, when, number)
+        store = SqliteStore(folder / "store.db")
+        engine = engine_on(store, folder)
+        status, _ = await settle(engine, folder, run)
+        assert status == ENDS[why], f"killed {when} write {number}"
+        assert Counter(lines(folder)).most_common(1)[0][1] == (2 if why == "retry" else 1), (
+            "a retry does one thing again"
+        )
+        assert (await engine.verify(run)).broken_at is None
+        await engine.close()
+        await store.close()
+    assert died >= 3

@@ -1,0 +1,46 @@
+"""Whoever decides about an effect in doubt is shown all that would be done again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cuebook.kernel.effects import CallNode, CallTool, Effect, RunCommand, SecretUse, SendHttp
+from cuebook.kernel.engine.in_doubt import parts_of, words_of
+
+SECRET = (SecretUse("env.TOKEN", "env:MINE", "Bearer {}"),)
+
+
+@pytest.mark.parametrize(
+    ("effect", "words", "parts"),
+    [
+        (
+            RunCommand(("sh", "-c", "rm x"), "below", {"A": "1"}, "in", secrets=SECRET, preview={"to undo it": "?"}),
+            "run sh -c 'rm x'",
+            {
+                "command": "sh -c 'rm x'",
+                "folder": "below",
+                "environment": "A=1",
+                "stdin": "in",
+                "secrets": "env.TOKEN: Bearer [secret env:MINE]",
+                "to undo it": "?",
+            },
+        ),
+        (
+            SendHttp("post", "https://x/y", {"A": "1"}, "body", preview={"output of a": "long"}),
+            "send POST https://x/y",
+            {"request": "POST https://x/y", "headers": "A: 1", "body": "body"},
+        ),
+        (CallTool("s.t", {"a": 1}), "call s.t", {"tool": "s.t", "arguments": '{"a":1}'}),
+        (RunCommand(("true",)), "run true", {"command": "true"}),
+    ],
+)
+def test_an_effect_is_told_in_full(effect: Effect, words: str, parts: dict[str, str]) -> None:
+    assert (words_of(effect), parts_of(effect)) == (words, parts)
+
+
+def test_what_has_no_words_of_its_own_is_shown_as_it_is() -> None:
+    effect: Any = CallNode("n", "a")
+    assert words_of(effect) == effect.fingerprint
+    assert '"node":"n"' in parts_of(effect)["effect"]

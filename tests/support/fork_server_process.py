@@ -1,0 +1,173 @@
+"""A process that has imported what `cuebook` imports, and forks a child for every program that it is asked to run.
+
+Requests arrive on a socket from `fork_server.py`. It is a program, and its functions are also
+used by other fork servers.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import runpy
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn, TextIO
+
+# What `cuebook` imports of others when it runs a playbook. Not in it: `keyring` and `sandlock`, which look for the
+# user's home when they are imported, and `xllamacpp`, which starts threads.
+OTHERS = (
+    "anyio._backends._asyncio",
+    "httpcore2",
+    "httpx2",
+    "importlib.metadata",
+    "importlib.readers",
+    "jsonschema",
+    "mimetypes",
+    "ruamel.yaml",
+)
+
+
+def main() -> None:
+    # What comes before is our own: the folder of this file, and what the path of a call says instead.
+    places = sys.path[sys.path.index(os.environ["PYTHONPATH"]) + 1 :]
+    del sys.path[0]
+    with socket.socket(fileno=int(sys.argv[1])) as line:
+        line.sendall(json.dumps(sorted(loaded())).encode() + b"\n")
+        gc.collect()
+        gc.freeze()
+        while True:
+            asked, streams = next_call(line)
+            if asked is None:
+                return
+            child = os.fork()
+            if not child:
+                break
+            for stream in streams:
+                os.close(stream)
+            line.sendall(b"%d\n" % child)
+            _, status = os.waitpid(child, 0)
+            line.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+    live(asked, streams, places)
+
+
+def live(asked: dict[str, Any], streams: list[int], places: list[str]) -> NoReturn:
+    """What a child does: becomes the program, and ends as that ends."""
+    _become(asked, streams, places)
+    try:
+        _run(asked["program"])
+        code: Any = None
+    except SystemExit as ended:
+        code = ended.code
+    if code is None or isinstance(code, int):
+        _end(code or 0)
+    sys.exit(code)
+
+
+def _run(program: str) -> None:
+    """A script by its path, or a module by its name."""
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    if _is_script(program):
+        main.__file__ = program
+        exec(compile(Path(program).read_bytes(), program, "exec"), vars(main))
+    else:
+        runpy._run_module_as_main(program)  # type: ignore[attr-defined]  # what `python -m` calls
+
+
+def _is_script(program: str) -> bool:
+    return program.endswith(".py")
+
+
+def loaded() -> set[str]:
+    """Loads everything, and gives the names that were looked up in the environment meanwhile."""
+    import cuebook
+
+    looked_up: set[str] = set()
+    kind = type(os.environ)
+    get = kind.__getitem__
+
+    def told(self: os._Environ[str], name: str) -> str:
+        looked_up.add(name)
+        return get(self, name)
+
+    kind.__getitem__ = told  # type: ignore[method-assign]
+    for found in pkgutil.walk_packages(cuebook.__path__, "cuebook."):
+        if found.name != "cuebook.__main__":
+            importlib.import_module(found.name)
+    for name in OTHERS:
+        importlib.import_module(name)
+    kind.__getitem__ = get  # type: ignore[method-assign]
+    return looked_up
+
+
+def next_call(line: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """The next call and its standard streams; no call when nobody asks any more."""
+    try:
+        head, streams, _, _ = socket.recv_fds(line, 8, 3)
+    except KeyboardInterrupt:  # of whoever runs the tests
+        return None, []
+    if not head:
+        return None, []
+    while len(head) < 8:
+        head += line.recv(8 - len(head))
+    length = int.from_bytes(head, "big")
+    body = b""
+    while len(body) < length:
+        body += line.recv(length - len(body))
+    return json.loads(body), streams
+
+
+def _become(asked: dict[str, Any], streams: list[int], places: list[str]) -> None:
+    """Everything that a new process would have found: streams, folder, environment, arguments and path."""
+    for number, given in enumerate(streams):
+        os.dup2(given, number)
+    os.closerange(3, max(streams) + 1)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = _stream(number, getattr(sys, name))
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    os.chdir(asked["folder"])
+    own = {name: value for name, value in os.environ.items() if name == "LC_CTYPE"}  # Python's, where nobody says it
+    os.environ.clear()
+    os.environ.update(asked["environ"] | own)
+    time.tzset()
+    program = asked["program"]
+    sys.argv = [program, *asked["args"]]
+    first = os.path.dirname(program) if _is_script(program) else os.getcwd()
+    sys.path[:] = [first, *os.environ["PYTHONPATH"].split(os.pathsep), *places]
+
+
+def _stream(number: int, old: TextIO) -> TextIO:
+    """As Python makes its standard streams."""
+    mode = "w" if number else "r"
+    made: Any = open(number, f"{mode}b", closefd=False)  # noqa: SIM115
+    made.raw.name = old.name
+    lines = number == 2 or made.isatty()
+    stream: Any = io.TextIOWrapper(made, old.encoding, old.errors, newline="\n", line_buffering=lines)
+    stream.mode = mode
+    return stream  # type: ignore[no-any-return]
+
+
+def _end(code: int) -> None:
+    """As Python ends, except that only the first module is taken apart: all would take longer than everything else."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    vars(sys.modules["__main__"]).clear()
+    gc.collect()
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        return  # Python itself will try once more, and say so
+    os._exit(code & 0xFF)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""`cuebook doctor` says what is there, where each value came from, and what is missing."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from tests.support.command_line import CommandLine
+
+
+def test_a_machine_that_is_ready(cli: CommandLine) -> None:
+    before = cli.files()
+    ran = cli.call("doctor")
+    assert ran.code == 0
+    assert "model     test/echo-1 (ready)" in ran.out
+    assert f"store     {cli.store} (does not exist yet; the first run creates it)" in ran.out
+    assert "CUEBOOK_STORE" in ran.out
+    assert cli.files() == before
+    found = cli.call("doctor", "--json").object
+    assert found["ready"] is True
+    assert found["settings"]["model"] == {"value": "test/echo-1", "origin": f"{cli.config}:1"}
+    assert found["keyring"]["usable"] is False
+    names = [provider["name"] for provider in found["providers"]]
+    assert names == ["local", "openai", "anthropic", "openrouter", "ollama", "test"]
+
+
+def test_a_machine_that_is_not(bare_cli: CommandLine) -> None:
+    ran = bare_cli.call("doctor")
+    assert ran.code == 2
+    assert "model     local/smollm2-135m (not usable)" in ran.out
+    assert "Run `cuebook models install local` once (98 MB)." in ran.out
+    bare_cli.write("notes.db", "This is no store. " * 100)
+    broken = bare_cli.call("doctor", "--store", "notes.db", "--json").object
+    assert "Cannot read" in broken["store"]["problem"]
+
+
+def test_another_programs_database_is_no_store(cli: CommandLine) -> None:
+    with closing(sqlite3.connect(cli.work / "other.db")) as other, other:
+        other.execute("CREATE TABLE contacts (name TEXT)")
+    ran = cli.call("doctor", "--store", "other.db")
+    assert ran.code == 2
+    assert "not a Cuebook store" in ran.out
+
+
+def test_a_policy_that_cannot_be_read_keeps_a_run_from_starting(cli: CommandLine) -> None:
+    path = cli.write("cuebook.policy.toml", "[tools]\nalow = []\n")
+    ran = cli.call("doctor")
+    assert ran.code == 2
+    assert f"policy    BROKEN: {path}:2: there is no setting 'tools.alow'." in ran.out
+    assert cli.call("run", "tea.md").code == 2
+    found = cli.call("doctor", "--json").object
+    assert (found["ready"], found["policy"]) == (False, [])
+    assert "tools.alow" in found["policy_problem"]
+
+
+def test_it_is_told_whether_the_projects_policy_is_trusted(cli: CommandLine) -> None:
+    path = cli.write("cuebook.policy.toml", '[tools]\nallow = ["x"]\n')
+    assert f"policy    {path} (project, not trusted: it can only restrict)" in cli.call("doctor").out
+    cli.call("policy", "trust")
+    before = cli.files()
+    assert f"policy    {path} (project, trusted)" in cli.call("doctor").out
+    assert cli.files() == before
+    path.write_text("")
+    assert cli.call("doctor", "--json").object["policy"] == [{"whose": "project", "path": str(path), "trusted": False}]
+
+
+def test_python_tools_are_listed_with_whether_they_load(cli: CommandLine) -> None:
+    (cli.home / "mods").mkdir()
+    (cli.home / "mods" / "my_tools.py").write_text("def greet(name: str) -> str:\n    return name\n")
+    cli.environ["PYTHONPATH"] += f":{cli.home / 'mods'}"
+    cli.config.write_text(cli.config.read_text() + '[tools]\ngreet = "my_tools:greet"\ngone = "no_such:tool"\n')
+    ran = cli.call("doctor")
+    assert ran.code == 0
+    assert "tools     greet: my_tools:greet (loads)\n" in ran.out
+    assert "tools     gone: no_such:tool (cannot be loaded)\n" in ran.out
+    assert "The tool 'gone' cannot be loaded from no_such:tool: No module named 'no_such'." in ran.out
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("PAUSE_EXPIRY", "", "24 h"),
+        ("PAUSE_EXPIRY", "never", "never"),
+        ("PAUSE_EXPIRY", "7d", "7 d"),
+        ("PAUSE_EXPIRY", "90", "90 s"),
+        ("LIMITS_MEMORY", "", "1 GiB"),
+        ("LIMITS_REPLY", "", "8 MiB"),
+        ("LIMITS_MEMORY", "1000001", "1,000,001 bytes"),
+        ("LIMITS_OUTPUT", "", "32 KiB"),
+        ("PASS_ENV", "", "none"),
+        ("PASS_ENV", "LANG,EDITOR", "LANG, EDITOR"),
+    ],
+)
+def test_values_are_shown_as_a_person_would_say_them(cli: CommandLine, name: str, value: str, shown: str) -> None:
+    cli.environ[f"CUEBOOK_{name}"] = value
+    setting = name.lower().replace("limits_", "limits.")
+    line = next(line for line in cli.call("doctor").out.splitlines() if line.strip().startswith(f"{setting} "))
+    assert line.strip().removeprefix(setting).strip().startswith(f"{shown}  ")
+
+
+def test_a_store_in_the_workspace_is_told(cli: CommandLine) -> None:
+    assert "It is inside the workspace." not in cli.call("doctor").out
+    assert "It is inside the workspace." in cli.call("doctor", "--store", cli.work / "runs.db").out
+
+
+def test_a_user_with_a_reserved_name_is_reported(cli: CommandLine) -> None:
+    cli.call("users", "add", "ann", "--role", "viewer")
+    with sqlite3.connect(cli.store) as store:
+        store.execute("UPDATE kept SET name = 'local' WHERE kind = 'user'")
+    store.close()
+    assert "`cuebook users remove local`" in cli.call("doctor").out

@@ -1,0 +1,39 @@
+"""The folders of the user, by the conventions of the platform."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from cuebook.performers.models.weights import models_folder
+from cuebook.system.folders import config_folder, data_folder
+
+linux = pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="other platforms have their own folders")
+
+
+@linux
+def test_data_is_where_xdg_says(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path)}
+    assert data_folder(home) == tmp_path / ".local/share/cuebook"
+    assert data_folder({**home, "XDG_DATA_HOME": "/data"}) == Path("/data/cuebook")
+    assert config_folder({**home, "XDG_CONFIG_HOME": "/etc/me"}) == Path("/etc/me/cuebook")
+
+
+@linux
+def test_a_relative_path_is_ignored_for_the_store_and_the_weights_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", "here")
+    assert models_folder() == tmp_path / ".local/share/cuebook/models"
+
+
+def test_each_platform_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = {"HOME": str(tmp_path)}
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert data_folder(home) == tmp_path / "Library/Application Support/cuebook"
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert data_folder({**home, "LOCALAPPDATA": str(tmp_path / "local")}) == tmp_path / "local/cuebook"
+    assert data_folder(home) == tmp_path / "AppData/Local/cuebook"
