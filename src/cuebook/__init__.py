@@ -39,10 +39,10 @@ def __getattr__(name: str) -> object:
     import importlib
 
     places = {
-        "ProgramRun": "cuebook.dialects.projection",
+        "ProgramRun": "cuebook.dialects.presentation.projection",
         "Programs": "cuebook.surfaces.python.programs",
         "Runtime": "cuebook.surfaces.python.runtime",
-        "Said": "cuebook.dialects.projection",
+        "Said": "cuebook.dialects.presentation.projection",
     }
     place = places.get(name, "cuebook.surfaces.python.api")
     found: object = getattr(importlib.import_module(place), name)

@@ -1,5 +1,5 @@
 # What `__getattr__` finds, for type checkers.
-from cuebook.dialects.projection import ProgramRun, Said
+from cuebook.dialects.presentation.projection import ProgramRun, Said
 from cuebook.surfaces.python.api import (
     Artifact,
     BadInput,

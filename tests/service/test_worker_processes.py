@@ -80,7 +80,7 @@ def workers(runtime: RuntimeHarness) -> Iterator[Workers]:
 
 
 async def start(runtime: RuntimeHarness, text: str, **inputs: Any) -> str:
-    settings = Settings(workspace=runtime.wiring.reaching.workspace)
+    settings = Settings(workspace=runtime.wiring.factory.workspace.path)
     return (await runtime.service.start(Playbook.from_text(text, "inline"), inputs, settings)).id
 
 

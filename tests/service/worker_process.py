@@ -22,7 +22,7 @@ async def main(store: str, lease: float, host: str = "") -> None:
     wiring = Wiring(load({"store": store, "synchronous": "NORMAL"}, folder=Path.cwd()))
     service = wiring.service()
     service._engine._heartbeat_every = lease / 4
-    worker = Worker(service, wiring.reaching.workspace, every=0.05)
+    worker = Worker(service, wiring.factory.workspace.path, every=0.05)
     await worker.open()
     print("serving", flush=True)
     known: set[str] = set()

@@ -162,9 +162,9 @@ async def test_the_users_file_tells_a_skill_and_no_project_can(place: Place) -> 
     place.set("WORK_TOKEN", TOKEN)
     told = '[skills.github]\nGITHUB_TOKEN = "env:WORK_TOKEN"\nGITHUB_API_URL = "https://git.acme.example/api/v3"\n'
     (place.own / "cuebook.toml").write_text(told)
-    reaching = place.wiring().reaching
-    assert reaching.skill_handles == ["env:WORK_TOKEN"]
-    described = await reaching.performers(place.wiring().performer())[CallTool].describe(READ, Settings())
+    factory = place.wiring().factory
+    assert factory.skill_handles == ["env:WORK_TOKEN"]
+    described = await factory.performers(place.wiring().performer())[CallTool].describe(READ, Settings())
     assert "https://git.acme.example/api/v3/repos" in described.summary
 
     (place.own / "cuebook.toml").write_text('[skills.github]\nGITHUB_TOKEN = "the token itself"\n')
@@ -187,8 +187,8 @@ async def test_a_tool_of_the_users_is_used_instead_of_a_skills_of_its_name(place
     place.set("GITHUB_TOKEN", TOKEN)
     (place.own / "cuebook.toml").write_text('[tools]\ngithub_get_issue = "os.path:basename"\n')
     wiring = place.wiring()
-    wiring.reaching.performers(wiring.performer())
-    specs = await wiring.reaching.tools.specs("github_get_issue")
+    wiring.factory.performers(wiring.performer())
+    specs = await wiring.factory.tools.specs("github_get_issue")
     assert isinstance(specs, list)
     assert [set(spec.parameters["properties"]) for spec in specs] == [{"p"}]
 
@@ -327,7 +327,7 @@ async def test_a_node_has_the_tools_of_its_skills_and_errors_go_back_to_the_mode
 
 async def test_the_parts_of_an_address_that_is_a_secret_are_known_before_its_first_use(place: Place) -> None:
     place.set("NOTIFICATION_WEBHOOK_URL", "https://hooks.example.com/services/T0AAAAAA/B0BBBBBB")
-    reaching = place.wiring().reaching
-    reaching.learn(())
+    factory = place.wiring().factory
+    factory.learn(())
     for text in ("GET /services/T0AAAAAA/B0BBBBBB", "https://hooks.example.com/services/T0AAAAAA/B0BBBBBB"):
-        assert "T0AAAAAA" not in reaching.redactor.text(text)
+        assert "T0AAAAAA" not in factory.redactor.text(text)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import msgspec
 
 from cuebook.dialects.findings import Codes, Finding, InvalidPlaybook, Problem
-from cuebook.dialects.notes import Note, kernel_note
 from cuebook.dialects.options import Option
-from cuebook.dialects.projection import Projection, seen
+from cuebook.dialects.presentation.notes import Note, kernel_note
+from cuebook.dialects.presentation.projection import Projection, seen
 from cuebook.kernel.effects import AskModel, Program, QuestionType, SecretNeed
 from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.events import Performed, PlannedStep, ValueSet
@@ -26,10 +26,10 @@ from cuebook.kernel.outcomes import AnyOutcome
 from cuebook.kernel.run import Settings
 
 if TYPE_CHECKING:
-    from cuebook.dialects.drawing import Drawing, Progress
-    from cuebook.dialects.panels import Panel
-    from cuebook.dialects.preview import Preview
-    from cuebook.dialects.summary import Summary
+    from cuebook.dialects.presentation.drawing import Drawing, Progress
+    from cuebook.dialects.presentation.panels import Panel
+    from cuebook.dialects.presentation.preview import Preview
+    from cuebook.dialects.presentation.summary import Summary
     from cuebook.kernel.engine.engine import WatchFunction
 
 # --- values -------------------------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ class Dialect(ABC):
 
     def summary(self, document: Any) -> Summary:
         """What it says about itself before it runs."""
-        from cuebook.dialects.summary import Row, Summary, model_needs
+        from cuebook.dialects.presentation.summary import Row, Summary, model_needs
 
         steps = self.outline(document)
         return Summary(
@@ -377,7 +377,7 @@ class Dialect(ABC):
 
     def drawing(self, document: Any, progress: Progress | None = None) -> Drawing:
         """Its steps as boxes and arrows, with the state of a run."""
-        from cuebook.dialects.drawing import sequence
+        from cuebook.dialects.presentation.drawing import sequence
 
         return sequence(document.title, document.plan, progress)
 
@@ -452,7 +452,7 @@ class Dialect(ABC):
 
     def preview(self, document: Any, given: Mapping[str, Any], settings: Settings) -> Program[Preview]:
         """What a run with these inputs would do. The program reads sources, and does nothing else."""
-        from cuebook.dialects.preview import plain_preview, ready
+        from cuebook.dialects.presentation.preview import plain_preview, ready
 
         return ready(plain_preview(self, document, given, settings))
 

@@ -17,7 +17,7 @@ import msgspec
 from cuebook.dialects import registry
 from cuebook.dialects.dialect import Dialect, Input, OutlinedStep, Surroundings
 from cuebook.dialects.findings import Finding, Problem
-from cuebook.dialects.projection import Projection, RunEvent, seen
+from cuebook.dialects.presentation.projection import Projection, RunEvent, seen
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.events import PlannedStep
 

@@ -15,7 +15,7 @@ import msgspec
 
 from cuebook.dialects.dialect import Dialect, Surroundings
 from cuebook.dialects.findings import Codes, Finding, InvalidPlaybook, Problem
-from cuebook.dialects.notes import Note, kernel_note
+from cuebook.dialects.presentation.notes import Note, kernel_note
 from cuebook.kernel.errors import BadInput
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cuebook.dialects.preview import Act, likely_answer, question_details, report, unread
+from cuebook.dialects.presentation.preview import Act, likely_answer, question_details, report, unread
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
     All,

@@ -1,9 +1,18 @@
-"""Names of tool servers and their tools: a tool is named `SERVER.TOOL`, and both parts may contain dots."""
+"""Names of tools: the built-in ones, those of servers, named `SERVER.TOOL`, where both parts may contain dots, and the form
+in which a model is shown a name.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+
+BUILT_IN = ("Read", "Write", "Edit", "Glob", "Grep", "Bash", "WebFetch", "WebSearch")
+READING = frozenset({"Read", "Glob", "Grep", "WebFetch", "WebSearch"})
+"""Those of them that change nothing."""
+
+UNFIT = re.compile(r"[^A-Za-z0-9_-]+", re.ASCII)
+_LONGEST = 64
 
 SERVER_NAME = re.compile(r"(?!mcp\.)[A-Za-z0-9_](?:[A-Za-z0-9_. -]{0,62}[A-Za-z0-9_-])?", re.ASCII)
 HOW_NAMED = (
@@ -31,3 +40,8 @@ def confused(names: Iterable[str]) -> tuple[str, str] | None:
     """Two servers whose tools could not be distinguished, such as `a` with a tool `b.c` and `a.b` with a tool `c`."""
     known = sorted(names)
     return next(((one, other) for one in known for other in known if other.startswith(f"{one}.")), None)
+
+
+def visible(name: str) -> str:
+    """The name as a model is shown it: providers take letters, digits, `_` and `-`."""
+    return UNFIT.sub("_", name)[:_LONGEST]

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.preview import Branch, Preview, Step, question_details
+from cuebook.dialects.presentation.preview import Branch, Preview, Step, question_details
 from cuebook.kernel.effects import AskHuman, AskModel, CallTool, Effect, ReadSource, RunCommand, SendHttp
 from cuebook.service.preview.bound import UNSEEN, Bound, Terms, Use
 from cuebook.service.preview.explanation import Explanation

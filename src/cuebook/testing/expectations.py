@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.projection import Refusal
+from cuebook.dialects.presentation.projection import Refusal
 from cuebook.formats.suggestions import meant
 from cuebook.testing.cases import Called, Expected, Listed, Messages, Words
 from cuebook.testing.scripts import Done

@@ -16,7 +16,7 @@ import msgspec
 from cuebook.dialects import registry
 from cuebook.dialects.dialect import Dialect, Document
 from cuebook.dialects.playbook import Playbook
-from cuebook.dialects.projection import ProgramRun
+from cuebook.dialects.presentation.projection import ProgramRun
 from cuebook.formats.values import BadFile
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.events import Performed, RunStarted, StepStarted, WaitOpened, Warned

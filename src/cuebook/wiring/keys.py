@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from cuebook.gate.secrets import SecretUnreadable
 from cuebook.kernel.errors import BadInput
 
 SERVICE = "cuebook"
@@ -118,3 +119,18 @@ class _Translated:
                 f"The system's keyring refused ({type(error).__name__}).",
                 fix=f"Unlock it and try again, or set {self._name} in the environment.",
             ) from None
+
+
+def in_keyring(keys: Keys) -> Callable[[str], str | None]:
+    """Returns a function that finds secrets in the system's keyring, and raises an error if there is no keyring."""
+
+    def find(name: str) -> str | None:
+        found = keys.in_keyring(name, again=True)  # a run may wait until it is there
+        if found is None and not backend()[1]:
+            raise SecretUnreadable(
+                f"The secret keyring:{name} cannot be read: this system has no keyring that Cuebook can use.",
+                fix="Use env:NAME or file:PATH instead; `cuebook doctor` shows the keyring.",
+            )
+        return found
+
+    return find

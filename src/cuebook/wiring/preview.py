@@ -35,7 +35,7 @@ def preview_setup(wiring: Wiring, model: str = "") -> Setup:
         problem=problem,
         terms=terms_by_model(wiring)(model),
         budget=wiring.config.budget,
-        workspace=wiring.reaching.workspace,
+        workspace=wiring.factory.workspace.path,
         flaws=lambda models: () if wins else map(str, wiring.flaws_of(models)),
     )
 

@@ -21,57 +21,57 @@ from cuebook.performers.tools.functions import python_tool
 from cuebook.performers.tools.toolbox import SimpleTool, Tool, Toolbox
 
 if TYPE_CHECKING:
-    from cuebook.wiring.reach import Reaching
+    from cuebook.wiring.performers import PerformerFactory
 
 
 class Tools(Toolbox):
     """Every tool that a playbook can call."""
 
-    def __init__(self, reaching: Reaching, commands: Acts | None) -> None:
+    def __init__(self, factory: PerformerFactory, commands: Acts | None) -> None:
         """`commands` runs the command lines of agent tools; without it there are no agent tools."""
-        self._reaching = reaching
-        self._workspace: Path = reaching.config.get("workspace")
-        reach = reaching.config.reach
+        self._factory = factory
+        self._workspace: Path = factory.workspace.folder
+        reach = factory.config.reach
         tools = [] if commands is None else self._agent_tools(commands)
-        tools += [*(_function(name, path) for name, path in reach.functions.items()), *reaching.given_tools]
+        tools += [*(_function(name, path) for name, path in reach.functions.items()), *factory.given_tools]
         taken = {tool.spec.name for tool in tools}
         # A tool of the user replaces a skill's tool of the same name.
-        skills = reaching.skills.tools(reaching.http, reaching.reveal)
+        skills = factory.skills.tools(factory.http, factory.reveal)
         tools += [tool for tool in skills if tool.spec.name not in taken]
         servers = {name: self._mcp_tools(_server(server)) for name, server in reach.servers.items()}
         super().__init__(tools, servers, lambda spec: self._mcp_tools(self._server_of(spec)))
         self.prompts = McpPrompts(servers)
 
     def _agent_tools(self, commands: Acts) -> list[Tool]:
-        reaching = self._reaching
-        search = reaching.config.reach.search
+        factory = self._factory
+        search = factory.config.reach.search
         return agent_tools(
             self._workspace,
             commands=commands,
-            http=reaching.http,
+            http=factory.http,
             search=None if search is None else SearchProvider(search.provider, url=search.url, key=search.key),
-            reveal=reaching.vault.resolve,
-            most_seconds=reaching.config.get("limits.max_seconds"),
+            reveal=factory.vault.resolve,
+            most_seconds=factory.config.get("limits.max_seconds"),
         )
 
     def _mcp_tools(self, server: McpServer) -> McpTools:
-        reaching = self._reaching
+        factory = self._factory
         return McpTools(
             server,
-            sandbox=reaching.sandbox,
+            sandbox=factory.sandbox,
             workspace=self._workspace,
-            reveal=reaching.vault.resolve,
-            granted=reaching.granted,
-            hidden=reaching.hidden_paths(),
-            fixed=reaching.fixed_paths(),
-            http_client=checked_client(private=reaching.names_private),
+            reveal=factory.vault.resolve,
+            granted=factory.policy.granted,
+            hidden=factory.workspace.hidden_paths(),
+            fixed=factory.workspace.fixed_paths(),
+            http_client=checked_client(private=factory.policy.names_private),
         )
 
     def _server_of(self, spec: ServerSpec) -> McpServer:
         """A server that a playbook brings. Most need the network, so approving one approves its network access too, and
         the question says so. A variable that is not set here is not passed on.
         """
-        environ = self._reaching.environ
+        environ = self._factory.environ
         return McpServer(
             spec.name,
             command=spec.command,

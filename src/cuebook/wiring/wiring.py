@@ -26,7 +26,7 @@ from cuebook.performers.models.providers import BUILT_IN
 from cuebook.service.service import Service
 from cuebook.stores.sqlite import SqliteStore
 from cuebook.wiring.keys import Keys
-from cuebook.wiring.reach import Reaching
+from cuebook.wiring.performers import PerformerFactory
 
 if TYPE_CHECKING:
     from cuebook.performers.models.model_lists import Offers
@@ -61,7 +61,7 @@ class Wiring:
         limit = config.get("limits.reply")
         own = config.get("model") or ""
         self.providers = Providers(self.keys, custom, models=models, shared=shared, reply_limit=limit, own=own)
-        self.reaching = Reaching(config, self.keys, tools=tools)
+        self.factory = PerformerFactory(config, self.keys, tools=tools)
 
     @cached_property
     def offers(self) -> Offers:
@@ -106,7 +106,7 @@ class Wiring:
             breakpoints=breakpoints,
             budget=self.config.budget,
             pause_expiry=None if stays_open else self.config.get("pause_expiry"),
-            workspace=self.reaching.workspace,
+            workspace=self.factory.workspace.path,
             folder="" if folder is None else os.path.realpath(folder),
             model_wins=wins,
         )
@@ -153,7 +153,7 @@ class Wiring:
     @cached_property
     def preview_performers(self) -> Mapping[type[Effect], Performer]:
         """Performers that only describe what a run would do. No approval reaches them, so they start no tool server."""
-        return self.reaching.performers(self.performer())
+        return self.factory.performers(self.performer())
 
     def has_store(self) -> bool:
         return bool(self.config.get("store").exists())
@@ -165,7 +165,7 @@ class Wiring:
         given = store or self._store
         if given is None and path.is_dir():
             raise BadInput(f"The store {path} is a folder.", fix="Give the path of a file.")
-        performers = self.reaching.performers(performer)
+        performers = self.factory.performers(performer)
         key_file = path.with_name(f"{path.name}.key") if given is None else None
         kept = given or SqliteStore(path, synchronous=self.config.get("synchronous"))
         for config in self.provider_configs.values():
@@ -174,14 +174,14 @@ class Wiring:
         return Service(
             kept,
             performers,
-            gate=self.reaching.gate(performers, kept),
-            redactor=self.reaching.redactor,
-            today=self.reaching.today,
-            learn=self.reaching.learn,
+            gate=self.factory.gate(performers, kept),
+            redactor=self.factory.redactor,
+            today=self.factory.policy.today,
+            learn=self.factory.learn,
             watches=registry.WATCHES,
             on_close=performers.close,
             key_file=key_file,
-            ceilings=self.reaching.ceilings(),
+            ceilings=self.factory.ceilings(),
             rate=self.config.get("rate_limit"),
             programs=programs,
             clear=clear,
@@ -194,7 +194,7 @@ class Wiring:
 
         return Runtime(
             service,
-            worker or Worker(service, self.reaching.workspace),
+            worker or Worker(service, self.factory.workspace.path),
             lambda document, folder: self.settings(folder=folder, document=document),
             stored or self.stored(),
             where=" in this process",
@@ -202,7 +202,7 @@ class Wiring:
 
     def stored(self) -> Stored:
         """The user's stored playbooks, then the project's."""
-        own = config_folder(self.reaching.environ) / "playbooks"
+        own = config_folder(self.factory.environ) / "playbooks"
         others: Path | None = self.config.get("playbooks")
         from cuebook.service.playbooks.library import Stored
 

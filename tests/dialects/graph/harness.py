@@ -14,7 +14,7 @@ from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.observe import GraphProjection, events
 from cuebook.dialects.graph.parse import parse
 from cuebook.dialects.playbook import Playbook
-from cuebook.dialects.projection import seen
+from cuebook.dialects.presentation.projection import seen
 from cuebook.kernel.context import Text, ToolCall
 from cuebook.kernel.effects import AskModel, CallTool, Effect, ReadSource
 from cuebook.kernel.journal import Entry

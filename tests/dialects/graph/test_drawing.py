@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuebook.dialects.drawing import mermaid
 from cuebook.dialects.graph.drawing import State, drawing, state_of
 from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.parse import parse
+from cuebook.dialects.presentation.drawing import mermaid
 from cuebook.kernel.ports import Store
 from tests.dialects.graph.harness import GraphHarness, flow
 from tests.dialects.graph.samples import FULL, PUBLISHED, beside, loaded
-from tests.dialects.test_drawing import HOSTILE
+from tests.dialects.presentation.test_drawing import HOSTILE
 
 LOOP = parse(
     """\

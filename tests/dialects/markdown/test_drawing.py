@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuebook.dialects.drawing import mermaid
 from cuebook.dialects.markdown.drawing import drawing
 from cuebook.dialects.markdown.model import (
     Book,
@@ -22,7 +21,8 @@ from cuebook.dialects.markdown.model import (
     ToolUse,
 )
 from cuebook.dialects.markdown.parse import parse
-from tests.dialects.test_drawing import HOSTILE
+from cuebook.dialects.presentation.drawing import mermaid
+from tests.dialects.presentation.test_drawing import HOSTILE
 
 _NAME = r"(?:start|finish|s\d+(?:_\d+_\d+)?(?:_[qb])?)"
 _LABEL = r'"[^"<>`\\%{}\[\]|;&]*(?:(?:#\d+;|<br/>)[^"<>`\\%{}\[\]|;&]*)*"'

@@ -7,12 +7,12 @@ import re
 
 import pytest
 
-from cuebook.dialects.drawing import Progress, mermaid
 from cuebook.dialects.pipeline.drawing import drawing
+from cuebook.dialects.presentation.drawing import Progress, mermaid
 from cuebook.kernel.events import StepStatus
 from cuebook.kernel.run import StepRow
 from tests.dialects.pipeline.samples import FULL, MINIMAL, pipeline
-from tests.dialects.test_drawing import HOSTILE
+from tests.dialects.presentation.test_drawing import HOSTILE
 
 LABEL = r'"(?:[^"<>`\\%{}\[\]|;&#]|#\d+;|<br/>)*"'
 BOX = r"(?:start|finish|s\d+(?:_if|_ask)?)"

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from cuebook.dialects.presentation.projection import Said
 from cuebook.dialects.program.conversation import ProgramConversation
 from cuebook.dialects.program.machine import machine
 from cuebook.dialects.program.observe import ProgramProjection
 from cuebook.dialects.program.parse import parse
-from cuebook.dialects.projection import Said
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import Send
 from cuebook.kernel.events import (

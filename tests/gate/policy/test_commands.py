@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from cuebook.formats.shell import placed_in, simple_commands
 from cuebook.gate.policy import Decision, decide
 from cuebook.gate.policy.overrides import problem_with, suggested
 from cuebook.kernel.ports import Action
-from cuebook.system.shell import placed_in, simple_commands
 from tests.gate.policy.samples import override, policy, ruled
 
 

@@ -28,7 +28,7 @@ ADD = CallTool("db.add", {"a": 1, "b": 2}, SPEC)
 
 
 class Bringing(GateHarness):
-    """A harness whose playbooks may bring servers, wired as in `wiring.reach`."""
+    """A harness whose playbooks may bring servers, wired as in `wiring.tools`."""
 
     def __init__(self, folder: Path, policy: dict[str, Any] | None = None, configured: tuple[str, ...] = ()) -> None:
         environ = {"DB_TOKEN": SECRET}

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cuebook.dialects.dialect import Dialect, Named, Surroundings
 from cuebook.dialects.findings import Codes, Finding
-from cuebook.dialects.notes import Note
 from cuebook.dialects.options import Option
-from cuebook.dialects.projection import Projection
+from cuebook.dialects.presentation.notes import Note
+from cuebook.dialects.presentation.projection import Projection
 from cuebook.kernel.effects import AskModel, Program, SecretNeed
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.events import Performed
 from cuebook.kernel.run import Settings
 
 if TYPE_CHECKING:
-    from cuebook.dialects.drawing import Drawing, Progress
     from cuebook.dialects.graph.model import Workflow
-    from cuebook.dialects.panels import Panel
-    from cuebook.dialects.preview import Preview
-    from cuebook.dialects.summary import Summary
+    from cuebook.dialects.presentation.drawing import Drawing, Progress
+    from cuebook.dialects.presentation.panels import Panel
+    from cuebook.dialects.presentation.preview import Preview
+    from cuebook.dialects.presentation.summary import Summary
 
 UNTIL_DECISION = Option("until_decision", "Stop after the first node whose edges have conditions.")
 ON_FAILURE = Option("on_failure", "Whether the run continues after a failed node.", "choice", ("continue", "halt"))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cuebook.dialects.graph.check import named_models
 from cuebook.dialects.graph.model import Node, Source, Workflow, edge_words, in_reach, outputs
-from cuebook.dialects.summary import Need, Row, Summary, listed, model_needs
+from cuebook.dialects.presentation.summary import Need, Row, Summary, listed, model_needs
 from cuebook.formats.words import counted
 
 

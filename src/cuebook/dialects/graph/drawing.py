@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.drawing import Arrow, Box, Drawing
 from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.run.route import FAN_OUT
+from cuebook.dialects.presentation.drawing import Arrow, Box, Drawing
 
 Ends = tuple[str, str]
 """The nodes at both ends of an arrow."""

@@ -18,9 +18,9 @@ from cuebook.dialects.graph.paths import node_in
 from cuebook.dialects.graph.run.results import Status
 from cuebook.dialects.graph.run.route import END
 from cuebook.dialects.graph.run.sources import name_of, named_sources, origin_of
-from cuebook.dialects.notes import Note, kernel_note, one_line
-from cuebook.dialects.panels import Followed, Line, Listing, Panel
-from cuebook.dialects.projection import Projection, RunEvent, Update
+from cuebook.dialects.presentation.notes import Note, kernel_note, one_line
+from cuebook.dialects.presentation.panels import Followed, Line, Listing, Panel
+from cuebook.dialects.presentation.projection import Projection, RunEvent, Update
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.events import (
     BranchFinished,

@@ -18,7 +18,7 @@ from cuebook.dialects.graph.run.sources import Skill, name_of, named_sources
 from cuebook.dialects.graph.run.state import MAX_STEPS, Walk
 from cuebook.dialects.graph.run.tools import toolset, unset
 from cuebook.dialects.graph.run.visit import MAX_TURNS, asking, assemble
-from cuebook.dialects.preview import Act, Branch, Limits, Preview, Step, declared_inputs, known_inputs
+from cuebook.dialects.presentation.preview import Act, Branch, Limits, Preview, Step, declared_inputs, known_inputs
 from cuebook.kernel.conversation import REPAIRS
 from cuebook.kernel.effects import AskModel, CallTool, Program, ReadSource
 from cuebook.kernel.outcomes import EffectFailed

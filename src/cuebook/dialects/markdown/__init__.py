@@ -16,16 +16,16 @@ from cuebook.dialects.markdown.model import Book, Step
 from cuebook.dialects.markdown.parse import parse
 from cuebook.dialects.markdown.run.interpret import interpret
 from cuebook.dialects.markdown.run.placeholders import placeholders
-from cuebook.dialects.projection import Projection
+from cuebook.dialects.presentation.projection import Projection
 from cuebook.kernel.effects import Program
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.run import Settings
 
 if TYPE_CHECKING:
-    from cuebook.dialects.drawing import Drawing, Progress
-    from cuebook.dialects.panels import Panel
-    from cuebook.dialects.preview import Preview
-    from cuebook.dialects.summary import Summary
+    from cuebook.dialects.presentation.drawing import Drawing, Progress
+    from cuebook.dialects.presentation.panels import Panel
+    from cuebook.dialects.presentation.preview import Preview
+    from cuebook.dialects.presentation.summary import Summary
 
 _TITLE = re.compile(r"^#\s+\S", re.ASCII | re.MULTILINE)
 _STEP = re.compile(r"^##\s+STEP\s", re.ASCII | re.MULTILINE)
@@ -163,7 +163,7 @@ class Markdown(Dialect):
 
     def panels(self, document: Book) -> tuple[Panel, ...]:
         """A drawing, if any step has branches."""
-        from cuebook.dialects.panels import Panel
+        from cuebook.dialects.presentation.panels import Panel
 
         return (Panel("drawing", "drawing", "Flow"),) if any(step.branches for step in document.steps) else ()
 

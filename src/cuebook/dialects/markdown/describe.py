@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from cuebook.dialects.markdown.model import Book, Output, Step, condition_words
 from cuebook.dialects.markdown.run.tools import tool_name
-from cuebook.dialects.summary import Need, Row, Summary, input_words, listed
+from cuebook.dialects.presentation.summary import Need, Row, Summary, input_words, listed
 from cuebook.formats.words import counted, short
 
 _LINE = 80

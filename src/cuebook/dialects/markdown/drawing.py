@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cuebook.dialects.drawing import ArrowKind, Chain, Drawing, Progress
 from cuebook.dialects.markdown.model import (
     Book,
     Branch,
@@ -15,6 +14,7 @@ from cuebook.dialects.markdown.model import (
     reaches_branches,
 )
 from cuebook.dialects.markdown.run.tools import tool_name
+from cuebook.dialects.presentation.drawing import ArrowKind, Chain, Drawing, Progress
 
 
 def drawing(book: Book, progress: Progress | None = None) -> Drawing:

@@ -12,7 +12,7 @@ from typing import Any
 
 from cuebook.dialects.markdown.inputs import as_text
 from cuebook.dialects.markdown.model import Book, Step
-from cuebook.dialects.projection import Projection, PublishedEvent, RunEvent, Update
+from cuebook.dialects.presentation.projection import Projection, PublishedEvent, RunEvent, Update
 from cuebook.kernel.events import (
     WAITING,
     Forked,

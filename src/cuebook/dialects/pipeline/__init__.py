@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cuebook.dialects.dialect import Demand, Dialect, Named, Surroundings
 from cuebook.dialects.findings import Codes, Finding, Problem
-from cuebook.dialects.notes import Note
 from cuebook.dialects.options import Option
-from cuebook.dialects.projection import Projection
+from cuebook.dialects.presentation.notes import Note
+from cuebook.dialects.presentation.projection import Projection
 from cuebook.kernel.effects import Program, SecretNeed
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.events import StepFinished
@@ -20,11 +20,11 @@ from cuebook.kernel.outcomes import AnyOutcome
 from cuebook.kernel.run import Settings
 
 if TYPE_CHECKING:
-    from cuebook.dialects.drawing import Drawing, Progress
-    from cuebook.dialects.panels import Panel
     from cuebook.dialects.pipeline.model import Pipeline
-    from cuebook.dialects.preview import Preview
-    from cuebook.dialects.summary import Summary
+    from cuebook.dialects.presentation.drawing import Drawing, Progress
+    from cuebook.dialects.presentation.panels import Panel
+    from cuebook.dialects.presentation.preview import Preview
+    from cuebook.dialects.presentation.summary import Summary
 
 CWD = Option("cwd", "The folder that commands run in, below the workspace.", "text")
 MAX_OUTPUT = Option("max_output", "How many bytes of a step's output are kept.", "number")
@@ -122,7 +122,7 @@ class Pipelines(Dialect):
 
     def preview(self, document: Pipeline, given: Mapping[str, Any], settings: Settings) -> Program[Preview]:
         from cuebook.dialects.pipeline.preview import preview
-        from cuebook.dialects.preview import ready
+        from cuebook.dialects.presentation.preview import ready
 
         return ready(preview(document, given, settings))
 

@@ -15,7 +15,7 @@ from cuebook.dialects.findings import Codes, Finding, Problem, log_of
 from cuebook.dialects.pipeline.model import Arg, Cli, Llm, Pipeline, Step
 from cuebook.dialects.pipeline.parse import Parsed, read
 from cuebook.dialects.pipeline.run.resolve import refs
-from cuebook.dialects.tool_names import READING
+from cuebook.kernel.tool_names import READING
 
 __all__ = ["CODES", "UNVERIFIED", "Finding", "beyond_format", "check", "sarif", "unverified"]
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from cuebook.dialects.pipeline.model import Cli, Http, Llm, Mcp, Pipeline, Secret, Step
 from cuebook.dialects.pipeline.parse.references import as_written
-from cuebook.dialects.summary import Need, Row, Summary, listed, model_needs
+from cuebook.dialects.presentation.summary import Need, Row, Summary, listed, model_needs
 from cuebook.formats.words import short
 
 

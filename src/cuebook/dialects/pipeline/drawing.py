@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from cuebook.dialects.drawing import Arrow, Chain, Drawing, Progress
 from cuebook.dialects.pipeline.describe import doing
 from cuebook.dialects.pipeline.model import Mcp, Pipeline, Step
 from cuebook.dialects.pipeline.run.resolve import referred
+from cuebook.dialects.presentation.drawing import Arrow, Chain, Drawing, Progress
 
 _ON_ERROR = {"continue": "continues if it fails", "skip_rest": "ends the run early if it fails"}
 

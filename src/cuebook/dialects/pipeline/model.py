@@ -9,8 +9,8 @@ import msgspec
 
 from cuebook.dialects.dialect import Demand, Document, Input
 from cuebook.dialects.findings import Problem
-from cuebook.dialects.tool_names import READING
 from cuebook.kernel.events import PlannedStep
+from cuebook.kernel.tool_names import READING
 
 Namespace = Literal["cli", "http", "mcp", "llm"]
 

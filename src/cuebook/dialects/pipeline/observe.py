@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cuebook.dialects.notes import Note, kernel_note, one_line
-from cuebook.dialects.panels import Evidence, Fact, Panel, StepEvidence
 from cuebook.dialects.pipeline.describe import doing
 from cuebook.dialects.pipeline.model import Pipeline
-from cuebook.dialects.projection import NOTHING, Projection, RunEvent, Update
+from cuebook.dialects.presentation.notes import Note, kernel_note, one_line
+from cuebook.dialects.presentation.panels import Evidence, Fact, Panel, StepEvidence
+from cuebook.dialects.presentation.projection import NOTHING, Projection, RunEvent, Update
 from cuebook.kernel.events import Noted, Rewound
 from cuebook.kernel.journal import Entry
 

@@ -15,8 +15,8 @@ from cuebook.dialects.pipeline.model import DEFAULT_MODEL, ArgRef, Llm, Pipeline
 from cuebook.dialects.pipeline.run.action import Acted, Given, acting, prompt
 from cuebook.dialects.pipeline.run.llm import prompt_of
 from cuebook.dialects.pipeline.run.resolve import Scope
-from cuebook.dialects.preview import Act, Limits, Open, Preview, declared_inputs
-from cuebook.dialects.preview import Step as ShownStep
+from cuebook.dialects.presentation.preview import Act, Limits, Open, Preview, declared_inputs
+from cuebook.dialects.presentation.preview import Step as ShownStep
 from cuebook.kernel.effects import Acting, AskModel, CallTool, SendHttp
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.outcomes import EffectFailed

@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.panels import Line, LineStatus
-from cuebook.dialects.panels import Listing as ListingContent
+from cuebook.dialects.presentation.panels import Line, LineStatus
+from cuebook.dialects.presentation.panels import Listing as ListingContent
+from cuebook.dialects.presentation.projection import Conversation, ProgramRun, Refusal, Said, StackFrame, Variable
 from cuebook.dialects.program.listing import Listing
 from cuebook.dialects.program.machine.frames import Frame, QueuedCall
 from cuebook.dialects.program.machine.prompts import CHECK, shown
@@ -23,7 +24,6 @@ from cuebook.dialects.program.reply.reader import ReplyReader
 from cuebook.dialects.program.values.expressions import Expression, Words
 from cuebook.dialects.program.values.expressions import Literal as Known
 from cuebook.dialects.program.values.placeholders import interpolated
-from cuebook.dialects.projection import Conversation, ProgramRun, Refusal, Said, StackFrame, Variable
 from cuebook.kernel.effects import Send
 from cuebook.kernel.events import (
     Checkpointed,

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from cuebook.dialects.presentation.summary import Alternative, Item, Need, Part, Row, Summary, listed
 from cuebook.dialects.program.dialect import CALL
 from cuebook.dialects.program.model import Agent, Playbook, ProgramText
 from cuebook.dialects.program.static_view import KINDS, StaticPlaybook, static_playbooks
-from cuebook.dialects.summary import Alternative, Item, Need, Part, Row, Summary, listed
 from cuebook.formats.words import counted, short
 
 # --- summary --------------------------------------------------------------------------------------------

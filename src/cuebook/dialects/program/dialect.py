@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from cuebook.dialects.dialect import Dialect, OutlinedStep, Question, Surroundings
 from cuebook.dialects.findings import Codes, Finding, Problem
 from cuebook.dialects.options import Option
-from cuebook.dialects.projection import Projection
+from cuebook.dialects.presentation.projection import Projection
 from cuebook.kernel.effects import Program as Generator
 from cuebook.kernel.effects import SecretNeed
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.run import Settings
 
 if TYPE_CHECKING:
-    from cuebook.dialects.drawing import Drawing, Progress
-    from cuebook.dialects.panels import Panel
-    from cuebook.dialects.preview import Preview
+    from cuebook.dialects.presentation.drawing import Drawing, Progress
+    from cuebook.dialects.presentation.panels import Panel
+    from cuebook.dialects.presentation.preview import Preview
+    from cuebook.dialects.presentation.summary import Summary
     from cuebook.dialects.program.model import ProgramText
     from cuebook.dialects.program.parse.imports import Read
-    from cuebook.dialects.summary import Summary
     from cuebook.kernel.engine.engine import WatchFunction
 
 CALL = Option(
@@ -121,7 +121,7 @@ class Program(Dialect):
         return drawing(document, None if progress is None else ProgramConversation.of(progress.entries, document))
 
     def preview(self, document: ProgramText, given: Mapping[str, Any], settings: Settings) -> Generator[Preview]:
-        from cuebook.dialects.preview import ready
+        from cuebook.dialects.presentation.preview import ready
         from cuebook.dialects.program.preview import preview
 
         return ready(preview(document, given))

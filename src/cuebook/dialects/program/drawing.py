@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from cuebook.dialects.drawing import Arrow, Box, BoxKind, Drawing, Group
+from cuebook.dialects.presentation.drawing import Arrow, Box, BoxKind, Drawing, Group
 from cuebook.dialects.program.conversation import ProgramConversation
 from cuebook.dialects.program.listing import END, Listing
 from cuebook.dialects.program.model import ProgramText

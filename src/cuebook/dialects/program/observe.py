@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from cuebook.dialects.panels import Call, Calls, Field, Listing, Panel, Record, Table
+from cuebook.dialects.presentation.panels import Call, Calls, Field, Listing, Panel, Record, Table
+from cuebook.dialects.presentation.projection import Projection, Refusal, RunEvent, Said, StackFrame, Update
 from cuebook.dialects.program.conversation import ProgramConversation, spoken_in
 from cuebook.dialects.program.machine.prompts import shown
 from cuebook.dialects.program.model import Playbook, ProgramText
 from cuebook.dialects.program.reply.reader import ReplyReader
-from cuebook.dialects.projection import Projection, Refusal, RunEvent, Said, StackFrame, Update
 from cuebook.kernel.events import (
     Noted,
     Rewound,

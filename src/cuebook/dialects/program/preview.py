@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from cuebook.dialects.preview import Act, Limits, Preview, Step, declared_inputs, known_inputs
+from cuebook.dialects.presentation.preview import Act, Limits, Preview, Step, declared_inputs, known_inputs
 from cuebook.dialects.program.inputs import accept
 from cuebook.dialects.program.machine.machine import MOST_LINES, MOST_TURNS
 from cuebook.dialects.program.model import ProgramText

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from posixpath import basename, join, normpath
 
+from cuebook.formats.executables import ALIKE_EVERYWHERE, SHELLS, WRAPPERS, choices_of_folder
+from cuebook.formats.shell import commands_in, placed_commands, placed_in
 from cuebook.gate.policy.patterns import Stand, fits, fits_any, is_literal, may_fit
-from cuebook.system.executables import ALIKE_EVERYWHERE, SHELLS, WRAPPERS, choices_of_folder
-from cuebook.system.shell import commands_in, placed_commands, placed_in
 
 EVERYTHING = "*"
 """A pattern that is only a wildcard clearly means every command."""

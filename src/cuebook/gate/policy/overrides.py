@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 
+from cuebook.formats.executables import SHELLS, WRAPPERS
+from cuebook.formats.shell import placed_in
 from cuebook.gate.policy.commands import command_of
 from cuebook.gate.policy.patterns import LONGEST, is_literal
 from cuebook.gate.policy.targets import MODES, PORTS, address_of, parsed
 from cuebook.gate.secrets import SecretProblem, check_handle
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Action, Domain
-from cuebook.system.executables import SHELLS, WRAPPERS
-from cuebook.system.shell import placed_in
 
 SHOWN = 100
 """Characters of a pattern that an error repeats."""

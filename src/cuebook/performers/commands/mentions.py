@@ -17,11 +17,18 @@ from posixpath import basename
 
 import msgspec
 
+from cuebook.formats.executables import (
+    FILTERS,
+    SHELLS,
+    code_argument,
+    is_interpreter,
+    modules_of,
+    takes_code_from_input,
+)
+from cuebook.formats.shell import commands_in, mentions_in
 from cuebook.performers.commands.resolve import is_below
 from cuebook.performers.files.digests import digest_of
 from cuebook.performers.files.paths import real
-from cuebook.system.executables import FILTERS, SHELLS, code_argument, is_interpreter, modules_of, takes_code_from_input
-from cuebook.system.shell import commands_in, mentions_in
 
 _MOST_WORDS = 5_000
 _MOST_FILES = 500

@@ -18,6 +18,7 @@ from typing import Literal
 
 import msgspec
 
+from cuebook.formats.shell import placed_in
 from cuebook.kernel.effects import RunCommand, SecretUse
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.outcomes import CommandResult, Failed
@@ -28,7 +29,6 @@ from cuebook.performers.commands.mentions import Named, named_by
 from cuebook.performers.commands.process import Running, outcome_of
 from cuebook.performers.commands.resolve import LOADING, Finder, Found, check_size
 from cuebook.performers.files.digests import digest_aside
-from cuebook.system.shell import placed_in
 
 
 def environment_shown(effect: RunCommand) -> dict[str, str]:

@@ -28,8 +28,8 @@ from cuebook.kernel.errors import BadInput, CuebookError, NotFound
 from cuebook.kernel.events import PlannedStep
 
 if TYPE_CHECKING:
-    from cuebook.dialects.drawing import Drawing
-    from cuebook.dialects.summary import Summary
+    from cuebook.dialects.presentation.drawing import Drawing
+    from cuebook.dialects.presentation.summary import Summary
 
 _OWN_FOLDER = "playbook"
 _OTHERS = frozenset(("build", "dist", "node_modules", "site-packages", "target", "vendor", "venv"))

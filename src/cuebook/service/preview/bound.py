@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from cuebook.dialects.preview import Act, Choice, Limits, Preview
+from cuebook.dialects.presentation.preview import Act, Choice, Limits, Preview
 from cuebook.kernel.context import Context
 from cuebook.kernel.effects import AskHuman, AskModel, CallTool
 from cuebook.kernel.run import RunRow

@@ -11,7 +11,7 @@ import msgspec
 from cuebook.dialects.dialect import Named
 from cuebook.dialects.findings import InvalidPlaybook
 from cuebook.dialects.playbook import Playbook
-from cuebook.dialects.preview import Act, Preview, played
+from cuebook.dialects.presentation.preview import Act, Preview, played
 from cuebook.gate.gate import Gate
 from cuebook.gate.policy import Policy
 from cuebook.kernel.ports import Case

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from cuebook.dialects.preview import Act
+from cuebook.dialects.presentation.preview import Act
 from cuebook.gate.gate import Gate
 from cuebook.gate.policy import Decision, Policy, Stand, stricter_rules, strictest
 from cuebook.gate.roles import Principal

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Collection
 from typing import Any
 
-from cuebook.dialects.preview import unread
+from cuebook.dialects.presentation.preview import unread
 from cuebook.gate.policy import Policy, decide_all
 from cuebook.kernel.effects import ReadSource
 from cuebook.kernel.outcomes import Failed, Source

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from cuebook.config.tools import ToolServer
-from cuebook.dialects.preview import Preview
+from cuebook.dialects.presentation.preview import Preview
 from cuebook.gate import policy as rules
 from cuebook.gate.policy import Ruling
 from cuebook.kernel.effects import AskModel, CallTool, Effect, ReadSource, RunCommand, SendHttp

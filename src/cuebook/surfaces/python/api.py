@@ -42,7 +42,7 @@ from cuebook.surfaces.python.watch import Published, Watch, published, said
 from cuebook.wiring.wiring import Wiring
 
 if TYPE_CHECKING:
-    from cuebook.dialects.projection import Said
+    from cuebook.dialects.presentation.projection import Said
 
 __all__ = [
     "Artifact",

@@ -28,7 +28,7 @@ from cuebook.surfaces.python.watch import Left, Published, Watch, harmless, left
 from cuebook.wiring.wiring import Wiring
 
 if TYPE_CHECKING:
-    from cuebook.dialects.projection import ProgramRun
+    from cuebook.dialects.presentation.projection import ProgramRun
 
 T = TypeVar("T")
 

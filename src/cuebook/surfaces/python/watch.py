@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from cuebook.dialects.projection import ProgramRun, Projection, PublishedEvent, RunEvent, Said, Update
+from cuebook.dialects.presentation.projection import ProgramRun, Projection, PublishedEvent, RunEvent, Said, Update
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow
 from cuebook.service.service import Service

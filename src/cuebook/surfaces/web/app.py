@@ -82,7 +82,7 @@ def make_site(
     wiring: Wiring, service: Service, *, folders: Iterable[Path] = (), serve_token: str = "", at_once: int = 20
 ) -> Site:
     library = Library(folders)
-    worker = Worker(service, wiring.reaching.workspace, at_once=at_once)
+    worker = Worker(service, wiring.factory.workspace.path, at_once=at_once)
     return Site(
         wiring=wiring,
         service=service,

@@ -14,7 +14,7 @@ from cuebook.dialects.graph.observe import GraphProjection, events
 from cuebook.dialects.graph.parse import parse
 from cuebook.dialects.graph.run import state
 from cuebook.dialects.playbook import Playbook
-from cuebook.dialects.projection import seen
+from cuebook.dialects.presentation.projection import seen
 from cuebook.kernel.events import Checkpointed, ModelAsked
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.ports import Store

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from cuebook.dialects.drawing import mermaid
 from cuebook.dialects.pipeline.check import CODES, check
 from cuebook.dialects.pipeline.drawing import drawing
 from cuebook.dialects.pipeline.parse import read
+from cuebook.dialects.presentation.drawing import mermaid
 from tests.dialects.pipeline.samples import FULL, MINIMAL
 from tests.support.sampling import many
 

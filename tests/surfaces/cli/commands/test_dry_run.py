@@ -9,7 +9,7 @@ import pytest
 
 from cuebook.dialects.markdown import MARKDOWN
 from cuebook.dialects.markdown.preview.branches import foresee
-from cuebook.dialects.preview import Choice, Preview, Read, played, unread
+from cuebook.dialects.presentation.preview import Choice, Preview, Read, played, unread
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import AskModel
 from cuebook.kernel.outcomes import Failed, Source

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from cuebook.dialects.markdown import MARKDOWN
 from cuebook.dialects.markdown.parse import read
-from cuebook.dialects.preview import Choice, Preview, Read, played, unread
+from cuebook.dialects.presentation.preview import Choice, Preview, Read, played, unread
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import AskModel, Breakpoint, ReadSource
 from cuebook.kernel.events import StepStarted

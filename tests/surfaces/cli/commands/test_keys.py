@@ -8,8 +8,7 @@ import keyring
 import pytest
 from keyring.backend import KeyringBackend
 
-from cuebook.wiring.keys import Keys
-from cuebook.wiring.reach import in_keyring
+from cuebook.wiring.keys import Keys, in_keyring
 from tests.support.command_line import CommandLine
 from tests.support.model_server import ModelServer
 

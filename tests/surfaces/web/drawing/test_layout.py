@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from cuebook.dialects.drawing import Arrow, Box, Drawing, Group
+from cuebook.dialects.presentation.drawing import Arrow, Box, Drawing, Group
 from cuebook.surfaces.web.drawing.layout import MOST, Layout, laid_out, picture, width
 from tests.surfaces.web.markup import TRICKS, Markup
 

@@ -10,8 +10,8 @@ from typing import Any, get_args
 import pytest
 
 from cuebook.dialects import registry
-from cuebook.dialects.panels import PanelKind
 from cuebook.dialects.playbook import Playbook
+from cuebook.dialects.presentation.panels import PanelKind
 from cuebook.performers.models.model import ModelError, Request
 from cuebook.performers.models.scripted import ScriptedModel
 from cuebook.surfaces.web.drawing.layout import laid_out

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cuebook.dialects import registry
-from cuebook.dialects.preview import played
+from cuebook.dialects.presentation.preview import played
 from cuebook.kernel.run import Settings
 from cuebook.performers.models.model import Model, Request
 from cuebook.performers.models.scripted import Line, Says, ScriptedModel

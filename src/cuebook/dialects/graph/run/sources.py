@@ -10,13 +10,13 @@ import msgspec
 
 from cuebook.dialects.graph.model import McpServer, Node, Source, Workflow
 from cuebook.dialects.graph.parse.sources import BadSource, given_sources
-from cuebook.dialects.tool_names import BUILT_IN, READING
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import All, CallTool, Program, ReadSource, ServerSpec, ToolSpec
 from cuebook.kernel.errors import NotFound, with_fix
 from cuebook.kernel.events import Performed
 from cuebook.kernel.outcomes import EffectFailed, Failed
 from cuebook.kernel.outcomes import Source as Read
+from cuebook.kernel.tool_names import BUILT_IN, READING
 
 _FLAW = "flaw:"
 _OFFLINE = "SOURCE_OFFLINE_REQUIRES_FETCH"

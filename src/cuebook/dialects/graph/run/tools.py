@@ -12,10 +12,10 @@ import msgspec
 
 from cuebook.dialects.graph.model import Node
 from cuebook.dialects.graph.run.sources import Material, Skill, call_of
-from cuebook.dialects.tool_names import UNFIT, visible
 from cuebook.kernel.effects import CallTool, Program, ServerSpec, ToolSpec
 from cuebook.kernel.events import Warned
 from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.tool_names import UNFIT, visible
 
 
 class Toolset(msgspec.Struct):

@@ -12,7 +12,7 @@ from cuebook.dialects.markdown.model import Book
 from cuebook.dialects.markdown.preview.branches import foresee
 from cuebook.dialects.markdown.preview.outline import outline
 from cuebook.dialects.markdown.preview.rehearsal import rehearse
-from cuebook.dialects.preview import Preview, declared_inputs
+from cuebook.dialects.presentation.preview import Preview, declared_inputs
 from cuebook.kernel.effects import Program
 from cuebook.kernel.run import Settings
 

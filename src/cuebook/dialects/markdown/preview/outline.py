@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cuebook.dialects import preview
 from cuebook.dialects.markdown.model import Book, Branch, Step, branches_on_itself, condition_words, reaches_branches
 from cuebook.dialects.markdown.preview.branches import Foresight, Fork, fork_words, origin_words
 from cuebook.dialects.markdown.run.tools import tool_name
+from cuebook.dialects.presentation import preview
 
 _SHORT = 60
 

@@ -20,7 +20,7 @@ from cuebook.dialects.markdown.run.interpret import opening, proceed
 from cuebook.dialects.markdown.run.placeholders import placeholders
 from cuebook.dialects.markdown.run.scope import Scope
 from cuebook.dialects.options import with_options
-from cuebook.dialects.preview import (
+from cuebook.dialects.presentation.preview import (
     Act,
     Alternative,
     Choice,

@@ -11,7 +11,7 @@ import msgspec
 
 from cuebook.dialects.pipeline.model import Cli, Step, Words
 from cuebook.dialects.pipeline.run.resolve import refs
-from cuebook.system.executables import FILTERS, WRAPPERS, is_interpreter, makes_input_code, takes_code_from_input
+from cuebook.formats.executables import FILTERS, WRAPPERS, is_interpreter, makes_input_code, takes_code_from_input
 
 _SAID = ("stdout", "json", "errorMessage")
 """Fields of a result that hold text from outside."""

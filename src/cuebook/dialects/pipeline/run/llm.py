@@ -16,12 +16,12 @@ from cuebook.dialects.pipeline.run.action import Given, texts
 from cuebook.dialects.pipeline.run.outputs import violations
 from cuebook.dialects.pipeline.run.resolve import Scope
 from cuebook.dialects.pipeline.run.results import ENDING, Facts, Result, encoded
-from cuebook.dialects.tool_names import READING, visible
 from cuebook.kernel.context import ToolCall
 from cuebook.kernel.conversation import CallOutcome, Heard, converse
 from cuebook.kernel.effects import AskApproval, AskModel, CallTool, Program, ReadSource, ToolSpec
 from cuebook.kernel.events import Noted
 from cuebook.kernel.outcomes import EffectFailed, Failed, Reply, Source
+from cuebook.kernel.tool_names import READING, visible
 
 MOST_BYTES = 32_768
 """Default limit of a reply."""

@@ -28,7 +28,7 @@ from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal import views
 from cuebook.surfaces.cli.terminal.output import say
 from cuebook.wiring.keys import backend
-from cuebook.wiring.reach import TENANT
+from cuebook.wiring.policy import TENANT
 from cuebook.wiring.tools import load_function
 from cuebook.wiring.wiring import Wiring
 
@@ -62,7 +62,7 @@ def doctor_command(given: Given) -> int:
 def examined(wiring: Wiring) -> tuple[dict[str, Any], list[str]]:
     missing: list[str] = []
     config = wiring.config
-    store = {**_store(config.get("store")), "in_workspace": wiring.reaching.store_in_workspace}
+    store = {**_store(config.get("store")), "in_workspace": wiring.factory.workspace.holds_store}
     if store["problem"]:
         missing.append(store["problem"])
     elif store["schema"]:
@@ -124,7 +124,7 @@ def _sandbox(wiring: Wiring, missing: list[str]) -> dict[str, Any]:
 
 def _workspace(wiring: Wiring, missing: list[str]) -> dict[str, Any]:
     path = wiring.config.get("workspace")
-    problem = wiring.reaching.unfit(path)
+    problem = wiring.factory.workspace.unfit(path)
     if problem is not None:
         missing.append(f"{problem}")
     return {"path": str(path), "usable": problem is None}

@@ -16,7 +16,7 @@ import click
 
 from cuebook.dialects import registry
 from cuebook.dialects.playbook import Playbook
-from cuebook.dialects.preview import Preview
+from cuebook.dialects.presentation.preview import Preview
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.run import Settings
 from cuebook.service.preview import explanation

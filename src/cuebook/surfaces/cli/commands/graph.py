@@ -7,7 +7,7 @@ import os
 import click
 
 from cuebook.dialects import playbook as playbooks
-from cuebook.dialects.drawing import Progress, mermaid
+from cuebook.dialects.presentation.drawing import Progress, mermaid
 from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.performers.files.neighbours import instead_of, reader
 from cuebook.service.service import Service

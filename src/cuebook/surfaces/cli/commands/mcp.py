@@ -91,7 +91,7 @@ def _serve(given: Given) -> int:
 
     async def work() -> int:
         async with session.opened(wiring, create=True) as service:
-            worker = Worker(service, wiring.reaching.workspace)
+            worker = Worker(service, wiring.factory.workspace.path)
             return await stdio.serve(Host(wiring, service, library, worker, caller))
 
     return session.perform(work())

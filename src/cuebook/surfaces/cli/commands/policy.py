@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from cuebook.config import Config
+from cuebook.formats.shell import placed_in
 from cuebook.gate import approvals
 from cuebook.gate import policy as rules
 from cuebook.gate.gate import NETWORK
@@ -28,7 +29,6 @@ from cuebook.surfaces.cli import options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal import views
 from cuebook.surfaces.cli.terminal.output import complain, say
-from cuebook.system.shell import placed_in
 from cuebook.wiring.wiring import Wiring
 
 EXIT_CODES = {"allow": 0, "ask": 3, "deny": 5}
@@ -120,14 +120,14 @@ async def _tested(action: Action, wiring: Wiring, service: Service) -> _Tested:
         ruling = _out_of_bounds(action, today) or ruling
     if action.domain == "command":
         ruling = _reading_what_is_kept(action, ruling, today) or ruling
-        unfit = wiring.reaching.unfit(wiring.config.get("workspace"))
-        notes += [str(unfit)] if unfit is not None else [wiring.reaching.sandbox.problem]
+        unfit = wiring.factory.workspace.problem
+        notes += [str(unfit)] if unfit is not None else [wiring.factory.sandbox.problem]
     return _Tested(action, ruling, rules.opinions(action, today), tuple(note for note in notes if note))
 
 
 async def _as_marked(action: Action, wiring: Wiring) -> tuple[Action, str]:
     """The action with the tool's own mark for reading only, if a tool of this name exists; and a note about it."""
-    found = await wiring.reaching.tools.find(action.target)
+    found = await wiring.factory.tools.find(action.target)
     if isinstance(found, Failed):
         return action, "" if action == NETWORK else f"{found.message} The test assumes that it {_does(action)}."
     marked = msgspec.structs.replace(action, reads_only=found.reads_only)

@@ -17,8 +17,7 @@ from cuebook.surfaces.cli import options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal import views
 from cuebook.surfaces.cli.terminal.output import say
-from cuebook.wiring.keys import Keys
-from cuebook.wiring.reach import in_keyring
+from cuebook.wiring.keys import Keys, in_keyring
 
 NAME = click.Argument(["name"])
 NO_SECRETS = "There are no secrets yet. `cuebook secrets add NAME HANDLE` adds one."

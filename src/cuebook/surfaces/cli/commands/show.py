@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from cuebook.dialects import registry
-from cuebook.dialects.projection import Conversation, Projection, seen
+from cuebook.dialects.presentation.projection import Conversation, Projection, seen
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import RunStatus
 from cuebook.kernel.journal import Entry, step_at

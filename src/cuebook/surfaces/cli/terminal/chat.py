@@ -15,7 +15,7 @@ from rich.text import Text
 
 from cuebook.dialects.dialect import Dialect
 from cuebook.dialects.playbook import Playbook
-from cuebook.dialects.projection import Conversation, Refusal, Said
+from cuebook.dialects.presentation.projection import Conversation, Refusal, Said
 from cuebook.kernel.events import (
     ModelAsked,
     Noted,

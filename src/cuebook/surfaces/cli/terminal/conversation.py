@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from cuebook.dialects.panels import Line
-from cuebook.dialects.projection import Conversation, Refusal, Said
+from cuebook.dialects.presentation.panels import Line
+from cuebook.dialects.presentation.projection import Conversation, Refusal, Said
 from cuebook.service.service import RunView
 from cuebook.surfaces import display
 from cuebook.surfaces.cli.terminal.views import json_text, summary

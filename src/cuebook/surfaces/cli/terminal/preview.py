@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from cuebook.dialects.preview import Act, Alternative, Choice, Preview
+from cuebook.dialects.presentation.preview import Act, Alternative, Choice, Preview
 from cuebook.kernel.effects import Acting, AskHuman, AskModel, CallTool, ReadSource, RunCommand, SendHttp
 from cuebook.service.preview.explanation import Explanation
 from cuebook.service.preview.rulings import ActRuling

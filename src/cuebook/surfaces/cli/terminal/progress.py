@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from cuebook.dialects.notes import kernel_note
+from cuebook.dialects.presentation.notes import kernel_note
 from cuebook.kernel.events import (
     Driven,
     ModelAsked,

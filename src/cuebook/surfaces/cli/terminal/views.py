@@ -14,7 +14,7 @@ import msgspec
 
 from cuebook.dialects import registry
 from cuebook.dialects.playbook import Playbook
-from cuebook.dialects.projection import Projection
+from cuebook.dialects.presentation.projection import Projection
 from cuebook.kernel.context import Text
 from cuebook.kernel.events import (
     Noted,

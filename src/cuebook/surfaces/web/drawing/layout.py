@@ -14,7 +14,7 @@ from unicodedata import combining, east_asian_width
 import msgspec
 from markupsafe import Markup, escape
 
-from cuebook.dialects.drawing import ENTRY_MARK, Arrow, Box, Drawing
+from cuebook.dialects.presentation.drawing import ENTRY_MARK, Arrow, Box, Drawing
 from cuebook.surfaces.web.drawing.arrows import Line, Spot, around, down
 
 _NAME = 13

@@ -12,7 +12,7 @@ import msgspec
 
 from cuebook.dialects import registry
 from cuebook.dialects.findings import Finding
-from cuebook.dialects.summary import Need
+from cuebook.dialects.presentation.summary import Need
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.run import RunRow
 from cuebook.service.playbooks.library import Listed, Shelf

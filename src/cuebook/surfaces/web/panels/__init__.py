@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from cuebook.dialects.panels import Panel
 from cuebook.dialects.playbook import Playbook
-from cuebook.dialects.projection import Projection
+from cuebook.dialects.presentation.panels import Panel
+from cuebook.dialects.presentation.projection import Projection
 from cuebook.kernel.events import ValueSet
 from cuebook.kernel.journal import Entry
 from cuebook.surfaces.web.live.run_page import Picture

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from cuebook.dialects.panels import Panel
-from cuebook.dialects.projection import Conversation, Projection, Said, Update
+from cuebook.dialects.presentation.panels import Panel
+from cuebook.dialects.presentation.projection import Conversation, Projection, Said, Update
 from cuebook.kernel.events import Performed, Rewound
 from cuebook.kernel.journal import Entry, same_line
 from cuebook.kernel.outcomes import Reply

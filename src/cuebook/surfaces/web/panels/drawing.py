@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
-from cuebook.dialects.drawing import Drawing
-from cuebook.dialects.panels import Followed, Panel
-from cuebook.dialects.projection import Projection, Update
+from cuebook.dialects.presentation.drawing import Drawing
+from cuebook.dialects.presentation.panels import Followed, Panel
+from cuebook.dialects.presentation.projection import Projection, Update
 from cuebook.kernel.events import Forked, Planned, Rewound, RunFinished
 from cuebook.kernel.journal import Entry
 from cuebook.surfaces.web.drawing.layout import arrow_svg, attribute, box_svg, laid_out, svg

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from cuebook.dialects.panels import Evidence, Fact, Panel, StepEvidence
-from cuebook.dialects.projection import Projection, Update
+from cuebook.dialects.presentation.panels import Evidence, Fact, Panel, StepEvidence
+from cuebook.dialects.presentation.projection import Projection, Update
 from cuebook.kernel.events import Performed, Performing, Rewound, RunFinished, WaitClosed
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.outcomes import CommandResult, HttpResponse, Reply, ToolResult

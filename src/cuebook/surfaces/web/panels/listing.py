@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from cuebook.dialects.panels import Line, Listing, Panel
-from cuebook.dialects.projection import Projection, Update
+from cuebook.dialects.presentation.panels import Line, Listing, Panel
+from cuebook.dialects.presentation.projection import Projection, Update
 from cuebook.kernel.journal import Entry
 from cuebook.surfaces.web.live.run_page import Picture
 from cuebook.surfaces.web.pages.render import macro

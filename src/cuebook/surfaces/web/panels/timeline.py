@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from cuebook.dialects.panels import Panel
-from cuebook.dialects.projection import Projection, Update
+from cuebook.dialects.presentation.panels import Panel
+from cuebook.dialects.presentation.projection import Projection, Update
 from cuebook.kernel.events import Rewound, RunFinished
 from cuebook.kernel.journal import Entry
 from cuebook.surfaces.web.live.cards import Card

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from cuebook.dialects.panels import Panel
-from cuebook.dialects.projection import Projection, Update
+from cuebook.dialects.presentation.panels import Panel
+from cuebook.dialects.presentation.projection import Projection, Update
 from cuebook.kernel.journal import Entry
 from cuebook.surfaces.web.live.run_page import Picture
 from cuebook.surfaces.web.pages.render import piece

@@ -18,7 +18,7 @@ from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.run import Settings
 from cuebook.performers.commands import CommandPerformer
 from cuebook.stores.memory import MemoryStore
-from cuebook.wiring.reach import LazyPerformers
+from cuebook.wiring.performers import LazyPerformers
 from cuebook.wiring.tools import Tools
 from cuebook.wiring.wiring import Wiring
 from tests.support.command_line import CommandLine
@@ -46,10 +46,10 @@ def test_a_workspace_must_not_hold_the_users_configuration(
     own = config_folder(environ)
     own.mkdir(parents=True)
     for folder in (own, own.parent):
-        refused = wired(environ, folder).reaching.unfit(folder)
+        refused = wired(environ, folder).factory.workspace.unfit(folder)
         assert refused is not None
         assert (refused.code, "your Cuebook configuration" in refused.message) == ("no_workspace", True)
-    assert wired(environ, tmp_path / "work").reaching.unfit(tmp_path / "work") is None
+    assert wired(environ, tmp_path / "work").factory.workspace.unfit(tmp_path / "work") is None
 
 
 async def test_a_run_and_the_gate_know_the_real_path_of_the_workspace(environ: dict[str, str], tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ async def test_what_cuebook_is_made_of_is_kept_from_commands(
 
     monkeypatch.setattr(CommandPerformer, "__init__", noted)
     wiring = wired(environ, tmp_path / "work")
-    _ = wiring.reaching.performers(wiring.performer())[RunCommand]
+    _ = wiring.factory.performers(wiring.performer())[RunCommand]
     assert kept["fixed"] == [Path(sys.prefix), Path(str(cuebook.__file__)).parent, config_folder(environ)]
 
 
@@ -119,8 +119,8 @@ async def test_a_tool_that_cannot_be_loaded_says_so_when_it_is_called(environ: d
     own.mkdir(parents=True)
     (own / "cuebook.toml").write_text('[tools]\ngone = "no_such_module:tool"\nhere = "os.path:basename"\n')
     wiring = wired(environ, tmp_path / "work")
-    wiring.reaching.performers(wiring.performer())
-    described = await wiring.reaching.tools.describe(CallTool("gone", {"any": 1}), Settings())
+    wiring.factory.performers(wiring.performer())
+    described = await wiring.factory.tools.describe(CallTool("gone", {"any": 1}), Settings())
     assert isinstance(described, Failed)
     assert described.code == "tool_unavailable"
     assert "No module named 'no_such_module'" in described.message
@@ -146,7 +146,7 @@ async def test_a_service_closes_its_own_tools_after_a_preview(
     monkeypatch.setattr(Tools, "close", close)
     wiring = wired(environ, tmp_path / "work")
     service = wiring.service(MemoryStore())
-    own = wiring.reaching.tools
+    own = wiring.factory.tools
     assert wiring.preview_performers[CallTool] is not own
     await service.close()
     assert closed == [own]

@@ -13,7 +13,7 @@ from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import RunRow, Settings, WaitRow
 
 if TYPE_CHECKING:
-    from cuebook.dialects.panels import Listing, PanelContent
+    from cuebook.dialects.presentation.panels import Listing, PanelContent
 
 RunEvent: TypeAlias = Entry | TextChunk | TextReset
 """What happens in a run: an entry of its journal, or text that streams and is not journaled yet."""

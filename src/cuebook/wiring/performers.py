@@ -1,4 +1,4 @@
-"""Builds the parts through which a playbook acts: performers, sandbox, secrets, policy and gate.
+"""Builds the parts through which a playbook acts: performers, sandbox, secrets and gate.
 
 It starts nothing: a sandbox, a tool server or a connection starts at its first use. A performer is made, and its modules
 are loaded, at the first effect of its kind.
@@ -7,21 +7,19 @@ are loaded, at the first effect of its kind.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cuebook.config import DEFAULT, Config, config_folder
+from cuebook.config import DEFAULT, Config
 from cuebook.gate.gate import Gate
 from cuebook.gate.limits import Ceilings
-from cuebook.gate.policy import Layer, Policy, bundle_from, find, load_layer, names_host, trust_subject
 from cuebook.gate.redaction import SecretRedactor
 from cuebook.gate.redaction.logs import guard_logs
 from cuebook.gate.sandbox import choose
-from cuebook.gate.secrets import SHORTEST, SecretProblem, SecretUnreadable, Vault
+from cuebook.gate.secrets import SHORTEST, SecretProblem, Vault
 from cuebook.kernel.effects import (
     AskModel,
     CallTool,
@@ -37,7 +35,9 @@ from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Call, Description, Limits, Performer, Sandbox, Store
 from cuebook.kernel.run import Settings
 from cuebook.performers.skills.settings import Configured, secret_handles, settings_of
-from cuebook.wiring.keys import Keys, backend
+from cuebook.wiring.keys import Keys, in_keyring
+from cuebook.wiring.policy import PolicyFiles
+from cuebook.wiring.workspace import Workspace
 
 if TYPE_CHECKING:
     from cuebook.performers.http.performer import HttpPerformer
@@ -45,14 +45,6 @@ if TYPE_CHECKING:
     from cuebook.performers.sources import SourcePerformer
     from cuebook.performers.tools.toolbox import Tool
     from cuebook.wiring.tools import Tools
-
-TENANT = "local"
-
-_REACH = {"The workspace": "commands and file tools", "The playbook's folder": "its file prompts"}
-_ELSEWHERE = {
-    "The workspace": "Work in a folder of the project, or set `workspace` (CUEBOOK_WORKSPACE) to one.",
-    "The playbook's folder": "Move the playbook and its files into a folder of their own.",
-}
 
 
 class LazyPerformers(Mapping[type[Effect], Performer]):
@@ -79,8 +71,8 @@ class LazyPerformers(Mapping[type[Effect], Performer]):
             await self._made[CallTool].close()
 
 
-class Reaching:
-    """The performers, sandbox, secrets, policy and gate of one process."""
+class PerformerFactory:
+    """Makes the performers of one process, and the sandbox, secrets and gate that they share."""
 
     def __init__(
         self,
@@ -106,10 +98,8 @@ class Reaching:
         self._configured_skills = {name: Configured(one.values, one.where) for name, one in config.reach.skills.items()}
         self._skill_settings = settings_of(self.environ, self._configured_skills)
         self._known_parts: set[str] = set()
-        self._store: Store | None = None
-        self._policy = Policy(())
-        self._policy_seen: tuple[Any, ...] | None = None
-        """The state of the policy files when they were read, and whether they were trusted."""
+        self.workspace = Workspace(config, self.environ)
+        self.policy = PolicyFiles(config, self.environ, self.workspace)
 
     # --- the parts ---
 
@@ -126,7 +116,7 @@ class Reaching:
                 ReadSource: lambda: self._sources(made[CallTool]),
             }
         )
-        problem = self.unfit(self.config.get("workspace"))
+        problem = self.workspace.problem
         self._performers = made
         reach = self.config.reach
         if reach.servers or reach.functions or reach.search is not None or self.given_tools:
@@ -143,7 +133,7 @@ class Reaching:
     def http(self) -> HttpPerformer:
         from cuebook.performers.http.performer import HttpPerformer
 
-        return HttpPerformer(private=self.names_private)
+        return HttpPerformer(private=self.policy.names_private)
 
     @cached_property
     def skills(self) -> Skills:
@@ -163,10 +153,10 @@ class Reaching:
 
         return CommandPerformer(
             self.sandbox,
-            self.config.get("workspace"),
+            self.workspace.folder,
             pass_env=self.config.get("pass_env"),
-            hidden=self.hidden_paths(),
-            fixed=self.fixed_paths(),
+            hidden=self.workspace.hidden_paths(),
+            fixed=self.workspace.fixed_paths(),
         )
 
     def _tools(self, commands: Any) -> Tools:
@@ -177,53 +167,30 @@ class Reaching:
     def _sources(self, tools: Tools) -> SourcePerformer:
         from cuebook.performers.sources import SourcePerformer
 
-        workspace: Path = self.config.get("workspace")
         prompts: Path | None = self.config.get("prompts")
         return SourcePerformer(
-            [] if self.unfit(workspace) is not None else [workspace],
+            [] if self.workspace.problem is not None else [self.workspace.folder],
             http=self.http,
             prompts=[] if prompts is None else [prompts],
             tools=tools.specs,
             brought=tools,
             skills=self.skills,
             served=tools.prompts,
-            unfit=lambda folder: self.unfit(folder, "The playbook's folder"),
+            unfit=lambda folder: self.workspace.unfit(folder, "The playbook's folder"),
         )
 
     def gate(self, performers: Mapping[type[Effect], Performer], store: Store) -> Gate:
-        self._store = store
+        self.policy.store = store
         guard_logs(self.redactor)
         return Gate(
             performers,
             store,
-            self.today,
+            self.policy.today,
             self.vault,
             redactor=self.redactor,
             ceilings=self.ceilings(),
-            workspace=self.workspace,
+            workspace=self.workspace.path,
         )
-
-    @property
-    def workspace(self) -> str:
-        """The real path of the folder to which commands and file tools are confined."""
-        workspace: Path = self.config.get("workspace")
-        return os.path.realpath(workspace)
-
-    async def today(self, tenant: str) -> Policy:
-        """The current policy, read from its files."""
-        assert self._store is not None
-        trusts = await self._store.kept(tenant, "trust")
-
-        def trusted(path: Path, digest: str) -> bool:
-            return trusts.get(trust_subject(path), {}).get("digest") == digest
-
-        found = find(config_folder(self.environ), self.config.folder)
-        own = self._own_layer()
-        seen = tuple(_seen(one.path, trusts) for one in found)
-        if seen != self._policy_seen:
-            self._policy = Policy((*own, *(load_layer(one, trusted) for one in found)))
-            self._policy_seen = seen
-        return self._policy
 
     def learn(self, handles: Iterable[str]) -> None:
         """Makes the redactor mask these secrets, the configured ones, and the parts of those that are URLs."""
@@ -247,56 +214,11 @@ class Reaching:
         follows = self.config.origin("limits.cpu_seconds") == DEFAULT
         return Ceilings(limits, of("limits.max_seconds"), of("limits.max_output"), follows)
 
-    def hidden_paths(self) -> list[Path]:
-        """The store and its files. A process that could write them could approve anything."""
-        store: Path = self.config.get("store")
-        return [store.with_name(store.name + suffix) for suffix in ("", "-wal", "-shm", "-journal", ".key")]
-
-    def fixed_paths(self) -> list[Path]:
-        """Folders that are read-only even inside the workspace: code written there would run as Cuebook next time."""
-        return [Path(sys.prefix), Path(__file__).parents[1], config_folder(self.environ)]
-
-    def _own_layer(self) -> list[Layer]:
-        """A policy layer that denies file tools a store inside the workspace."""
-        if not self.store_in_workspace:
-            return []
-        name = os.path.relpath(os.path.realpath(self.config.get("store")), self.workspace)
-        denied = [f"{mode}:{name}{rest}" for mode in ("read", "write") for rest in ("", "-*", ".key")]
-        return [Layer("user", "the store of runs", bundle_from({"files": {"deny": denied}}), may_allow=True)]
-
-    @property
-    def store_in_workspace(self) -> bool:
-        store: Path = self.config.get("store")
-        return Path(os.path.realpath(store)).is_relative_to(self.workspace)
-
-    def unfit(self, workspace: Path, what: str = "The workspace") -> Failed | None:
-        """Why a folder cannot be a workspace: commands can write in it, and it must not hold the home folder."""
-        real = Path(os.path.realpath(workspace))
-        home = Path(os.path.realpath(self.environ.get("HOME", "") or os.path.expanduser("~")))
-        own = Path(os.path.realpath(config_folder(self.environ)))
-        where = ""
-        if real == home or real in home.parents:
-            where = "your home folder" if real == home else f"{real}, which holds your home folder"
-        elif real == own or real in own.parents:
-            where = f"{real}, which holds your Cuebook configuration"
-        if where:
-            return Failed(
-                "no_workspace",
-                f"{what} is {where}: {_REACH[what]} would reach everything in it.",
-                fix=_ELSEWHERE[what],
-            )
-        if not real.is_dir():
-            return Failed("no_workspace", f"{what} {workspace} is not a folder.", fix="Create it or choose another.")
-        return None
-
-    def names_private(self, host: str, port: int) -> bool:
-        return names_host([self._policy], host, port)
-
     def _skill_roots(self, settings: Settings) -> list[Path]:
         """The folders with skill files: the playbook's folder, then the workspace."""
-        folder, workspace = settings.folder, Path(self.config.get("workspace"))
-        own = [Path(folder)] if folder and self.unfit(Path(folder), "The playbook's folder") is None else []
-        around = [workspace] if self.unfit(workspace) is None else []
+        folder, workspace = settings.folder, self.workspace.folder
+        own = [Path(folder)] if folder and self.workspace.unfit(Path(folder), "The playbook's folder") is None else []
+        around = [workspace] if self.workspace.problem is None else []
         return own if own and os.path.realpath(own[0]) == os.path.realpath(workspace) else [*own, *around]
 
     def reveal(self, handle: str) -> str:
@@ -317,10 +239,6 @@ class Reaching:
                 if len(part) >= SHORTEST:
                     self.redactor.add(handle, part)
 
-    async def granted(self, subject: str, digest: str) -> bool:
-        assert self._store is not None
-        return (await self._store.kept(TENANT, "trust")).get(subject, {}).get("digest") == digest
-
     def _configured_handles(self) -> dict[str, str]:
         """The secrets that the configuration passes to tool servers, skills and the search. They are masked, too."""
         reach = self.config.reach
@@ -333,12 +251,6 @@ class Reaching:
     def _found_key(self, handle: str, key: str) -> None:
         if len(key) >= 8:
             self.redactor.add(handle, key)
-
-
-def _seen(path: Path, trusts: Mapping[str, Mapping[str, Any]]) -> tuple[Any, ...]:
-    status = path.stat()
-    trust = trusts.get(trust_subject(path), {}).get("digest")
-    return path, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size, trust
 
 
 class _Unavailable:
@@ -364,18 +276,3 @@ def _python(sandbox: Sandbox) -> Performer:
     from cuebook.performers.python.performer import PythonPerformer
 
     return PythonPerformer(sandbox)
-
-
-def in_keyring(keys: Keys) -> Callable[[str], str | None]:
-    """Returns a function that finds secrets in the system's keyring, and raises an error if there is no keyring."""
-
-    def find(name: str) -> str | None:
-        found = keys.in_keyring(name, again=True)  # a run may wait until it is there
-        if found is None and not backend()[1]:
-            raise SecretUnreadable(
-                f"The secret keyring:{name} cannot be read: this system has no keyring that Cuebook can use.",
-                fix="Use env:NAME or file:PATH instead; `cuebook doctor` shows the keyring.",
-            )
-        return found
-
-    return find

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cuebook.dialects.drawing import LONGEST, escaped
+from cuebook.dialects.presentation.drawing import LONGEST, escaped
 
 HOSTILE = [
     '"]; click s1 "javascript:alert(1)" ["',

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cuebook.system.executables import is_interpreter
+from cuebook.formats.executables import is_interpreter
 
 
 @pytest.mark.parametrize(

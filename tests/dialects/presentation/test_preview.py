@@ -12,7 +12,7 @@ import pytest
 
 from cuebook.dialects import registry
 from cuebook.dialects.dialect import Dialect, Document
-from cuebook.dialects.preview import played
+from cuebook.dialects.presentation.preview import played
 from cuebook.kernel.effects import AskHuman, AskModel, Program
 from cuebook.kernel.events import PlannedStep, StepFinished, StepStarted
 from cuebook.kernel.run import Settings

@@ -6,7 +6,7 @@ import pytest
 
 from cuebook.dialects import registry
 from cuebook.dialects.dialect import Dialect
-from cuebook.dialects.projection import NOTHING, Projection, seen
+from cuebook.dialects.presentation.projection import NOTHING, Projection, seen
 from cuebook.kernel.events import Noted, RunStarted, TextChunk
 from cuebook.kernel.journal import Entry, Place
 from cuebook.kernel.run import Settings
