@@ -183,7 +183,7 @@ def test_what_a_person_may_change(name: str, text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("it", "no json", "gives JSON"),
+        ("it", "no json", "must be JSON"),
         ("it", "{}", "does not match"),
         ("level", "high", "level must be a whole number"),
         ("level", "3", "level must be one of 1, 2"),
@@ -241,7 +241,7 @@ def test_a_run_that_does_not_fit_its_options_is_not_begun() -> None:
         options_of(PIPELINE, made, "a.yml", Settings(options={"strict_spec": True}))
     with pytest.raises(BadInput, match="cwd"):
         options_of(PIPELINE, made, "a.yml", Settings(options={"cwd": "/etc"}))
-    with pytest.raises(BadInput, match="It must be a text in one line"):
+    with pytest.raises(BadInput, match="It must be a single line of text"):
         options_of(PIPELINE, made, "a.yml", Settings(options={"cwd": "a\nb"}))
     assert options_of(PIPELINE, made, "a.yml", Settings(options={"cwd": "a/b", "max_output": 5})) == {
         "cwd": "a/b",

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from cuebook.dialects.presentation.summary import Summary
 
 CWD = Option("cwd", "The folder that commands run in, below the workspace.", "text")
-MAX_OUTPUT = Option("max_output", "How many bytes of a step's output are kept.", "number")
-STRICT_SPEC = Option("strict_spec", "Only what the published format has: no timeout_ms, retry, on_error, env, cwd, with or effect, no typed arguments.")  # fmt: skip
+MAX_OUTPUT = Option("max_output", "The maximum number of bytes of a step's output to keep.", "number")
+STRICT_SPEC = Option("strict_spec", "Accept only the published format: no timeout_ms, retry, on_error, env, cwd, with or effect, and no typed arguments.")  # fmt: skip
 
 _STEPS = re.compile(r"^steps\s*:|\"steps\"\s*:", re.MULTILINE)
 
@@ -46,7 +46,7 @@ class Pipelines(Dialect):
         "a pipeline ends in .yml, .yaml or .json and has a name and a list of steps, each with an id and a command"
     )
     interpreter = 1
-    templates: ClassVar[Mapping[str, str]] = {"linear": "commands, one after the other, and an approval"}
+    templates: ClassVar[Mapping[str, str]] = {"linear": "commands in sequence, with an approval"}
     guides: ClassVar[Mapping[str, str]] = {"pipeline": "Pipelines: commands, requests, tools and models, step by step"}
     draft_prompt_file = "draft.md"
     typed_inputs = True
@@ -167,7 +167,7 @@ class Pipelines(Dialect):
 
         flaw = folder_flaw(str(options.get(CWD.name, "")))
         if flaw:
-            raise BadInput(f"The option 'cwd' {flaw}.", fix="Give a path below the workspace.")
+            raise BadInput(f"The option 'cwd' {flaw}.", fix="Use a path below the workspace.")
         return beyond_format(document) if options.get(STRICT_SPEC.name) else ()
 
     def demands(self, document: Pipeline) -> tuple[Demand, ...]:

@@ -1,4 +1,4 @@
-"""Checks the results and arguments that a person changes against what the pipeline declares."""
+"""Checks the results and arguments that a person changes against the declarations of the pipeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cuebook.kernel.errors import BadInput
 
 
 def accepted(pipeline: Pipeline, name: str, text: str) -> Any:
-    """The new value of an argument or of a step's result, from the text that a person typed."""
+    """Parses the text that a person typed as the new value of an argument or of a step's result."""
     if name in pipeline.args:
         return _argument(pipeline, name, typed(pipeline, name, text))
     step = _step(pipeline, name)
@@ -25,7 +25,7 @@ def accepted(pipeline: Pipeline, name: str, text: str) -> Any:
     try:
         value = read_json(text).plain
     except Malformed as error:
-        raise BadInput(f"The step {name} gives JSON: {error.message}.", fix="Give JSON.") from None
+        raise BadInput(f"The result of step {name} must be JSON: {error.message}.", fix="Enter valid JSON.") from None
     return _result(step, value)
 
 
@@ -40,14 +40,14 @@ def check(
         step = _step(pipeline, name)
         if name not in results:
             done = ", ".join(results) or "none"
-            raise BadInput(f"The step {name} has no result at that point.", fix=f"Steps that have: {done}.")
+            raise BadInput(f"The step {name} has no result at that point.", fix=f"Steps with a result: {done}.")
         _result(step, value)
 
 
 def _argument(pipeline: Pipeline, name: str, value: Any) -> Any:
     wrong = flaw(pipeline.args[name], value)
     if wrong:
-        raise BadInput(f"{name} {wrong}.", fix="Give a value that matches.")
+        raise BadInput(f"{name} {wrong}.", fix="Enter a value that matches the declaration.")
     return value
 
 
@@ -64,7 +64,7 @@ def _result(step: Step, value: Any) -> Any:
         return value
     if step.output.type == "text":
         if not isinstance(value, str):
-            raise BadInput(f"The step {step.id} gives a text.", fix="Give a text.")
+            raise BadInput(f"The result of step {step.id} must be a string.", fix="Enter a string.")
         return value
     name = step.id
     wrongs = mismatches(step.output.schema, value, DRAFT) if step.output.schema is not None else []

@@ -1,4 +1,4 @@
-"""Checks a pipeline: reports everything that `parse` rejects or warns about, and what may surprise its author.
+"""Checks a pipeline: reports everything that `parse` rejects or warns about, and anything that may surprise its author.
 
 Reads the text and never runs it.
 """
@@ -28,7 +28,7 @@ ERRORS = {
     # reading
     "PARSE": "The text is not valid YAML 1.2 or JSON.",
     "SCHEMA": "The text does not match the published schema.",
-    "NOT_FINITE": "A number is infinite or not a number, which JSON cannot hold.",
+    "NOT_FINITE": "A number is infinite or not a number, which JSON cannot represent.",
     "BAD_ARG": "An argument's declaration contradicts itself.",
     "BAD_DOMAIN": "An entry of allowed_domains is not a host.",
     # steps
@@ -50,16 +50,16 @@ ERRORS = {
     "FORWARD_REFERENCE": "A reference to a later step.",
     "CIRCULAR_REFERENCE": "A step refers to itself.",
     "UNKNOWN_ARG": "A reference to an undeclared argument.",
-    "BAD_CONDITION": "A condition cannot be read.",
+    "BAD_CONDITION": "A condition cannot be parsed.",
     # secrets
-    "BAD_SECRET": "The handle of a secret is invalid, or its position in a text is ambiguous.",
+    "BAD_SECRET": "The handle of a secret is invalid, or its position in the text is ambiguous.",
     "SECRET_MISPLACED": "A secret is used where others could see it.",
 }
 
 WARNINGS = {
-    "NOT_REPLACED": "A dollar and a name are plain text: references need braces.",
+    "NOT_REPLACED": "A dollar sign followed by a name is plain text; references need braces.",
     "NO_SHELL": "A shell operator or pattern is passed to a program as plain text.",
-    "NO_TOOL_CALLS": "A model is allowed tools and no calls, or calls and no tools.",
+    "NO_TOOL_CALLS": "A model is allowed tools but no calls, or calls but no tools.",
     "NO_EVIDENCE": "A postcondition needs evidence that the step never provides, so a person is always asked.",
     "MAY_BE_SKIPPED": "A step uses the output of a step that may be skipped, and fails if it is.",
     "ALWAYS_NULL": "A reference to a field that the step never has.",
@@ -83,7 +83,7 @@ CODES: Codes = {
 
 
 def check(text: str, name: str, around: Surroundings | None = None) -> list[Finding]:
-    """All findings in the order of the lines. `around` knows the policy."""
+    """Returns all findings in line order. `around` provides the policy."""
     parsed = read(text, name)
     problems = [*parsed.errors, *parsed.warnings, *(_notes(parsed, parsed.pipeline) if parsed.pipeline else ())]
     findings = [Finding(one.code, CODES[one.code][0], one.message, one.line, fix=one.fix) for one in problems]
@@ -123,7 +123,7 @@ def _how_to_verify(step: Step) -> str:
 
 def beyond_format(pipeline: Pipeline) -> tuple[Problem, ...]:
     """Every field in use that the published format does not have."""
-    fix = "Take it out, or run without --strict-spec."
+    fix = "Remove it, or run without --strict-spec."
     found = [(f"argument '{arg.name}'", arg) for arg in pipeline.args.values()]
     every: list[tuple[str, Arg | Step]] = [*found, *((f"step '{step.id}'", step) for step in pipeline.steps)]
     return tuple(
@@ -137,7 +137,7 @@ def _changing(pipeline: Pipeline) -> Iterator[Step]:
     return (step for step in pipeline.steps if not step.reads_only)
 
 
-# --- what may surprise ---
+# --- notes ---
 
 
 def _notes(parsed: Parsed, pipeline: Pipeline) -> Iterator[Problem]:
@@ -173,7 +173,7 @@ def _notes(parsed: Parsed, pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _skippable(pipeline: Pipeline) -> Iterator[Problem]:
-    """Warns of steps that use the output of a step that may be skipped, without a condition on it."""
+    """Warns about steps that use the output of a step that may be skipped, without a condition on it."""
     steps = {step.id: step for step in pipeline.steps}
     for step in pipeline.steps:
         guarded = _guards(step, steps)
@@ -183,8 +183,10 @@ def _skippable(pipeline: Pipeline) -> Iterator[Problem]:
         for name in used:
             source = steps[name]
             if source.condition is not None and name not in guarded and source.condition_text not in guarded:
-                fix = f"Give it a condition, as in `!${name}.skipped`, or the same one."
-                message = f"The step '{step.id}' uses the output of '{name}', which may be skipped; then it fails."
+                fix = f"Add a condition, as in `!${name}.skipped`, or repeat the condition of '{name}'."
+                message = (
+                    f"The step '{step.id}' uses the output of '{name}', which may be skipped; if it is, the step fails."
+                )
                 yield Problem(message, step.line, fix, "MAY_BE_SKIPPED")
 
 
@@ -208,5 +210,5 @@ def _unused(parsed: Parsed, pipeline: Pipeline) -> Iterator[Problem]:
     for arg in pipeline.args.values():
         if arg.name in parsed.used or (commands and not arg.secret):
             continue
-        fix = f"Refer to it as ${{{arg.name}}}, or take it out."
+        fix = f"Refer to it as ${{{arg.name}}}, or remove it."
         yield Problem(f"Nothing refers to the argument '{arg.name}'.", arg.line, fix, "UNUSED_ARG")

@@ -72,7 +72,7 @@ def _needs_of(step: Step) -> Iterator[Need]:
             yield Need("command", as_written(argv[0]))
         case Http(url=url, headers=headers):
             host = urlsplit(as_written(url)).netloc
-            yield Need("host", host if host and "$" not in host else "as its inputs say")
+            yield Need("host", host if host and "$" not in host else "depends on the inputs")
             yield from _secrets(headers.values())
         case Mcp(tool=tool):
             yield Need("tool", tool)
@@ -119,7 +119,7 @@ def definition(step: Step) -> dict[str, Any]:
 
 def only_reads(step: Step, *, confined: bool) -> bool:
     """Whether a step provably changes nothing: it runs in a sandbox that prevents writes, or sends a request with a safe
-    method. The author's word is not a proof.
+    method. The author's declaration is not proof.
     """
     match step.action:
         case Cli():

@@ -13,12 +13,12 @@ from cuebook.formats.yaml import SUFFIXES, top_level_names
 _COMMAND = re.compile(r"(?:^|[\s{,-])[\"']?command[\"']?[ \t]*:", re.ASCII)
 _OWN = frozenset(("steps", "args", "allowed_domains", "consent_boundary"))
 _MOST_READ = 50_000
-"""Longest text, in characters, that is examined for missing steps."""
+"""Maximum length, in characters, of a text that is checked for missing steps."""
 _OF_GRAPHS = frozenset(("nodes", "edges", "entry"))
 
 
 def recognises(text: str, name: str) -> bool:
-    """Whether a text has steps with a command (even if `steps` is misspelt), or a name, a field that only pipelines have, and
+    """Whether the text has steps with a command (even if `steps` is misspelt), or a name, a field that only pipelines have, and
     no field that they lack. Other data may have a name and `stops`, or a `step`.
     """
     if splitext(name)[1].lower() not in SUFFIXES:
@@ -34,7 +34,7 @@ def recognises(text: str, name: str) -> bool:
 
 
 def lacks_steps(text: str, name: str) -> Problem | None:
-    """The problem if a text would be a pipeline but has no steps."""
+    """Returns a problem if the text looks like a pipeline but has no steps."""
     found = set(top_level_names(text)) if splitext(name)[1].lower() in SUFFIXES and len(text) <= _MOST_READ else set()
     if "name" not in found or not found <= set(FIELDS):
         return None

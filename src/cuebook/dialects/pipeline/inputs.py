@@ -1,6 +1,6 @@
-"""The arguments of a pipeline: their declarations, and the check of all given values at once.
+"""Parses the arguments that a pipeline declares, and validates all given values at once.
 
-A value keeps its type. A secret argument takes the handle of a secret, never its value. Independent of the surfaces.
+A value keeps its type. A secret argument accepts the handle of a secret, never its value. Independent of the surfaces.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from cuebook.formats.values import Malformed, Value
 from cuebook.kernel.errors import BadInput
 
 ARGUMENT = "CUEBOOK_ARG_"
-"""Prefix of the environment variables that hold a run's arguments."""
+"""Prefix of the environment variables that contain a run's arguments."""
 TYPES: tuple[str, ...] = get_args(ArgType)
 _OF_THE_FORMAT = ("default",)
 _FIELDS = ("type", "description", "required", *_OF_THE_FORMAT, "enum", "secret")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", re.ASCII)
 _PREFIX = "secret:"
-_HOW_TO_NAME_ONE = "Give secret:NAME, env:NAME, keyring:NAME or file:PATH, never the value itself."
+_HOW_TO_NAME_ONE = "Use secret:NAME, env:NAME, keyring:NAME or file:PATH, never the value itself."
 
 
-# --- what a pipeline declares -------------------------------------------------------------------------------
+# --- declarations ------------------------------------------------------------------------------------------
 
 
 def declared(shape: Shape, value: Value) -> dict[str, Arg]:
     found = {name: _declared(shape, name, one, line) for name, one, line in shape.named(value, "args")}
     variables: dict[str, Arg] = {}
     for arg in found.values():
-        if arg.secret:  # and in no variable
+        if arg.secret:  # never passed as a variable
             continue
         variable = variable_of(arg.name)
         other = variables.setdefault(variable, arg)
         if other is not arg:
             message = f"The arguments '{other.name}' and '{arg.name}' would both be passed as the variable {variable}."
-            shape.wrong(arg.line, message, "Give one of them another name.", "BAD_ARG")
+            shape.wrong(arg.line, message, "Rename one of them.", "BAD_ARG")
     return found
 
 
@@ -54,7 +54,7 @@ def _declared(shape: Shape, name: str, value: Value, line: int) -> Arg:
     at = f"args.{name}"
     if not _NAME.fullmatch(name):
         fix = "Use letters, digits, - and _, and begin with a letter or _."
-        shape.wrong(line, f"'{name[:60]}' cannot be the name of an argument.", fix, "BAD_ARG")
+        shape.wrong(line, f"'{name[:60]}' is not a valid argument name.", fix, "BAD_ARG")
     if value.kind == "null":
         return Arg(name, required=True, line=line)
     if value.kind != "map":
@@ -73,7 +73,7 @@ def _declared(shape: Shape, name: str, value: Value, line: int) -> Arg:
     enum = tuple(_checked(shape, type_, one, f"{at}.enum[{number}]") for number, one in enumerate(options))
     if enum and has_default and not inputs.among(default, enum):
         fix = "Add it to the enum, or choose another."
-        shape.wrong(value.lines["default"], f"{at}.default is not one of its enum.", fix, "BAD_ARG")
+        shape.wrong(value.lines["default"], f"{at}.default is not in its enum.", fix, "BAD_ARG")
     description = shape.text(fields["description"], f"{at}.description", empty=True) if "description" in fields else ""
     if secret:
         _check_secret(shape, value, at, default if has_default else None)
@@ -93,7 +93,7 @@ def _checked(shape: Shape, type_: str | None, value: Value, at: str) -> Any:
 def _check_secret(shape: Shape, value: Value, at: str, default: Any) -> None:
     for name in ("type", "enum"):
         if name in value.fields and value.fields[name].text != "string":
-            fix = "Take it out: a secret argument takes a handle."
+            fix = "Remove it: a secret argument accepts only a handle."
             shape.wrong(value.lines[name], f"{at} is secret and has '{name}'.", fix, "BAD_ARG")
     if default is not None and handle_of(default) is None:
         # The text may be the secret itself, so the message does not repeat it.
@@ -102,13 +102,13 @@ def _check_secret(shape: Shape, value: Value, at: str, default: Any) -> None:
         )
 
 
-# --- what a run is given ------------------------------------------------------------------------------------
+# --- values of a run ----------------------------------------------------------------------------------------
 
 
 def accept(pipeline: Pipeline, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a run in the order of the document, with defaults, and null for optional ones that are missing.
+    """Returns the arguments of a run in document order, with defaults, and null for optional ones that are missing.
 
-    `BadInput` names everything that is missing or wrong.
+    Raises `BadInput` with everything that is missing or invalid.
     """
     wrong = [f"'{str(name)[:60]}' is not declared" for name in values if name not in pipeline.args]
     missing: list[Arg] = []
@@ -137,8 +137,8 @@ def accept(pipeline: Pipeline, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def handle_of(value: Any) -> str | None:
-    """The handle given for a secret argument; None if the value is not a handle. A bare name needs the prefix `secret:`,
-    because it could as well be the secret itself.
+    """Returns the handle given for a secret argument, or None if the value is not a handle. A bare name needs the prefix `secret:`,
+    because it could be the secret itself.
     """
     if not isinstance(value, str):
         return None
@@ -158,7 +158,7 @@ def flaw(arg: Arg, value: Any) -> str:
 
 
 def typed(pipeline: Pipeline, name: str, text: str) -> Any:
-    """Converts a text to an argument's type. An undeclared type is that of the default, or else text."""
+    """Converts text to an argument's type. If undeclared, that is the type of the default, or else string."""
     arg = pipeline.args.get(name)
     type_ = _type_of(arg) if arg is not None and not arg.secret else "string"
     if type_ == "string":

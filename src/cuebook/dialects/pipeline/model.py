@@ -1,4 +1,4 @@
-"""A pipeline as values: typed steps with contracts. Frozen, with the line where each was written. Pure."""
+"""The data model of a pipeline: typed steps with contracts. Frozen, with the source line of each. Pure."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Arg(msgspec.Struct, frozen=True):
 
     name: str
     type: ArgType | None = None
-    """None if undeclared: then any value is accepted."""
+    """None if undeclared, which allows any value."""
     default: Any = None
     has_default: bool = False
     required: bool = False
     secret: bool = False
-    """Whether it takes the handle of a secret instead of a value."""
+    """Whether it accepts the handle of a secret instead of a value."""
     enum: tuple[Any, ...] = ()
     description: str = ""
     line: int = 0
@@ -35,7 +35,7 @@ class Arg(msgspec.Struct, frozen=True):
     """The fields in use that the published format does not have."""
 
 
-# --- values that are put together when a step runs ---------------------------------------------------------
+# --- values that are resolved when a step runs --------------------------------------------------------------
 
 
 class ArgRef(msgspec.Struct, frozen=True):
@@ -56,14 +56,14 @@ Ref = ArgRef | StepRef
 
 
 class Words(msgspec.Struct, frozen=True):
-    """A text with references. If it is a single reference, the value keeps its type."""
+    """Text with references. If it is a single reference, the value keeps its type."""
 
     parts: tuple[str | ArgRef | StepRef, ...]
     line: int = 0
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """A place for a secret: `secret:HANDLE`, or a secret argument, with the text around it."""
+    """A secret in a field, with the text around it: `secret:HANDLE` or a secret argument."""
 
     handle: str = ""
     arg: str = ""
@@ -102,7 +102,7 @@ class Mcp(msgspec.Struct, frozen=True, tag="mcp"):
 
 
 DEFAULT_MODEL = "default"
-"""The name that means the run's model."""
+"""The name that refers to the run's model."""
 
 
 class Llm(msgspec.Struct, frozen=True, tag="llm"):
@@ -161,7 +161,7 @@ class Retry(msgspec.Struct, frozen=True):
     """Seconds before the second attempt."""
     backoff: Literal["fixed", "exponential"] = "fixed"
     max_delay: float | None = None
-    """Longest delay in seconds; None: a minute, or `delay` if that is longer."""
+    """Maximum delay in seconds. None means a minute, or `delay` if that is longer."""
     jitter: bool = False
 
 
@@ -191,7 +191,7 @@ class Step(msgspec.Struct, frozen=True):
     action: Action
     name: str = ""
     command: str = ""
-    """The command as written; empty if `with` holds all of it."""
+    """The command as written; empty if `with` contains all of it."""
     stdin: Words | Secret | None = None
     condition: Condition | None = None
     condition_text: str = ""
@@ -199,7 +199,7 @@ class Step(msgspec.Struct, frozen=True):
     output: Output | None = None
     postcondition: Postcondition | None = None
     rollback_hint: str = ""
-    """As it was written."""
+    """The hint as written."""
     undo: Words | None = None
     """The parsed `rollback_hint`, if it refers to arguments."""
     timeout: float | None = None
@@ -241,7 +241,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class NamedModel(msgspec.Struct, frozen=True):
-    """A model that a step asks."""
+    """A model that a step uses."""
 
     name: str
     at: str
@@ -249,7 +249,7 @@ class NamedModel(msgspec.Struct, frozen=True):
 
 
 class Pipeline(Document, msgspec.Struct, frozen=True, dict=True):
-    """The document of a pipeline."""
+    """A parsed pipeline."""
 
     id: str
     name: str
@@ -318,12 +318,12 @@ class Pipeline(Document, msgspec.Struct, frozen=True, dict=True):
 
     @property
     def asks_model(self) -> bool:
-        """Whether some step asks a model."""
+        """Whether any step asks a model."""
         return any(isinstance(step.action, Llm) for step in self.steps)
 
     @property
     def needs_model(self) -> bool:
-        """Whether some step asks the model of the run."""
+        """Whether any step asks the run's model."""
         return any(isinstance(step.action, Llm) and step.action.model == "default" for step in self.steps)
 
     @property

@@ -1,4 +1,4 @@
-"""A pipeline's run as the web pages show it: the facts of each step, and whether they are as expected. Pure."""
+"""Projects a pipeline run for the web pages: the facts about each step, and whether they are as expected. Pure."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def note(name: str, data: Mapping[str, Any]) -> Note:
         case "condition", {"text": text, "held": held}:  # the skipped step already shows this while the run is followed
             return Note(f"{text} ({'holds' if held else 'does not hold'})")
         case "attempt", {"number": number, "message": message}:
-            delay = f"; the next one after {data['delay']:.1f} s" if data.get("delay") else ""
+            delay = f"; next attempt after {data['delay']:.1f} s" if data.get("delay") else ""
             return _live(name, f"{number} failed ({data.get('code', '')}): {one_line(message)}{delay}")
         case "contract", {"problems": problems}:
             return _live(name, f"violated: {'; '.join(map(one_line, problems))}")

@@ -25,7 +25,7 @@ from cuebook.kernel.run import Settings
 T = TypeVar("T")
 
 _UNSHOWN = ("is", "approval", "witnessed", "reads_only", "secrets", "timeout")
-"""Fields of an effect that the JSON has elsewhere or leaves out."""
+"""Fields of an effect that the JSON contains elsewhere or omits."""
 
 
 def preview(pipeline: Pipeline, given: Mapping[str, Any], settings: Settings) -> Preview:
@@ -51,7 +51,7 @@ def preview(pipeline: Pipeline, given: Mapping[str, Any], settings: Settings) ->
 
 
 def _known(pipeline: Pipeline, given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The arguments as a run would keep them. Missing and invalid ones are left out, with a note."""
+    """The arguments as a run would record them. Missing and invalid ones are left out, with a note."""
     try:
         return accept(pipeline, given), ()
     except BadInput as error:
@@ -206,7 +206,7 @@ def _plain_word(ref: Ref, number: int) -> str:
 
 
 class _StandIns:
-    """Replaces references that only the run can resolve by words."""
+    """Replaces references that only the run can resolve with words."""
 
     def __init__(self, args: Mapping[str, Any], word: Callable[[Ref, int], str]) -> None:
         self._args = args

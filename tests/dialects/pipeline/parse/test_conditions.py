@@ -95,9 +95,9 @@ def test_a_truth_needs_no_quotes() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("approved", "'approved' is neither a reference nor a text"),
-        ("tea == 'tea'", "'tea' is neither a reference nor a text"),
-        ("!approved", "'approved' is neither a reference nor a text"),
+        ("approved", "'approved' is neither a reference nor a string"),
+        ("tea == 'tea'", "'tea' is neither a reference nor a string"),
+        ("!approved", "'approved' is neither a reference nor a string"),
         ("1 < 2 < 3", "'<' is not expected"),
         ("1 2", "'2' is not expected"),
         ("(1", "')' is missing"),
@@ -111,7 +111,7 @@ def test_a_truth_needs_no_quotes() -> None:
         ("$data", "is not expected"),
         ("1 + 2", "is not expected"),
         ("1abc", "is not expected"),
-        ("__import__('os')", "is neither a reference nor a text"),
+        ("__import__('os')", "is neither a reference nor a string"),
         ("1" + "0" * 400, "is too large"),
         ("!" * (MOST_OPERATORS + 1) + "1", "more than 100 operators"),
         ("(" * (MOST_OPERATORS + 1) + "1" + ")" * (MOST_OPERATORS + 1), "more than 100 operators"),

@@ -161,7 +161,7 @@ async def test_an_allowed_command_with_such_words_is_shown_first(tmp_path: Path,
     if said == "ask":
         assert row.status == "awaiting_approval"
         (wait,) = await harness.store.waits(run=row.id)
-        assert wait.details["rules"] == ["it depends on output of a model, a server or a tool"]
+        assert wait.details["rules"] == ["it depends on the output of a model, a server or a tool"]
         assert not (harness.workspace / "made").exists()
         await harness.service.decide(wait.id, "approve")
         row = await harness.service.drive(row.id)

@@ -207,7 +207,7 @@ async def test_a_secret_that_is_all_of_an_input_must_be_given(harness: PipelineH
     row = await harness.do(step, inputs={"t": None}, args=[Arg("t", secret=True)])
     assert row.error is not None
     assert row.error.code == "missing_argument"
-    assert "line 4: the secret argument 't' is not given" in row.error.message
+    assert "line 4: the secret argument 't' is missing" in row.error.message
     assert "--t HANDLE" in row.error.fix
     assert await harness.events(row.id, Performing) == []
 

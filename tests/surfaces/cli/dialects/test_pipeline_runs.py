@@ -227,7 +227,7 @@ def test_a_dry_run_shows_every_step_and_does_nothing(cli: CommandLine, count: Pa
     ran = cli.call("run", count, "--most", "4", "--token", "env:T", "--dry-run")
     assert ran.code == 0
     assert "=== Step list: List them\n--- command\nseq 4\n" in ran.out
-    assert "--- if ${loud}, which does not hold: it is skipped" in ran.out
+    assert "--- if ${loud}, which is false, so the step is skipped" in ran.out
     assert "--- approval\nStep keep, Keep them, asks for approval.\n--- command\ntee out.txt\n" in ran.out
     assert "--- stdin\n$list.stdout" in ran.out
     assert cli.files() == before
@@ -459,7 +459,7 @@ def test_a_run_that_failed_says_once_where_and_that_it_keeps_its_playbook(cli: C
 
 def test_a_missing_secret_is_asked_for_by_its_handle(cli: CommandLine) -> None:
     cli.write("count.yml", COUNT.replace("required: false", "required: true"))
-    assert "Give --token HANDLE. A handle is env:NAME," in cli.call("run", "count.yml").err
+    assert "Pass --token HANDLE. A handle is env:NAME," in cli.call("run", "count.yml").err
 
 
 def test_what_a_step_gave_is_changed_in_a_new_run(cli: CommandLine) -> None:
@@ -513,7 +513,7 @@ def test_an_outcome_that_breaks_the_contract_settles_no_doubt(cli: CommandLine) 
 
 def test_a_command_that_wants_the_network_is_told_that_it_has_none(cli: CommandLine) -> None:
     cli.write("net.yml", "name: N\nsteps:\n  - {id: a, command: cli curl -s http://127.0.0.1:9/, effect: read}\n")
-    assert "Commands have no network: use an `http` step for requests." in cli.call("run", "net.yml").err
+    assert "Commands have no network access: use an `http` step for requests." in cli.call("run", "net.yml").err
 
 
 def test_a_doubt_outlives_a_repeat_that_is_denied(cli: CommandLine) -> None:

@@ -26,19 +26,19 @@ _HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?(?::[0
 
 
 class Parsed(msgspec.Struct, frozen=True):
-    """The document of a text, or the errors that it has."""
+    """The parsed document, or the errors in its text."""
 
     pipeline: Pipeline | None
     errors: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
     used: frozenset[str] = frozenset()
-    """The arguments that are referred to."""
+    """The arguments that are referenced."""
     lines: dict[str, int] = {}
-    """The lines of the names at the top level."""
+    """The line of each top-level name."""
 
 
 def parse(text: str, name: str) -> Pipeline:
-    """The document; raises `InvalidPlaybook` with all problems."""
+    """Returns the document, or raises `InvalidPlaybook` with all problems."""
     parsed = read(text, name)
     if parsed.pipeline is None:
         raise InvalidPlaybook(name, parsed.errors, codes=True)
@@ -46,7 +46,7 @@ def parse(text: str, name: str) -> Pipeline:
 
 
 def read(text: str, name: str) -> Parsed:
-    """The document or all errors, and the warnings in either case."""
+    """Returns the document or all errors, plus the warnings in either case."""
     return _read(text, name.lower().endswith(".json"))
 
 
@@ -129,7 +129,7 @@ class _Reading:
         hosts = [one.strip().lower() for one in self._shape.texts(value, "allowed_domains", at_least=1)]
         for one, host in zip(value.items, hosts, strict=False):
             if host and not _HOST.fullmatch(host):
-                fix = "Write the name of a host, as in api.example.com, or with a port, as in 127.0.0.1:8080."
+                fix = "Write a host name such as api.example.com, optionally with a port, as in 127.0.0.1:8080."
                 self._shape.wrong(one.line, f"allowed_domains: '{host[:60]}' is not a host.", fix, "BAD_DOMAIN")
         return tuple(dict.fromkeys(hosts))
 

@@ -1,6 +1,6 @@
-"""The grammar of commands: a namespace, then words split as by a POSIX shell, and `with` for structured values.
+"""The grammar of commands: a namespace, then words split as in a POSIX shell, and `with` for structured values.
 
-Both notations give the same action. There is no shell: `|`, `>` and `*` have no meaning. Pure.
+Both notations produce the same action. There is no shell: `|`, `>` and `*` have no meaning. Pure.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def namespace_of(text: str) -> str:
 
 
 def written(scope: Scope, text: str, line: int, at: str, more: Value | None) -> Written | None:
-    """Splits a command into words; None, with the problem noted, if it is invalid."""
+    """Splits a command into words. If it is invalid, reports the problem and returns None."""
     shape, text = scope.shape, text.strip()
     namespace = namespace_of(text)
     if namespace in WITHOUT_DRIVER:
@@ -94,13 +94,13 @@ def written(scope: Scope, text: str, line: int, at: str, more: Value | None) -> 
         tokens = shlex.split(text[len(namespace) :])
     except ValueError as error:
         why, fix = _UNQUOTED.get(str(error), (str(error), "Correct it."))
-        shape.wrong(line, f"{at} cannot be read: {why}.", fix, CODE)
+        shape.wrong(line, f"{at} cannot be parsed: {why}.", fix, CODE)
         return None
     return Written(text, line, at, namespace, tuple(tokens), more)
 
 
 def action(scope: Scope, command: Written) -> Action | None:
-    """The action of a command other than `llm`; None, with the problem noted, if it is invalid."""
+    """Parses the action of a command other than `llm`. If it is invalid, reports the problem and returns None."""
     return _READERS[command.namespace](scope, command)
 
 
@@ -118,18 +118,18 @@ def _cli(scope: Scope, command: Written) -> Cli | None:
         if name in fields:
             argv += _listed(scope, fields[name], f"{_of(at)}.with.{name}")
     if not argv or not argv[0].parts:
-        shape.wrong(command.line, f"{at} names no program.", "Add one, as in `cli git status`.", CODE)
+        shape.wrong(command.line, f"{at} has no program.", "Add one, as in `cli git status`.", CODE)
         return None
     for word in argv:
         if any(isinstance(part, str) and "\0" in part for part in word.parts):
-            fix = "Take it out: arguments of programs cannot contain it. stdin may."
-            shape.wrong(word.line, f"{at}: one of its words contains the character NUL.", fix, CODE)
+            fix = "Remove it: program arguments cannot contain it, but stdin can."
+            shape.wrong(word.line, f"{at}: one of its words contains a NUL character.", fix, CODE)
     _look_for_shell(scope, command)
     return Cli(tuple(argv))
 
 
 def _look_for_shell(scope: Scope, command: Written) -> None:
-    """Warns of the first unquoted shell syntax. If it is quoted, the author knows that the program gets it."""
+    """Warns about the first unquoted shell syntax. Quoted syntax is assumed to be meant for the program."""
     for sign in _signs(command.text[len(command.namespace) :]):
         variable = _VARIABLE.search(sign)
         if variable is not None and scope.is_known(variable[1]):
@@ -138,7 +138,7 @@ def _look_for_shell(scope: Scope, command: Written) -> None:
         fix = (
             "Use a step for each command and stdin between them, or `cli sh -c '...'`."
             if joins
-            else "Write out its meaning, or use `cli sh -c '...'`. Quote it if the program should get it unchanged."
+            else "Write it out in full, or use `cli sh -c '...'`. Quote it if the program should receive it unchanged."
         )
         message = f"{command.at}: '{sign[:60]}' is passed to the program unchanged: there is no shell."
         scope.shape.odd(command.line, message, fix, "NO_SHELL")
@@ -160,7 +160,7 @@ def _signs(text: str) -> Iterator[str]:
 
 
 def _without_quotes(text: str) -> str:
-    """A command with each quoted text replaced by a letter, so that only unquoted text is left."""
+    """A command with each quoted string replaced by a letter, so that only unquoted text is left."""
     return _QUOTED.sub("x", text)
 
 
@@ -205,7 +205,7 @@ def _http(scope: Scope, command: Written) -> Http | None:
         return None
     if len(urls) > 1:
         fix = "Quote a URL that has spaces; headers and a body belong in `with`."
-        shape.wrong(command.line, f"{at}: '{urls[1][:60]}' comes after the URL.", fix, CODE)
+        shape.wrong(command.line, f"{at}: unexpected '{urls[1][:60]}' after the URL.", fix, CODE)
     has_body = "body" in fields or "json" in fields
     if has_body and not method:
         shape.wrong(command.line, f"{at} has a body but no method.", _HOW_TO_SEND, CODE)
@@ -226,12 +226,12 @@ def _http(scope: Scope, command: Written) -> Http | None:
 
 
 def no_body(shape: Shape, line: int, at: str, method: str) -> None:
-    """Reports a body of a request whose method has none."""
-    shape.wrong(line, f"{at} is the body of a request, but {method} has none.", _HOW_TO_SEND, CODE)
+    """Reports a request body for a method that has none."""
+    shape.wrong(line, f"{at} is a request body, but {method} requests have none.", _HOW_TO_SEND, CODE)
 
 
 def _method(tokens: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The method, if the first word is alone or cannot be a URL, and the other words."""
+    """Returns the method, if the first word is one or looks like one, and the other words."""
     if tokens and (tokens[0].upper() in METHODS or (len(tokens) > 1 and tokens[0].isalpha())):
         return tokens[0].upper(), tuple(tokens[1:])
     return "", tuple(tokens)
@@ -261,7 +261,7 @@ def _body(scope: Scope, value: Value, at: str) -> Words | Secret:
 
 
 def _texts(scope: Scope, fields: Mapping[str, Value], name: str, at: str) -> dict[str, Words]:
-    """A table of texts without secrets; numbers and booleans are taken as written."""
+    """A table of strings without secrets; numbers and booleans are used as written."""
     if name not in fields:
         return {}
     found: dict[str, Words] = {}
@@ -281,7 +281,7 @@ def _headers(scope: Scope, fields: Mapping[str, Value], at: str) -> dict[str, Wo
     for name, one, line in scope.shape.named(fields["headers"], f"{_of(at)}.with.headers"):
         where = f"{_of(at)}.with.headers.{name}"
         if not _HEADER.fullmatch(name):
-            scope.shape.wrong(line, f"{at}: '{name[:60]}' cannot be the name of a header.", "Correct it.", CODE)
+            scope.shape.wrong(line, f"{at}: '{name[:60]}' is not a valid header name.", "Correct it.", CODE)
         else:
             scope.name(name, line, f"{_of(at)}.with.headers")
         if name.lower() in seen:
@@ -317,7 +317,7 @@ def _mcp(scope: Scope, command: Written) -> Mcp | None:
                 shape.wrong(line, f"{at}: the argument '{name}' is given twice.", "Remove one of them.", CODE)
             arguments[name] = scope.field(one, where, secrets="." not in name)
     if not likely_server(tool) or tool.endswith("."):
-        shape.wrong(command.line, f"{at} names no tool.", "Write SERVER.TOOL, as in `mcp github.create_issue`.", CODE)
+        shape.wrong(command.line, f"{at} has no tool.", "Write SERVER.TOOL, as in `mcp github.create_issue`.", CODE)
         return None
     return Mcp(tool, arguments)
 
@@ -347,7 +347,7 @@ def _take(scope: Scope, command: Written, token: str, arguments: dict[str, Any])
     try:
         arguments[name] = scope.field(read_json(text), where, secrets="." not in name, line=line)
     except Malformed as error:
-        fix = f"Write {name}={text[:40]} for a text, or put quotes around the whole, as in '{name}:={{\"a\": 1}}'."
+        fix = f"Write {name}={text[:40]} for a string, or quote the whole argument, as in '{name}:={{\"a\": 1}}'."
         shape.wrong(line, f"{at}: the value of {name} is not valid JSON: {error.message}.", fix, CODE)
 
 

@@ -1,6 +1,6 @@
 """Conditions: references and literals, `! && || ( )`, and `== != < <= > >=`. Parsed on loading, never evaluated as code.
 
-The grammar is that of Lobster's conditions, extended by arguments. Pure.
+The grammar is that of Lobster's conditions, plus arguments. Pure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TOKEN = re.compile(
 
 
 class _Wrong(Exception):
-    """The text is not a condition; says why, and what to do."""
+    """Raised if the text is not a condition, with the reason and a fix."""
 
     def __init__(self, message: str, fix: str) -> None:
         self.message, self.fix = message, fix
@@ -47,7 +47,7 @@ class _Token(msgspec.Struct, frozen=True):
 
 
 def condition(scope: Scope, text: str, line: int, at: str) -> Condition | None:
-    """Parses a condition; None, with the problem noted, if it is invalid."""
+    """Parses a condition. If it is invalid, reports the problem and returns None."""
     try:
         return _Reading(scope, text, line, at).whole()
     except _Wrong as wrong:
@@ -122,8 +122,8 @@ class _Reading:
             case "word" if words:
                 return Constant(token.text)
             case "word":
-                fix = f"Write ${{{token.text}}}, ${token.text}.stdout, or '{token.text}' as a text."
-                raise _Wrong(f"'{token.text[:40]}' is neither a reference nor a text.", fix)
+                fix = f"Write ${{{token.text}}}, ${token.text}.stdout, or '{token.text}' for a string."
+                raise _Wrong(f"'{token.text[:40]}' is neither a reference nor a string.", fix)
         raise _Wrong(f"'{token.text}' is not expected here.", "Correct it.")
 
     def _count(self) -> None:
@@ -134,7 +134,7 @@ class _Reading:
             raise _Wrong(f"it has more than {MOST_OPERATORS} operators and parentheses.", fix)
 
     def _seen(self, reference: ArgRef | StepRef | None) -> Condition:
-        """Refuses secrets: a condition and its result are recorded for all to see."""
+        """Rejects secrets: a condition and its result are recorded where others can see them."""
         if reference is None:
             return Constant(None)  # already reported
         if self._scope.is_secret(reference):
@@ -166,7 +166,7 @@ def _tokens(text: str) -> list[_Token]:
         found.append(_Token(kind, token[kind]))
         at = token.end()
     if not found:
-        raise _Wrong("it is empty.", "Write a condition, or take it out.")
+        raise _Wrong("it is empty.", "Write a condition, or remove it.")
     return found
 
 
@@ -176,8 +176,8 @@ def _meant(rest: str) -> str:
         ("&", "Write && for and."),
         ("|", "Write || for or."),
         ("=", "Write == to compare."),
-        ('"', "The text is not closed: add a quote."),
-        ("'", "The text is not closed: add a quote."),
+        ('"', "The string is not closed: add a quote."),
+        ("'", "The string is not closed: add a quote."),
     ):
         if rest.startswith(sign):
             return fix

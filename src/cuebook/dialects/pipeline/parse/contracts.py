@@ -31,7 +31,7 @@ _ASSERTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """The fields of each kind of assertion, and the required ones."""
 CODE = "BAD_POSTCONDITION"
 REMARKS = ("title", "description", "$comment")
-"""The keywords of a schema that only people read."""
+"""Schema keywords that are only for people."""
 
 
 # --- output -------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def output(shape: Shape, value: Value, at: str) -> Output:
     kind = shape.choice(fields["type"], f"{at}.type", ("text", "json")) if "type" in fields else "json"
     schema = _schema(shape, fields["schema"], f"{at}.schema") if "schema" in fields else None
     if "schema" in fields and kind != "json":
-        shape.wrong(value.lines["schema"], f"{at} has a schema but is not JSON.", "Write 'type: json', or take it out.")
+        shape.wrong(value.lines["schema"], f"{at} has a schema but is not JSON.", "Write 'type: json', or remove it.")
     most = shape.whole(fields["max_bytes"], f"{at}.max_bytes", 1) if "max_bytes" in fields else None
     return Output(cast(Any, kind), schema, most, value.line)
 
@@ -65,7 +65,7 @@ def _schema(shape: Shape, value: Value, at: str) -> dict[str, Any] | bool | None
 
 
 def postcondition(shape: Shape, value: Value, at: str) -> Postcondition | None:
-    """Reads one assertion, a list of them, or a table with `assertions` and any other fields, which are kept."""
+    """Reads one assertion, a list of them, or a table with `assertions` and any other fields, which are kept as metadata."""
     if value.kind == "seq":
         return Postcondition(_assertions(shape, value, at), line=value.line)
     if value.kind != "map":
@@ -78,7 +78,7 @@ def postcondition(shape: Shape, value: Value, at: str) -> Postcondition | None:
     inner = value.fields["assertions"]
     if inner.kind != "seq":
         shape.wrong(
-            inner.line, f"{at}.assertions must be a list.", "Write one assertion a line, each after '- '.", CODE
+            inner.line, f"{at}.assertions must be a list.", "Write one assertion per line, each after '- '.", CODE
         )
         return None
     rest = {name: shape.plain(one, f"{at}.{name}") for name, one in value.fields.items() if name != "assertions"}
@@ -87,7 +87,7 @@ def postcondition(shape: Shape, value: Value, at: str) -> Postcondition | None:
 
 def _assertions(shape: Shape, value: Value, at: str) -> tuple[Assertion, ...]:
     if not value.items:
-        shape.wrong(value.line, f"{at} must not be empty.", "Add an assertion, or take it out.", CODE)
+        shape.wrong(value.line, f"{at} must not be empty.", "Add an assertion, or remove it.", CODE)
     found = (_assertion(shape, one, f"{at}[{number}]") for number, one in enumerate(value.items))
     return tuple(one for one in found if one is not None)
 
@@ -96,7 +96,7 @@ def _assertion(shape: Shape, value: Value, at: str) -> Assertion | None:
     kind = value.fields.get("type") if value.kind == "map" else None
     if kind is None or kind.text not in _ASSERTIONS or kind.kind != "str":
         fix = shape.meant(kind.text if kind is not None else "", _ASSERTIONS)
-        shape.wrong(value.line, f"{at} has no known kind of assertion as its 'type'.", fix, CODE)
+        shape.wrong(value.line, f"{at} does not have a known assertion type.", fix, CODE)
         return None
     known, needed = _ASSERTIONS[kind.text]
     strict = Shape()
@@ -131,7 +131,7 @@ def _read(shape: Shape, kind: str, fields: Any, at: str) -> Assertion | None:
 
 
 def json_path(written: str) -> tuple[str | int, ...] | None:
-    """The parts of a path such as `$.items[0].name`; None if it is invalid."""
+    """Returns the parts of a path such as `$.items[0].name`, or None if it is invalid."""
     if not written.startswith("$"):
         return None
     steps: list[str | int] = []

@@ -14,7 +14,7 @@ from cuebook.dialects.pipeline.run.resolve import refs
 from cuebook.formats.executables import FILTERS, WRAPPERS, is_interpreter, makes_input_code, takes_code_from_input
 
 _SAID = ("stdout", "json", "errorMessage")
-"""Fields of a result that hold text from outside."""
+"""Fields of a result that contain text from outside."""
 
 
 def marked(steps: Iterable[Step]) -> Iterator[Step]:
@@ -38,7 +38,7 @@ def _from(outside: set[str], value: Any) -> bool:
 
 
 def _interprets(step: Step, action: Cli) -> bool:
-    """Whether a command executes its stdin: by its own program, or by one that it may start, as in `timeout 5 sh` or
+    """Whether a command executes its stdin, itself or through a program that it may start, as in `timeout 5 sh` or
     `docker exec -i c sh`. A reference may name any program.
     """
     first, *rest = argv = [_literal(word) for word in action.argv]
@@ -61,7 +61,7 @@ def _interprets(step: Step, action: Cli) -> bool:
 
 
 def _literal(word: Words) -> str | None:
-    """A word of a command; None if it contains a reference."""
+    """Returns the text of a word, or None if it contains a reference."""
     return "".join(map(str, word.parts)) if all(isinstance(part, str) for part in word.parts) else None
 
 

@@ -1,4 +1,4 @@
-"""References in texts: `$step.path` as a whole, `${step.path}`, `${arg}` and `${secret:HANDLE}` within; `$$` is a dollar.
+"""References: `$step.path` as a whole string; `${step.path}`, `${arg}` and `${secret:HANDLE}` anywhere; `$$` is a dollar.
 
 Reports broken references, and secrets where others could see them, with their lines. Pure; independent of actions.
 """
@@ -38,7 +38,7 @@ _ESCAPE = "Write $$ for a literal dollar."
 
 
 def is_handle(text: str) -> bool:
-    """Whether a text is the handle of a secret, or the name of one."""
+    """Whether a string is the handle or the name of a secret."""
     kind, colon, place = text.partition(":")
     return bool(_NAME.fullmatch(text)) if not colon else kind in KINDS and bool(place.strip()) and place.isprintable()
 
@@ -55,22 +55,22 @@ class _Handle(msgspec.Struct, frozen=True):
 
 
 class Scope:
-    """What can be referred to from one step."""
+    """The arguments and steps that one step can refer to."""
 
     def __init__(
         self, shape: Shape, args: Mapping[str, Arg], steps: Mapping[str, Place], here: str, used: set[str]
     ) -> None:
-        """`steps` are all steps of the pipeline; `used` collects the arguments that are referred to."""
+        """`steps` are all steps of the pipeline; `used` collects the arguments that are referenced."""
         self.shape = shape
         self.here = here
         self._args = args
         self._steps = steps
         self._used = used
 
-    # --- texts ---
+    # --- text with references ---
 
     def words(self, text: str, line: int, at: str) -> Words:
-        """A text that others can see, so it must not contain a secret."""
+        """Parses text that others can see, so it must not contain a secret."""
         parts = tuple(self._parts(text, line, at))
         for part in parts:
             if self._is_secret(part):
@@ -82,7 +82,7 @@ class Scope:
         return Words(tuple(part for part in parts if not isinstance(part, _Handle)), line)
 
     def words_or_secret(self, text: str, line: int, at: str) -> Words | Secret:
-        """A text that may contain one secret, with words around it."""
+        """Parses text that may contain one secret, with plain text around it."""
         parts = tuple(self._parts(text, line, at))
         secrets = [part for part in parts if self._is_secret(part)]
         if not secrets:
@@ -105,7 +105,7 @@ class Scope:
         )
 
     def field(self, value: Value, at: str, *, secrets: bool, line: int | None = None) -> Field:
-        """A value in which every text may have references. `line` is used if the value does not know its own."""
+        """Parses a value whose strings may contain references. `line`, if given, replaces the line of the value."""
         where = line or value.line
         match value.kind:
             case "map":
@@ -125,24 +125,24 @@ class Scope:
                 return words if isinstance(words, Secret) else plain_or(words)
         return self.shape.plain(value, at)
 
-    # --- where nothing is put in place of a reference ---
+    # --- text without references ---
 
     def name(self, text: str, line: int, at: str) -> None:
-        """The name of a value. Other languages have names such as `$limit`, so that may be meant literally."""
+        """Checks the name of a value. `$limit` may be meant literally, because other languages use such names."""
         if self._refers(text):
             self._refuse(line, f"{at}: the name '{text[:60]}'")
         else:
             self._look_for_bare(text, line, at, meant=False)
 
     def fixed(self, text: str, line: int, at: str) -> bool:
-        """Whether a text that must be known before a run has no reference; reports one that has."""
+        """Whether text that must be known before a run is free of references. Reports it if not."""
         if "${" in text or text.startswith("$"):
             self._refuse(line, f"{at}: '{text[:60]}'")
             return False
         return True
 
     def literal(self, value: Value, at: str, *, but: Collection[str] = ()) -> None:
-        """Reports references in texts that are taken literally, except under the names in `but`. A dollar alone is allowed:
+        """Reports references in strings that are used literally, except under the names in `but`. A lone dollar is allowed:
         only a known name is a reference.
         """
         if value.kind == "str":
@@ -156,19 +156,19 @@ class Scope:
             self.literal(one, f"{at}[{number}]", but=but)
 
     def warn_unreplaced(self, text: str, line: int, at: str) -> None:
-        """Warns of a reference in a text that only people read: it is not replaced there."""
+        """Warns about a reference in text for people, where it is not replaced."""
         found = self._leading(text)
         if found:
             message = f"{at}: '{found[:60]}' is not replaced here."
             self.shape.odd(line, message, "Write out its value.", "NOT_REPLACED")
 
     def names_only_arguments(self, text: str) -> bool:
-        """Whether a text refers to arguments and to nothing else."""
+        """Whether the text refers only to arguments."""
         inside = [_INSIDE.fullmatch(place[1].strip()) for place in _PLACE.finditer(text)]
         return bool(inside) and all(one is not None and not one[2] and one[1] in self._args for one in inside)
 
     def _leading(self, text: str) -> str:
-        """The first reference in a text to a known name; empty if there is none."""
+        """The first reference to a known name in the text; empty if there is none."""
         step = STEP.fullmatch(text.strip())
         if step is not None and step[1] in self._steps:
             return step[0]
@@ -189,7 +189,7 @@ class Scope:
     def is_known(self, name: str) -> bool:
         return name in self._steps or name in self._args
 
-    # --- what a reference leads to ---
+    # --- targets of references ---
 
     def step(self, id: str, path: str, line: int, at: str) -> StepRef:
         first, *rest = path.split(".")
@@ -200,7 +200,7 @@ class Scope:
     def _is_before(self, id: str, path: str, line: int, at: str) -> bool:
         wrong, what = self.shape.wrong, f"{at}: '${id}.{path}'"
         if id == self.here:
-            fix = "A step can only use what came before it."
+            fix = "A step can only refer to earlier steps."
             wrong(line, f"{what} is circular: the step refers to itself.", fix, "CIRCULAR_REFERENCE")
         elif id not in self._steps:
             fix = f"{self.shape.meant(id, self._steps)} {_ESCAPE}"
@@ -216,14 +216,14 @@ class Scope:
         shape, namespace = self.shape, self._steps[id].namespace
         if first not in RESULT_FIELDS:
             fix = shape.meant(first, RESULT_FIELDS)
-            shape.wrong(line, f"{at}: a step has no '{first}'.", fix, "UNKNOWN_REFERENCE")
+            shape.wrong(line, f"{at}: the result of a step has no '{first}'.", fix, "UNKNOWN_REFERENCE")
         elif rest and first != "json":
             fix = f"Write ${id}.{first}, or ${id}.json and the path."
             shape.wrong(line, f"{at}: '${id}.{first}' has no parts.", fix, "UNKNOWN_REFERENCE")
         elif namespace != _ONLY_OF.get(first, namespace):
-            fix = f"Only a step of {_ONLY_OF[first]} has one."
+            fix = f"Only {_ONLY_OF[first]} steps have one."
             shape.odd(
-                line, f"{at}: '${id}.{first}' is always null: '{id}' is a step of {namespace}.", fix, "ALWAYS_NULL"
+                line, f"{at}: '${id}.{first}' is always null: '{id}' has the namespace {namespace}.", fix, "ALWAYS_NULL"
             )
 
     def _is_later(self, id: str) -> bool:
@@ -239,7 +239,7 @@ class Scope:
         return ArgRef(name)
 
     def braced(self, inside: str, line: int, at: str) -> ArgRef | StepRef | None:
-        """The reference within `${...}`; None if it is malformed."""
+        """Parses the reference inside `${...}`; returns None if it is malformed."""
         found = _INSIDE.fullmatch(inside.strip())
         if found is None:
             fix = f"Write ${{arg}} or ${{step.stdout}}. {_ESCAPE}"
@@ -250,7 +250,7 @@ class Scope:
     def is_secret(self, reference: ArgRef | StepRef) -> bool:
         return self._is_secret(reference)
 
-    # --- taking a text apart ---
+    # --- parsing text ---
 
     def _parts(self, text: str, line: int, at: str) -> Iterator[Any]:
         whole = text.strip()
@@ -303,13 +303,15 @@ class Scope:
         return isinstance(part, _Handle)
 
     def _look_for_secret(self, text: str, line: int, at: str) -> None:
-        """`secret:HANDLE` is a secret only if it is the whole text. Within a text it would be sent literally."""
+        """`secret:HANDLE` is a secret only as a whole string. Within other text it would be sent literally."""
         if _LOOSE.search(text):
             fix = "Write it in braces, as in Bearer ${secret:env:NAME}."
-            self.shape.wrong(line, f"{at}: 'secret:' and a handle within a text are not replaced.", fix, "BAD_SECRET")
+            self.shape.wrong(
+                line, f"{at}: 'secret:' and a handle are not replaced within other text.", fix, "BAD_SECRET"
+            )
 
     def _look_for_bare(self, text: str, line: int, at: str, *, meant: bool = True) -> None:
-        """`$name` is plain text. If it is the whole text and the name is known, a reference was `meant`."""
+        """`$name` is plain text. If it is the whole string and the name is known, a reference was `meant`."""
         for found in _BARE.finditer(text):
             name = found[1]
             if not self.is_known(name):
@@ -322,14 +324,14 @@ class Scope:
 
 
 def plain_or(words: Words) -> str | Words:
-    """The text itself, if it has no references."""
+    """Returns plain text if there are no references."""
     if any(not isinstance(part, str) for part in words.parts):
         return words
     return "".join(str(part) for part in words.parts)
 
 
 def as_written(words: Words) -> str:
-    """A text with its references in braces, for people."""
+    """The text with its references in braces, for display."""
     return "".join(part if isinstance(part, str) else f"${{{_name(part)}}}" for part in words.parts)
 
 

@@ -38,19 +38,19 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
     "with": ("cli", "http", "mcp"),
     "llm": ("llm",),
 }
-"""The namespaces that have a field; fields that are not listed belong to all."""
+"""The namespaces that allow a field; unlisted fields are allowed in all of them."""
 TOOLS = {
     **{name.lower(): name for name in ("Bash", "Read", "Write", "Edit", "Glob", "Grep", "WebFetch", "WebSearch")},
     **{"tool.exec": "Bash", "tool.fs.read": "Read", "tool.fs.write": "Write", "tool.http.fetch": "WebFetch"},
 }
-"""Names of tools in the format and in Cuebook."""
+"""Maps the tool names of the format to those of Cuebook."""
 _GROUPS = {"tool.fs.*": ("Read", "Write", "Edit", "Glob", "Grep")}
 _LLM_ADDED = ("max_tokens", "max_repairs")
 MOST_REPAIRS = 5
 
 
 def step(scope: Scope, value: Value, at: str) -> Step | None:
-    """The step; None, with the problem noted, if it has no valid action."""
+    """Parses a step. If it has no valid action, reports the problem and returns None."""
     shape = scope.shape
     fields = shape.closed(value, at, (*OF_THE_FORMAT, *ADDED), ("id", "command"))
     if value.kind != "map" or "command" not in fields:
@@ -83,7 +83,7 @@ def namespace_of(value: Value) -> str:
 
 
 def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) -> dict[str, Any]:
-    """The fields that are read alike for all actions."""
+    """Parses the fields that all actions share."""
     shape = scope.shape
     read: dict[str, Any] = {}
     for name in ("name", "rollback_hint"):
@@ -105,9 +105,7 @@ def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) 
         scope.literal(fields["output"], f"{at}.output", but=contracts.REMARKS)
         read["output"] = contracts.output(shape, fields["output"], f"{at}.output")
     if "postcondition" in fields:
-        checked = fields["postcondition"].fields.get(
-            "assertions", fields["postcondition"]
-        )  # the other metadata is only kept
+        checked = fields["postcondition"].fields.get("assertions", fields["postcondition"])  # other fields are metadata
         scope.literal(checked, f"{at}.postcondition")
         read["postcondition"] = contracts.postcondition(shape, fields["postcondition"], f"{at}.postcondition")
     if "timeout_ms" in fields:
@@ -128,8 +126,8 @@ def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) 
 def _belonging(shape: Shape, value: Value, namespace: str, at: str) -> None:
     for name, namespaces in _ONLY_FOR.items():
         if name in value.fields and namespace not in namespaces:
-            fix = f"Take it out: only {' and '.join(namespaces)} steps have it."
-            shape.wrong(value.lines[name], f"{at}: a step of {namespace} has no '{name}'.", fix, "NOT_OF_THIS_STEP")
+            fix = f"Remove it. Namespaces that allow it: {', '.join(namespaces)}."
+            shape.wrong(value.lines[name], f"{at}: {namespace} steps have no '{name}'.", fix, "NOT_OF_THIS_STEP")
 
 
 def _beyond(fields: Mapping[str, Value]) -> tuple[str, ...]:
@@ -151,19 +149,21 @@ def _check_stdin(shape: Shape, made: Step, fields: Mapping[str, Value], at: str)
 
 
 def _check_evidence(shape: Shape, made: Step, at: str) -> None:
-    """Warns of assertions without evidence: only responses have a status and a page, and no step sees a page's elements."""
+    """Warns about assertions without evidence: only responses have a status and a page, and no step sees a page's elements."""
     if made.postcondition is None:
         return
     if any(isinstance(one, DomContains) and one.selector for one in made.postcondition.assertions):
         message = f"{at}: no step sees the elements of a page, so a person is always asked if there is a selector."
-        fix = "Take the selector out: then the whole page is searched."
+        fix = "Remove the selector to search the whole page."
         shape.odd(made.postcondition.line, message, fix, "NO_EVIDENCE")
     if isinstance(made.action, Http):
         return
     for assertion in made.postcondition.assertions:
         if not isinstance(assertion, JsonPath):
-            message = f"{at}: a step of {made.namespace} has no {assertion.__struct_config__.tag} to show, so a person is asked."
-            fix = "Use json_path, or check it in a step of http."
+            message = (
+                f"{at}: {made.namespace} steps provide no {assertion.__struct_config__.tag}, so a person is asked."
+            )
+            fix = "Use json_path, or check it in an http step."
             shape.odd(made.postcondition.line, message, fix, "NO_EVIDENCE")
 
 
@@ -173,7 +173,7 @@ def _check_evidence(shape: Shape, made: Step, at: str) -> None:
 def trimmed(shape: Shape, value: Value, at: str) -> str:
     text = shape.text(value, at).strip()
     if value.kind == "str" and value.text and not text:
-        shape.wrong(value.line, f"{at} must not be empty.", "Write a text, or take it out.")
+        shape.wrong(value.line, f"{at} must not be empty.", "Write some text, or remove it.")
     return text
 
 
@@ -187,7 +187,7 @@ def _condition(scope: Scope, value: Value, at: str) -> tuple[Condition | None, s
 def _approval(shape: Shape, value: Value, at: str) -> bool:
     if value.text == "required" and value.kind == "str":
         return True
-    fix = "Write `approval: required`, or take it out."
+    fix = "Write `approval: required`, or remove it."
     shape.wrong(value.line, f"{at} can only be 'required'.", fix)
     return False
 
@@ -206,14 +206,14 @@ def _env(scope: Scope, value: Value, at: str) -> dict[str, Words | Secret]:
         plain = one.kind in ("int", "float", "bool")
         text = one.text if plain else scope.shape.text(one, f"{at}.{name}", empty=True)
         if "\0" in text:
-            fix = "Take it out: variables cannot contain it."
-            scope.shape.wrong(one.line, f"{at}.{name} contains the character NUL.", fix)
+            fix = "Remove it: variables cannot contain it."
+            scope.shape.wrong(one.line, f"{at}.{name} contains a NUL character.", fix)
         found[name] = scope.words_or_secret(text, one.line, f"{at}.{name}")
     return found
 
 
 def _folder(scope: Scope, value: Value, at: str) -> str:
-    """A folder below the workspace. Links that lead out of it are found when the step runs."""
+    """A folder below the workspace. Links that lead out of it are detected when the step runs."""
     folder = trimmed(scope.shape, value, at)
     flaw = folder_flaw(folder)
     if scope.fixed(folder, value.line, at) and flaw:
@@ -227,14 +227,14 @@ def folder_flaw(folder: str) -> str:
         return f"'{folder[:60]}' is not below the workspace"
     if ".." in re.split(r"[/\\]", folder):
         return f"'{folder[:60]}' contains '..'"
-    return "contains a character that paths cannot have" if "\0" in folder or "${" in folder else ""
+    return "contains a character that paths cannot contain" if "\0" in folder or "${" in folder else ""
 
 
 # --- llm ----------------------------------------------------------------------------------------------------
 
 
 def _rest(shape: Shape, command: commands.Written) -> None:
-    """Ignores one word after `llm`, as in `llm generate`; more words were meant as a prompt."""
+    """Ignores one word after `llm`, as in `llm generate`; more words are probably a prompt."""
     if len(command.tokens) > 1 or any(re.search(r"[\s$]", token) for token in command.tokens):
         fix = "Write `command: llm`; the prompt belongs in `llm: prompt`."
         shape.wrong(command.line, f"{command.at}: text after llm is not used.", fix, commands.CODE)
@@ -244,7 +244,7 @@ def _llm(scope: Scope, value: Value, output: Output | None, at: str) -> Llm | No
     shape = scope.shape
     if output is None or output.type != "json":
         line = output.line if output is not None else value.line
-        fix = "Add `output: json`, better with a schema."
+        fix = "Add `output: json`, preferably with a schema."
         shape.wrong(line, f"{at}: an llm step must have JSON output.", fix, "BAD_LLM")
     if "llm" not in value.fields:
         shape.wrong(value.line, f"{at}: 'llm' is missing.", "Add it, with model and prompt.", "BAD_LLM")
@@ -263,7 +263,7 @@ def _llm(scope: Scope, value: Value, output: Output | None, at: str) -> Llm | No
         shape.wrong(fields["max_repairs"].line, f"{where}.max_repairs is above {MOST_REPAIRS}.", "Lower it.")
     tools = _tools(scope, fields["tools"], f"{where}.tools") if "tools" in fields else ()
     if bool(tools) != bool(numbers.get("max_tool_calls", 0)):
-        fix = "Name tools and how often they may be called, or neither."
+        fix = "Set both tools and max_tool_calls, or neither."
         shape.odd(inside.line, f"{where}: no tool can be called.", fix, "NO_TOOL_CALLS")
     prompt = scope.words(trimmed(shape, fields["prompt"], f"{where}.prompt"), fields["prompt"].line, f"{where}.prompt")
     model = trimmed(shape, fields["model"], f"{where}.model")
@@ -284,7 +284,7 @@ def _tools(scope: Scope, value: Value, at: str) -> tuple[str, ...]:
 
 
 def _tool(scope: Scope, written: str, line: int, at: str) -> str:
-    """The name of a tool in Cuebook."""
+    """Cuebook's name for a tool."""
     shape, name = scope.shape, TOOLS.get(written.lower())
     if name is not None:
         return name

@@ -1,7 +1,7 @@
-"""URLs with references: the position of each is fixed on loading, and its value cannot change another part of the URL. Pure.
+"""URLs with references: each has a fixed position once parsed, and its value cannot change another part of the URL. Pure.
 
-A reference is the whole URL, its beginning, the whole host, or a part of the path, the query or the fragment. In those parts
-it is one value: characters that would end it are escaped.
+A reference is the whole URL, its beginning, the whole host, or a part of the path, the query or the fragment. In such a part
+it is a single value: characters that would end it are escaped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class BadPlace(ValueError):
-    """A URL that cannot be built: why, as a clause, and what to do."""
+    """Raised if a URL cannot be built, with the reason as a clause and a fix."""
 
     def __init__(self, why: str, fix: str) -> None:
         self.why, self.fix = why, fix
@@ -117,14 +117,14 @@ def _fitting(value: str, place: Place | None) -> str:
             if _BASE.fullmatch(value):
                 return value
             raise BadPlace(
-                f"'{shown(value)}' is not the beginning of a URL", "Give one as in https://host/path, without ? and #."
+                f"'{shown(value)}' is not the beginning of a URL", "Pass one such as https://host/path, without ? or #."
             )
         case "host":
             if _HOST.fullmatch(value):
                 return value
-            raise BadPlace(f"'{shown(value)}' is not a host", "Give the name of a host, as in api.example.com.")
+            raise BadPlace(f"'{shown(value)}' is not a host", "Pass a host name such as api.example.com.")
         case "path" if _CONTROL.search(value):
-            fix = "Remove it, for example with a command that prints no line end."
+            fix = "Remove it, for example with a command that prints no trailing newline."
             raise BadPlace("its path would contain a line break or another control character", fix)
     return quote(value, safe="")
 
@@ -135,10 +135,10 @@ def _check_segment(url: str, at: int) -> None:
     segment = unquote(url[url.rfind("/", 0, at) + 1 : end.start() if end else len(url)])
     dots = {".", ".."}.intersection(re.split(r"[/\\]", segment))
     if dots or not segment:
-        what = f"'{min(dots)}' would be" if dots else "nothing would be left of"
-        raise BadPlace(f"{what} a part of its path", "Give a value that is a name.")
+        what = f"the segment '{min(dots)}'" if dots else "an empty segment"
+        raise BadPlace(f"its path would contain {what}", "Pass a plain name.")
 
 
 def shown(text: str) -> str:
-    """The part of a text that a message may quote. Text before an @ may be a password."""
+    """The part of the text that a message may quote. Text before an @ may be a password."""
     return "…" if "@" in text else text[:60]

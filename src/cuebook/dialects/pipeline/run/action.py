@@ -19,11 +19,11 @@ from cuebook.kernel.outcomes import EffectFailed, Failed
 
 _LONGEST = 100_000
 _ROOM = 500_000
-"""Bytes that one variable may hold, and all of them together: systems refuse to start a program with much more."""
+"""Maximum bytes of one variable, and of all of them together: systems refuse to start a program with much more."""
 
 SHOWN = 1_900
 """How many characters of an earlier output an approver sees. With the note about the cut it stays below the gate's own limit,
-so it is not cut again and the note stays true."""
+so it is not cut again and the note stays correct."""
 
 Acted = RunCommand | SendHttp | CallTool
 
@@ -35,13 +35,13 @@ class Given(msgspec.Struct, frozen=True):
     max_output: int | None = None
 
     def most_of(self, step: Step) -> int | None:
-        """How many bytes of a step's output are kept: the lower of both limits; None without limits."""
+        """How many bytes of a step's output are kept: the lower of the two limits, or None without a limit."""
         limits = (self.max_output, step.output.max_bytes if step.output is not None else None)
         return min((limit for limit in limits if limit), default=None)
 
 
 def acting(step: Step, scope: Scope, given: Given, shown: Mapping[str, str], approval: str) -> Acted:
-    """The effect of a step. `shown` is the preview for the approver and `approval` the question; if empty, the policy decides."""
+    """The effect of a step. `shown` is the preview for the approver and `approval` the question. If it is empty, the policy decides."""
     common: dict[str, Any] = {
         "reads_only": step.reads_only,
         "approval": approval,
@@ -59,7 +59,7 @@ def acting(step: Step, scope: Scope, given: Given, shown: Mapping[str, str], app
         case Mcp():
             return _call(step.action, scope, common)
         case _:
-            raise TypeError(f"a step of {step.namespace} is not a single effect")
+            raise TypeError(f"the namespace {step.namespace} has no single effect")
 
 
 # --- commands ---
@@ -111,7 +111,7 @@ def _open(scope: Scope) -> Iterator[tuple[str, str]]:
 
 
 def _size(text: str) -> int | None:
-    """The size of a text in bytes; None if it has a character that no variable can hold."""
+    """The size of the text in bytes; None if it contains a character that no variable can hold."""
     try:
         return None if "\0" in text else len(text.encode())
     except UnicodeEncodeError:
@@ -164,7 +164,7 @@ def _refuse_secrets(value: Any) -> None:
             Failed(
                 "secret_misplaced",
                 f"line {secret.line}: a secret cannot be part of a JSON body, at {'.'.join(map(str, place))}.",
-                "Give the whole body as a secret, or put the secret into a header.",
+                "Pass the whole body as a secret, or put the secret into a header.",
             )
         )
 
@@ -212,7 +212,7 @@ def _use(at: str, secret: Secret, scope: Scope) -> SecretUse:
     return SecretUse(at, scope.handle(secret), secret.form)
 
 
-# --- what an approver is shown ---
+# --- the approver's preview ---
 
 
 def preview(step: Step, scope: Scope, referred: Sequence[str], last: str) -> dict[str, str]:
@@ -236,7 +236,7 @@ def _argument_in(ref: Ref, scope: Scope) -> str:
 
 
 def _shown(result: Result) -> str:
-    """An output, with notes on what is missing from it."""
+    """The output, with notes about missing parts."""
     text, facts = shortened(str(result.text)), result.facts
     if facts.truncated:
         text += f"\n[cut at the limit: {f'{facts.size:,} bytes' if facts.size else 'more'} in all]"

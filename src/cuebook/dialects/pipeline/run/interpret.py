@@ -1,6 +1,6 @@
-"""Runs a pipeline as a program: one step after the other, each with its condition, approval, contract and postcondition.
+"""Runs a pipeline as a program: one step after another, each with its condition, approval, contract and postcondition.
 
-Deterministic: it reaches the world only through the effects it yields. `Noted` adds evidence to the kernel's events:
+Deterministic: it affects the outside world only through the effects it yields. `Noted` adds evidence to the kernel's events:
 condition, attempt, contract, postcondition, repair.
 """
 
@@ -31,7 +31,7 @@ from cuebook.kernel.events import (
 from cuebook.kernel.outcomes import EffectFailed, Failed, Resumed
 
 _HINTS = 5
-"""How many hints the message of a failure quotes; its details have them all."""
+"""How many hints the message of a failure quotes; its details contain them all."""
 
 
 def interpret(
@@ -45,9 +45,7 @@ def interpret(
             where = f"Line {problem.line}: " if problem.line else ""
             yield Warned("playbook", f"{where}{problem.message} {problem.fix}".rstrip())
         for name in unhanded(progress.scope):
-            message = (
-                f"The argument {name} does not fit into an environment variable, so commands do not get it as one."
-            )
+            message = f"The argument {name} does not fit into an environment variable, so commands do not receive it that way."
             yield Warned("argument", f"{message} A step can refer to it, preferably in stdin.")
     else:
         progress.restore(state)
@@ -134,7 +132,7 @@ def _run_failure(progress: Progress, step: Step, failed: Failed, facts: Facts) -
 
 
 def _attempt(progress: Progress, step: Step, given: Given, number: int) -> Program[Result]:
-    """Performs the step's effect, whose approval the gate asks for, then checks contract and postcondition."""
+    """Performs the step's effect, for which the gate asks approval, then checks the contract and the postcondition."""
     scope = progress.scope
     shown = preview(step, scope, progress.referred[step.id], progress.last)
     if isinstance(step.action, Llm):

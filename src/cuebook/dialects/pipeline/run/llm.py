@@ -1,7 +1,7 @@
 """A step that asks a model: JSON only, with the tools it is allowed, within its budgets.
 
 A reply that breaks the contract is sent back for repair, without tools and a limited number of times. If a person denies a
-tool, the model learns of it; if the policy denies it or it fails, the step fails.
+tool, the model is informed; if the policy denies it or it fails, the step fails.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from cuebook.kernel.outcomes import EffectFailed, Failed, Reply, Source
 from cuebook.kernel.tool_names import READING, visible
 
 MOST_BYTES = 32_768
-"""Default limit of a reply."""
+"""Default size limit of a reply."""
 
 _LETTERS = 4
-"""Upper bound for the average length of a token in characters. It gives a lower bound for the tokens sent."""
+"""Upper bound for the average length of a token in characters. It yields a lower bound for the tokens sent."""
 
 _JSON_ONLY = "Answer with JSON only: one JSON value, no words before or after it, no code fence."
 
@@ -35,7 +35,7 @@ _JSON_ONLY = "Answer with JSON only: one JSON value, no words before or after it
 def asking(
     step: Step, action: Llm, scope: Scope, given: Given, shown: Mapping[str, str], approval: str
 ) -> Program[Result]:
-    """The result of asking a model. `approval` is the question to a person before the first call."""
+    """Asks a model and returns the result. `approval` is the question for a person before the first call."""
     prompt = prompt_of(step, action, scope)
     if approval:
         about = {"model": action.model, "prompt": prompt, "tools": ", ".join(action.tools)}
@@ -71,7 +71,7 @@ def _contract(step: Step) -> str:
 
 
 def _over(most: int, spent: Spent, ask: AskModel) -> Failed | None:
-    """The failure if the next call would certainly exceed the step's token budget."""
+    """Returns a failure if the next call would certainly exceed the step's token budget."""
     sent = (sum(len(block.text) for block in ask.context) + len(ask.prompt)) // _LETTERS
     if spent.tokens + sent < most:
         return None
@@ -109,7 +109,7 @@ def _answered(step: Step, action: Llm, prompt: str, cap: int, changes: _Changes)
             break
         yield Noted("repair", {"number": number, "problems": problems})
         context = context.add("assistant", reply.content)
-        words = f"This breaks the contract: {'; '.join(problems)}. Send it again, mended. {_contract(step)}"
+        words = f"This breaks the contract: {'; '.join(problems)}. Send it again, corrected. {_contract(step)}"
         reply = yield msgspec.structs.replace(ask, prompt=words, context=context, tools=())
         context = context.add("user", words)
         result = _read(reply, cap)
@@ -121,7 +121,7 @@ def _read(reply: Reply, cap: int) -> Result:
 
 
 class _Changes:
-    """Remembers whether a tool has run that may change something: another attempt could repeat that change."""
+    """Tracks whether a tool that may change something has run: another attempt could repeat the change."""
 
     def __init__(self) -> None:
         self.done = False
@@ -138,7 +138,7 @@ class _Changes:
 
 
 def _ended(call: ToolCall, outcome: CallOutcome) -> Failed | None:
-    """The failure that ends the conversation. After a denial by a person or malformed arguments the model may continue."""
+    """Returns the failure that ends the conversation. After a person's denial or malformed arguments the model may continue."""
     if isinstance(outcome, Failed):
         return None if outcome.code == "denied" else outcome
     if isinstance(outcome, str):
@@ -153,7 +153,7 @@ def _ended(call: ToolCall, outcome: CallOutcome) -> Failed | None:
 
 
 def _tools(step: Step, action: Llm) -> Program[tuple[tuple[ToolSpec, ...], dict[str, CallTool]]]:
-    """The tools that the model may call, as it sees them. A missing one fails the step before any call."""
+    """The tools that the model may call, as it sees them. A missing tool fails the step before any call."""
     if not action.tools or not action.max_tool_calls:
         return (), {}
     specs: list[ToolSpec] = []

@@ -24,7 +24,7 @@ _UNREACHED = ("Could not resolve host", "Network is unreachable", "Temporary fai
 """Error messages of commands that had no network."""
 
 _SAID = 500
-"""How many characters of an error output a message quotes."""
+"""How many characters of the error output a message quotes."""
 
 
 def read(step: Step, outcome: AnyOutcome) -> Result:
@@ -47,11 +47,11 @@ def read(step: Step, outcome: AnyOutcome) -> Result:
                 return result.failing(Failed("tool_error", f"The tool failed: {_short(str(result.text))}"))
             return result
         case _:
-            raise TypeError(f"a step of {step.namespace} gave a {type(outcome).__name__}")
+            raise TypeError(f"unexpected outcome of {step.namespace}: {type(outcome).__name__}")
 
 
 def broken_off(step: Step, failed: Failed, seq: int | None) -> Result:
-    """The result of an effect that failed, with its output until then."""
+    """The result of an effect that failed, with the output before the failure."""
     printed = failed.details.get("stdout", "")
     is_text = step.output is not None and step.output.type == "text"
     truncated, replaced, approved = (bool(failed.details.get(name)) for name in ("truncated", "replaced", "approved"))
@@ -68,12 +68,12 @@ def _exit(step: Step, outcome: CommandResult) -> Failed:
     if barred:
         fix = "The step has `effect: read`, so its command cannot change anything: remove that if it should."
     elif _wants_network(step, f"{outcome.stderr}{outcome.stdout}"):
-        fix = "Commands have no network: use an `http` step for requests."
+        fix = "Commands have no network access: use an `http` step for requests."
     return Failed("exit_code", f"The command failed ({how}){f': {said}' if said else '.'}", fix)
 
 
 def _wants_network(step: Step, said: str) -> bool:
-    """Whether a command may have failed for lack of a network."""
+    """Whether a command may have failed for lack of network access."""
     program = step.action.argv[0].parts if isinstance(step.action, Cli) and step.action.argv else ()
     return program[:1] in (("curl",), ("wget",)) or any(words in said for words in _UNREACHED)
 

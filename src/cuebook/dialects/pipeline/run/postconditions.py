@@ -22,7 +22,7 @@ REDACTED = "[REDACTED]"
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """The evidence from a step. None: it has nothing of that kind."""
+    """The evidence from a step; None if there is none of that kind."""
 
     status: int | None = None
     html: str | None = None
@@ -53,16 +53,16 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Why it did not pass."""
+        """Why the postcondition did not pass."""
         return "; ".join(f"{one.kind}: {one.message}" for one in self.assertions if one.status != "passed")
 
     def plain(self) -> dict[str, Any]:
-        """The report as a plain value, with masked texts."""
+        """The report as a plain value, with masked strings."""
         made = {"verdict": self.verdict, "assertions": [msgspec.to_builtins(one) for one in self.assertions]}
         return {**made, "metadata": self.metadata} if self.metadata else made
 
     def failed(self) -> Failed:
-        return Failed(FAILED, f"postcondition failed: {self.words}", "Check what the step really did.")
+        return Failed(FAILED, f"postcondition failed: {self.words}", "Check what the step actually did.")
 
 
 def evidence_of(result: Result) -> Evidence:
@@ -77,7 +77,7 @@ def evidence_of(result: Result) -> Evidence:
 def _flaw(result: Result) -> str:
     if result.facts.truncated:
         return "cut at the limit"
-    return "not text throughout" if result.facts.replaced else ""
+    return "not valid UTF-8" if result.facts.replaced else ""
 
 
 def check(postcondition: Postcondition, evidence: Evidence) -> Report:
@@ -97,7 +97,7 @@ def _checked(assertion: Assertion, evidence: Evidence) -> Checked:
 def _status(wanted: HttpStatus, evidence: Evidence) -> Checked:
     kind = "http_status"
     if evidence.status is None:
-        return Checked(kind, "missing", "the step has no HTTP status to show")
+        return Checked(kind, "missing", "the step provides no HTTP status")
     if evidence.status == wanted.equals:
         return Checked(kind, "passed", observed=evidence.status)
     message = f"expected status {wanted.equals}, observed {evidence.status}"
@@ -105,11 +105,11 @@ def _status(wanted: HttpStatus, evidence: Evidence) -> Checked:
 
 
 def _page(wanted: DomContains, evidence: Evidence) -> Checked:
-    """Searches a whole response for a text. Selectors are for drivers that see a page's elements."""
+    """Searches a whole response for text. Selectors are for drivers that see a page's elements."""
     kind = "dom_contains"
     if evidence.html is None or wanted.selector:
         what = f"elements ({wanted.selector})" if wanted.selector else "page"
-        return Checked(kind, "missing", f"the step has no {what} to show")
+        return Checked(kind, "missing", f"the step provides no {what}")
     page, text = evidence.html, wanted.text
     if wanted.case_insensitive:
         page, text = page.casefold(), text.casefold()
@@ -123,7 +123,7 @@ def _page(wanted: DomContains, evidence: Evidence) -> Checked:
 def _json(wanted: JsonPath, evidence: Evidence) -> Checked:
     kind = "json_path"
     if evidence.json is msgspec.UNSET:
-        return Checked(kind, "missing", "the step has no JSON to show")
+        return Checked(kind, "missing", "the step provides no JSON")
     expected = _masked(wanted.equals)
     value: Any = evidence.json
     for part in wanted.path:
@@ -132,7 +132,7 @@ def _json(wanted: JsonPath, evidence: Evidence) -> Checked:
         else:
             there = isinstance(value, dict) and part in value
         if not there:
-            return Checked(kind, "failed", f"{_written(wanted)} leads nowhere", "json_path_missing", expected)
+            return Checked(kind, "failed", f"{_written(wanted)} does not exist", "json_path_missing", expected)
         value = value[part]
     if alike(value, wanted.equals):
         return Checked(kind, "passed", observed=_masked(value))

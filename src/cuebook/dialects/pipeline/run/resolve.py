@@ -22,7 +22,7 @@ _WHOLE = re.compile(r"[-+]?[0-9]{1,1000}")
 
 
 class Scope:
-    """What a step can refer to: the arguments, and the results of the steps before it."""
+    """The values that a step can refer to: the arguments, and the results of the steps before it."""
 
     def __init__(self, pipeline: Pipeline, inputs: Mapping[str, Any]) -> None:
         self._pipeline = pipeline
@@ -31,7 +31,7 @@ class Scope:
         self.results: dict[str, Result] = {}
 
     def override(self, values: Mapping[str, Any]) -> None:
-        """Takes values that a person gives for an argument or for a step's result. A name that is both means the argument,
+        """Replaces arguments and step results with values from a person. A name that is both refers to the argument,
         as it did when the value was checked.
         """
         for name, value in values.items():
@@ -52,7 +52,7 @@ class Scope:
     # --- values and texts ---
 
     def value(self, words: Words) -> Any:
-        """The value of a text: a single reference keeps the type of its value, anything else is a string."""
+        """The resolved value: a single reference keeps the type of its value, anything else is a string."""
         if len(words.parts) == 1 and not isinstance(words.parts[0], str):
             return self._found(words.parts[0], words.line)
         return self.text(words)
@@ -69,8 +69,8 @@ class Scope:
         return written(value)
 
     def handed(self, words: Words) -> str:
-        """The stdin of a program or the body of a request. A single reference to an output keeps its line end, and a
-        JSON null stays null.
+        """The stdin of a program or the body of a request. A single reference to an output keeps its trailing
+        newline, and a JSON null stays null.
         """
         ref = words.parts[0] if len(words.parts) == 1 else ""
         if isinstance(ref, StepRef) and ref.path[0] in ("json", "stdout"):
@@ -96,10 +96,8 @@ class Scope:
     def handle(self, secret: Secret) -> str:
         """The handle of a secret, its own or that of its argument."""
         if not self.has(secret):
-            fix = (
-                f"Give it as --{secret.arg} HANDLE. Only a variable, a header or an argument of a tool can be left out."
-            )
-            raise _unresolved("missing_argument", f"the secret argument '{secret.arg}' is not given", secret.line, fix)
+            fix = f"Pass it as --{secret.arg} HANDLE. Only a variable, a header or a tool argument can be left out."
+            raise _unresolved("missing_argument", f"the secret argument '{secret.arg}' is missing", secret.line, fix)
         return (secret.handle or str(self.args[secret.arg])).removeprefix("secret:")
 
     # --- conditions ---
@@ -137,8 +135,8 @@ class Scope:
     # --- references ---
 
     def _found(self, ref: Ref, line: int, *, asked: bool = False, whole: bool = False) -> Any:
-        """The value of a reference. It may be missing in a condition (`asked`); elsewhere that fails. An output loses its
-        trailing line end unless it is passed on `whole`.
+        """The value of a reference. It may be missing in a condition (`asked`) but nowhere else. An output loses its
+        trailing newline unless it is passed on `whole`.
         """
         if isinstance(ref, ArgRef):
             value = self.args.get(ref.name)
@@ -151,7 +149,7 @@ class Scope:
             if asked:
                 return None
             message = f"it refers to step {ref.step}, which was skipped"
-            raise _unresolved("skipped_reference", message, line, "Give it a condition, as in `!$step.skipped`.")
+            raise _unresolved("skipped_reference", message, line, "Add a condition, as in `!$step.skipped`.")
         if field in ("stdout", "json"):
             _check_complete(ref.step, result, line, "no_json" if field == "json" else "incomplete_output")
         value = _within(_FIELDS[str(field)](ref.step, result, line), rest)
@@ -164,20 +162,20 @@ class Scope:
 
 
 def _check_complete(step: str, result: Result, line: int, code: str) -> None:
-    """Refuses an output that was cut or had bytes replaced: everything derived from it would be silently wrong."""
+    """Rejects an output that was cut or had bytes replaced: everything derived from it would be silently wrong."""
     facts = result.facts
     if facts.truncated:
         of = f" of {facts.size:,}" if facts.size else ""
         kept = f"the first {len(str(result.text).encode()):,}{of} bytes were kept"
         message = f"it refers to the output of step {step}, which was cut: {kept}"
         fix = (
-            f"Give step {step} a larger output.max_bytes, up to `max_output` under [limits] in the configuration, or let it"
+            f"Set a larger output.max_bytes for step {step}, up to `max_output` under [limits] in the configuration, or have it"
             " write a file."
         )
         raise _unresolved(code, message, line, fix)
     if facts.replaced:
         message = f"it refers to the output of step {step}, in which invalid UTF-8 bytes were replaced"
-        fix = f"Let step {step} print text, for example base64, or write a file."
+        fix = f"Have step {step} print text, for example base64, or write a file."
         raise _unresolved(code, message, line, fix)
 
 
@@ -186,7 +184,7 @@ def _json(step: str, result: Result, line: int) -> Any:
         return result.json()
     except ValueError as why:
         message = f"it refers to the JSON of step {step}, which is not JSON: {why}"
-        raise _unresolved("no_json", message, line, f"Refer to ${step}.stdout, or let that step print JSON.") from None
+        raise _unresolved("no_json", message, line, f"Refer to ${step}.stdout, or have that step print JSON.") from None
 
 
 _FIELDS: dict[str, Callable[[str, Result, int], Any]] = {
@@ -214,7 +212,7 @@ def _within(value: Any, path: tuple[str | int, ...]) -> Any:
 
 
 def _check_path(ref: StepRef, value: Any) -> None:
-    """Refuses a path into a value without parts, or a name in a list: it can never exist, so it is a mistake."""
+    """Rejects a path into a scalar, or a name in a list: it can never exist, so it is a mistake."""
     for number, part in enumerate(ref.path[1:], 1):
         if isinstance(value, list) and isinstance(part, int):
             return
@@ -232,10 +230,10 @@ def _check_path(ref: StepRef, value: Any) -> None:
 
 def _nothing(ref: Ref, line: int) -> EffectFailed:
     if isinstance(ref, ArgRef):
-        fix = f"Give it one, or give the step a condition, as in `${{{ref.name}}} != null`."
+        fix = f"Pass a value, or add a condition to the step, as in `${{{ref.name}}} != null`."
         return _unresolved("missing_argument", f"the argument '{ref.name}' has no value", line, fix)
-    fix = f"Give the step a condition, as in `{_shown(ref)} != null`."
-    return _unresolved("missing_value", f"{_shown(ref)} is null, which cannot be part of a text", line, fix)
+    fix = f"Add a condition to the step, as in `{_shown(ref)} != null`."
+    return _unresolved("missing_value", f"{_shown(ref)} is null, which cannot be inserted into text", line, fix)
 
 
 def _unresolved(code: str, message: str, line: int, fix: str) -> EffectFailed:
@@ -247,11 +245,11 @@ def _shown(ref: StepRef) -> str:
     return f"${ref.step}.{'.'.join(map(str, ref.path))}"
 
 
-# --- comparing, as Lobster does ---
+# --- comparisons, as in Lobster ---
 
 
 def _truth(value: Any) -> bool:
-    """Whether a value is true: all but false, null, 0 and the empty text. Empty lists and objects are true."""
+    """Whether a value is truthy: everything except false, null, 0 and the empty string. Empty lists and objects are truthy."""
     return value not in (None, False, "", 0) if not isinstance(value, list | dict) else True
 
 
@@ -264,7 +262,7 @@ def _ordered(compare: Callable[[int | float, int | float], bool]) -> Callable[[A
 
 
 def _number(value: Any) -> int | float | None:
-    """A number, also from a text; None if it is not one. Whole numbers stay exact."""
+    """Returns a number, possibly parsed from a string, or None. Integers stay exact."""
     if isinstance(value, str):
         text = value.strip()
         if not _NUMBER.fullmatch(text):
@@ -285,7 +283,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-# --- who refers to whom ---
+# --- references between steps ---
 
 
 def referred(step: Step) -> list[str]:

@@ -1,4 +1,4 @@
-"""The result of a step, as later steps read it. Plain values."""
+"""The result of a step, as later steps see it. Plain values."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _TOO_DEEP = f"it is nested more than {DEEPEST} deep"
 _LINE_ENDS = re.compile(r"(?:\r?\n)+\Z")
 
 ENDING = frozenset({"cancelled", "denied", "expired", "in_doubt"})
-"""Failures that a person decided: they end the run regardless of the step's `on_error`."""
+"""Failures that a person decides about: they end the run regardless of the step's `on_error`."""
 
 
 class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The part of a result that a checkpoint keeps in addition to its text."""
+    """The part of a result that a checkpoint stores in addition to its text."""
 
     is_text: bool = False
     """Whether its output is declared as text and therefore never parsed as JSON."""
@@ -56,13 +56,13 @@ class Result:
         self.failed: Failed | None = None
         """Why the step failed; known only while it is the current step."""
         self.seq: int | None = None
-        """The record of the effect that failed."""
+        """The sequence number of the failed effect."""
         self.html = False
         """Whether the text is an HTML page."""
         self._json: Any = msgspec.UNSET
 
     def but(self, **changes: Any) -> Result:
-        """A copy with other facts."""
+        """Returns a copy with changed facts."""
         made = Result(self.text, msgspec.structs.replace(self.facts, **changes))
         made.failed, made.seq, made.html, made._json = self.failed, self.seq, self.html, self._json
         return made
@@ -73,7 +73,7 @@ class Result:
         return made
 
     def json(self) -> Any:
-        """The output as JSON, parsed once; `ValueError` if it is not JSON."""
+        """The output as JSON, parsed once. Raises `ValueError` if it is not JSON."""
         if self._json is msgspec.UNSET:
             if self.facts.is_text:
                 raise ValueError("its output is declared to be text")
@@ -93,7 +93,7 @@ class Result:
 
 
 def parsed(text: str) -> Any:
-    """The value of a JSON text; `ValueError` if it is not JSON."""
+    """Parses JSON. Raises `ValueError` if the text is not JSON."""
     if not text.strip():
         raise ValueError("it is empty")
     try:
@@ -102,7 +102,7 @@ def parsed(text: str) -> Any:
         raise ValueError(_TOO_DEEP) from None
     except (msgspec.DecodeError, UnicodeError) as error:
         raise ValueError(str(error)) from None
-    # With few brackets nothing can be nested deeply, so a large text need not be walked.
+    # With few brackets nothing can be nested deeply, so a large value need not be traversed.
     if text.count("[") + text.count("{") > DEEPEST and is_deep(value):
         raise ValueError(_TOO_DEEP)
     return value
@@ -113,10 +113,10 @@ def encoded(value: Any) -> str:
 
 
 def without_line_end(text: str) -> str:
-    """An output without its trailing line ends, as it is inserted into texts and comparisons. A shell's `$(...)` does the same."""
+    """The output without trailing newlines, for use in text and comparisons. A shell's `$(...)` does the same."""
     return _LINE_ENDS.sub("", text)
 
 
 def written(value: Any) -> str:
-    """A value as part of a text: strings unchanged, anything else as JSON."""
+    """A value as text: strings unchanged, anything else as JSON."""
     return value if isinstance(value, str) else encoded(value)

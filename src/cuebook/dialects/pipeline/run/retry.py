@@ -1,4 +1,4 @@
-"""Retries a step, only if it is known to have failed, with a journaled wait between attempts."""
+"""Retries a step that is known to have failed, with a journaled wait between attempts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _UNRESOLVED = frozenset(
 """Failures of a step before its effect."""
 
 _FINAL = ENDING | (UNBEGUN - {"secret_unreadable"}) | _UNRESOLVED | {UNSEEN, SPENT}
-"""Failures without a retry: they would only repeat, or a person decided them, or the run was out of time. An unreadable
-secret is not among them, because a keyring may be unlocked in the meantime.
+"""Failures that are not retried: they would only recur, a person decided them, or the run was out of time. An unreadable
+secret is retried, because a keyring may be unlocked in the meantime.
 """
 
 _UNCERTAIN = frozenset({"timeout", "server_failed", "dropped", "bad_result", SPENT})
-"""Failures of a tool that leave unknown whether it did something, unless the call was never sent."""
+"""Tool failures after which it is unknown whether the tool did something, unless the call was never sent."""
 
 
 _MINUTE = 60.0
@@ -53,7 +53,7 @@ def _may_repeat(step: Step, retry: Retry, number: int, failed: Failed, facts: Fa
 
 def may_have_happened(step: Step, failed: Failed, facts: Facts) -> bool:
     """Whether the effect happened, or may have happened wholly or in part despite the failure. A command that was killed is
-    known to be over. An action that succeeded is not repeated only because its output is wrong.
+    known to have ended. An action that succeeded is not repeated only because its output is wrong.
     """
     if step.reads_only:
         return False

@@ -1,6 +1,6 @@
 """The progress of a run of a pipeline, saved in regular checkpoints to keep resuming cheap.
 
-It keeps the last result and those that a later step refers to, so the cost of a step does not grow with the run.
+It keeps only the last result and the results that later steps refer to, so the cost of a step does not grow with the run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cuebook.kernel.effects import Checkpoint
 
 STRETCH = 64
 """Minimum number of steps between two checkpoints. If more results than that are kept, their number is the minimum, so the
-cost of checkpoints per step stays constant.
+checkpoint cost per step stays constant.
 """
 
 
@@ -29,7 +29,7 @@ class Progress:
         self.number = 0
         """The index of the next step."""
         self.last = ""
-        """The last step that gave an output."""
+        """The last step that produced output."""
         self.hinting = {step.id: step for step in pipeline.steps if step.rollback_hint}
         """The steps with a rollback_hint."""
         self.undoable: list[str] = []
@@ -38,7 +38,7 @@ class Progress:
         self.referred = {step.id: referred(step) for step in pipeline.steps}
         """The steps that each step refers to."""
         self._needed = {name: number for number, step in enumerate(pipeline.steps) for name in self.referred[step.id]}
-        """The last step that refers to each."""
+        """The index of the last step that refers to each step."""
         self._leaving: dict[int, list[str]] = {}
         for name, number in self._needed.items():
             self._leaving.setdefault(number, []).append(name)
