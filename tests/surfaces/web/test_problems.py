@@ -105,7 +105,7 @@ async def test_an_error_page_says_how_much_waits(web: ServedApp) -> None:
         shown = await web.client.get(path, headers=BROWSER)
         assert shown.status_code == 404
         badges = [a for _, a in Markup(shown.text).elements if a.get("class") == "badge"]
-        assert [one["aria-label"] for one in badges] == ["1 thing waiting"]
+        assert [one["aria-label"] for one in badges] == ["1 item waiting"]
     nobody = await web.guest.get("/nowhere", headers=BROWSER)
     assert nobody.status_code == 404
     assert "badge" not in nobody.text

@@ -210,7 +210,7 @@ def test_another_machine_needs_a_token(cli: CommandLine) -> None:
     assert refused.code == 2
     assert "CUEBOOK_SERVE_TOKEN" in refused.err
     (cli.work / "short").write_text("abc\n")
-    assert "fewer than" in cli.call("serve", "--host", "0.0.0.0", "--port", "0", "--token-file", "short").err
+    assert "shorter than" in cli.call("serve", "--host", "0.0.0.0", "--port", "0", "--token-file", "short").err
 
 
 def test_with_a_token_others_come_in_and_are_limited(cli: CommandLine, servings: list[Serving]) -> None:

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 LARGEST = 32_000_000
-"""Bytes of a line: enough for the longest playbook, however its characters are escaped."""
+"""Maximum number of bytes of a line: enough for the longest playbook, however its characters are escaped."""
 _AT_ONCE = 1_000_000
 """Bytes to read at once while skipping the rest of a longer line."""
 _GLANCE = 10_000

@@ -37,7 +37,7 @@ from cuebook.surfaces.mcp.untrusted_text import brief
 
 _ANSWER, _REASON = "answer", "reason"
 _LONGEST = 8_000
-"""Most characters in the message of a form."""
+"""Maximum number of characters in the message of a form."""
 _EVERY = 0.5
 """Seconds between two checks whether the wait of a form is still open."""
 
@@ -165,7 +165,7 @@ def _choice(wait: WaitRow) -> dict[str, Any]:
 
 
 async def record_answer(host: Host, caller: Caller, run: str, wait: str, result: ElicitResult) -> str | None:
-    """Record a person's answer. Returns None if it was accepted or the wait was already closed, an empty text if the person
+    """Record a person's answer. Returns None if it was accepted or the wait was already closed, an empty string if the person
     did not answer, and otherwise an error message.
 
     Permissions are checked again: the question may be a week old.
@@ -236,13 +236,13 @@ async def _take_answer(call: Call, now: Round, wait: str, said: Any) -> Round:
     wrong = await record_answer(call.host, call.caller, now.run, wait, said)
     if wrong is None:
         return now
-    if not wrong or wait in now.wrong:  # asked twice is enough
+    if not wrong or wait in now.wrong:  # asking twice is enough
         return msgspec.structs.replace(now, left=(*now.left, wait))
     return msgspec.structs.replace(now, wrong={**now.wrong, wait: wrong})
 
 
 async def continue_call(call: Call, seconds: float | None) -> Answer | None:
-    """Handle a repeated call that brings a person's answers; nothing is done twice. None if this is a first call.
+    """Handle a repeated call that carries a person's answers; nothing is done twice. None if this is a first call.
 
     Only questions that were asked can be answered, even if the client sends more.
     """

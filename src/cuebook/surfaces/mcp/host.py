@@ -20,7 +20,7 @@ from cuebook.service.worker import Worker
 from cuebook.wiring.wiring import Wiring
 
 Activity = Literal["running", "resting", "interrupted", "elsewhere"]
-"""What a run is doing: it continues by itself (running), waits for a person or has ended (resting), or is not driven by any
+"""The activity of a run: it continues by itself (running), waits for a person or has ended (resting), or is not driven by any
 process. An interrupted run continues when it is resumed here; one that belongs elsewhere must be resumed in its own folder or
 program.
 """
@@ -38,7 +38,7 @@ class Caller(msgspec.Struct, frozen=True):
     person: Principal
     """The person who answers questions that the client asks in place."""
     address: str
-    """Address of the web app, for links."""
+    """URL of the web app, for links."""
     decides: bool = False
     """Whether the assistant may get the tool that decides approvals."""
     approves_here: bool = True
@@ -100,7 +100,7 @@ class Host:
     caller: Callable[[Any], Caller]
     """Finds the caller from the SDK's request context."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the server is about to end: calls that follow a run return, and the run is taken up again later."""
+    """Set when the server is about to stop: calls that follow a run return, and the run is taken up again later."""
     last_reports: LastReports = field(default_factory=LastReports)
     """The state of each run in a caller's last report: a repeated call with `wait_seconds` waits for a change from it."""
 

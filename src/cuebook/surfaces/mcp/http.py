@@ -29,7 +29,7 @@ Who = Callable[[Request], Awaitable[Principal | None]]
 EACH = "tools"
 """The query parameter of `?tools=each`, which offers each playbook as a tool."""
 LARGEST_BODY = 1_900_000
-"""Bytes of a message; a little less than the web app's limit, so that the client gets the SDK's error."""
+"""Maximum size of a message in bytes; a little less than the web app's limit, so that the client gets the SDK's error."""
 
 
 class Mounted:

@@ -47,7 +47,7 @@ class Progress:
 async def follow(
     host: Host, run: str, progress: Progress, seconds: float | None = None, known: str = ""
 ) -> tuple[RunRow, Activity]:
-    """Wait until a run ends, waits for a person or is not driven any more, or until the time is over. Returns the run and
+    """Wait until a run ends, waits for a person or is no longer driven, or until the time is up. Returns the run and
     its activity.
 
     While a waiting run is still in the `known` state, it is followed further.

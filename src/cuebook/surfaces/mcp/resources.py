@@ -197,7 +197,7 @@ def _transcript(view: RunView, interrupted: bool, marking: Marking) -> Iterator[
             shown = text[: max(0, min(LONGEST, room))]
             room -= len(shown)
             kept = "all that was kept" if step.label in view.incomplete else "the full text"
-            cut = f"\n[cut: {kept} is {output_uri(row.id, step.label)}]" if len(text) > len(shown) else ""
+            cut = f"\n[cut: {kept} is in {output_uri(row.id, step.label)}]" if len(text) > len(shown) else ""
             yield f"{marking.data(shown)}{cut}"
     for wait in view.waits:
         yield f"\n## Waits for: {wait.kind}\n\n{marking.data(brief(wait.prompt, LONGEST))}"

@@ -1,6 +1,6 @@
-"""The report of a run for an assistant: facts it can act on, and texts of models and tools, marked as data.
+"""The report of a run for an assistant: facts it can act on, and text from models and tools, marked as data.
 
-Long texts are cut, with a link to the resource that has the full text.
+Long text is cut, with a link to the resource that has all of it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SHORT_ID = 8
 
 
 def text_result(words: str, value: Any = None, *, wrong: bool = False) -> CallToolResult:
-    """A plain answer: a text for people, and a value for programs."""
+    """A plain answer: text for people, and a value for programs."""
     content: list[ContentBlock] = [TextContent(type="text", text=words)]
     return CallToolResult(content=content, structured_content=value, is_error=wrong)
 
@@ -62,7 +62,7 @@ def value_result(value: Mapping[str, Any], *, untrusted: Collection[str] = (), w
 
 
 class Shortening:
-    """Cuts long texts, and collects links to the full texts."""
+    """Cuts long text, and collects links to the full text."""
 
     def __init__(self, run: str, incomplete: Collection[str] = ()) -> None:
         """`incomplete` are the steps whose output was not kept in full."""
@@ -170,7 +170,7 @@ async def execution(
 
 
 def result_of(view: RunView) -> Any:
-    """The result of a run: its artifact, what its program returned, or its last output, as data if it is data."""
+    """The result of a run: its artifact, its program's return value, or its last output, parsed if it is JSON."""
     output, dialect = run_objects.final_output(view), registry.find(view.run.dialect)
     if output is None or (view.artifact is None and dialect is not None and dialect.talks):
         return view.result
@@ -225,7 +225,7 @@ _DECIDED = ("approval", "in_doubt")
 
 
 def waits_of(view: RunView) -> list[WaitRow]:
-    """The waits that a person ends, decisions first."""
+    """The waits that a person has to end, decisions first."""
     order = {"approval": 0, "in_doubt": 1, "question": 2, "budget": 3, "secret": 4, "breakpoint": 5}
     return sorted((wait for wait in view.waits if wait.kind in order), key=lambda wait: order[wait.kind])
 
@@ -312,7 +312,7 @@ def _larger(code: str) -> dict[str, str]:
 # --- the report as text ---
 
 _SHOWN, _BRIEF = 2_000, 200
-"""Most characters of an output and of a variable in the text; the structured content has more."""
+"""Maximum number of characters of an output and of a variable in the text; the structured content has more."""
 
 
 def _as_text(value: Any) -> str:

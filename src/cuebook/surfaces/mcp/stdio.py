@@ -111,8 +111,8 @@ def claimed_input() -> BinaryIO:
 
 
 async def _leave(host: Host) -> None:
-    """Release all runs, so that the next server can take them up at once, and exit the process: a thread still waits for
-    input that may never come.
+    """Release all runs, so that the next server can take them up at once, and exit the process: a thread is still waiting
+    for input that may never come.
     """
     await host.worker.close()
     await host.service.close()

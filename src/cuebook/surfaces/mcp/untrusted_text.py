@@ -1,4 +1,4 @@
-"""Untrusted texts for assistants: marked as data and cut to a safe length, or reduced to one line if they are not marked."""
+"""Untrusted text for assistants: marked as data and cut to a safe length, or reduced to one line if it is not marked."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import secrets
 from typing import Any
 
 LONGEST = 30_000
-"""Most characters of one text in an answer."""
+"""Maximum number of characters of one text in an answer."""
 ALL = 100_000
-"""Most characters of all texts in an answer."""
+"""Maximum number of characters of all texts in an answer."""
 _BRIEF, _LINE = 4_000, 200
-"""Most characters of an error or a note, and of untrusted text within a line of our own."""
+"""Maximum number of characters of an error or a note, and of untrusted text within a line of our own."""
 _STEPS = ((_BRIEF, 1000), (1000, 300), (300, 100), (100, 30), (40, 8))
 """Limits to try when a value is too large: characters of each text, and members of each list."""
 

@@ -94,8 +94,8 @@ def make_site(
     )
 
 
-async def _let_go(site: Site) -> None:
-    """Release the runs as soon as the server starts to shut down, while requests are still answered."""
+async def _release_runs(site: Site) -> None:
+    """Release the runs as soon as the server starts to shut down, while requests are still being answered."""
     await site.closing.wait()
     await site.worker.close()
 
@@ -120,15 +120,15 @@ def make_app(site: Site, hosts: Hosts) -> Starlette:
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
         await site.worker.open()
-        letting_go = asyncio.create_task(_let_go(site))
-        looking = asyncio.create_task(_warm_up(site))
+        releasing = asyncio.create_task(_release_runs(site))
+        warming_up = asyncio.create_task(_warm_up(site))
         try:
             yield
         finally:
-            looking.cancel()
+            warming_up.cancel()
             site.closing.set()
             await mcp.close()
-            await letting_go
+            await releasing
             await site.service.stream.close()
 
     async def unknown(request: Request, error: Exception) -> Response:

@@ -1,8 +1,8 @@
 """Connections of the server: how many there may be, and how long each may take to send a request.
 
-Anyone who reaches the port can open connections, before any token is asked for. They must not use up the descriptors that
-runs need, so half-sent requests end after a while, and the longest waiting one makes room for a new connection: first
-one without a request, then one whose request has not come in full.
+Anyone who reaches the port can open connections, before any token is checked. They must not use up the descriptors that
+runs need, so half-sent requests time out, and the oldest waiting connection makes room for a new one: first a connection
+without a request, then one whose request is incomplete.
 """
 
 from __future__ import annotations

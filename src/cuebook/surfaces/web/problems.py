@@ -57,10 +57,10 @@ _STATUS: tuple[tuple[type[CuebookError], int], ...] = (
 
 
 _RATE, _RAISED = r", or set `rate_limit` higher", "; an administrator can raise the limit"
-_MISSING = r"Give(?: --[\w-]+ VALUE)+"
+_MISSING = r"(?:Give|Pass)(?: --[\w-]+ VALUE)+"
 """Command line options, which neither the pages nor the API have."""
 _PAGES = (
-    (r"`cuebook runs`", "The page Runs"),
+    (r"`cuebook runs`", "The Runs page"),
     (r"`cuebook inbox`", "The inbox"),
     (r"`cuebook inbox \S+`", "the inbox"),
     (r"`cuebook show \S+`", "Its page"),
@@ -72,7 +72,7 @@ _PAGES = (
     (_RATE, _RAISED),
     (_MISSING, "Fill in the fields above"),
 )
-"""Patterns of the commands that errors name, each with what the pages have instead."""
+"""Patterns for the commands that errors mention, each with its counterpart on the pages."""
 _API = (
     (r"`cuebook runs`", "GET /api/runs"),
     (r"`cuebook inbox`", "GET /api/inbox"),
@@ -84,15 +84,15 @@ _API = (
     (r"`cuebook answer (\S+) [^`]+`", r"POST /api/waits/WAIT/answer, with WAIT from `waits` of GET /api/runs/\1,"),
     (r"`cuebook decide (\S+) [^`]+`", r"POST /api/waits/WAIT/decide, with WAIT from `waits` of GET /api/runs/\1,"),
     (_RATE, _RAISED),
-    (_MISSING, "Give them in `inputs`"),
+    (_MISSING, "Pass them in `inputs`"),
     (r"as --input NAME=VALUE", "in `inputs`, by its name"),
 )
-"""The same for programs, with what the API has instead."""
+"""Patterns for the same commands, each with its counterpart in the API."""
 _SIGN_IN = "Sign in again; then you can continue on this page."
 
 
 def for_pages(words: str) -> str:
-    """Replace the commands in a message by what the pages have instead."""
+    """Replace the commands in a message with their counterparts on the pages."""
     return _instead(words, _PAGES)
 
 
@@ -169,7 +169,7 @@ def page(request: Request, error: Exception, waiting: int = 0) -> Response:
 
     details, headers = _details_for(request, error)
     if details.code == "not_signed_in" and request.method in ("GET", "HEAD"):
-        # The form itself, at this address: a redirect would lose the fragment.
+        # Show the form at this URL: a redirect would lose the fragment.
         onward = path_of(request) or HOME
         response = rendered(
             request, "sign-in.html", details.status, words="", command=NEW_TOKEN, next=onward, comes_back=onward != HOME
@@ -183,7 +183,7 @@ def page(request: Request, error: Exception, waiting: int = 0) -> Response:
 
 
 def response_to(request: Request, error: Exception) -> Response:
-    """An error as a page if a browser opens one, otherwise as problem details."""
+    """An error page if a browser opens a page, otherwise problem details."""
     return page(request, error) if wants_page(request) else problem(request, error)
 
 

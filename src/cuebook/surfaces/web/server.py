@@ -26,7 +26,7 @@ from cuebook.surfaces.web.site import Site
 from cuebook.system.network import is_loopback
 
 _PATIENCE = 2
-"""Seconds for requests to finish when the server stops."""
+"""Seconds that requests have to finish when the server stops."""
 SHORTEST_TOKEN = 20
 
 
@@ -34,18 +34,18 @@ def check_reach(host: str, token: str) -> None:
     """Raise `BadInput` if other machines can reach the server and it has no token, or a short one."""
     if token and len(token) < SHORTEST_TOKEN:
         raise BadInput(
-            f"The server's token has fewer than {SHORTEST_TOKEN} characters.",
-            fix="Make one with `python3 -c 'import secrets; print(secrets.token_urlsafe(32))'`.",
+            f"The server's token is shorter than {SHORTEST_TOKEN} characters.",
+            fix="Generate one with `python3 -c 'import secrets; print(secrets.token_urlsafe(32))'`.",
         )
     if not is_loopback(host) and not token:
         raise BadInput(
             f"--host {host} can be reached from other machines, but no token is set.",
-            fix="Set CUEBOOK_SERVE_TOKEN or give --token-file, or serve on 127.0.0.1.",
+            fix="Set CUEBOOK_SERVE_TOKEN, pass --token-file, or serve on 127.0.0.1.",
         )
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that listens at this address. Raises `BadInput` if that fails."""
+    """A socket that listens on this address. Raises `BadInput` if that fails."""
     # A name below `localhost` means this machine, regardless of the resolver.
     plain = "127.0.0.1" if host.lower().endswith(".localhost") else host.strip("[]")
     family = socket.AF_INET6 if ":" in plain else socket.AF_INET
@@ -59,7 +59,7 @@ def bound(host: str, port: int) -> socket.socket:
         made.close()
         why = getattr(error, "strerror", None) or str(error)
         raise BadInput(
-            f"Cannot listen on {host}:{port}: {why}.", fix="Choose another port with --port; 0 takes any free one."
+            f"Cannot listen on {host}:{port}: {why}.", fix="Choose another port with --port; 0 picks a free one."
         ) from None
     return made
 
@@ -100,7 +100,7 @@ class Server(uvicorn.Server):
             await super().shutdown(sockets)
         finally:
             cutting.cancel()
-        if self.force_exit:  # do not wait for requests, but close what is open
+        if self.force_exit:  # do not wait for requests, but still close everything
             await self.lifespan.shutdown()
 
     async def _cut_off(self) -> None:

@@ -37,7 +37,7 @@ class Site:
     runtime: Runtime
     faces: Faces = field(default_factory=Faces)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the server is about to end: it ends the streams."""
+    """Set when the server is about to stop, which ends the streams."""
 
 
 Handler = Callable[[Request, Site, Principal], Awaitable[Response]]

@@ -146,11 +146,11 @@ def test_what_the_user_has_set_in_a_table_stays() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ('mcp_servers = { cuebook = { command = "x" } }\n', "another form"),
+        ('mcp_servers = { cuebook = { command = "x" } }\n', "in a form other than a table"),
         ('mcp_servers = { x = { command = "x" } }\n', "cannot be extended"),
-        ('[mcp_servers]\ncuebook.command = "x"\n', "another form"),
+        ('[mcp_servers]\ncuebook.command = "x"\n', "in a form other than a table"),
         ('[mcp_servers.cuebook.env]\nA = "1"\n', "another way"),
-        ('[[mcp_servers.cuebook]]\ncommand = "x"\n', "another form"),
+        ('[[mcp_servers.cuebook]]\ncommand = "x"\n', "in a form other than a table"),
         ("mcp_servers = 1\n", "at 'mcp_servers'"),
         ('{"mcpServers": {}}', "not valid TOML"),
     ],
@@ -242,20 +242,20 @@ def test_a_served_one_is_reached_by_its_address(cli: CommandLine) -> None:
         "bearer_token_env_var": "CUEBOOK_TOKEN",
     }
     message = cli.call("mcp", "install", "--client", "zed", "--url", ADDRESS.url).err
-    assert "put the token itself in place of CUEBOOK_TOKEN" in message
+    assert "replace CUEBOOK_TOKEN with the token itself" in message
 
 
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (["install", "--client", "claude-desktop", "--url", ADDRESS.url], "can only have commands"),
+        (["install", "--client", "claude-desktop", "--url", ADDRESS.url], "support only commands"),
         (
             ["--folder", ".", "--web", "http://x", "install", "--client", "zed", "--url", ADDRESS.url],
-            "--folder, --web:",
+            "--folder, --web cannot be combined with --url",
         ),
-        (["install", "--client", "cursor", "--url", "127.0.0.1:8765"], "is not the address of an MCP server"),
-        (["install", "--client", "cursor", "--url", ""], "is not the address of an MCP server"),
-        (["install", "--client", "cursor", "--url", "http://127.0.0.1:8765"], "is not the address of an MCP server"),
+        (["install", "--client", "cursor", "--url", "127.0.0.1:8765"], "is not the URL of an MCP server"),
+        (["install", "--client", "cursor", "--url", ""], "is not the URL of an MCP server"),
+        (["install", "--client", "cursor", "--url", "http://127.0.0.1:8765"], "is not the URL of an MCP server"),
         (["--folder", "playbooks", "install", "--client", "cursor"], "playbooks is not a folder"),
         (["--project", "elsewhere", "install", "--client", "cursor"], "elsewhere is not a folder"),
     ],

@@ -114,7 +114,7 @@ async def test_an_explanation_is_the_one_of_the_command_line(
     assert made["bound"]["calls"] == 3
     shown = inside("\n".join(block.text for block in result.content if isinstance(block, TextContent)))
     assert "kind = white" in shown
-    assert "what it may use at most:\n  3 calls" in shown
+    assert "maximum usage:\n  3 calls" in shown
     assert server.requests == []
 
 
@@ -279,5 +279,5 @@ async def test_each_playbook_is_a_tool_of_its_own(cli: CommandLine, server: Mode
         assert (await client.call("run_typed", n=3, k="b", client_key="once"))["execution_id"] == now["execution_id"]
         assert "k" in await client.refused("run_typed", n=3, k="c")
         for wrong in ({"kind": None}, {"kind": True}, {"kind": 0}, {"kind": 10**30}, {"client_key": "k" * 201}):
-            assert "a text" in await client.refused("run_tea", **wrong)
+            assert "a string" in await client.refused("run_tea", **wrong)
         assert len((await client.call("list_playbook_executions"))["executions"]) == 1

@@ -100,7 +100,7 @@ async def test_questions_are_answered_by_tool(cli: CommandLine, connect: Connect
         now = await client.call("respond_to_elicitation", execution_id=run, response="yes")
         assert now["status"] == "completed"
         assert now["variables"] | {"who": "Ada", "tea": "black", "sure": "yes"} == now["variables"]
-        assert "asks nothing" in await client.refused("respond_to_elicitation", execution_id=run, response="more")
+        assert "has no open question" in await client.refused("respond_to_elicitation", execution_id=run, response="more")
 
 
 async def test_questions_are_asked_in_place(cli: CommandLine, connect: Connect) -> None:
@@ -216,7 +216,7 @@ async def test_a_person_without_the_role_is_not_asked_for_approvals(cli: Command
         after = await client.call("decide_approval", approval_id=now["approval"]["id"], decision="approve")
         assert after["status"] == "completed"
         late = await client.refused("decide_approval", approval_id=now["approval"]["id"], decision="deny")
-        assert "was decided already by eve" in late
+        assert "was already decided by eve" in late
         assert "There is no wait" in await client.refused("decide_approval", approval_id="w0000000", decision="deny")
 
 

@@ -200,7 +200,7 @@ async def test_who_comes_too_late_is_told_who_answered_when_and_what(web: Served
     await web.until(run, "completed")
     late = (await web.client.post(f"/api/waits/{wait}/answer", json={"value": "a"})).json()
     assert (late["status"], late["code"]) == (409, "already_answered")
-    assert re.fullmatch(r"Answered already by eve at \d{4}-\d\d-\d\d \d\d:\d\d: b\.", late["detail"])
+    assert re.fullmatch(r"Already answered by eve at \d{4}-\d\d-\d\d \d\d:\d\d: b\.", late["detail"])
     assert "was not used" in late["fix"]
     assert wait not in late["detail"]
 
@@ -212,7 +212,7 @@ async def test_whoever_decides_too_late_is_told_the_decision(web: ServedApp) -> 
     await web.post(f"/api/waits/{wait}/decide", 200, decision="deny", reason="not now")
     await web.until(run, "failed", "cancelled")
     late = await web.post(f"/api/waits/{wait}/decide", 409, decision="approve")
-    assert late["detail"].startswith("Decided already by ")
+    assert late["detail"].startswith("Already decided by ")
     assert late["detail"].endswith(": deny (not now).")
 
 
@@ -453,7 +453,7 @@ async def test_what_does_not_answer_at_this_machine_is_of_no_use(web: ServedApp)
 
     assert (await own())["usable"]
     free.close()
-    assert (await own())["reason"] == f"Nothing listens at 127.0.0.1:{port}."
+    assert (await own())["reason"] == f"Nothing is listening on 127.0.0.1:{port}."
 
 
 async def test_a_key_needs_a_keyring(web: ServedApp) -> None:
@@ -468,7 +468,7 @@ async def test_a_key_needs_a_keyring(web: ServedApp) -> None:
     ("answers", "words"),
     [
         ({"77": "x"}, "there is no such step"),
-        ({"2": "x"}, "that step asks nothing"),
+        ({"2": "x"}, "that step asks no question"),
         ({"1": "neither"}, "The answer for step 1"),
     ],
 )
@@ -520,4 +520,4 @@ async def test_advice_is_in_the_words_of_the_reader(web: ServedApp) -> None:
     book = web.book("needs.md", "# N\n\n## INPUTS\n\n- `topic` (string): What\n\n## STEP 1: A\n\nOf {{topic}}.\n")
     refused = await web.client.post("/api/runs", json={"playbook": book})
     assert refused.status_code == 422
-    assert refused.json()["fix"] == "Give them in `inputs`."
+    assert refused.json()["fix"] == "Pass them in `inputs`."

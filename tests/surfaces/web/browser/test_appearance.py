@@ -311,7 +311,7 @@ async def test_empty_pages_and_errors_say_what_to_do(
     for path, words in (
         ("/", "There are no playbooks here yet"),
         ("/runs", "Nothing has been run yet"),
-        ("/inbox", "Nothing waits for you"),
+        ("/inbox", "Nothing is waiting for you"),
     ):
         assert await profile.go(page, path) == 200
         await expect(page.get_by_role("heading", name=words)).to_be_visible()

@@ -155,7 +155,7 @@ async def test_what_is_denied_is_not_done(web: ServedApp, open_profile: OpenProf
     await web.waiting(run)
     page = await profile.page("/inbox")
     await page.get_by_role("button", name="Deny").click()
-    await expect(page.get_by_role("heading", name="Nothing waits for you")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Nothing is waiting for you")).to_be_visible()
     await web.until(run, "cancelled", "failed", "completed")
     assert (web.work / "note.txt").read_text() == "one\n"
     await profile.go(page, f"/runs/{run}")

@@ -138,7 +138,7 @@ async def only_looked_at(profile: BrowserProfile, web: ServedApp, run: str) -> N
     await profile.go(page, f"/runs/{run}")
     await expect(page.locator("form.wait")).to_contain_text("Which name?")
     await expect(page.get_by_text("Waiting for someone with the role runner.")).to_be_visible()
-    await expect(page.get_by_role("link", name="Look")).to_be_visible()
+    await expect(page.get_by_role("link", name="View")).to_be_visible()
     await expect(page.locator("main").get_by_role("button")).to_have_count(0)
     await expect(page.get_by_role("link", name="Answer")).to_have_count(0)
 
@@ -246,7 +246,7 @@ async def test_two_tabs_answer_at_once_and_one_is_told(web: ServedApp, open_prof
     refused = [page for page in pages if await page.locator("#notice").is_visible()]
     assert len(refused) == 1
     won = "Grace" if refused[0] is pages[0] else "Ada"
-    await expect(refused[0].locator("#notice")).to_contain_text("Answered already by")
+    await expect(refused[0].locator("#notice")).to_contain_text("Already answered by")
     await expect(refused[0].locator("#notice")).to_contain_text(f": {won}.")
     message = await web.get(f"/api/runs/{run}")
     assert message["waits"][0]["prompt"] == "Which size?"
@@ -274,7 +274,7 @@ async def test_who_answers_too_late_on_the_live_page_reads_who_was_first(
 
     await page.route("**/answer", held)
     await page.get_by_role("button", name="Answer").click()
-    await expect(page.locator("#notice")).to_contain_text("Answered already by")
+    await expect(page.locator("#notice")).to_contain_text("Already answered by")
     await expect(page.locator("#notice")).to_contain_text(": Ada.")
     assert sent.is_set()
     await expect(page.get_by_label("Which size?")).to_be_visible()

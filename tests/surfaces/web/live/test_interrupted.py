@@ -201,7 +201,7 @@ async def test_a_run_of_another_folder_that_was_answered_is_in_the_inbox(web: Se
     page = await shown(web, "/inbox")
     assert f"cuebook resume {run}" in page.words
     assert (await shown(web, f"/runs/{run}")).by_id("run-status")["data-status"] == "interrupted"
-    assert "1 thing waiting" in str((await web.client.get("/runs", headers={"Accept": "text/html"})).text)
+    assert "1 item waiting" in str((await web.client.get("/runs", headers={"Accept": "text/html"})).text)
 
 
 async def test_an_interrupted_run_is_resumed_from_the_inbox(web: ServedApp) -> None:

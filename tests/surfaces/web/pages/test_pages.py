@@ -145,7 +145,7 @@ async def test_pages_without_anything_to_show_say_so(web: ServedApp) -> None:
     for path, words in (
         ("/", "There are no playbooks here yet"),
         ("/runs", "Nothing has been run yet"),
-        ("/inbox", "Nothing waits for you"),
+        ("/inbox", "Nothing is waiting for you"),
         ("/settings/connections", "No tool server is configured"),
     ):
         assert words in (await page(web, path)).words
@@ -156,7 +156,7 @@ async def test_pages_that_are_not_there_say_so(web: ServedApp) -> None:
     for path in ("/nowhere", "/playbooks/none", "/playbooks/none/run", "/runs/none", "/runs/a/diff/b"):
         made = await page(web, path, 404)
         assert "404" in made.words
-    assert "The page Runs lists them." in (await page(web, "/runs/none", 404)).words
+    assert "The Runs page lists them." in (await page(web, "/runs/none", 404)).words
     assert "There is no playbook 'none'" in (await page(web, "/playbooks/none", 404)).words
 
 
@@ -242,7 +242,7 @@ async def test_the_estimate_of_a_playbook_that_never_ran_is_its_upper_bound(web:
 
 async def test_the_estimate_follows_what_runs_have_used(web: ServedApp) -> None:
     await drink(web)
-    assert "as its last completed run used" in (await page(web, "/playbooks/tea/run")).words
+    assert "as in its last completed run" in (await page(web, "/playbooks/tea/run")).words
 
 
 async def test_a_single_step_has_no_breakpoints(web: ServedApp) -> None:
@@ -256,7 +256,7 @@ async def test_a_run_is_read_without_javascript(web: ServedApp) -> None:
     made = await page(web, f"/runs/{run}")
     assert made.by_id("run-status")["data-status"] == "completed"
     assert "data-ended" in made.by_id("run-status")
-    for one in ("Some sencha.", "Brewed.", "2 of 2", f"Download tea-{run}.md", "Where the time and the money went"):
+    for one in ("Some sencha.", "Brewed.", "2 of 2", f"Download tea-{run}.md", "Where the time and money went"):
         assert one in made.words, one
     for name, value in (
         ("Provider", "test"),
@@ -416,7 +416,7 @@ async def test_two_runs_are_compared(web: ServedApp) -> None:
     second = str((await web.post(f"/api/runs/{first}/fork", 201, step="1", values={"guest": "Grace"}))["run"])
     await web.until(second, "completed")
     made = await page(web, f"/runs/{first}/diff/{second}")
-    for one in (first, second, "guest", "Ada", "Grace", "the same", "Tea, test/one", f"from run {first}"):
+    for one in (first, second, "guest", "Ada", "Grace", "unchanged", "Tea, test/one", f"from run {first}"):
         assert one in made.words, one
     assert first in (await page(web, f"/runs/{second}")).words
     (web.books / "tea.md").unlink()

@@ -135,7 +135,7 @@ async def test_what_is_said_shows_while_the_reply_still_streams(web: ServedApp) 
     assert events[-1].event == "step-update"
     opened_now = await screen(web, run)
     assert opened_now["said"].words == "Desk Which number?"
-    assert "The model is at work on line 02 of Main." in opened_now["asks"].words
+    assert "The model is working on line 02 of Main." in opened_now["asks"].words
     assert LivePage(first.html, events)["asks"].words == opened_now["asks"].words
     gate.set()
     await web.waiting(run)

@@ -1,6 +1,6 @@
 """The configuration entry for common assistants: its content, its file, and how it is written.
 
-A file is replaced atomically, and only if nothing but the entry changes in it.
+A file is replaced atomically, and only if nothing else in it changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BY_HAND = "Add the printed entry by hand."
 
 
 class Entry(NamedTuple):
-    """How a client reaches the server: by a command, or at an address."""
+    """How a client reaches the server: by a command, or at a URL."""
 
     command: tuple[str, ...] = ()
     url: str = ""
@@ -42,7 +42,7 @@ class Client(NamedTuple):
     variable: str = "${%s}"
     """How to write an environment variable; `%s` if the client does not replace variables."""
     address: str = "url"
-    """Its key for the address of a streamable HTTP server; empty if it supports only commands."""
+    """Its key for the URL of a streamable HTTP server; empty if it supports only commands."""
 
 
 CLIENTS: dict[str, Client] = {
@@ -76,10 +76,10 @@ def shown(client: Client, entry: Entry) -> str:
 
 
 def token_needed(client: Client) -> str:
-    """What the user still has to do for an entry with an address."""
+    """The remaining step for the user if the entry has a URL."""
     if client.style != "toml" and client.variable == "%s":
-        return f"{client.title} does not replace variables: put the token itself in place of {TOKEN}."
-    return f"{client.title} takes the token from the variable {TOKEN}."
+        return f"{client.title} does not replace variables: replace {TOKEN} with the token itself."
+    return f"{client.title} reads the token from the variable {TOKEN}."
 
 
 def written(client: Client, entry: Entry, path: Path) -> None:
@@ -122,7 +122,7 @@ def _amended(client: Client, entry: Entry, before: str) -> str:
 
 
 def _is_nested(text: str, key: str) -> bool:
-    """Whether the servers are one level deeper, as in a file for OpenCode 2, which supports both."""
+    """Whether the servers are one level deeper, as in OpenCode 2, which supports both forms."""
     try:
         servers = read_json(text)[key]["servers"]
     except (CannotEdit, LookupError, TypeError):

@@ -1,6 +1,6 @@
 """Adds one entry to the text of a JSON or TOML file and keeps everything else, including comments.
 
-It works on texts only. A text is parsed, amended, parsed again and compared: if anything but the entry would change, it is
+It works on strings only. A text is parsed, amended, parsed again and compared: if anything but the entry would change, it is
 refused.
 """
 
@@ -52,7 +52,7 @@ def into_json(text: str, path: tuple[str, ...], entry: Settings) -> str:
     except CannotEdit:
         same = False
     if not same:
-        raise CannotEdit("would change in other places, too")
+        raise CannotEdit("would also change in other places")
     return amended
 
 
@@ -70,7 +70,7 @@ def into_toml(text: str, path: tuple[str, str], entry: Settings) -> str:
         pieces[at:after] = _amended_table(pieces[at:after], wanted[table][name], end)
         amended = "".join(pieces)
     elif name in known.get(table, {}):
-        raise CannotEdit(f"has '{name}' in another form than a table [{table}.{name}]")
+        raise CannotEdit(f"has '{name}' in a form other than a table [{table}.{name}]")
     else:
         made = table_of(path, entry).replace("\n", end)
         amended = f"{_ended(text, end)}{end}{made}" if text.strip() else made
@@ -108,7 +108,7 @@ def _renewed(old: object, entry: Settings) -> Settings:
     own = [key for key in old if key not in REACHED]
     if ("command" in old) != ("command" in entry):
         if own:
-            raise CannotEdit(f"has settings of an entry that reaches the server another way ({', '.join(own)})")
+            raise CannotEdit(f"has settings of an entry that reaches the server in another way ({', '.join(own)})")
         return entry
     entry = {**entry, **{key: old[key] for key in _AUTHORIZED if key in old}}
     return {**{key: old[key] for key in old if key in own or key in entry}, **entry}

@@ -192,8 +192,8 @@ TOOLS: tuple[Offered, ...] = (
     Offered(
         "playbook_explain",
         "Explain what a run would do",
-        "Shows what a run of a playbook would do: its steps, what people are asked, what it reaches, what the policy says to"
-        " each, and the most it may cost. Nothing is run.",
+        "Shows what a run of a playbook would do: its steps, what people are asked, what it reaches, what the policy says about"
+        " each action, and the most it may cost. Nothing is run.",
         Explain,
         explain,
     ),

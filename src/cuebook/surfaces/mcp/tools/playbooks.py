@@ -1,4 +1,4 @@
-"""One tool for each playbook: its inputs as a JSON Schema, and hints that only claim what is proved."""
+"""One tool for each playbook: its inputs as a JSON Schema, and hints that claim only what is proved."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TYPES: dict[str, dict[str, Any]] = {
 
 
 def offered(books: Iterable[Listed], *, confined: bool) -> list[Offered]:
-    """A tool for each playbook; the first one wins a name. `confined`: commands run in a sandbox."""
+    """A tool for each playbook; the first one with a name wins. `confined`: commands run in a sandbox."""
     made: dict[str, Offered] = {}
     for book in books:
         name = f"{_PREFIX}{_NOT_IN_A_NAME.sub('_', book.id)}"[:_LONGEST_NAME]
@@ -52,12 +52,12 @@ def _tool(name: str, book: Listed, *, confined: bool) -> Offered:
         key = given.get(_KEY, "") if _KEY not in declared else ""
         if not isinstance(key, str) or len(key) > _LONGEST_KEY:
             raise BadInput(
-                f"{_KEY} must be a text of at most {_LONGEST_KEY} characters.", fix="Shorten it, or leave it out."
+                f"{_KEY} must be a string of at most {_LONGEST_KEY} characters.", fix="Shorten it, or leave it out."
             )
         properties = schema_of(book)["properties"]
         for one, value in given.items():
             if properties.get(one, {}).get("type") == "string" and not isinstance(value, str):
-                raise BadInput(f"The input {one} of {book.name} must be a text.", fix="Pass a text.")
+                raise BadInput(f"The input {one} of {book.name} must be a string.", fix="Pass a string.")
         inputs = {one: value for one, value in given.items() if one in declared or one != _KEY}
         return await runs.start_and_attend(call, book.playbook, RunRequest(inputs=inputs), key, None)
 
@@ -93,7 +93,7 @@ def _property(one: Input) -> dict[str, Any]:
 
 
 def _unread(text: str) -> None:
-    """No value: for inputs of any type, a text does not say which type it is."""
+    """No value: for an input of any type, its text does not show the type."""
     return None
 
 
@@ -133,7 +133,7 @@ _READ_AS: dict[str, Callable[[str], Any]] = {
     "array": _collection(list),
     "object": _collection(dict),
 }
-"""Functions that read a value of a type from a playbook's text, or return None if the text is not of that type."""
+"""Functions that parse a value of a type from a playbook's text, or return None if the text does not match the type."""
 
 
 def hints_of(book: Listed, *, confined: bool) -> Hints:

@@ -161,7 +161,7 @@ async def _question(call: Call, given: Respond) -> WaitRow:
     questions = [wait for wait in await service.waits(row.id) if wait.kind == "question"]
     if not questions:
         raise BadInput(
-            f"Execution {row.id} is {row.status.replace('_', ' ')}: it asks nothing.",
+            f"Execution {row.id} is {row.status.replace('_', ' ')}: it has no open question.",
             fix="get_playbook_execution shows its state.",
         )
     if len(questions) > 1:
@@ -341,13 +341,13 @@ def check_inputs(playbook: Playbook, wanted: RunRequest) -> None:
     _check_names(playbook, wanted.inputs)
     missing = [one.name for one in playbook.inputs if one.required and one.name not in wanted.inputs]
     if missing:
-        raise BadInput(f"{playbook.name} needs {', '.join(missing)}.", fix="Give the inputs by their names.")
+        raise BadInput(f"{playbook.name} needs {', '.join(missing)}.", fix="Pass the inputs by name.")
     dialect = playbook.dialect
     texts = () if dialect.typed_inputs else playbook.inputs  # a dialect with types checks them itself
     for one in texts:
         if isinstance(wanted.inputs.get(one.name), (list, dict)):
             raise BadInput(
-                f"The input {one.name} of {playbook.name} cannot be a list or an object.", fix="Pass a text."
+                f"The input {one.name} of {playbook.name} cannot be a list or an object.", fix="Pass a string."
             )
     if wanted.answers:
         check_answers(wanted.answers, dialect.outline(playbook.document))

@@ -19,7 +19,7 @@ Name = Annotated[str, Meta(max_length=200, description="File name of the text; i
 
 
 class Text(Arguments, frozen=True):
-    """A playbook: its text, or where it is."""
+    """A playbook: its text, or its location."""
 
     content: Annotated[str, Meta(description="The playbook's text.")] = ""
     playbook_id: Annotated[str, Meta(description="Instead of content: the id from list_playbooks.")] = ""
@@ -52,7 +52,7 @@ Values = dict[str, Any]
 Offset = Annotated[int, Meta(ge=0, le=10**9, description="Where to continue: `next_offset` of the previous answer.")]
 Part = Literal["steps", "outputs", "variables", "notes"]
 PARTS: tuple[Part, ...] = get_args(Part)
-"""What a report of a run may hold in addition to its state."""
+"""The parts that a report of a run may include in addition to its state."""
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 Patience = Annotated[
     Seconds | None,
@@ -79,7 +79,7 @@ class Execute(Text, frozen=True):
     unattended: Annotated[bool, Meta(description="Answer questions with their defaults and skip breakpoints.")] = False
     options: Annotated[Values, Meta(description="Options of the dialect.")] = {}
     budget: Annotated[
-        Amounts | None, Meta(description="What it may use before it pauses; at most what is configured.")
+        Amounts | None, Meta(description="The most it may use before it pauses, up to the configured budget.")
     ] = None
     client_key: Key = ""
     wait_seconds: Patience = None

@@ -106,7 +106,7 @@ def _with_choices(schema: dict[str, Any], choices: Mapping[str, Callable[[], Ite
 
 
 async def perform_call(tool: Offered, call: Call) -> Answer:
-    """Call the tool. Mistakes of the caller or of a playbook become answers, too."""
+    """Call the tool. Mistakes of the caller or of a playbook also become answers."""
     arguments = call.params.arguments or {}
     try:
         shaped = arguments if isinstance(tool.takes, dict) else msgspec.convert(arguments, tool.takes)
@@ -137,12 +137,12 @@ _WAITS_FOR = "get_playbook_execution shows what an execution waits for"
 _INSTEAD = (
     (r"`cuebook runs`", "list_playbook_executions"),
     (r"The library (lists|shows)", r"list_playbooks \1"),
-    (r"`cuebook inbox` (?:lists|shows) (?:what waits|(?:all )?(?:open|pending) waits)", _WAITS_FOR),
+    (r"`cuebook inbox` (?:lists|shows) (?:what waits|(?:all |the )*(?:open|pending) waits)", _WAITS_FOR),
     (r"`cuebook validate(?: [^`]+)?`", "playbook_validate"),
-    (r"as `cuebook parse --json` prints it", "as playbook_convert gives it"),
-    (r"use the embedded model with `--model local`", "take the embedded model: model_id local"),
+    (r"as `cuebook parse --json` prints it", "as playbook_convert returns it"),
+    (r"use the embedded model with `--model local`", "use the embedded model: model_id local"),
     (r"start the run with --model (\S+)", r"start it with the model_id \1"),
-    (r"Give each input as --input NAME=VALUE", "Give each input by its name"),
+    (r"(?:Give|Pass) each input as --input NAME=VALUE", "Pass each input by name"),
     (r"`cuebook show \S+`", "get_playbook_execution"),
     (r"`cuebook answer \S+ VALUE`", "respond_to_elicitation"),
     (r"`cuebook resume \S+`", "resume_playbook_execution"),
@@ -150,11 +150,11 @@ _INSTEAD = (
     (r"`cuebook retry \S+`", "restart_playbook_execution at its last step"),
     (r"`cuebook restart \S+ STEP --set NAME=VALUE`", "restart_playbook_execution"),
 )
-"""Patterns of the commands and pages that errors name to people, each with the tool that does the same."""
+"""Patterns for the commands and pages that errors mention, each with the tool that does the same."""
 
 
 def for_assistants(words: str) -> str:
-    """Replace the commands and pages in a message to a person by the tools that do the same."""
+    """Replace the commands and pages in a message with the tools that do the same."""
     for command, tool in _INSTEAD:
         words = re.sub(command, tool, words)
     return words

@@ -1,4 +1,4 @@
-"""The file of a run's artifact: its type and its name."""
+"""The type and the file name of a run's artifact."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Amounts(_Body, frozen=True):
 
 
 class Start(_Body, frozen=True):
-    """Starts a run of a playbook from the library, or of a text."""
+    """Starts a run of a playbook, given by its id or as text."""
 
     playbook: str = ""
     text: str = ""
@@ -115,7 +115,7 @@ async def body(request: Request, kind: type[T]) -> T:
         raise Problem(422, "bad_body", f"Invalid request body: {error}.", fix=_FIX) from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         half = _half_character(raw)
-        why = f"A text in the request has an unpaired surrogate ({half})." if half else ""
+        why = f"A string in the request has an unpaired surrogate ({half})." if half else ""
         raise Problem(400, "bad_json", why or f"The request is not valid JSON: {error}.", fix=_FIX) from None
 
 
@@ -136,7 +136,7 @@ async def fields(request: Request) -> dict[str, str]:
         text = (await request.body()).decode()
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
     except UnicodeDecodeError:
-        raise Problem(400, "bad_form", "The form is not UTF-8 text.", fix=_FIX) from None
+        raise Problem(400, "bad_form", "The form is not valid UTF-8.", fix=_FIX) from None
     except ValueError:
         raise Problem(422, "bad_body", f"A form may have at most {_MOST_FIELDS} fields.", fix=_FIX) from None
 

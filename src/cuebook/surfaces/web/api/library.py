@@ -110,7 +110,7 @@ def _server(server: ToolServer) -> dict[str, Any]:
 
 
 def _shown(address: str) -> str:
-    """An address without parts that may be secret: user, password, query and fragment."""
+    """A URL without the parts that may be secret: user, password, query and fragment."""
     parts = urlsplit(address)
     query = "?..." if parts.query or parts.fragment else ""
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}{query}"
@@ -125,7 +125,7 @@ def _silent(address: str) -> str:
     try:
         socket.create_connection((host, port), timeout=_SOON).close()
     except OSError:
-        return f"Nothing listens at {host}:{port}."
+        return f"Nothing is listening on {host}:{port}."
     return ""
 
 
@@ -133,7 +133,7 @@ def _check_owns_keys(who: Principal) -> None:
     """Raise `NotAllowed` for other tenants: keys belong to the server, and pay for the runs of every tenant."""
     if who.tenant != LOCAL.tenant:
         raise NotAllowed(
-            f"{who.name} may not change provider keys: they belong to the server.", fix="Ask the person who serves it."
+            f"{who.name} may not change provider keys: they belong to the server.", fix="Ask the person who runs it."
         )
 
 

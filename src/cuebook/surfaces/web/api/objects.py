@@ -32,7 +32,7 @@ def row_object(row: RunRow, *, interrupted: bool = False) -> dict[str, Any]:
 
 
 def run_object(view: RunView, *, interrupted: bool = False) -> dict[str, Any]:
-    """A run with everything about it."""
+    """A run in full."""
     row = row_object(view.run, interrupted=interrupted)
     return {**row, **run_objects.run_object(view, interrupted=interrupted), "inputs": view.inputs, "notes": view.notes}
 

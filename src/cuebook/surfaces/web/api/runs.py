@@ -82,7 +82,7 @@ async def _started(site: Site, row: RunRow) -> Response:
 
 
 async def resume(request: Request, site: Site, who: Principal) -> Response:
-    """Resume a paused or interrupted run. Changed values come as JSON, or as form fields `var_NAME`."""
+    """Resume a paused or interrupted run. Changed values are sent as JSON, or as form fields `var_NAME`."""
     row = await _run_to_continue(request, site, who)
     if await is_interrupted(site, row):
         site.service.check_program(row)
@@ -150,21 +150,21 @@ async def decide_wait(request: Request, site: Site, who: Principal) -> Response:
 
 
 async def answered_already(site: Site, wait: str) -> AlreadyAnswered:
-    """The error for a wait that was already answered: by whom, when and what."""
+    """The error for a wait that was already answered, with the person, the time and the answer."""
     row = await site.service.wait_row(wait)
-    done = "Decided" if row.kind in ("approval", "in_doubt") else "Answered"
+    done = "decided" if row.kind in ("approval", "in_doubt") else "answered"
     at = await _closed_at(site, row)
     when = "" if at is None else f" at {moment(at)}"
     said = decided(row) or short(row.answer.get("value", ""))
     reason = short(row.answer.get("reason", ""))
-    words = f"{done} already by {row.by}{when}"
+    words = f"Already {done} by {row.by}{when}"
     words += f": {said}" if said else ""
     words += f" ({reason})" if reason else ""
     return AlreadyAnswered(f"{words}.", fix="Your input was not used. The run's page shows how it continues.")
 
 
 async def _closed_at(site: Site, wait: WaitRow) -> float | None:
-    """When the run's journal recorded the answer; None if it has not yet."""
+    """When the run's journal recorded the answer; None if it has not done so yet."""
     async for entry in site.service.entries(wait.run):
         if isinstance(entry.event, WaitClosed) and entry.event.wait == wait.id:
             return entry.at
@@ -220,7 +220,7 @@ async def run(request: Request, site: Site, who: Principal) -> Response:
 async def artifact(request: Request, site: Site, who: Principal) -> Response:
     """The artifact as a file, with its name and type.
 
-    If the run has no artifact, the file holds its last output, with the type that the playbook declares.
+    If the run has no artifact, the file contains its last output, with the type that the playbook declares.
     """
     view = await site.service.view(request.path_params["id"], who)
     output = run_objects.final_output(view)
@@ -308,7 +308,7 @@ async def _opened(request: Request, site: Site, who: Principal) -> tuple[RunRow,
 
 
 async def stream(request: Request, site: Site, who: Principal) -> Response:
-    """The events of a run's live page after the reader's position. 204 means that there will be no more."""
+    """The events of a run's live page after the reader's position. A response of 204 means that there are no more."""
     row, after, over = await _opened(request, site, who)
     if over:
         async for _ in page_events(site, row, after, follow=False):

@@ -1,4 +1,4 @@
-"""Starts runs from the web: of a playbook from the library, or of a text in the request."""
+"""Starts runs from the web: of a playbook in the library, or of text in the request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def start(site: Site, asked: Start, who: Principal, key: str = "") -> RunR
 
 async def _playbook(site: Site, asked: Start) -> Playbook:
     if bool(asked.playbook) == bool(asked.text):
-        raise BadInput("Expected either `playbook` or `text`.", fix="Give the id of a playbook, or its text.")
+        raise BadInput("Expected either `playbook` or `text`.", fix="Pass the id of a playbook, or its text.")
     if asked.text:
         return Playbook.from_text(asked.text, Path(asked.name).name)
     return (await site.library.find(asked.playbook)).playbook

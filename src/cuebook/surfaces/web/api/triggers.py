@@ -24,7 +24,7 @@ KIND = "trigger"
 
 
 async def new_token(service: Service, playbook: str, who: Principal) -> str:
-    """A token that starts this playbook, shown only now. The one before it becomes invalid."""
+    """A new token that starts this playbook, shown only this once. The previous one becomes invalid."""
     who.require("admin", "make tokens that start playbooks")
     token = secrets.token_urlsafe(32)
     body = {"digest": _digest(token), "by": who.name, "created": service.clock()}

@@ -25,7 +25,7 @@ from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.site import Endpoint, Site
 
 LARGEST_BODY = 2_000_000
-"""Most bytes of a request: enough for a playbook's text."""
+"""Maximum size of a request in bytes; enough for a playbook's text."""
 CHANGES = ("POST", "PUT", "PATCH", "DELETE")
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
@@ -34,7 +34,7 @@ HTML = "text/html"
 _SAFE_SITES = ("", "none", "same-origin")
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
-    # With `no-referrer` a browser hides the origin of our own forms, too.
+    # With `no-referrer`, a browser would also hide the origin of our own forms.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -70,7 +70,7 @@ class Hosts:
 
 
 class Guard:
-    """Refuses requests for other hosts, from other sites, and those that are too large. Adds security headers."""
+    """Refuses requests that are for other hosts, from other sites, or too large. Adds security headers."""
 
     def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
         self._app = app
@@ -149,7 +149,7 @@ class _Bounded:
 
 
 def _too_large() -> Problem:
-    return Problem(413, "too_large", f"A request may have at most {LARGEST_BODY:,} bytes.")
+    return Problem(413, "too_large", f"A request may be at most {LARGEST_BODY:,} bytes long.")
 
 
 class EndpointGuard:
@@ -209,7 +209,7 @@ class EndpointGuard:
         is_page = self._endpoint.kind == "page" and JSON not in request.headers.get("accept", "")
         if is_page or problems.wants_page(request):
             who, waiting = getattr(request.state, "who", ANONYMOUS), 0
-            with suppress(Exception):  # the same failure may break the menu, too
+            with suppress(Exception):  # the same failure may also break the menu
                 waiting = await waiting_for(self._site, who)
             return problems.page(request, error, waiting)
         return problems.problem(request, error)
@@ -219,7 +219,7 @@ ANONYMOUS = Principal("nobody", "", frozenset())
 
 
 async def waiting_for(site: Site, who: Principal) -> int:
-    """The number of things in a user's inbox: waits, and interrupted runs. 0 if it is unknown."""
+    """The number of items in a user's inbox: waits and interrupted runs. 0 if it is unknown."""
     with suppress(CuebookError):
         return len(await site.service.inbox_ids(who)) + len(await site.worker.interrupted(who))
     return 0

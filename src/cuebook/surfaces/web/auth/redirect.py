@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 HOME = "/"
 _PATH = re.compile(r"/(?!/)[!-\[\]-~]{0,1999}")
-"""Paths that no browser takes for another host: one leading slash, no backslash, space or control character."""
+"""Paths that no browser mistakes for another host: one leading slash, no backslash, space or control character."""
 
 
 def safe_path(given: str) -> str:
@@ -18,7 +18,7 @@ def safe_path(given: str) -> str:
 
 
 def path_of(request: Request) -> str:
-    """The requested page, or an empty text if it cannot be opened again."""
+    """The requested page, or an empty string if it cannot be opened again."""
     if request.method != "GET":
         return ""
     query = f"?{request.url.query}" if request.url.query else ""

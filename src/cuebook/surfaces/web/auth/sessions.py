@@ -23,7 +23,7 @@ from cuebook.service.service import Principal, Service
 LIVES = 7 * 24 * 3600
 """Seconds for which a cookie is valid."""
 ENDED = "ended_session"
-"""The kind under which the store keeps sessions that were ended early, until they would have expired."""
+"""The kind of store record for sessions that ended early, kept until they would have expired."""
 _EVERYONE = ""
 _LOCAL = ""
 """The person at this machine, who is not a user and may do everything."""
@@ -38,7 +38,7 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
     """The beginning of the digest of the token used to sign in: a new token ends old sessions."""
     until: int
     id: str = ""
-    """The id of this session, so that it can be ended alone."""
+    """The id of this session, so that it can be ended individually."""
 
 
 class Sessions:
@@ -51,7 +51,7 @@ class Sessions:
         self._serve_token = serve_token
         self._start = ""
         self.cookie = f"cuebook-{self._sign('cookie name')[:8]}"
-        """The cookie's name. All ports of a machine share cookies, so each store uses another name."""
+        """The cookie's name. All ports of a machine share cookies, so each store uses a different name."""
 
     # --- signing in ---
 
@@ -68,7 +68,7 @@ class Sessions:
         return self._ticket(_LOCAL, "local", "")
 
     async def take_token(self, given: str) -> Ticket | None:
-        """The ticket of the holder of this token."""
+        """The ticket for the holder of this token."""
         who = await self.holder(given)
         if who is None:
             return None
@@ -102,7 +102,7 @@ class Sessions:
         return await self._of_cookie(connection.cookies.get(self.cookie, ""))
 
     async def holder(self, token: str) -> Principal | None:
-        """The holder of a token: the server's own, or one of a user of any tenant."""
+        """The holder of a token: the server's own token, or that of a user of any tenant."""
         if self._serves(token):
             return Principal()
         for tenant in await self._service.tenants("user"):
@@ -149,7 +149,7 @@ class Sessions:
 
 
 def _named(ticket: Ticket) -> str:
-    """The name under which the store keeps that a session has ended."""
+    """The name of the store record that marks a session as ended."""
     return ticket.id or _digest(f"{ticket.user} {ticket.tenant} {ticket.until}")
 
 

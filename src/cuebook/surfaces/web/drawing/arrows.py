@@ -18,7 +18,7 @@ class Spot(msgspec.Struct):
     wide: float
     high: float
     room: float = 0.0
-    """The width it reserves: at least its own, and that of the label of the arrow that leads to it."""
+    """The width it reserves: at least its own width and that of the incoming arrow's label."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -27,9 +27,9 @@ class Line(msgspec.Struct, frozen=True):
     path: str
     head: str
     at: tuple[float, float]
-    """The place of its label."""
+    """The position of its label."""
     beside: bool = False
-    """Whether the label starts at this place; otherwise it is centred there."""
+    """Whether the label starts at this position; otherwise it is centred there."""
     lowest: float = 0.0
     """Its lowest point."""
 

@@ -42,7 +42,7 @@ _WIDE = frozenset("mwMW=+<>~…×▸@%&")
 _THIN = 0.9
 """Width of a regular letter relative to a bold one."""
 MOST = 150
-"""Most boxes in a drawing; a larger one would be unreadable."""
+"""Maximum number of boxes in a drawing; a larger one would be unreadable."""
 
 
 class Layout(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Cards, each one visit of a step on a run's page, and the time that steps worked and waited. It knows no HTML."""
+"""Cards, one for each visit of a step on a run's page, and the time that steps worked and waited. No HTML here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Card:
     """The key of the card before it."""
     output: Text | None = None
     texts: dict[int, str] = field(default_factory=dict)
-    """The finished texts of models, by the record of each call."""
+    """The finished replies of models, by the record of each call."""
     prompts: dict[int, Text] = field(default_factory=dict)
     """The prompts of these calls."""
     notes: list[tuple[int, str]] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Card:
     cost_kept: float = 0.0
     """The cost of work that this run keeps from its parent."""
     begins: float = 0.0
-    """For how long the run had been driven when the step started, and when it ended."""
+    """How long the run had been driven when the step started, and when it ended."""
     ends: float | None = None
     stopped: str = ""
     """How it ended together with its run: cancelled, denied or expired."""
@@ -71,7 +71,7 @@ class Card:
 
     @property
     def seconds(self) -> float:
-        """For how long the run was driven in this visit; 0 while it is open or if it was cut off."""
+        """How long the run was driven in this visit; 0 while it is open or if it was cut off."""
         return self.row.totals.seconds if self.row.finished is not None and not self.row.cut else 0.0
 
     @property
@@ -80,11 +80,11 @@ class Card:
 
     @property
     def tail(self) -> str:
-        """The finished texts of models so far."""
+        """The finished replies of models so far."""
         return "\n\n".join(text for text in self.texts.values() if text)
 
     def rewind(self, seq: int) -> bool:
-        """Remove what was added from a record on; return whether there was anything."""
+        """Remove everything added from a record on; return whether there was anything."""
         void = self.row.seq == 0 or any(one >= seq for one in self.texts) or self.output is not None
         self.texts = {one: text for one, text in self.texts.items() if one < seq}
         self.prompts = {one: text for one, text in self.prompts.items() if one < seq}
@@ -143,7 +143,7 @@ class WorkTime:
 
 
 def slug(path: str, label: str, visit: int) -> str:
-    """A step's part in ids and addresses: its label, and more only where that is not enough."""
+    """A step's part of ids and URLs: its label, with its visit and branch only where needed."""
     return _plain(label) + (f":{visit}" if visit > 1 else "") + (f"@{crc32(path.encode()):08x}" if path else "")
 
 

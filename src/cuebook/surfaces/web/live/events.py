@@ -1,9 +1,9 @@
-"""A run's journal as events: those of its live page, or plain JSON.
+"""A run's journal as events, for its live page or as plain JSON.
 
-The page has the names, payloads and order of the PLAYBOOK.md format: for each step `step-update` (running), `step-content`
+The page's events have the names, payloads and order of the PLAYBOOK.md format: for each step `step-update` (running), `step-content`
 as text arrives, `step-rendered`, `step-update` (completed), then `variable-update`; in between `step-paused`,
 `elicitation` and `approval`; at the end `status`. A change that belongs to no step is sent with the step that began last,
-and before the first step with its first event. The elements in `html` replace those of the same ids, so an event that
+and before the first step with its first event. The elements in `html` replace those with the same ids, so an event that
 arrives twice changes nothing.
 """
 
@@ -24,7 +24,7 @@ from cuebook.surfaces.web.panels import RunPanels
 
 
 class Pending:
-    """Changes that were not sent with any event yet."""
+    """Changes that have not been sent with any event yet."""
 
     def __init__(self) -> None:
         self.to_come: dict[Card, None] = {}
@@ -80,7 +80,7 @@ class PageEvents:
         return _with(update, self.panels.stream(asked, "", 0))
 
     def interrupt(self, *, interrupted: bool) -> Event | None:
-        """The event for a run that no process drives any more, or that one drives again; None if nothing changed."""
+        """The event for a run that is no longer driven, or is driven again; None if nothing changed."""
         if self.picture.interrupted == interrupted:
             return None
         self.picture.interrupted = interrupted
@@ -116,8 +116,8 @@ class PageEvents:
     def _steps_for(self, changes: Changes) -> list[Card] | None:
         """The steps that get an event: those whose status changed, or else the step that other changes are sent with.
 
-        None if there is no event. A pending step has no event of its own, and what changes before the first step waits for
-        it, except for questions to a person.
+        None if there is no event. A pending step gets no event, and changes before the first step are sent with that step,
+        except for questions to a person.
         """
         changed = dict.fromkeys([*changes.new, *changes.statuses, *changes.again])
         cards = [card for card in changed if card.status != "pending"]

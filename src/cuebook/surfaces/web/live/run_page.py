@@ -1,7 +1,7 @@
 """A run as its page shows it, folded from its journal, one entry at a time.
 
 The page is rendered from the picture after the last entry, the stream from the changes of each entry, so both show the
-same. It knows no HTML.
+same. No HTML here.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Picture:
         """`row` identifies the run; everything else comes from its entries. `makes` is its playbook's artifact type.
 
         With an `order` of labels a step has one card, which shows its last visit, so the page stays small however long the
-        run is. With `is_markdown`, outputs are Markdown also if no model wrote them.
+        run is. With `is_markdown`, outputs are Markdown even if no model wrote them.
         """
         fresh = msgspec.structs.replace(
             row, status="pending", reason="", step="", model="", totals=Totals(), error=None, updated=row.created
@@ -99,7 +99,7 @@ class Picture:
         self.makes = makes
         self.is_markdown = is_markdown
         self.interrupted = False
-        """Whether no process drives it; no entry says so."""
+        """Whether no process drives it; the journal does not record this."""
         self._rank = {label: place for place, label in enumerate(order)}
         self.cards: dict[Key, Card] = {}
         self.order: list[Card] = []
@@ -135,7 +135,7 @@ class Picture:
 
     @property
     def status(self) -> str:
-        """The status on the page: a run waits as soon as none of its steps works."""
+        """The status on the page: a run waits as soon as none of its steps is working."""
         if self.interrupted:
             return INTERRUPTED
         if self.ended:
@@ -152,11 +152,11 @@ class Picture:
         return card.status if card is not None else "pending"
 
     def status_of(self, card: Card) -> str:
-        """The status of a card as a page shows it: no step works in a run that no process drives."""
+        """The status of a card as a page shows it: no step is working in a run that no process drives."""
         return INTERRUPTED if self.interrupted and card.status in BUSY else card.status
 
     def _holds_wait(self, card: Card) -> bool:
-        """Whether a step can only continue when a wait ends: one on its branch, or below."""
+        """Whether a step can continue only when a wait ends, on its branch or below."""
         return any(wait.place.path.startswith(card.row.path) for wait in self.waits.values())
 
     @property
@@ -179,7 +179,7 @@ class Picture:
         return self.cards.get(self._key((path, label, visit)))
 
     def card_at(self, place: Place) -> Card | None:
-        """The innermost card that holds this place."""
+        """The innermost card that contains this place."""
         path, label, visit = place.path, place.step, place.visit
         while True:
             card = self.card(path, label, visit)

@@ -31,7 +31,7 @@ _encoded: WeakKeyDictionary[Html, bytes] = WeakKeyDictionary()
 
 
 def written(sent: SentEvent) -> Iterator[bytes]:
-    """An event as the stream has it, in pieces: a slow reader has only one of them in the server's buffers.
+    """An event as sent, in pieces, so that the server buffers only one of them for a slow reader.
 
     JSON has no line breaks, so one line of data is enough.
     """

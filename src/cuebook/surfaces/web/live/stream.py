@@ -1,10 +1,10 @@
 """The event stream of one reader of a run: everything that happens after a position, each event and each character once.
 
-An encoder turns entries into events: those of the page, or plain JSON. This module knows the order, and where the reader is.
-A position is the id of an event. `17.1~15.240.9f3a21bc` says: of all records before the 17th everything was sent, of the
-17th one event, and of the text of the model call in record 15 the first 240 characters, whose checksum follows. The
-checksum shows whether the text has begun again since. A fourth part is the checksum of all the text that the panels showed
-before its last piece was sent.
+An encoder turns entries into events: those of the page, or plain JSON. This module tracks the order and the reader's position.
+A position is the id of an event. `17.1~15.240.9f3a21bc` means that these were sent: all records before the 17th, one event
+of the 17th, and the first 240 characters of the text of the model call in record 15, whose checksum follows. The checksum
+shows whether the text has started over since. A fourth part is the checksum of all the text that the panels showed before
+its last piece was sent.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Position(NamedTuple):
             return cls()
         found = _ID.fullmatch(id)
         if found is None:
-            raise Problem(400, "bad_event_id", "Invalid event id.", fix="Give an id that the stream sent, or none.")
+            raise Problem(400, "bad_event_id", "Invalid event id.", fix="Pass an id that the stream sent, or none.")
         texts: dict[int, Sent] = {}
         for part in found[3].split("~")[1:]:
             seq, length, *checks = part.split(".")
@@ -103,12 +103,12 @@ class Encoder(Protocol):
         """The events of an entry: always the same for the same entries."""
 
     def text(self, asked: Entry, text: str, sent: int) -> tuple[Event | None, Event]:
-        """More of the text of a model call, of which `sent` characters were sent: an event for other parts that it changes,
-        if any, and the event with the rest of the text.
+        """The text of a model call after its first `sent` characters, which were already sent: an event for other parts that
+        it changes, if any, and the event with the rest of the text.
         """
 
     def restart(self, asked: Entry) -> Event:
-        """The event for a model call whose text starts again: what was sent of it is void."""
+        """The event for a model call whose text starts again: the part already sent is void."""
 
 
 Notice = Callable[[], Awaitable[Event | None]]
@@ -125,7 +125,7 @@ class Reader:
     def __init__(
         self, feed: Feed, encoder: Encoder, after: Position, *, continued: bool = False, notice: Notice = _no_notice
     ) -> None:
-        """With `continued`, the end of the run that the reader knows of does not count. A `notice` does not change the
+        """With `continued`, an end of the run that the reader already has does not count. A `notice` does not change the
         reader's position.
         """
         self._continued = continued

@@ -14,9 +14,9 @@ _MOST = 40
 _REST = 0.01
 """The rest is shown if it is more than this fraction of the total."""
 _SHOWN = 0.0005
-"""Seconds from which a step is shown; time of inner steps counts for those."""
+"""Minimum seconds for a step to be shown; the time of inner steps counts only for them."""
 _SHORT = 0.5
-"""Seconds of waiting below which it is not shown."""
+"""Waits shorter than this many seconds are not shown."""
 
 
 class Share(NamedTuple):

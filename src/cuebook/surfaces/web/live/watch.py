@@ -24,7 +24,7 @@ class Opened(NamedTuple):
     run: Picture
     panels: RunPanels
     tails: dict[str, str]
-    """The texts that still stream, by the key of their step."""
+    """The texts that are still streaming, by the key of their step."""
     after: str
     """The position at which its stream continues."""
 
@@ -93,7 +93,7 @@ async def json_events(
 
 
 async def _playbook(site: Site, row: RunRow) -> Playbook | None:
-    """The playbook of a run; None for a Python program, and for a text that this version cannot parse."""
+    """The playbook of a run; None for a Python program, and for one that this version cannot parse."""
     try:
         return await site.service.playbook_of(row)
     except CuebookError:

@@ -1,7 +1,7 @@
-"""Untrusted texts as safe HTML: Markdown, code, JSON and diffs.
+"""Untrusted text as safe HTML: Markdown, code, JSON and diffs.
 
-Texts of models, servers and files are shown, never run: no markup of their own, no images, and links show their target. The
-HTML made from Markdown is sanitized with an allow list.
+Text from models, servers and files is shown, never executed: no markup of its own, no images, and links show their target.
+The HTML made from Markdown is sanitized with an allow list.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 
 LONGEST = 300_000
-"""Most characters that are parsed as Markdown; a longer text is shown as plain text."""
+"""Maximum number of characters parsed as Markdown; longer text is shown as plain text."""
 LONGEST_CODE = 60_000
-"""Most characters of code that are highlighted."""
+"""Maximum number of characters of code that are highlighted."""
 _SCHEMES = ("http://", "https://", "mailto:")
 _FORMATTER: HtmlFormatter[str] = HtmlFormatter(nowrap=True, classprefix="hl-")
 _DIFF = re.compile(r"\s*(diff --git |--- \S.*\n\+\+\+ \S|@@ -\d)")
@@ -54,7 +54,7 @@ _ATTRIBUTES = {
 
 @lru_cache(maxsize=128)
 def markdown(text: str) -> Markup:
-    """A text as Markdown."""
+    """Text rendered as Markdown."""
     if len(text) > LONGEST:
         return plain(text)
     made = _reader().render(text.replace("\r\n", "\n").translate(_TURNS))
@@ -70,7 +70,7 @@ def markdown(text: str) -> Markup:
 
 
 def plain(text: str) -> Markup:
-    """A plain text."""
+    """Plain text."""
     return Markup('<pre class="plain" tabindex="0">{}</pre>').format(text.translate(_TURNS))
 
 
@@ -88,7 +88,7 @@ def output(text: str, *, is_markdown: bool = True) -> Markup:
 
 
 def _is_prose(value: Any) -> bool:
-    """Whether a value is a small object with long texts, which is easier to read as a list of fields."""
+    """Whether a value is a small object with long strings, which is easier to read as a list of fields."""
     if not isinstance(value, dict) or not 0 < len(value) <= 12:
         return False
     plain_values = all(not isinstance(one, dict | list) for one in value.values())
@@ -183,7 +183,7 @@ class _Renderer(RendererHTML):
 
 class _Reader(MarkdownIt):
     def validateLink(self, url: str) -> bool:
-        """Only addresses of pages on other servers become links; all others stay text."""
+        """Only URLs of pages on other servers become links; all others stay text."""
         return url.strip().lower().startswith(_SCHEMES)
 
 

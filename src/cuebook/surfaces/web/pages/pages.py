@@ -41,7 +41,7 @@ WAITS = 200
 _KEPT = 300
 """Number of playbooks whose findings are cached."""
 _DIGITS = 9
-"""Most digits of a record's number."""
+"""Maximum number of digits of a record's number."""
 _WIDE = 600
 """Width from which a drawing gets more than half of its page."""
 _OTHERS = 10
@@ -265,7 +265,7 @@ async def inbox(request: Request, site: Site, who: Principal) -> Response:
 
 
 async def wait(request: Request, site: Site, who: Principal) -> Response:
-    """All that an approver decides about, including parts that are too long for a run's page."""
+    """Everything that an approver decides about, including parts that are too long for a run's page."""
     one = await site.service.waiting(request.path_params["id"], who)
     row = await site.service.get(one.run, who)
     titles = await _titles(site, [row])

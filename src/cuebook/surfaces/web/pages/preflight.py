@@ -1,4 +1,4 @@
-"""What the pages of a playbook show before a run: an overview of its explanation, and what each model would cost."""
+"""The content of a playbook's pages before a run: an overview of its explanation, and the cost with each model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Costs(NamedTuple):
     """The estimate of a run."""
 
     words: str
-    """With the model that is preselected."""
+    """The cost with the preselected model."""
     basis: str
     by_model: dict[str, str]
 
@@ -74,5 +74,7 @@ def _cost(terms: Terms, typical: TypicalUse | None, bound: Bound) -> str:
 def _basis(typical: TypicalUse | None) -> str:
     if typical is None:
         return "the most that a run may use"
-    runs = f"the last {typical.runs} completed runs" if typical.runs > 1 else "its last completed run"
-    return f"{typical.tokens.input:,} tokens in, {typical.tokens.output:,} out: as {runs} used"
+    runs = (
+        f"the average of the last {typical.runs} completed runs" if typical.runs > 1 else "as in its last completed run"
+    )
+    return f"{typical.tokens.input:,} tokens in, {typical.tokens.output:,} out: {runs}"

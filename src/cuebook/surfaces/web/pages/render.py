@@ -1,4 +1,4 @@
-"""Renders HTML: templates, and their filters for texts, values, money and times."""
+"""Renders HTML: templates, and their filters for text, values, money and times."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def environment() -> Environment:
 
 
 class Html(str):
-    """HTML that concurrent readers share: a step's output may be long, and its readers many."""
+    """HTML that concurrent readers share: a step's output may be long and have many readers."""
 
 
 _outputs: WeakValueDictionary[tuple[Any, ...], Html] = WeakValueDictionary()

@@ -29,7 +29,7 @@ class Face(msgspec.Struct, frozen=True):
     listed: Listed
     needs: tuple[Need, ...]
     flaws: int
-    """Its findings."""
+    """The number of its findings."""
     summary: str
     """Its description without Markdown markup."""
     words: str
@@ -89,5 +89,5 @@ def findings(text: str, path: str) -> list[Finding]:
     """The findings of a playbook, the same as those of `cuebook validate`."""
     try:
         return registry.check(text, path, MachineSurroundings(path))
-    except CuebookError as error:  # not the playbook, but something that it is checked by
+    except CuebookError as error:  # a failure of the check, not of the playbook
         return [Finding(error.code, "error", error.message, fix=error.fix)]

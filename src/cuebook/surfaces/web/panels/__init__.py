@@ -56,7 +56,7 @@ class RunPanels:
         """Variables whose types the page does not show yet."""
 
     def see(self, entry: Entry, run: Picture) -> list[str]:
-        """Apply an entry, after the run's picture has; return the names of the parts that it changed."""
+        """Apply an entry that the run's picture already has; return the names of the parts that it changed."""
         update = self.projection.see(entry)
         changed = [
             f"{name} {part}"
@@ -67,7 +67,7 @@ class RunPanels:
 
     def stream(self, asked: Entry, text: str, sent: int) -> str:
         """The parts changed by the text of a model call, of which `sent` characters were already streamed. An empty text
-        starts again. The result depends on these arguments alone.
+        starts over. The result depends on these arguments alone.
         """
         return "".join(view.stream(asked, text, sent) for view in self._views.values())
 

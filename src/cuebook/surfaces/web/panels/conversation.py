@@ -1,7 +1,7 @@
 """Conversations: all messages in order, each once, and a form for the answer.
 
-A model's message is shown as soon as it is verified, while the reply still streams. It then belongs to that reply: the
-message that is sent later is the same one.
+A model's message is shown as soon as it is verified, while the reply is still streaming. It then belongs to that reply,
+and the message sent later is the same one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Turn:
     agent: str = ""
     of_model: bool = False
     streams: bool = False
-    """Whether it is a reply that still streams."""
+    """Whether it is a reply that is still streaming."""
     sent: list[tuple[int, str]] = field(default_factory=list)
     """The messages of a reply that were sent, each with its record."""
 

@@ -18,7 +18,7 @@ from cuebook.surfaces.web.pages.render import piece
 from cuebook.surfaces.web.panels.view import PanelView
 
 _TALLEST = 448
-"""Height limit of a drawing on a run's page, which has other content, too."""
+"""Height limit of a drawing on a run's page, which also has other content."""
 _UNTOUCHED = ("pending", "skipped")
 _BOX, _ARROW = "box-", "arrow-"
 
@@ -118,7 +118,7 @@ class DrawingView(PanelView):
         return arrow_svg(self._layout, number, attributes=around, mark=f" ×{times}" if times > 1 else "")
 
     def _followed(self, number: int) -> bool:
-        """Whether the boxes at its ends show that it was followed; "otherwise" only if no other arrow was."""
+        """Whether the boxes at both ends show that it was followed; an "otherwise" arrow, only if no other one was."""
         arrows = self._layout.drawing.arrows
         arrow = arrows[number]
         if not (self._begun(arrow.from_) and self._begun(arrow.to)):

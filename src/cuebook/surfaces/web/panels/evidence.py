@@ -81,9 +81,9 @@ def _facts(entry: Entry) -> Iterator[Fact]:
         case Performed(outcome=HttpResponse() as outcome):
             yield Fact(entry.seq, "outcome", outcome_lines(outcome)[0], outcome.status < 400)
         case Performed(outcome=Reply(model=model, finish=finish)):
-            yield Fact(entry.seq, "reply", f"by {model or 'a model'}, which ended by {finish}")
+            yield Fact(entry.seq, "reply", f"by {model or 'a model'}, finish reason {finish}")
         case Performed(outcome=ToolResult()):
-            yield Fact(entry.seq, "outcome", "the tool gave a result")
+            yield Fact(entry.seq, "outcome", "the tool returned a result")
         case WaitClosed(kind="approval", how=how, by=by, answer=answer):
             said = {"approve": "approved", "deny": "denied"}.get(str(answer.get("decision", "")), how)
             reason = str(answer.get("reason", "")).strip()

@@ -34,7 +34,7 @@ class TimelineView(PanelView):
         super().__init__(panel, projection)
         self._statuses: dict[str, str] = {}
         self._now = 0.0
-        """For how long the run had been driven when the timeline was last drawn."""
+        """How long the run had been driven when the timeline was last drawn."""
 
     def see(self, entry: Entry, run: Picture, update: Update, *, changed: bool) -> Sequence[str]:
         step = entry.place.step

@@ -1,4 +1,4 @@
-// Every page: forms, times, copying, and filters that need no reload.
+// Used by every page: forms, times, copying, and filtering without a reload.
 
 import { showTimes } from "./dom.js";
 import { listen, signIn } from "./forms.js";

@@ -1,4 +1,4 @@
-// The inbox badge: the number of things that wait for the user.
+// The inbox badge: the number of items that wait for the user.
 
 export async function countWaits() {
   const link = document.querySelector('.top nav a[href="/inbox"]');
@@ -20,5 +20,5 @@ function show(link, count) {
     link.append(badge);
   }
   badge.textContent = count;
-  badge.setAttribute("aria-label", count === 1 ? "1 thing waiting" : `${count} things waiting`);
+  badge.setAttribute("aria-label", count === 1 ? "1 item waiting" : `${count} items waiting`);
 }

@@ -1,4 +1,4 @@
-// Forms that change something: they are sent as JSON, and errors of the server are shown next to them.
+// Forms that change something: they are sent as JSON, and server errors are shown next to them.
 
 export function listen() {
   document.addEventListener("submit", (event) => {
@@ -83,7 +83,7 @@ function contents(form, submitter) {
       const chosen = field.selectedOptions[0].dataset;
       Object.assign(made, { step: chosen.step, visit: Number(chosen.visit), path: chosen.path });
     } else if (group) {
-      if (isMeant(field)) (made[group] ??= Object.create(null))[name] = valueOf(field); // of any name, also __proto__
+      if (isMeant(field)) (made[group] ??= Object.create(null))[name] = valueOf(field); // any name, even __proto__
     } else if (field.name && field.type !== "submit" && (!field.dataset.for || field.dataset.for === meant)) {
       if (field.value !== "" || !("json" in field.dataset)) made[field.name] = valueOf(field);
     }

@@ -11,7 +11,7 @@ let after = document.body.dataset.after;
 let source = null;
 let failures = 0;
 
-// Puts parts in their places. Waits may change, also because of other users.
+// Puts parts in their places. The waits may have changed, perhaps through another user.
 function put(html) {
   const before = waiting();
   partsOf(html).forEach(place);
