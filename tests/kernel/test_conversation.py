@@ -189,7 +189,7 @@ def test_different_cut_calls_are_not_the_same_call_and_end_in_time() -> None:
     stage = Stage(*replies[:4], Reply(Text("Done.")))
     assert stage.play().reply.text == "Done."
     assert not any("in a row" in said for _, said in stage.shown())
-    with pytest.raises(EffectFailed, match="were cut at the limit of its output 5 times in a row") as stopped:
+    with pytest.raises(EffectFailed, match="were cut off at its output limit 5 times in a row") as stopped:
         Stage(*replies).play()
     assert stopped.value.failed.code == "call_cut"
 

@@ -17,7 +17,7 @@ _CONFIRMED = {"yes": "yes", "y": "yes", "true": "yes", "no": "no", "n": "no", "f
 
 
 def fitting(type: str, options: tuple[str, ...], value: str) -> str:
-    """The answer in the spelling of the question; raises `BadInput` with the valid answers."""
+    """Returns the answer as the question spells it; raises `BadInput`, which lists the valid answers."""
     if type == "confirm":
         said = _CONFIRMED.get(value.strip().lower())
         if said is None:
@@ -37,7 +37,7 @@ def advance_answer(
 ) -> Answer | Failed | None:
     """The answer that needs no person: the one given in advance for the nearest label, or the default of an unattended run.
 
-    `given` counts the answers already given for each label. None: a person is asked.
+    `given` counts the answers already given for each label. Returns None if a person must be asked.
     """
     by = UNATTENDED if settings.unattended else IN_ADVANCE
     for label in labels:

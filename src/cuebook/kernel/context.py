@@ -1,7 +1,7 @@
 """Texts and contexts: the input of a model, addressed by content and built by appending.
 
 A `Text` knows its digest and is loaded on first use; a `Context` is a list that shares its beginning with the list it was
-built from, so adding a block has a constant cost. No I/O happens here: a stored text carries the function that loads it.
+built from, so adding a block takes constant time. No I/O happens here: a stored text carries the function that loads it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import msgspec
 Role = Literal["system", "user", "assistant", "tool"]
 
 INLINE_LIMIT = 2_000
-"""Texts up to this many characters are stored within their record; longer ones once, by digest."""
+"""Texts of up to this many characters are stored in their record; longer ones are stored once, by digest."""
 
 _STRETCH = 64
-"""The number of blocks that are joined once and cached, which makes reading a context again cheap."""
+"""Blocks are joined and cached in groups of this size, so reading a context again is cheap."""
 
 
 def digest_of(value: str) -> str:
@@ -72,7 +72,7 @@ class Text:
 
 
 class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool that the model asks for."""
+    """A tool call that the model requests."""
 
     id: str
     name: str
@@ -82,7 +82,7 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """One piece of a context: a system text, an earlier output, a turn of a conversation."""
+    """One piece of a context: system text, an earlier output, or a turn of a conversation."""
 
     role: Role
     text: Text
@@ -129,7 +129,7 @@ class Context:
 
     @property
     def lead(self) -> Context:
-        """The longest beginning that consists of system blocks."""
+        """The longest beginning that consists only of system blocks."""
         return self if self._lead is None else self._lead
 
     def joined(self) -> str:

@@ -36,13 +36,13 @@ _LOOK = "It may have been done all the same, in whole or in part: find that out 
 _MADE = "It was made before."
 
 CallOutcome = ToolResult | Failed | str
-"""The outcome of a call. A text: the call was invalid, and why."""
+"""The outcome of a call. A string says why the call was invalid."""
 
 Heard = Callable[[ToolCall, CallOutcome], Failed | None]
 """Receives the outcome of a call; returns the failure that ends the conversation, or None."""
 
 Flaw = Callable[[Reply], str]
-"""The problem with a last reply, as a text for the model; empty if there is none."""
+"""Returns the problem with a final reply, worded for the model, or an empty string."""
 
 
 def _end_if_stopped(call: ToolCall, outcome: CallOutcome) -> Failed | None:
@@ -74,17 +74,17 @@ def converse(
     heard: Heard = _end_if_stopped,
     flaw: Flaw | None = None,
 ) -> Program[Talk]:
-    """Asks until the model calls no more tools.
+    """Asks the model until it calls no more tools.
 
-    `tools` maps the name that a model sees to a call, which gets the model's arguments. A tool's failure goes back to the
-    model as the result of that call. It ends the conversation only if `heard` returns a failure, or if the same calls keep
+    `tools` maps the name that a model sees to a call, which receives the model's arguments. A tool's failure is returned to
+    the model as the result of that call. It ends the conversation only if `heard` returns a failure, or if the same calls keep
     failing the same way with nothing in between. `heard` receives the outcome of every call.
 
     With `max_calls`, a call that the model repeats under the same id counts once: it is not made again, and the model gets
     its earlier result.
 
-    With `flaw`, the model is asked to correct a flawed last reply, at most `REPAIRS` times and within `max_turns`. Each time
-    is noted as `repair`. The caller judges the final reply.
+    With `flaw`, the model is asked to correct a flawed final reply, at most `REPAIRS` times and within `max_turns`. Each
+    attempt is noted as `repair`. The caller judges the final reply.
     """
     talk = talk if talk is not None else Talk()
     made: dict[str, tuple[ToolCall, CallOutcome]] = {}
@@ -177,7 +177,7 @@ class _Repeats:
     def _too_long(self) -> Failed:
         return Failed(
             "call_cut",
-            f"The model's calls of '{self._call.name}' were cut at the limit of its output {self._cut} times in a row.",
+            f"The model's calls to '{self._call.name}' were cut off at its output limit {self._cut} times in a row.",
             "Raise max_tokens, or ask for smaller pieces.",
             details={"tool": self._call.name},
         )

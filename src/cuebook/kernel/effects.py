@@ -53,7 +53,7 @@ class Effect(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, om
 
 class SecretUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """A secret that an effect needs, and the place for its value, which the performer fills in at the last moment. The place
-    is a field of the effect and never part of a text, so no text can ask for a secret.
+    is a field of the effect and never part of a text, so no text can request a secret.
     """
 
     at: str
@@ -62,7 +62,7 @@ class SecretUse(msgspec.Struct, frozen=True, omit_defaults=True):
     handle: str
     """`env:NAME`, `keyring:NAME`, `file:PATH`, or a name for one of these."""
     form: str = "{}"
-    """The text around it, as in `Bearer {}`."""
+    """The text around the value, as in `Bearer {}`."""
 
 
 class SecretNeed(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class SecretNeed(msgspec.Struct, frozen=True):
     argument: str = ""
     """The input that names the handle, if the playbook does not."""
     required: bool = True
-    """Whether the run waits until it can be resolved; an optional secret that is missing is not used."""
+    """Whether the run waits until it can be resolved; a missing optional secret is skipped."""
 
 
 OUTPUT_OF = "output of "
@@ -80,22 +80,22 @@ OUTPUT_OF = "output of "
 
 
 class Acting(Effect, frozen=True, kw_only=True):
-    """An effect that changes the world unless it is marked as only reading."""
+    """An effect that changes the world unless it is marked as read-only."""
 
     reads_only: bool = False
     idempotent: bool = False
     secrets: tuple[SecretUse, ...] = ()
     approval: str = ""
-    """The question to an approver, regardless of the policy; empty: the policy decides."""
+    """The question for the approver, regardless of the policy. If empty, the policy decides."""
     preview: dict[str, str] = {}
-    """What an approver sees in addition to the action, such as the output of earlier steps, by name."""
+    """Everything an approver sees in addition to the action, such as the output of earlier steps, by name."""
     attempt_at: str = ""
-    """A name shared by several attempts of a step at the same thing: they have the same idempotency key."""
+    """A name shared by several attempts at the same action, which gives them the same idempotency key."""
     witnessed: bool = False
     """Whether the journal records it, with the gate's ruling, even if it only reads."""
     doubt: Literal["", "ask", "tell"] = ""
-    """Who decides about it if its outcome is unknown: a person, who is asked, or its program, which gets the failure. Empty:
-    a person, unless a model called it, because a model can check for itself."""
+    """Who decides if its outcome is unknown: a person, who is asked, or the program, which receives the failure. If empty, a
+    person decides, unless a model made the call, because a model can check for itself."""
 
     @property
     def changes(self) -> bool:
@@ -134,7 +134,7 @@ class AskModel(Effect, frozen=True):
     """The last user turn; may be empty if the context ends in one."""
     context: Context = EMPTY
     model: str | None = None
-    """`provider/model`, or the run's model."""
+    """`provider/model`; None means the run's model."""
     max_tokens: int | None = None
     temperature: float | None = None
     schema: dict[str, Any] | None = None
@@ -143,11 +143,11 @@ class AskModel(Effect, frozen=True):
     stop: tuple[str, ...] = ()
     watch: Watch | None = None
     grammar: str = ""
-    """A grammar (GBNF) of valid replies, for models that support one; others do not see it."""
+    """A GBNF grammar for replies, sent only to models that support one."""
     lenient: bool = False
     """Whether a reply that does not match the schema is returned unchanged, because the program checks it itself."""
     timeout: float | None = None
-    """Seconds for the whole reply with all attempts; None: the provider's setting."""
+    """Seconds for the whole reply, including all attempts; None means the provider's setting."""
 
     @property
     def subject(self) -> str:
@@ -158,8 +158,8 @@ class AskModel(Effect, frozen=True):
 
 
 class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool server that a playbook defines. It is used only after a person has approved exactly this one. A server of the
-    same name in the configuration takes precedence.
+    """A tool server that a playbook defines. It is used only after a person has approved exactly this definition. A
+    server of the same name in the configuration takes precedence.
     """
 
     name: str
@@ -169,7 +169,7 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Environment variables that are passed to the command. Their values count as secrets."""
     headers: dict[str, str] = {}
     secret_headers: tuple[SecretUse, ...] = ()
-    """In a form that begins with `Basic `, user and password are encoded as HTTP requires."""
+    """If the form begins with `Basic `, user and password are encoded as HTTP requires."""
 
     @property
     def needs(self) -> tuple[SecretNeed, ...]:
@@ -184,7 +184,7 @@ class CallTool(Acting, frozen=True):
     server: ServerSpec | None = None
     """The tool's server, if the playbook defines it; the tool is still named `SERVER.TOOL`."""
     key_at: str = ""
-    """The argument for the idempotency key of this call, which all attempts share, if the tool takes one."""
+    """The argument that receives the call's idempotency key, shared by all attempts, if the tool accepts one."""
     timeout: float | None = None
     max_output: int | None = None
     """How many bytes of the result are kept."""
@@ -208,9 +208,9 @@ class RunCommand(Acting, frozen=True):
     max_output: int | None = None
     """How many bytes of stdout, and of stderr, are kept."""
     network: bool = False
-    """Whether it needs the network, which commands do not have by default. Policies call this the tool `network`."""
+    """Whether it needs the network, which commands do not have by default. Policies refer to it as the tool `network`."""
     from_outside: bool = False
-    """Whether it depends on a text from a model, a server or a tool."""
+    """Whether it depends on text from a model, a server or a tool."""
     ends: bool = False
     """Whether the end of an overlong stdout is kept in addition to its beginning."""
 
@@ -253,8 +253,8 @@ class CallNode(Acting, frozen=True):
 
 
 class RunPython(Effect, frozen=True):
-    """A function that reaches the world only by calls. Each time it runs from its beginning, up to the first call that
-    `replies` does not answer yet (`Called`), or to its end (`Returned`).
+    """A function that affects the world only through calls. It always runs from its beginning, to the first call that
+    `replies` does not answer yet (`Called`) or to its end (`Returned`).
     """
 
     function: str
@@ -267,7 +267,7 @@ class RunPython(Effect, frozen=True):
     names: tuple[str, ...] = ()
     """The names it can call in addition to the functions of the source: `Name` or `Agent.Name`."""
     moment: float = 0.0
-    """The time of its clock."""
+    """The time that its clock shows."""
 
     @property
     def subject(self) -> str:
@@ -284,7 +284,7 @@ class RunPlaybook(Acting, frozen=True):
 
 
 class ReadSource(Effect, frozen=True):
-    """A text from outside: `file:PATH` below the root, `https://...`, `prompt:NAME` of the prompt library, `mcp:SERVER/NAME`
+    """Text from outside: `file:PATH` below the root, `https://...`, `prompt:NAME` of the prompt library, `mcp:SERVER/NAME`
     (a prompt of a tool server), `skill:ID` (the parts of a skill, as JSON), or `tools:NAME` (the matching tools, as JSON).
     """
 
@@ -319,7 +319,7 @@ class AskHuman(Effect, frozen=True):
     options: tuple[str, ...] = ()
     default: str | None = None
     expires_after: float | None = None
-    """Seconds; None: the run's setting."""
+    """Seconds; None means the run's setting."""
     label: str = ""
     """The name under which an answer can be given in advance, in addition to the labels of its steps."""
 
@@ -361,7 +361,7 @@ class Breakpoint(Effect, frozen=True):
 
 
 class Wait(Effect, frozen=True):
-    """Waits for a time to pass, for a message, or for the first of both."""
+    """Waits for a time to pass, for a message, or for whichever comes first."""
 
     seconds: float | None = None
     channel: str | None = None
@@ -372,7 +372,7 @@ class Wait(Effect, frozen=True):
 
 
 class Bound(Effect, frozen=True):
-    """The program has reached a limit that protects against endless loops. It fails; a retry of the run lets it pass."""
+    """The program has reached a limit against endless loops. The effect fails, but succeeds when the run is retried."""
 
     name: str
     failed: Failed
@@ -396,7 +396,7 @@ class Random(Effect, frozen=True):
 class Checkpoint(Effect, frozen=True):
     """From here on, a replay of this branch starts with `state` instead of its beginning.
 
-    With texts, it starts with `(state, texts)`: long ones are kept once, by digest, and loaded on first use.
+    With texts, it starts with `(state, texts)`: long ones are stored once, by digest, and loaded on first use.
     """
 
     state: Any
@@ -410,6 +410,6 @@ class Branch(msgspec.Struct, frozen=True):
 
 
 class All(msgspec.Struct, frozen=True):
-    """Several effects or branches at once. Returns their outcomes in order, with `Failed` for each that failed."""
+    """Runs several effects or branches at once. Returns their outcomes in order, with `Failed` for each that failed."""
 
     branches: tuple[Effect | Branch, ...]

@@ -1,6 +1,6 @@
-"""The errors that users can meet: one base class, a stable code each, and advice on what to do next.
+"""The errors that users can see: one base class, a stable code for each, and advice on what to do next.
 
-A class docstring is the first line of the message when no other is given.
+A class docstring is the default message.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import ClassVar
 
 
 def with_fix(message: str, fix: str) -> str:
-    """A message, followed by what to do about it."""
+    """The message, followed by how to fix it."""
     stop = "." if fix and message and message[-1] not in ".?!…:" else ""
     return f"{message}{stop} {fix}".strip()
 
@@ -56,14 +56,14 @@ class AlreadyAnswered(Refused):
 
 
 class WaitExpired(Refused):
-    """The time to decide this is over."""
+    """The time to decide this has passed."""
 
     code = "wait_expired"
     exit_code = 5
 
 
 class WaitClosed(Refused):
-    """Nothing waits for this any more: its run was cancelled."""
+    """Nothing is waiting for this any more because its run was cancelled."""
 
     code = "wait_closed"
 
@@ -75,7 +75,7 @@ class Busy(Refused):
 
 
 class Elsewhere(Refused):
-    """The run works in another folder."""
+    """The run belongs to another folder."""
 
     code = "other_workspace"
 
@@ -87,13 +87,13 @@ class Conflict(Refused):
 
 
 class Fenced(CuebookError):
-    """This process lost its claim on the run: another one drives it now, and nothing more was recorded from here."""
+    """This process lost its claim on the run: another one is driving it now, and nothing more was recorded from here."""
 
     code = "fenced"
 
 
 class NonDeterminism(CuebookError):
-    """The program asked for something other than its journal holds."""
+    """The program asked for something other than what its journal contains."""
 
     code = "non_determinism"
 

@@ -2,7 +2,7 @@
 
 Journaled events are the bodies of journal records, committed before anyone sees them. Programs yield the first group; the
 engine writes the others. The two events at the end are published while text streams and are never stored. Nothing here
-knows the observers.
+knows about observers.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class PlannedStep(msgspec.Struct, frozen=True, omit_defaults=True):
     label: str
     title: str = ""
     branched: bool = False
-    """Whether it belongs to a branch; then it is listed once the branch reaches it."""
+    """Whether it belongs to a branch; if so, it is listed once the branch reaches it."""
 
 
 # --- yielded by programs ----------------------------------------------------------------------------
@@ -87,14 +87,14 @@ class Planned(Event, frozen=True):
 
 
 class StepStarted(Event, frozen=True):
-    """Opens a visit of a step. The program receives the values that a fork edited here, usually none."""
+    """Begins a visit to a step. The program receives the values that a fork edited here, usually none."""
 
     label: str
     title: str = ""
 
 
 class StepFinished(Event, frozen=True):
-    """Closes a step. The engine fills in what the step used."""
+    """Closes a step. The engine fills in the step's usage."""
 
     label: str
     status: StepStatus = "completed"
@@ -257,7 +257,7 @@ class Rewound(Event, frozen=True):
     path: str
     by: str = ""
     same: bool = False
-    """Whether it continues at the failed effect. That may have happened nevertheless, so its key stays the same."""
+    """Whether it continues at the failed effect. That effect may have happened nevertheless, so its key stays the same."""
 
 
 class Suspended(Event, frozen=True):
@@ -307,7 +307,7 @@ YIELDED_EVENTS = (Planned, StepStarted, StepFinished, StepSkipped, ValueSet, War
 """The events that a program may yield."""
 
 
-# --- passing: published, never stored ----------------------------------------------------------------
+# --- transient: published, never stored ----------------------------------------------------------------
 
 
 class TextChunk(msgspec.Struct, frozen=True):
@@ -325,7 +325,7 @@ class TextChunk(msgspec.Struct, frozen=True):
 
 
 class TextReset(msgspec.Struct, frozen=True):
-    """The text streamed for this step so far is void: its attempt begins again."""
+    """The text streamed for this step so far is void because its attempt starts over."""
 
     run: str
     seq: int

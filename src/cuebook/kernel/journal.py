@@ -1,7 +1,7 @@
 """The journal: an append-only sequence of records, each at a place, chained by digest.
 
-A place says where in the program a record belongs, by its path and never by the order of calls over the whole run. Nothing
-here knows where records are stored.
+A place identifies where in the program a record belongs, by its path and never by the order of calls in the whole run.
+Nothing here knows where records are stored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Key = tuple[str, str, int, int]
 
 
 class Place(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Branch path below `All`, step label, visit of that step, index within the visit, attempt."""
+    """Branch path below `All`, step label, visit to that step, index within the visit, attempt."""
 
     path: str = ROOT
     step: str = ""
@@ -69,7 +69,7 @@ def step_at(place: Place) -> str:
 
 
 def same_line(path: str, other: str) -> bool:
-    """Whether one branch is the other or an ancestor of it; siblings are not on one line."""
+    """Whether one branch is the other or an ancestor of it; siblings are not on the same line."""
     return path.startswith(other) or other.startswith(path)
 
 
@@ -142,7 +142,7 @@ class Codec:
         if len(value) <= INLINE_LIMIT:
             return str(value)
         if value.loaded:
-            str(value).encode()  # a store cannot keep half a surrogate pair
+            str(value).encode()  # a store cannot encode half a surrogate pair
             self._spill[value.digest] = str(value)
         return {"digest": value.digest, "length": len(value)}
 
@@ -161,7 +161,7 @@ def outcome_from(value: Any) -> AnyOutcome:
 
 def _text(wanted: type, value: Any) -> Text:
     if not isinstance(value, str):
-        raise TypeError(f"Expected a text, got a {type(value).__name__}")
+        raise TypeError(f"Expected a string, got a {type(value).__name__}")
     return Text(value)
 
 
@@ -171,7 +171,7 @@ def plain(value: Any) -> Any:
         return msgspec.json.decode(msgspec.json.encode(value))
     except (TypeError, ValueError) as error:
         raise CuebookError(
-            f"A {type(value).__name__} cannot be kept in the journal: {error}.", fix="Return plain values."
+            f"A {type(value).__name__} cannot be stored in the journal: {error}.", fix="Return plain values."
         ) from None
 
 
@@ -217,11 +217,11 @@ class Verdict(msgspec.Struct, frozen=True):
 
     records: int
     head: str
-    """The last chain value. Keep it elsewhere: without such an anchor the chain reveals edits, but not a complete rewrite."""
+    """The last chain value. Store it elsewhere: without such an anchor, the chain reveals edits but not a complete rewrite."""
     broken_at: int | None = None
     problem: str = ""
     missing: tuple[str, ...] = ()
-    """Digests of texts that records refer to and that are gone, purged or removed. The chain is valid without them."""
+    """Digests of texts that records refer to but that were purged or removed. The chain is valid without them."""
 
 
 def verify(records: Iterable[Record]) -> Verdict:
@@ -249,7 +249,7 @@ def _problem(record: Record, expected: int, chain: bytes) -> str:
 
 
 def without_void(entries: Iterable[Entry]) -> list[Entry]:
-    """The entries that are still valid: a `Rewound` voids its branch from a record on, siblings stay."""
+    """The entries that are still valid: a `Rewound` voids its branch from a given record on; siblings stay."""
     kept: list[Entry] = []
     for entry in entries:
         event = entry.event

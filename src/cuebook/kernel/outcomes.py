@@ -21,7 +21,7 @@ CostOrigin = Literal["reported", "estimated", "unknown"]
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Tokens and money. Cached tokens are a part of the input, reasoning tokens of the output."""
+    """Tokens and money. Cached tokens are part of the input, reasoning tokens part of the output."""
 
     input: int = 0
     output: int = 0
@@ -56,7 +56,7 @@ class Reply(Outcome, frozen=True):
 
 
 REFUSED = "model_refused"
-"""The failure of a model call that the model, or a filter of its provider, refused to answer."""
+"""The failure of a call that the model, or a filter of its provider, refused to answer."""
 
 
 class ToolResult(Outcome, frozen=True):
@@ -79,7 +79,7 @@ class CommandResult(Outcome, frozen=True):
     """Whether invalid UTF-8 bytes of stdout were replaced."""
     stderr_truncated: bool = False
     signal: str = ""
-    """The signal that ended it, such as `SIGSEGV`; then the exit code is negative."""
+    """The signal that ended it, such as `SIGSEGV`; the exit code is then negative."""
     seconds: float = 0.0
     sandbox: str = ""
     """The sandbox: `landlock`, `bubblewrap` or `none`."""
@@ -119,7 +119,7 @@ class Answer(Outcome, frozen=True):
     given_for: str = ""
     """The label for which it was given in advance."""
     question: str = ""
-    """The question, if no wait in the journal has it."""
+    """The question, if no wait in the journal contains it."""
 
 
 class Resumed(Outcome, frozen=True):
@@ -130,11 +130,11 @@ class Resumed(Outcome, frozen=True):
 
 
 class Elapsed(Outcome, frozen=True):
-    """A wait ended by its time."""
+    """A wait ended because its time was up."""
 
 
 class Message(Outcome, frozen=True):
-    """A wait ended by a message."""
+    """A wait ended because a message arrived."""
 
     value: Any = None
     by: str = ""
@@ -181,7 +181,7 @@ class Failed(Outcome, frozen=True):
 
     @classmethod
     def of(cls, error: CuebookError) -> Failed:
-        """The failure that the program gets for an error."""
+        """The failure that the program receives for an error."""
         return cls(error.code, error.message, error.fix)
 
     def __str__(self) -> str:

@@ -31,7 +31,7 @@ class Limits(msgspec.Struct, frozen=True):
     processes: int = 128
     open_files: int = 1024
     grace: float = 5.0
-    """Seconds between asking a process to end and killing it."""
+    """Seconds between asking a process to exit and killing it."""
 
 
 async def at_once() -> None:
@@ -57,7 +57,7 @@ class Confinement(msgspec.Struct, frozen=True):
     """Whether it must not change the mode, owner, times or attributes of files either. Writable paths are scratch space."""
     network: bool = False
     python: bool = False
-    """Whether it is Python alone: then it may read only the system files that the standard library needs."""
+    """Whether it is only Python, which may then read only the system files that the standard library needs."""
     limits: Limits = Limits()
     hold: Callable[[], Awaitable[None]] = at_once
     """The program starts after this has finished, and never if it fails or this process ends. Preparations may be made
@@ -76,13 +76,13 @@ class Confined(Protocol):
     """The limit that it exceeded, if that ended it."""
 
     def terminate(self) -> None:
-        """Asks it and its whole group to end."""
+        """Asks it and its whole process group to exit."""
 
     def kill(self) -> None:
         """Kills it and everything it started, in any process group. May be called more than once."""
 
     async def wait(self) -> int:
-        """Its exit code once it has ended completely; the negative signal number if a signal ended it. A wait that is
+        """Returns its exit code once it has ended completely, or the negative signal number if a signal ended it. A wait that is
         interrupted may be repeated.
         """
 
@@ -98,7 +98,7 @@ class Sandbox(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why it cannot start processes, as a text; empty if it can."""
+        """Why it cannot start processes; empty if it can."""
 
     async def spawn(self, confinement: Confinement) -> Confined: ...
 
@@ -121,7 +121,7 @@ class Action(msgspec.Struct, frozen=True):
     secret: the handle. file: `read:PATH` or `write:PATH`, relative to the workspace. model: `provider/model`."""
     reads_only: bool = False
     """Whether it changes nothing, as far as that can be enforced. For a secret: whether the configuration provides it
-    without a request by the playbook."""
+    without the playbook asking for it."""
 
 
 def _all_permitted(action: Action) -> Failed | None:
@@ -145,28 +145,28 @@ class Call(msgspec.Struct, frozen=True):
 
     run: str
     key: str
-    """Identifies this effect of this run, the same for all attempts. Idempotency keys are made from it."""
+    """Identifies this effect of this run; the same for all attempts. Idempotency keys are derived from it."""
     attempt: int
     settings: Settings
     emit: Callable[[str], bool]
-    """Shows text as it arrives; False: stop the reply here."""
+    """Shows text as it arrives; returns False if the reply should stop here."""
     reset: Callable[[], None]
-    """Withdraws the emitted text, because the attempt begins again."""
+    """Withdraws the emitted text, because the attempt starts over."""
     warn: Callable[[str, str], None]
     """Notes a warning (code, message) on the step."""
     note: Callable[[str, dict[str, Any]], None] = _unnoted
-    """Notes something worth seeing on the step while it runs, such as another attempt."""
+    """Notes something of interest on the step while it runs, such as another attempt."""
     permits: Callable[[Action], Failed | None] = _all_permitted
-    """Checks an action that is known only during performance, such as a redirect: why it is not allowed, or None."""
+    """Checks an action that becomes known only while performing, such as a redirect: returns why it is not allowed, or None."""
     secrets: Callable[[], dict[str, str]] = _no_secrets
     """The values of the effect's secrets, by place (`SecretUse.at`). Resolve them at the last moment and do not keep them."""
     limits: Limits = Limits()
     """The limits of this effect, including those that it sets itself."""
     spent: float = 0.0
-    """Seconds of its time that have already passed and are no longer part of its limits."""
+    """Seconds that have already passed and are no longer part of its limits."""
     begin: Callable[[], Awaitable[None]] = at_once
     """Waits until the intent is recorded. A performer whose `prepares` is true prepares in the meantime and awaits this before
-    it acts; for the others the intent is already recorded.
+    it acts; for all others the intent is already recorded.
     """
     masked: Callable[[Any], Any] = _as_it_is
     """Masks the secrets in a value. Mask a text before cutting it: half a secret is not recognised."""
@@ -190,17 +190,17 @@ class Trust(msgspec.Struct, frozen=True):
     """Something that a person must have seen before an effect is performed, such as the command of a tool server."""
 
     subject: str
-    """Its subject, such as `mcp server github`."""
+    """A name for it, such as `mcp server github`."""
     digest: str
-    """The digest of what was seen; a different one is asked about again."""
+    """The digest of what was seen; a different one requires another question."""
     prompt: str
     preview: dict[str, str] = {}
     ask_first: bool = True
-    """Whether the first one is asked about; if not, it is remembered and only changes are asked about."""
+    """Whether to ask about the first version; if not, it is remembered and only changes raise a question."""
 
 
 class Description(msgspec.Struct, frozen=True):
-    """What an effect would do: the actions that the policy decides about, and the preview for a person."""
+    """Describes what an effect would do: the actions that the policy decides on, and the preview for a person."""
 
     actions: tuple[Action, ...]
     summary: str
@@ -208,11 +208,11 @@ class Description(msgspec.Struct, frozen=True):
     preview: dict[str, str] = {}
     """Everything that a person should see before approving, by name."""
     bound: dict[str, Any] = {}
-    """What else must be unchanged when it is performed, such as digests of files or a tool's description."""
+    """Everything else that must be unchanged when it is performed, such as digests of files or a tool's description."""
     trusts: tuple[Trust, ...] = ()
-    """What is asked about first, in this order. Consequences of one are described once it is granted."""
+    """The trusts to ask for first, in this order. The consequences of each are described once it is granted."""
     seconds: float | None = None
-    """The time that its arguments ask for, if any; the configuration limits it."""
+    """The time that its arguments request, if any; the configuration limits it."""
     harmless: bool = False
     """Whether it needs no approval, such as listing tools: rules that deny apply, rules that ask do not."""
 
@@ -265,7 +265,7 @@ class Case(msgspec.Struct, frozen=True):
     run: RunRow
     settings: Settings
     policy: str | None
-    """The policy at the start of the run, or None if none was kept."""
+    """The policy at the start of the run, or None if none was stored."""
     granted: frozenset[str] = frozenset()
     """Digests that a person has approved for this effect."""
 
@@ -279,7 +279,7 @@ class Admitted(msgspec.Struct, frozen=True):
     ruling: dict[str, Any] = {}
     """The rule or person that decided, for the record."""
     still: Callable[[], Awaitable[Failed | None]] | None = None
-    """Checks again, just before performing, that it is still what was examined: why it is not, or None."""
+    """Checks just before performing that it is still what was examined: returns why it is not, or None."""
 
 
 OnExpiry = Literal["cancel", "hold", "deny"]
@@ -303,14 +303,12 @@ class Gate(Protocol):
     """The checks between a yielded effect and its performer."""
 
     async def examine(self, effect: Effect, case: Case) -> Admitted | Needed | Failed:
-        """Whether the effect may be performed now. It performs nothing."""
+        """Decides whether the effect may be performed now. Performs nothing."""
 
     async def learn(
         self, declared: Iterable[SecretNeed], used: Iterable[SecretNeed], run: RunRow, policy: str | None
     ) -> Failed | None:
-        """Teaches the redactor a run's secrets: those that it declares and those that it has used. Returns why some of them
-        cannot be resolved, or None.
-        """
+        """Makes the redactor mask a run's declared and used secrets. Returns why some cannot be resolved, or None."""
 
     def check_place(self, run: str, workspace: str) -> None:
         """Raises `Elsewhere` if this process must not drive a run that works in this folder."""
@@ -333,7 +331,7 @@ class Redactor(Protocol):
 
 
 class Filter(Protocol):
-    """Masks secrets in a text that arrives in pieces; holds back a tail that could begin one."""
+    """Masks secrets in text that arrives in pieces; holds back a tail that could be the start of one."""
 
     def feed(self, text: str) -> str: ...
 
@@ -361,7 +359,7 @@ class Batch(msgspec.Struct, gc=False):
     checkpoints: Sequence[tuple[str, int]] = ()
     """Branch path and sequence number of each checkpoint among the records."""
     dropped: Sequence[tuple[int, str]] = ()
-    """Rewinds, each a record and a branch path: later steps and checkpoints on that line are void."""
+    """Rewinds, each a record and a branch path. Later steps and checkpoints on that line are void."""
 
 
 class Claim(msgspec.Struct, kw_only=True):
@@ -383,7 +381,7 @@ class Claim(msgspec.Struct, kw_only=True):
 
 
 class Fate(msgspec.Struct, frozen=True):
-    """What is known of a driver: it left in good order, its process ended or is alive, or it cannot be inspected from here."""
+    """The known state of a driver: it left in good order, its process ended or is alive, or it cannot be inspected from here."""
 
     state: Literal["left", "ended", "lives", "silent"]
     machine: str = ""
@@ -398,7 +396,7 @@ class News(msgspec.Struct):
 
 
 class Whole(msgspec.Struct):
-    """Everything that a store has of a run, read at one moment."""
+    """Everything that a store has about a run, read at one moment."""
 
     row: RunRow
     steps: list[StepRow]
@@ -428,18 +426,18 @@ class Store(Protocol):
         """
 
     async def news(self, run: str) -> News:
-        """The run's waits that are decided but not yet taken, and its signals. For its driver only: reading marks the news as
+        """The run's waits that are decided but not yet consumed, and its signals. For its driver only: reading marks the news as
         seen.
         """
 
     async def unclosed(self, run: str) -> list[WaitRow]:
-        """The same waits for everyone else: reading changes nothing."""
+        """The waits that `news` returns, for everyone else: reading them changes nothing."""
 
     async def complete_wait(self, wait: str, answer: dict[str, Any], by: str, now: float) -> WaitRow:
         """Decides a wait, once. Raises `AlreadyAnswered`, `WaitExpired`, `WaitClosed` or `NotFound`."""
 
     async def signal(self, signal: Signal) -> None:
-        """Puts a signal into the run's inbox. A cancel also closes the run's open waits, so no answer comes later."""
+        """Puts a signal into the run's inbox. A cancel also closes the run's open waits, so they can no longer be answered."""
 
     async def expire(self, now: float, run: str | None = None) -> list[str]:
         """Marks expired waits of one run or of all; returns their runs."""
@@ -450,7 +448,7 @@ class Store(Protocol):
         """
 
     async def undriven(self, now: float, run: str | None = None) -> list[str]:
-        """The same for display only: a driver that was not seen before counts as alive until its lease expires."""
+        """Like `ready`, but for display only: a driver that was not seen before counts as alive until its lease expires."""
 
     async def next_expiry(self) -> float | None: ...
 
@@ -458,7 +456,7 @@ class Store(Protocol):
         """Extends the lease of everything this driver has claimed."""
 
     async def retire(self, driver: str) -> None:
-        """Ends the driver's lease at once."""
+        """Ends the driver's lease immediately."""
 
     async def alive(self, run: str) -> bool:
         """Whether a live driver holds the run."""
@@ -497,7 +495,7 @@ class Store(Protocol):
         limit: int | None = None,
         offset: int = 0,
     ) -> list[WaitRow]:
-        """Open waits, oldest first, of all kinds or of some."""
+        """Open waits, oldest first; with `kinds`, only those."""
 
     async def wait_ids(self, tenant: str, kinds: Sequence[str]) -> list[str]:
         """The ids of these waits."""
@@ -508,7 +506,7 @@ class Store(Protocol):
     async def wait(self, wait: str) -> WaitRow: ...
 
     def records(self, run: str, after: int = 0, kinds: Sequence[str] = ()) -> AsyncIterator[Record]:
-        """The run's whole journal in order, the parent's part first; or only the records of these kinds."""
+        """The run's whole journal in order, the parent's part first; with `kinds`, only those records."""
 
     async def whole(self, run: str) -> Whole:
         """A run with all its rows and records, read at one moment."""
@@ -528,6 +526,6 @@ class Store(Protocol):
         """The tenants that have something of this kind."""
 
     async def forget(self, tenant: str, kind: str, name: str) -> bool:
-        """Removes one; returns whether it existed."""
+        """Removes a stored decision; returns whether it existed."""
 
     async def close(self) -> None: ...

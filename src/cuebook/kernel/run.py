@@ -12,7 +12,7 @@ from cuebook.kernel.outcomes import CostOrigin, Failed, Usage
 
 
 class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a run may use before it pauses and asks. None means no limit."""
+    """The limits that a run may reach before it pauses and asks. None means no limit."""
 
     money: float | None = None
     tokens: int | None = None
@@ -21,10 +21,10 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the caller chose for a run; edits on resume or fork replace single fields."""
+    """The settings that the caller chose for a run; edits on resume or fork replace single fields."""
 
     model: str = ""
-    """`provider/model` for playbooks that name none, or for all: see `model_wins`."""
+    """`provider/model` for playbooks that do not name a model, or for all playbooks; see `model_wins`."""
     max_tokens: int | None = None
     temperature: float | None = None
     breakpoints: tuple[str, ...] = ()
@@ -34,15 +34,15 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     pause_expiry: float | None = None
     """Seconds after which a pause or question without its own expiry expires; None means never."""
     answers: dict[str, str | tuple[str, ...]] = {}
-    """Answers given in advance, by the label of a question or of a step around it. Several are used in turn."""
+    """Answers given in advance, by the label of a question or of an enclosing step. Several are used in turn."""
     unattended: bool = False
-    """Whether the run is unattended: questions get their defaults, and breakpoints are passed."""
+    """Whether the run is unattended: questions get their defaults, and breakpoints are skipped."""
     workspace: str = ""
-    """The folder that the run works in, and no other; empty if unspecified."""
+    """The only folder that the run works in; empty if unspecified."""
     folder: str = ""
-    """The folder of the playbook's own files; empty if it has none: then they are in the workspace."""
+    """The folder of the playbook's own files; empty if they are in the workspace."""
     from_text: bool = False
-    """Whether the playbook was given as a text and is not a file of that folder."""
+    """Whether the playbook was passed as text and is not a file in that folder."""
     options: dict[str, Any] = {}
     """The options for the dialect, by name. They cannot be changed later: the program depends on them."""
     model_wins: bool = False
@@ -51,27 +51,27 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     def edited(self, edits: dict[str, Any]) -> Settings:
         if not edits:
             return self
-        chosen = {"model_wins": True} if edits.get("model") and self.model else {}  # not the one of the start
+        chosen = {"model_wins": True} if edits.get("model") and self.model else {}  # not the initial model
         return msgspec.convert({**msgspec.to_builtins(self), **chosen, **edits}, Settings)
 
     def asked(self, named: str | None) -> str:
-        """The model to ask if the playbook names this one, or none."""
+        """The model to ask if the playbook names this one, or does not name one."""
         return self.model if not named or (self.model_wins and self.model) else named
 
 
 class Totals(msgspec.Struct, gc=False):
-    """What a run has used so far, including voided calls, which cost money too."""
+    """A run's usage so far, including voided calls, which also cost money."""
 
     steps: int = 0
     """The number of planned steps of the playbook; 0 if nothing was planned."""
     branched: int = 0
-    """The number of these that are on branches."""
+    """How many of these are on branches."""
     completed: int = 0
     failed: int = 0
     skipped: int = 0
-    """Completed steps of the playbook, each counted once, without sub-steps and further visits."""
+    """Completed steps of the playbook, each counted once, without sub-steps and repeated visits."""
     steps_done: int = 0
-    """Completed visits, including sub-steps, which a budget of steps limits."""
+    """Completed visits, including sub-steps. A step budget limits this number."""
     calls: int = 0
     input: int = 0
     output: int = 0
@@ -79,9 +79,9 @@ class Totals(msgspec.Struct, gc=False):
     reasoning: int = 0
     cost: float = 0.0
     unknown_costs: int = 0
-    """Model calls of unknown cost."""
+    """Model calls whose cost is unknown."""
     seconds: float = 0.0
-    """The time in which the run was driven, without waits."""
+    """The time for which the run was driven, without waits."""
 
     def kept(self) -> Totals:
         """The totals of a fork at its start: the parent's progress without its cost."""
@@ -113,7 +113,7 @@ class StepCount(msgspec.Struct, frozen=True):
     failed: int
 
     def words(self, unit: str = "") -> str:
-        """The count for people: `5 of 7 steps, 2 skipped`."""
+        """The count in words: `5 of 7 steps, 2 skipped`."""
         counts = [f"{self.done:,} of {self.total:,}{f' {unit}' if unit else ''}"]
         counts += [
             f"{number:,} {word}" for number, word in ((self.failed, "failed"), (self.skipped, "skipped")) if number
@@ -149,7 +149,7 @@ class RunRow(msgspec.Struct, kw_only=True, gc=False):
 
     @property
     def count(self) -> StepCount:
-        """The single way to count steps. An ended run has skipped the steps that it did not reach."""
+        """The only way to count steps. An ended run has skipped the steps that it did not reach."""
         totals = self.totals
         reached = totals.completed + totals.failed
         total = max(totals.steps, reached + totals.skipped)
@@ -158,7 +158,7 @@ class RunRow(msgspec.Struct, kw_only=True, gc=False):
 
 
 class StepRow(msgspec.Struct, gc=False):
-    """One visit of a step."""
+    """One visit to a step."""
 
     path: str
     label: str
@@ -171,7 +171,7 @@ class StepRow(msgspec.Struct, gc=False):
     position: int = 0
     """Its position among the planned steps."""
     counted: bool = False
-    """Whether this is the first visit of a step of the playbook, not a sub-step or a repetition."""
+    """Whether this is the first visit to a step of the playbook, not a sub-step or a repetition."""
     cut: bool = False
     """Whether it ended only because its run or branch ended; a retry may continue it."""
     failed_at: int = 0
@@ -179,7 +179,7 @@ class StepRow(msgspec.Struct, gc=False):
     started: float | None = None
     finished: float | None = None
     since: float | None = None
-    """Since when its time is being counted; None if the run rests or the step is over."""
+    """When its time began to be counted; None if the run is not being driven or the step is over."""
     model: str = ""
     finish: str = ""
     origin: CostOrigin = "reported"
@@ -192,12 +192,12 @@ class StepRow(msgspec.Struct, gc=False):
 
     @property
     def name(self) -> str:
-        """Its name for people: the label, and the number of the visit from the second one on."""
+        """Its display name: the label and, from the second visit on, the number of the visit."""
         return self.label if self.visit <= 1 else f"{self.label}#{self.visit}"
 
 
 def stopped(run: RunRow, step: StepRow) -> str:
-    """Why a step ended that did not fail by itself: cancelled, denied or expired; empty for other steps."""
+    """Why a step that did not fail by itself ended: cancelled, denied or expired; empty for other steps."""
     if not (step.cut and step.status == "failed" and run.status in ("cancelled", "expired")):
         return ""
     return "denied" if run.error is not None and run.error.code == "denied" else run.status
@@ -226,7 +226,7 @@ class WaitRow(msgspec.Struct, kw_only=True):
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """Something that reaches a run from outside. Anyone may send one; only the run's driver takes it."""
+    """Something that reaches a run from outside. Anyone may send one; only the run's driver consumes it."""
 
     run: str
     kind: Literal["cancel", "retry", "message", "late"]

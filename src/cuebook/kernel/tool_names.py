@@ -1,5 +1,5 @@
-"""Names of tools: the built-in ones, those of servers, named `SERVER.TOOL`, where both parts may contain dots, and the form
-in which a model is shown a name.
+"""Tool names: the built-in tools, server tools (named `SERVER.TOOL`, where both parts may contain dots), and the form in
+which a model sees a name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 BUILT_IN = ("Read", "Write", "Edit", "Glob", "Grep", "Bash", "WebFetch", "WebSearch")
 READING = frozenset({"Read", "Glob", "Grep", "WebFetch", "WebSearch"})
-"""Those of them that change nothing."""
+"""The built-in tools that change nothing."""
 
 UNFIT = re.compile(r"[^A-Za-z0-9_-]+", re.ASCII)
 _LONGEST = 64
@@ -27,12 +27,12 @@ def server_of(tool: str, servers: Iterable[str]) -> str:
 
 
 def likely_server(tool: str) -> str:
-    """The server that a tool would belong to, if no server is known."""
+    """The server that a tool probably belongs to, if no server is known."""
     return tool.rpartition(".")[0]
 
 
 def table_of(server: str) -> str:
-    """The table of a server in a configuration file."""
+    """The header of a server's table in a configuration file."""
     return f"[mcp.{server}]" if _BARE.fullmatch(server) else f'[mcp."{server}"]'
 
 
@@ -43,5 +43,5 @@ def confused(names: Iterable[str]) -> tuple[str, str] | None:
 
 
 def visible(name: str) -> str:
-    """The name as a model is shown it: providers take letters, digits, `_` and `-`."""
+    """The name as a model sees it: providers accept letters, digits, `_` and `-`."""
     return UNFIT.sub("_", name)[:_LONGEST]

@@ -52,7 +52,7 @@ def test_whoever_says_otherwise_is_found_out(field: str) -> None:
 def test_a_record_passed_off_as_another_runs_is_found() -> None:
     first, second = records(BEGUN, Driven("a"))
     verdict = belongs([first, msgspec.structs.replace(second, run="other")], verify([first, second]), SAID)
-    assert (verdict.broken_at, verdict.problem) == (2, "it is a record of another run")
+    assert (verdict.broken_at, verdict.problem) == (2, "the record belongs to another run")
 
 
 def test_a_fork_is_its_own_run_and_somebody_elses() -> None:

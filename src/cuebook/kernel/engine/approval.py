@@ -1,6 +1,6 @@
 """Takes an effect through the gate: it is examined, approved by a person if needed, and only then performed.
 
-The gate decides what is allowed; this module decides what follows from an approval that is denied or expires.
+The gate decides what is allowed; this module decides what happens when an approval is denied or expires.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def _everything(action: Action) -> Failed | None:
 
 
 UNGUARDED = Admitted(_everything, dict)
-"""The ruling without a gate."""
+"""The ruling if there is no gate."""
 
 
 async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitted | Failed:
-    """Whether the effect may be performed; waits for a person as often as something new needs approval."""
+    """Decides whether the effect may be performed; waits for a person whenever something new needs approval."""
     gate = driver.engine.gate
     if gate is None:
         return await _asked_for(driver, line, key, effect) if isinstance(effect, AskApproval) else UNGUARDED
@@ -93,8 +93,8 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
 
 
 def _refused_before(driver: Driver, key: Key) -> Failed | None:
-    """The refusal of this effect by a person or by expiry since the last drive. It holds regardless of the gate's current
-    ruling.
+    """The refusal of this effect by a person or by expiry since the last drive. It applies regardless of the gate's
+    current ruling.
     """
     for asked in count(1):
         opened = driver.recorded.opened.get((key, f"approval:{asked}"))
@@ -139,7 +139,7 @@ async def _asked_for(driver: Driver, line: Line, key: Key, effect: AskApproval) 
 
 
 def _changed(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """What changed since a person last approved this effect, which is why they are asked again."""
+    """The parts that changed since a person last approved this effect, which is why they are asked again."""
     old, new = before.get("bound"), now.get("bound")
     if not isinstance(old, dict) or not isinstance(new, dict):
         return {}
@@ -147,8 +147,8 @@ def _changed(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _examined(driver: Driver, line: Line, effect: Effect, case: Case) -> Admitted | Needed | Failed:
-    """The gate's ruling. Any error in the gate is a refusal, except that the run is driven in the wrong folder: that says
-    nothing about the effect and ends the drive, unless the run was cancelled and only has to finish.
+    """The gate's ruling. Any error in the gate counts as a refusal, except `Elsewhere`: it says nothing about the effect and
+    ends the drive, unless the run was cancelled and only has to finish.
     """
     gate = driver.engine.gate
     assert gate is not None
@@ -172,18 +172,18 @@ def _denied(closed: WaitClosed) -> Failed:
 
 
 def _expired(on_expiry: Any) -> Failed | None:
-    """The outcome of an approval that was not given in time. None: it keeps waiting indefinitely."""
+    """The outcome of an approval that was not given in time. Returns None if it keeps waiting indefinitely."""
     match on_expiry:
         case "hold":
             return None
         case "deny":
-            return Failed("denied", "It was not approved in time, and the policy denies it then.")
+            return Failed("denied", "It was not approved in time, so the policy denies it.")
         case _:
             return Failed("expired", "It was not approved in time.", fix="Restart the run from that step.")
 
 
 class CutShort(Exception):
-    """The awaited work ended early, by a cancellation of the run or by itself."""
+    """The awaited work was cut short by a cancellation of the run or by its performer."""
 
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.message)
@@ -191,7 +191,7 @@ class CutShort(Exception):
 
 
 async def interruptibly(driver: Driver, line: Line, work: Awaitable[T], doubt: bool = False) -> T:
-    """Awaits something that a cancellation of the run may interrupt; then raises `CutShort`."""
+    """Awaits work that a cancellation of the run may interrupt. If that happens, raises `CutShort`."""
     line.interruptible = True
     try:
         return await work

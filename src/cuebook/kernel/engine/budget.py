@@ -1,6 +1,6 @@
 """Budgets: tokens and money are checked before a model call against its maximum, time and steps before each effect.
 
-A call in progress is never cut for money. Effects on the world get no more time than the run has left.
+A call in progress is never cut off to save money. Effects on the world get no more time than the run has left.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ SPENT = "budget_spent"
 
 
 class Over(msgspec.Struct, frozen=True):
-    """Why a call may not be made yet."""
+    """The reason why a call may not be made yet."""
 
     code: str
     message: str
 
 
 def over_budget(driver: Driver, effect: AskModel, estimate: Estimate | None) -> Over | None:
-    """Why the call would exceed the run's budget, including other calls in progress; None if it would not."""
+    """Returns why the call, together with others in progress, would exceed the run's budget, or None if it would not."""
     used, settings, budget = driver.row.totals, driver.settings, driver.settings.budget
     over = out_of_time(driver)
     if over is not None:
@@ -48,7 +48,7 @@ def over_budget(driver: Driver, effect: AskModel, estimate: Estimate | None) -> 
         return None
     if estimate.cost is None and not settings.unknown_cost:
         model = settings.asked(effect.model)
-        return Over("unknown_price", f"The price of {model} is not known, and the run has a budget of money.")
+        return Over("unknown_price", f"The price of {model} is unknown, but the run has a money budget.")
     most = used.cost + sum(call.cost or 0.0 for call in calls)
     if most > budget.money or used.cost >= budget.money > 0:
         words = f"The next call may bring the run to {money_words(most)}; its budget is {money_words(budget.money)}."
@@ -64,7 +64,7 @@ def money_words(cost: float) -> str:
 
 
 def out_of_time(driver: Driver) -> Over | None:
-    """Why the run must stop: its steps or its time are used up. None if they are not."""
+    """Returns why the run must stop (its steps or its time are used up), or None."""
     used, budget = driver.row.totals, driver.settings.budget
     if budget.steps is not None and used.steps_done >= budget.steps:
         return Over("steps", f"The budget of {budget.steps} steps is used up.")
@@ -83,7 +83,7 @@ def within_budget(driver: Driver, limits: Limits) -> Limits:
 
 
 def cut_by_budget(driver: Driver, limits: Limits, allowed: float, failed: Failed) -> bool:
-    """Whether it ran out of time only because the run did, before its own limit."""
+    """Whether an effect ran out of time only because the run did, before reaching its own limit."""
     shortened = failed.code == "timeout" and limits.seconds < allowed
     return shortened and driver.seconds >= (driver.settings.budget.seconds or 0.0)
 
@@ -94,7 +94,7 @@ def spent(driver: Driver, failed: Failed) -> Failed:
     return msgspec.structs.replace(
         failed,
         code=SPENT,
-        message=f"It was ended because the run's budget of {budget:g} s was used up while it was under way.",
-        fix=f"See what it has done so far; `cuebook retry {driver.run_id}` does it again, and asks for more time before.",
+        message=f"It was stopped because the run's budget of {budget:g} s was used up while it was under way.",
+        fix=f"Check what it has done so far. `cuebook retry {driver.run_id}` asks for more time and runs it again.",
         details={**failed.details, "budget": budget},
     )

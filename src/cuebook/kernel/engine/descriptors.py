@@ -11,22 +11,22 @@ from cuebook.kernel.errors import CuebookError
 _NUMBERS = (errno.EMFILE, errno.ENFILE)
 _WORDS = tuple(os.strerror(number) for number in _NUMBERS)
 _FEW = 32
-"""Number of free descriptors that is sufficient to begin anything."""
+"""The number of free descriptors that is enough to start anything."""
 _FIRST, _LONGEST = 0.1, 5.0
-"""Seconds between attempts."""
+"""The first and the longest delay between attempts, in seconds."""
 
 
 class NoDescriptors(CuebookError):
-    """Too many files and connections are open to begin this. Nothing was done."""
+    """Too many files and connections are open to start this. Nothing was done."""
 
     code = "no_descriptors"
 
     def __init__(self) -> None:
-        super().__init__(fix="Let fewer things run at once, or raise the limit (`ulimit -n`).")
+        super().__init__(fix="Run fewer things at once, or raise the limit (`ulimit -n`).")
 
 
 def lacks_descriptors(error: BaseException | None) -> bool:
-    """Whether an error is due to a lack of descriptors. Native libraries report that only in the message."""
+    """Whether an error is due to a lack of descriptors. Native libraries say so only in the message."""
     for _ in range(10):
         if error is None:
             return False

@@ -79,10 +79,10 @@ class Driver:
         self.under_way: dict[Key, Estimate] = {}
         """Model calls in progress, with the maximum that each may use."""
         self.acting: dict[Key, tuple[Effect, int]] = {}
-        """Effects with an intent but no outcome, of this driver or of one that is gone, with their attempt."""
+        """Effects with an intent but no outcome, begun by this driver or a lost one, with their attempt."""
         self.cancel: CancelRequested | None = None
         self.finishing = False
-        """Whether everything is being dropped: interruptions are then not cancellations by a person."""
+        """Whether everything is being dropped. Interruptions are then not cancellations by a person."""
         self._take_up(claim)
         self._lines: set[Line] = set()
         self._active = 1
@@ -107,7 +107,7 @@ class Driver:
 
     @property
     def seconds(self) -> float:
-        """How long the run has been driven, this time included."""
+        """How long the run has been driven, including this drive."""
         return self.writer.state.watch.before + self._lasted()
 
     # --- the life of a drive ---
@@ -122,7 +122,7 @@ class Driver:
             await self._drop()
 
     async def _begin(self) -> bool:
-        """Starts the program. False: the run has already ended, and no retry was requested."""
+        """Starts the program. Returns False if the run has already ended and no retry was requested."""
         entries = self._entries()
         retry = self.waits.signal("retry") if self.row.status in ENDED else None
         if self.row.status in ENDED:
@@ -224,7 +224,7 @@ class Driver:
         return self.row
 
     async def _suspended(self) -> bool:
-        """Gives up the run unless there is news; then nothing of it stays in memory."""
+        """Gives up the run unless there is news. Once given up, nothing of it stays in memory."""
         async with self.waits.lock:
             if self._active > 0:
                 return False
@@ -254,7 +254,7 @@ class Driver:
         if tasks:
             _, stubborn = await asyncio.wait(tasks, timeout=PATIENCE)
             if stubborn:
-                log.warning("Run %s: %d performers do not stop; they are left alone.", self.run_id, len(stubborn))
+                log.warning("Run %s: %d performers did not stop and were abandoned.", self.run_id, len(stubborn))
         for line in self._lines:
             if line.program is not None:
                 with suppress(Exception, Cancelled):  # a program that yields in `finally` is dropped too
@@ -263,7 +263,7 @@ class Driver:
     def _lasted(self) -> float:
         return time.monotonic() - self._began
 
-    # --- what reaches the run from outside ---
+    # --- answers and signals from outside ---
 
     async def hear(self) -> None:
         """Handles the answers and signals that arrived for the run."""
@@ -273,7 +273,7 @@ class Driver:
             self._heed(self.waits.hear(await self.engine.store.news(self.run_id)))
             for late in self.waits.late_for_parked():
                 self.waits.take(late)
-                await self.engine.store.signal(late)  # its question is open now: the store puts it there
+                await self.engine.store.signal(late)  # its question is open now, so the store attaches it
 
     def _heed(self, cancels: list[Signal]) -> None:
         for signal in cancels:
@@ -288,7 +288,7 @@ class Driver:
                 if line.interruptible and not line.cursor.cancelled and line.task is not None:
                     line.task.cancel()
 
-    # --- how many branches move: at none, the run waits ---
+    # --- the number of active branches: when it is zero, the run waits ---
 
     def rest(self) -> None:
         self._active -= 1
@@ -328,7 +328,9 @@ class Driver:
             elif isinstance(asked, All):
                 seq, outcome = await self._all(line, asked)
             else:
-                raise CuebookError(f"A program yielded a {type(asked).__name__}, which is neither effect nor event.")
+                raise CuebookError(
+                    f"A program yielded a {type(asked).__name__}, which is neither an effect nor an event."
+                )
             if type(outcome) is not Failed:
                 send = outcome
             elif outcome.code == "cancelled":
@@ -348,7 +350,7 @@ class Driver:
                 return entry.seq, entry.event.outcome  # type: ignore[union-attr]
             if handlers.may_lie_behind(effect) and self.recorded.past(line.cursor.path):
                 return None, handlers.PASSED
-            self._go_live(line, f"asks '{effect.fingerprint}' at {Place(*key)}")
+            self._go_live(line, f"asks for '{effect.fingerprint}' at {Place(*key)}")
         if self.cancel is not None and not line.cursor.cancelled:
             attempt = self.recorded.intents.get(key, 0)
             cut = await in_doubt.cancelled(self, key, effect, attempt) if attempt else CANCELLED
@@ -381,7 +383,7 @@ class Driver:
             if tasks:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
                 for task in done:
-                    task.result()  # an error of the engine ends the drive, even if other branches wait
+                    task.result()  # an engine error ends the drive, even if other branches wait
             outcomes = tuple([task.result() for task in tasks])
         finally:
             for task in tasks:
@@ -444,7 +446,7 @@ class Driver:
             self.writer.note(handlers.with_usage(self, place, event) if type(event) is StepFinished else event, place)
         return reply, seen_before
 
-    # --- for `acts` ---
+    # --- for `handlers` ---
 
     async def answers_given(self) -> Counter[str]:
         """How many advance answers were already used for each label, if any label has several."""
@@ -460,9 +462,9 @@ class Driver:
 
     async def record(self, key: Key, fingerprint: str, outcome: Any, attempt: int = 1) -> tuple[int, Any]:
         """Makes an outcome durable before the program sees it."""
-        if self.finishing:  # what is left of it has been said
+        if self.finishing:  # everything still open has been recorded
             raise asyncio.CancelledError
-        self.acting.pop(key, None)  # its outcome is known: an immediate cancel does not interrupt it any more
+        self.acting.pop(key, None)  # its outcome is known: an immediate cancel no longer interrupts it
         return await self.writer.commit(Performed(outcome, fingerprint), Place(*key, attempt)), outcome
 
 
@@ -473,7 +475,7 @@ def _heard(task: asyncio.Task[Any]) -> None:
 
 
 def _defect(error: BaseException) -> Failed:
-    """The failure for an unexpected exception of a program."""
+    """The failure for an unexpected exception in a program."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next

@@ -57,7 +57,7 @@ log = logging.getLogger("cuebook")
 T = TypeVar("T")
 
 Programs = Callable[[RunRow, str, dict[str, Any], dict[str, Any]], Callable[[Any], Program[Any]]]
-"""Makes the function that starts a program at a state, from a run, its playbook's text, its inputs and options."""
+"""Takes a run, its playbook's text, its inputs and options; returns the function that starts the program from a state."""
 
 Observer = Callable[[Entry | TextChunk | TextReset], None]
 
@@ -77,7 +77,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class WatchFunction(Protocol):
-    """Reads a reply as it streams. Pure: the same pieces give the same verdicts."""
+    """Reads a reply as it streams. Pure: the same pieces produce the same verdicts."""
 
     def feed(self, text: str) -> Seen: ...
 
@@ -195,10 +195,10 @@ class Engine:
     async def drive(self, run: str, *, prepared: bool = False) -> RunRow:
         """Claims the run and drives it until it waits or ends. Raises `Busy` if another driver holds it.
 
-        With `prepared`, nothing is prepared: for a run that only has to end.
+        With `prepared`, preparation is skipped, for a run that only has to end.
         """
         if run in self._driving:
-            raise Busy(f"Run {run} is being driven here already.")
+            raise Busy(f"Run {run} is already being driven by this process.")
         self._driving[run] = None
         try:
             await self._beat()
@@ -270,10 +270,10 @@ class Engine:
             except CuebookError as error:  # the next append reports it
                 log.warning("%s", error)
 
-    # --- showing ---
+    # --- observing ---
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Calls `observer` with all events; returns the function that ends it."""
+        """Calls `observer` with all events; returns a function that stops this."""
         self._observers.append(observer)
         return lambda: self._observers.remove(observer)
 
@@ -288,7 +288,7 @@ class Engine:
             except Exception:  # an observer never harms a run
                 if observer not in self._blamed:
                     self._blamed.append(observer)
-                    log.exception("An observer failed; the run continues. Further failures of it are not logged.")
+                    log.exception("An observer failed; the run continues. Its further failures are not logged.")
 
     async def entries(self, run: str, after: int = 0) -> AsyncIterator[Entry]:
         async for record in self.store.records(run, after):
@@ -296,8 +296,8 @@ class Engine:
                 yield self.codec.entry(record)
 
     async def verify(self, run: str) -> Verdict:
-        """Checks that the journal's chain is intact, complete and of this run, that the rows match the journal, and that the
-        texts it refers to are unchanged.
+        """Checks that the journal's chain is intact, is complete and belongs to this run, that the rows match the journal, and
+        that the texts it refers to are unchanged.
         """
         from cuebook.kernel.fold.verify import belongs, compared, keeps_up, unchanged, worse
 
@@ -337,7 +337,7 @@ class Engine:
         return factory(**arguments)
 
     def estimate(self, effect: AskModel, settings: Settings) -> Estimate | None:
-        """The maximum that a call may use; None without a limit, or if it is unknown."""
+        """The maximum that a call may use; None if there is no budget or the maximum is unknown."""
         budget = settings.budget
         if budget.tokens is None and budget.money is None:
             return None

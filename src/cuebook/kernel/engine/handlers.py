@@ -78,7 +78,7 @@ def handler(effect: Effect) -> Handler:
 
 
 def may_lie_behind(effect: Effect) -> bool:
-    """Whether it may have been passed without a record, as a breakpoint that did not pause or an earlier checkpoint."""
+    """Whether the program may have passed it without a record: a breakpoint that did not pause, or an earlier checkpoint."""
     return isinstance(effect, Breakpoint | Checkpoint)
 
 
@@ -136,7 +136,7 @@ async def _breakpoint(driver: Driver, line: Line, key: Key, effect: Breakpoint) 
     if effect.step not in driver.settings.breakpoints and (key, "breakpoint") not in driver.recorded.opened:
         return None, PASSED
     if driver.settings.unattended and (key, "breakpoint") not in driver.recorded.opened:
-        words = f"The breakpoint after step {effect.step} was passed: the run is unattended."
+        words = f"The breakpoint after step {effect.step} was skipped because the run is unattended."
         driver.writer.note(Warned("breakpoint_passed", words), Place(*key))
         return None, PASSED
     prompt = f"Paused after step {effect.step}."
@@ -169,7 +169,7 @@ async def _wait_for(driver: Driver, line: Line, key: Key, effect: Wait) -> Acted
 def unanswered(how: str, kind: str) -> Failed:
     """The failure of a question or a pause that expired or was cancelled."""
     if how == "expired":
-        words = {"question": "The question was not answered in time.", "breakpoint": "The pause was not ended in time."}
+        words = {"question": "The question was not answered in time.", "breakpoint": "The run was not resumed in time."}
         fixes = {
             "question": "Retry the run: it asks again.",
             "breakpoint": "Retry the run, then resume it.",
@@ -221,7 +221,7 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
 
 
 async def ready(driver: Driver, line: Line) -> bool:
-    """Waits for missing secrets before the run's first effect here. False: the run was cancelled in the meantime."""
+    """Waits for missing secrets before the run's first effect here. Returns False if the run was cancelled in the meantime."""
     while (lacking := await _lacking(driver, line)) is not None:
         if driver.cancel is not None and not line.cursor.cancelled:
             driver.waits.close_cancelled(Place().key)
@@ -247,7 +247,7 @@ async def _lacking(driver: Driver, line: Line) -> Failed | None:
 
 
 async def may_begin(driver: Driver, line: Line, place: Place, *, seen_before: bool) -> None:
-    """Waits before a step's first effect if the steps or the time of the run are used up."""
+    """Waits before a step's first effect if the run's step or time budget is used up."""
     key: Key = (place.path, place.step, place.visit, -1)
     if seen_before and not driver.recorded.waits_at(key):
         return  # it has begun before
@@ -260,7 +260,7 @@ async def may_begin(driver: Driver, line: Line, place: Place, *, seen_before: bo
 async def _afforded(
     driver: Driver, line: Line, key: Key, over: Callable[[], Over | None], asked: Iterator[int]
 ) -> bool:
-    """Waits for a larger budget each time it is used up. False: the run was cancelled in the meantime."""
+    """Waits for a larger budget each time it is used up. Returns False if the run was cancelled in the meantime."""
     while (why := over()) is not None:
         purpose, details = f"budget:{next(asked)}", {"code": why.code}
         closed = await driver.waits.wait(line, key, "budget", why.message, purpose=purpose, details=details)
@@ -375,7 +375,7 @@ async def _attempted(
 
 
 def _after_approval(effect: Effect, outcome: AnyOutcome) -> AnyOutcome:
-    """Marks a failure as one after a person's approval, for the program."""
+    """Marks a failure that came after a person's approval, so the program can tell."""
     if isinstance(outcome, Failed) and isinstance(effect, Acting) and effect.approval:
         return msgspec.structs.replace(outcome, details={**outcome.details, "approved": True})
     return outcome
@@ -401,7 +401,7 @@ async def _begun(
     outcome = await _perform(driver, line, key, effect, attempt, stream, admitted, begin)
     if isinstance(outcome, Failed) and outcome.code == "changed":
         return _unbegun(outcome, doubted)
-    if isinstance(begin, _Intent) and not begin.passed and isinstance(outcome, Failed):  # it was still being prepared
+    if isinstance(begin, _Intent) and not begin.passed and isinstance(outcome, Failed):  # it was still in preparation
         cut = outcome.code == "cancelled"
         if begin.asked_for or not cut:
             await begin.written()
@@ -443,8 +443,8 @@ class _Intent:
 
 
 async def _patiently(driver: Driver, line: Line, key: Key, work: Callable[[], Awaitable[T]]) -> T | Failed:
-    """Repeats something while there are too few file descriptors for it. That is not a failure of the run: other work,
-    possibly unrelated, uses them and will release them.
+    """Repeats work while there are too few file descriptors for it. That is not a failure of the run: other work, possibly
+    unrelated, uses them and will release them.
     """
     warned = False
     outcome: T | Failed = await work()
@@ -453,7 +453,7 @@ async def _patiently(driver: Driver, line: Line, key: Key, work: Callable[[], Aw
             break
         if not warned:
             warned = True
-            words = "It waits until files and connections can be opened again: too many are open."
+            words = "Too many files and connections are open; it continues when some have been closed."
             driver.writer.note(Warned(outcome.code, f"Step {key[1]}: {words}" if key[1] else words), Place(*key))
         try:
             await interruptibly(driver, line, asyncio.sleep(seconds))

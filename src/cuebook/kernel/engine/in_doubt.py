@@ -1,4 +1,4 @@
-"""Effects in doubt: they began, and it is unknown whether they happened. A person sees the effect and decides what follows."""
+"""Effects in doubt: they began, but it is unknown whether they happened. A person reviews them and decides what to do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def unanswered(effect: Effect, outcome: AnyOutcome) -> Failed | None:
 async def settle(
     driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, failed: Failed | None = None
 ) -> AnyOutcome | None:
-    """Asks a person about an effect that began and has no outcome. None: perform it again.
+    """Asks a person about an effect that began and has no outcome. Returns None if it should be performed again.
 
     `failed` is the failure that left it in doubt; None if its process ended in the meantime.
     """
@@ -68,7 +68,7 @@ def reason(fate: Fate) -> str:
             return "the process ended while it was under way"
         case "silent":
             return (
-                f"process {fate.pid} on {fate.machine or 'another machine'} was not heard from again while it was under way"
+                f"contact with process {fate.pid} on {fate.machine or 'another machine'} was lost while it was under way"
                 " (it may still be running there)"
             )
         case _:
@@ -109,7 +109,7 @@ async def cancelled(driver: Driver, key: Key, effect: Effect, attempt: int) -> A
 
 
 def said(driver: Driver, key: Key, effect: Effect, attempt: int) -> AnyOutcome | None:
-    """A person's decision about a doubt; None if there is none yet, or if the effect is to be repeated."""
+    """A person's decision about an effect in doubt; None if there is none yet, or if the effect is to be repeated."""
     closed = driver.waits.decided(key, f"in_doubt:{attempt}")
     return None if closed is None else _decided(driver, key, closed, effect)
 
@@ -132,8 +132,8 @@ UNBEGUN = frozenset(
     }
 )
 """Failure codes of effects that did not begin."""
-_UNTOLD = frozenset({"cancelled", "performer_error", "not_storable"})
-"""Failure codes that leave unknown how far a performer got."""
+_INCONCLUSIVE = frozenset({"cancelled", "performer_error", "not_storable"})
+"""Failure codes that do not show how far a performer got."""
 
 
 def never_began(kind: str, failed: Failed) -> bool:
@@ -142,7 +142,7 @@ def never_began(kind: str, failed: Failed) -> bool:
     if failed.details.get("in_doubt"):
         return False
     if kind == SendHttp.__name__:
-        return not sent and failed.code not in _UNTOLD
+        return not sent and failed.code not in _INCONCLUSIVE
     return sent is False or (sent is None and failed.code in UNBEGUN)
 
 
@@ -153,7 +153,7 @@ async def send_late(driver: Driver, key: Key, outcome: AnyOutcome) -> None:
 
 
 def words_of(effect: Effect) -> str:
-    """What an effect does, in one line."""
+    """Describes an effect in one line."""
     match effect:
         case RunCommand(argv=argv):
             return f"run {shlex.join(argv)}"
@@ -166,7 +166,7 @@ def words_of(effect: Effect) -> str:
 
 
 def parts_of(effect: Effect) -> dict[str, str]:
-    """Everything that a repetition would do, by name, with the handles of secrets."""
+    """Everything that a repetition would do, by name, with handles in place of secrets."""
     match effect:
         case RunCommand(argv=argv, cwd=cwd, env=env, stdin=stdin):
             made = {"command": shlex.join(argv), "folder": cwd, "environment": _lines(env, "="), "stdin": stdin}

@@ -1,6 +1,6 @@
 """Writes one run's journal: numbers, chains and folds records, and publishes them once they are durable.
 
-It does not know programs; a driver passes it the events.
+It knows nothing about programs; a driver passes it the events.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class JournalWriter:
         self.state = RunState(claim.row, claim.steps)
         self.seq, self._chain = claim.head
         self.broken: BaseException | None = None
-        """The error after which nothing can be written any more."""
+        """The error after which nothing more can be written."""
         self.on_broken: Callable[[], None] = lambda: None
         self._known_contexts: set[str] = set()
         self._scheduled = False
@@ -56,10 +56,10 @@ class JournalWriter:
         self._texts: dict[str, str] = {}
         self._entries: list[Entry] = []
         self._bodies: list[bytes] = []
-        """The size of the encoded entries."""
+        """The encoded entries."""
 
     def note(self, event: AnyEvent, place: Place, **also: Any) -> int:
-        """Adds a record without waiting for it; it is written soon, with the next ones. Returns its number."""
+        """Adds a record without waiting for it; it is written soon, together with the next ones. Returns its number."""
         seq = self._add(event, place, also)
         if not self._scheduled:
             self._scheduled = True

@@ -27,7 +27,7 @@ _HOW: dict[str, Literal["answered", "expired", "cancelled"]] = {"answered": "ans
 
 
 WHOLE = "whole"
-"""Key in a wait's details: the reference to the text with everything that is to be decided."""
+"""Key in a wait's details: the reference to the full text of what is to be decided."""
 
 
 def in_full(wait: WaitRow, load: Callable[[str], str]) -> WaitRow:
@@ -154,8 +154,8 @@ class Waits:
         return self._close(WaitClosed(row.id, _HOW[row.state], row.kind, row.answer, row.by), row)
 
     def close_cancelled(self, key: Key, purposes: str = "") -> None:
-        """Records that the undecided waits of this effect from before a crash or a pause are cancelled; with a text, only waits
-        whose prompt begins with it.
+        """Records that the undecided waits of this effect from before a crash or a pause are cancelled; with `purposes`, only
+        waits whose purpose begins with it.
         """
         recorded = self._driver.recorded
         for (place, purpose), opened in list(recorded.opened.items()):
@@ -176,7 +176,7 @@ class Waits:
         raise AssertionError
 
     def close_met(self, kind: WaitKind, unless: str = "") -> None:
-        """Records that waits of a kind are over because they are fulfilled, except the one with this prompt."""
+        """Records that the waits of a kind are fulfilled, except for the one with this prompt."""
         recorded = self._driver.recorded
         for opened in list(recorded.opened.values()):
             row = self._rows.get(opened.wait)
@@ -245,7 +245,7 @@ class Waits:
             future.set_result(decided)
 
     def _message_for(self, wait: WaitRow) -> Signal | None:
-        """The oldest message on the wait's channel that no one has taken."""
+        """The oldest message on the wait's channel that has not been consumed."""
         if wait.kind != "message":
             return None
         channel = wait.details.get("channel")

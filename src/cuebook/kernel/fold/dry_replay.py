@@ -38,7 +38,7 @@ def rehearse(
     entries: list[Entry],
     assumed: Mapping[Key, Failed] | None = None,
 ) -> Rehearsal:
-    """Replays a program. With `assumed`, effects without an outcome fail with this failure."""
+    """Replays a program. With `assumed`, effects without an outcome fail with the given failure."""
     recorded = Recorded(entries, row.parent_seq if row.parent else 0, checkpoints=False)
     stage = _Stage(recorded, assumed or {})
     shown = Rehearsal(complete=True, events=stage.events)
@@ -68,7 +68,7 @@ def _compare(shown: Rehearsal, finished: RunFinished | None) -> None:
         shown.result == finished.result if finished.status == "completed" else shown.failed is not None
     )
     if not same:
-        raise NonDeterminism(f"The run {finished.status}, but replaying its journal now gives a different result.")
+        raise NonDeterminism(f"The run {finished.status}, but replaying its journal now produces a different result.")
 
 
 class _Stage:
@@ -107,7 +107,7 @@ class _Stage:
             return self.assumed[key]
         if isinstance(effect, Breakpoint | Checkpoint):
             return Resumed()
-        self.recorded.require_spent(cursor.path, f"asks '{effect.fingerprint}' at {Place(*key)}")
+        self.recorded.require_spent(cursor.path, f"asks for '{effect.fingerprint}' at {Place(*key)}")
         raise _JournalEnds(Place(*key))
 
     def _all(self, cursor: Cursor, asked: All) -> Any:

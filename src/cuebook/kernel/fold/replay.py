@@ -39,7 +39,7 @@ from cuebook.kernel.run import Settings
 
 
 class Frame(msgspec.Struct, gc=False):
-    """A visit of a step: how many effects and events it has yielded."""
+    """A visit to a step: how many effects and events it has yielded."""
 
     label: str = ""
     visit: int = 0
@@ -49,7 +49,7 @@ class Frame(msgspec.Struct, gc=False):
 
 
 class Cursor(msgspec.Struct, gc=False):
-    """The position of a branch: its open steps, and the number of visits of each."""
+    """The position of a branch: its open steps, and the number of visits to each step."""
 
     path: str = ROOT
     frames: list[Frame] = msgspec.field(default_factory=lambda: [Frame()])
@@ -100,7 +100,7 @@ class Recorded:
         self.doubtful: dict[Key, tuple[Effect, int]] = {}
         """Effects that began and have no outcome."""
         self.begun_by: dict[Key, str] = {}
-        """The driver that wrote the last intent of each effect, if the journal was read from there."""
+        """The driver that wrote the last intent of each effect, if that part of the journal was read."""
         self._driver = ""
         self.asked: dict[Key, int] = {}
         """The last attempt of each model call."""
@@ -133,7 +133,7 @@ class Recorded:
             self.retried = {entry.place.key for entry in entries if entry.seq not in kept and _has_failed(entry.event)}
 
     def _set(self, event: AnyEvent) -> None:
-        """Applies settings. People decided them, so a rewind does not undo them."""
+        """Applies settings. People chose them, so a rewind does not undo them."""
         match event:
             case RunStarted():
                 self.inputs, self.settings = event.inputs, self.settings.edited(event.settings)
@@ -227,7 +227,7 @@ class Recorded:
             same_kind = recorded.partition(" ")[0] == fingerprint.partition(" ")[0]
             if not (same_kind and entry is not None and entry.seq < self._inherited):
                 raise NonDeterminism(
-                    f"At {Place(*key)} the journal holds '{recorded}', but the program now asks '{fingerprint}'.",
+                    f"At {Place(*key)} the journal contains '{recorded}', but the program now asks for '{fingerprint}'.",
                     fix=_OTHER_WAY,
                 )
         self._effects_left[key[0]].discard(key)
@@ -267,7 +267,7 @@ class Recorded:
         if left:
             key = min(left)
             raise NonDeterminism(
-                f"The journal holds '{self._begun.get(key, 'a wait')}' at {Place(*key)}, but the program now {asks}.",
+                f"The journal contains '{self._begun.get(key, 'a wait')}' at {Place(*key)}, but the program now {asks}.",
                 fix=_OTHER_WAY,
             )
 

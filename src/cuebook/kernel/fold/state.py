@@ -39,8 +39,8 @@ _ORIGINS: tuple[CostOrigin, ...] = ("reported", "estimated", "unknown")
 
 
 class Stopwatch:
-    """Measures how long a run was driven. A drive that came to rest recorded its duration; for a drive that was interrupted
-    or killed, the time up to its last entry counts.
+    """Measures how long a run was driven. A drive that ended normally recorded its duration; for one that was interrupted or
+    killed, the time up to its last entry counts.
     """
 
     def __init__(self, seconds: float = 0.0) -> None:
@@ -69,7 +69,7 @@ NOT_REACHED = "not reached"
 class RunState:
     """Folds entries into a run's row and steps, one at a time, at a cost that does not grow with the run.
 
-    It remembers only open and pending steps; the store takes the changed rows together with the records that changed them.
+    It remembers only open and pending steps; the store writes changed rows together with the records that changed them.
     """
 
     def __init__(self, row: RunRow, open_steps: list[StepRow] | None = None) -> None:
@@ -127,7 +127,7 @@ class RunState:
         return changes
 
     def step_at(self, place: Place) -> StepRow | None:
-        """The innermost open step that holds this place."""
+        """The innermost open step that contains this place."""
         path, label, visit = place.path, place.step, place.visit
         while True:
             step = self.open.get((path, label, visit))
@@ -135,7 +135,7 @@ class RunState:
                 return step
             path, label, visit, _ = parent_key(path)
 
-    # --- one method for each kind of entry that shows ---
+    # --- one method for each kind of entry that changes a row ---
 
     def _planned(self, entry: Entry, event: Planned) -> None:
         self._touch(entry)
@@ -235,7 +235,7 @@ class RunState:
         for step in self.open.values():
             step.since = entry.at
             self._steps_changed[step.key] = step
-        if self.row.status != "running" or self.row.reason or self.row.error:  # a claim has set a new run running
+        if self.row.status != "running" or self.row.reason or self.row.error:  # a claim sets a new run to running
             self._touch(entry)
             self.row.status, self.row.reason, self.row.error = "running", "", None
 
@@ -275,7 +275,7 @@ class RunState:
         self._set_step(entry, "running")
 
     def _count(self, entry: Entry, usage: Usage | None) -> None:
-        """Replaces the unknown cost of a model call by that of its outcome; a refused call cost nothing."""
+        """Replaces the unknown cost of a model call with that of its outcome; a refused call costs nothing."""
         if entry.place not in self._calls:
             return
         lost = self._calls.pop(entry.place)
@@ -326,7 +326,7 @@ class RunState:
                 if step.counted and over_then:
                     self._count_end(step.status, -1)
             elif step.failed_at and (beside or step.failed_at < event.seq):
-                self.cut.append(step)  # it failed before that, and stays so
+                self.cut.append(step)  # it failed before that and stays failed
             elif step.cut or step.failed_at:
                 if step.counted and over_then:
                     self._count_end(step.status, -1)
@@ -397,7 +397,7 @@ class RunState:
 
 
 def _rest(step: StepRow, at: float) -> None:
-    """Adds a step's time up to now."""
+    """Adds the step's time up to now to its totals."""
     if step.since is not None:
         step.totals.seconds += max(0.0, at - step.since)
         step.since = None

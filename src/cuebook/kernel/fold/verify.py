@@ -1,7 +1,7 @@
 """Verifies a run: its journal is complete and belongs to it, its texts are unchanged, and its rows match the journal. Pure.
 
-The chain of a journal proves none of this: an empty journal has no broken link, and a cut one ends in a valid record. Rows
-are written by the fold of their time: a change of the fold needs a migration that writes them again.
+The chain of a journal proves none of this: an empty journal has no broken link, and a truncated one ends in a valid record. Rows
+are written by the fold of their time, so a change to the fold needs a migration that rewrites them.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _TOLERANCE = 1.0
 _OF_RUN = ("status", "reason", "step", "model", "totals", "error", "updated")
 _OF_WAIT = ("kind", "prompt", "purpose", "type", "options", "default", "expires")
 _LATE = "late"
-"""Key in a wait's details: the outcome from a driver that had lost the run. If it came after the wait was opened, no record
-has it.
+"""Key in a wait's details: the outcome from a driver that had lost the run. If it arrived after the wait was opened, no record
+contains it.
 """
 
 
@@ -53,8 +53,8 @@ has it.
 def belongs(records: Sequence[Record], verdict: Verdict, said: Mapping[str, str]) -> Verdict:
     """The verdict, or a broken one if the records do not belong to the expected run.
 
-    `said` is what is known of it elsewhere, by the names of a beginning's fields. Fields that a journal lacks, because it is
-    old or its beginning was purged, are not compared.
+    `said` is what other sources say about the run, keyed by the fields of `Beginning`. Fields that a journal lacks, because
+    it is old or its beginning was purged, are not compared.
     """
     if verdict.broken_at is not None:
         return verdict
@@ -67,7 +67,7 @@ def belongs(records: Sequence[Record], verdict: Verdict, said: Mapping[str, str]
             begun, seq = _decoded(record), record.seq
             run = str(begun.get("run", record.run))
         if record.run != run:
-            return worse(verdict, record.seq, "it is a record of another run")
+            return worse(verdict, record.seq, "the record belongs to another run")
     for name, value in said.items() if "run" in begun else ():
         if begun.get(name, "") != value:
             return worse(verdict, seq, f"the journal says {name} '{begun.get(name, '')}', not '{value}'")
@@ -120,7 +120,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def texts_behind(records: Iterable[Record], load: Load) -> Iterator[Found]:
-    """Each text that the records refer to, once."""
+    """Yields each text that the records refer to, once."""
     seen: set[tuple[str, bool]] = set()
     for record in records:
         waiting = list(_named(record))
@@ -212,7 +212,7 @@ def projected(row: RunRow, entries: Sequence[Entry]) -> tuple[RunRow, dict[tuple
         if entry.seq < begins:
             continue
         if type(entry.event) is Driven and state.row.status == "pending":
-            state.row.status = "running"  # as its claim has set it
+            state.row.status = "running"  # as its claim did
         state.apply(entry)
         _, changed, dropped = state.take_changes()
         for seq, path in dropped:
@@ -245,7 +245,7 @@ def _differences(whole: Whole, entries: Sequence[Entry]) -> Iterator[tuple[int, 
         if getattr(row, name) != getattr(wanted, name):
             yield last, _difference("the run", name, getattr(row, name), getattr(wanted, name))
     if abs(row.created - next(entry.at for entry in entries if entry.seq >= begins)) > _TOLERANCE:
-        yield begins, "the run was not created at the time that the journal says"
+        yield begins, "the run was not created at the time recorded in the journal"
     found = {step.key: step for step in whole.steps}
     for key in [*steps, *(key for key in found if key not in steps)]:
         name = f"step {key[1]}" + (f" (visit {key[2]})" if key[2] > 1 else "")
