@@ -92,10 +92,10 @@ def test_nothing_is_null(text: str) -> None:
         ("a: !!python/object:os.system {}\n", 1, "unknown tag"),
         ("a: !!int x\n", 1, "'x' is not a valid int"),
         ("a: !!seq {}\n", 1, "unknown tag"),
-        ("? [a]\n: b\n", 1, "a name must be text"),
-        ("? &x [a]\n: b\n", 1, "a name must be text"),
+        ("? [a]\n: b\n", 1, "a name must be a string"),
+        ("? &x [a]\n: b\n", 1, "a name must be a string"),
         ("a: [1]\nb: {*x : 1}\n", 2, "unknown alias '*x'"),
-        ("x: &x [a]\n? *x\n: b\n", 1, "a name must be text"),
+        ("x: &x [a]\n? *x\n: b\n", 1, "a name must be a string"),
         ("a: &x [*x]\n", 1, "circular alias '*x'"),
         ("a: 1\nb: *x\n", 2, "unknown alias '*x'"),
         ("a: b: c\n", 1, "this is not YAML: mapping values are not allowed here"),
@@ -170,7 +170,7 @@ def test_a_value_is_shown_in_a_few_words() -> None:
         "nothing",
         "'1'",
     ]
-    assert shown(Value(1, "str", "x" * 100)) == "a text of 100 characters"
+    assert shown(Value(1, "str", "x" * 100)) == "a string of 100 characters"
 
 
 @given(PLAIN)
@@ -245,9 +245,9 @@ def _no(word: str) -> None:
         ("a: [1, 2\nb: 3\n", 2, "Close the open bracket"),
         ("a: 'x\n", 2, "Close the open quotation mark"),
         ("a: 1\nb\nc: 2\n", 3, "Write the line before it as NAME: VALUE"),
-        ("key: - a\n", 1, "Begin a list on a line of its own."),
+        ("key: - a\n", 1, "Start the list on a new line."),
         ('a: "x\\q"\n', 1, "Write two backslashes for one"),
-        ("a: @x\n", 1, "Put a text that contains ': ' or begins with one of"),
+        ("a: @x\n", 1, "Put a string that contains ': ' or begins with one of"),
     ],
 )
 def test_what_to_do_about_a_slip_is_told_beside_its_line(text: str, line: int, fix: str) -> None:

@@ -1,1 +1,1 @@
-"""Data formats as values that know their line, and the checks on them."""
+"""Readers for data formats, whose values know their line, and checks on those values."""

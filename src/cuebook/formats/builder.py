@@ -1,4 +1,4 @@
-"""Builds values from what a reader finds in a text: limits, anchors and duplicate names are the same for every format."""
+"""Builds values from the events of a reader, with the same limits, anchors and duplicate checks for every format."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from cuebook.formats.values import Malformed, Value
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How much a text may hold."""
+    """Limits on the content of a text."""
 
     depth: int = 100
     values: int = 5_000_000
     aliased: int = 50_000
-    """Values that are there only by reference: a few aliases of aliases can stand for billions of values."""
+    """Values that are only references: a few aliases of aliases can expand to billions of values."""
     number: int = 250
-    """Characters of a number. A longer one is a mistake, and larger than any float, even in hexadecimal."""
+    """Characters in a number. A longer number is a mistake: it exceeds every float, even in hexadecimal."""
 
 
 ORDINARY = Limits()
 SMALL = Limits(depth=24, values=50_000)
-"""For files of inputs, answers and test cases."""
+"""Limits for input, answer and test case files."""
 UNCONVERTED = msgspec.structs.replace(SMALL, number=1_000_000)
-"""The same where numbers stay as they are written."""
+"""Like `SMALL`, for readers that keep numbers as written."""
 
 
 def checked_text(text: str) -> str:
-    """The text without a byte order mark. `Malformed` if it cannot be encoded as UTF-8."""
+    """Returns the text without a byte order mark. Raises `Malformed` if it cannot be encoded as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -35,7 +35,7 @@ def checked_text(text: str) -> str:
 
 
 def whole_characters(text: str, line: int) -> str:
-    """Joins surrogate pairs, which escapes can write as two halves."""
+    """Joins surrogate pairs that escape sequences wrote as two halves."""
     if text.isascii():
         return text
     try:
@@ -59,7 +59,7 @@ class OpenValue:
 
 
 class Builder:
-    """Puts values together as a reader finds them. It refuses duplicate names and whatever exceeds the limits.
+    """Assembles values as a reader finds them. Rejects duplicate names and anything that exceeds the limits.
 
     Not recursive, so depth cannot overflow the stack.
     """
@@ -68,7 +68,7 @@ class Builder:
         self._limits = limits
         self._open: list[OpenValue] = []
         self._anchors: dict[str, tuple[Value, int] | None] = {}
-        """By name, with the number of values in it; None while it is being filled."""
+        """Anchored values by name, each with the number of values in it; None while it is being filled."""
         self._made = 0
         self._aliased = 0
         self.root: Value | None = None
@@ -81,7 +81,7 @@ class Builder:
         self._count(1, line)
         top = self.top
         if top is not None and top.kind == "map" and top.name is None:
-            raise Malformed(line, "a name must be text")
+            raise Malformed(line, "a name must be a string")
         if len(self._open) >= self._limits.depth:
             raise _too_much(line)
         if anchor is not None:
@@ -107,7 +107,7 @@ class Builder:
             raise Malformed(
                 line,
                 f"unknown alias '*{anchor}'",
-                f"Define '&{anchor}' before it, or put a text that begins with * in quotes.",
+                f"Define '&{anchor}' before it, or put a string that begins with * in quotes.",
             )
         found = self._anchors[anchor]
         if found is None:
@@ -140,7 +140,7 @@ class Builder:
 
     def _name(self, top: OpenValue, value: Value) -> None:
         if not value.is_scalar:
-            raise Malformed(value.line, "a name must be text")
+            raise Malformed(value.line, "a name must be a string")
         if value.text in top.fields:
             first = top.lines[value.text]
             raise Malformed(

@@ -1,4 +1,4 @@
-"""Durations as files of configuration and policies write them: `90`, `"30m"`, `"24h"`, `"never"`."""
+"""Durations as configuration and policy files write them: `90`, `"30m"`, `"24h"`, `"never"`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
-EXPECTED = 'must be seconds, a time as in "24h" or "7d", or "never"'
+EXPECTED = 'must be a number of seconds, a duration such as "24h" or "7d", or "never"'
 
 
 def seconds_of(value: Any) -> float | None:
-    """Seconds from a number or a text; None for `never`. `ValueError` for anything else."""
+    """Returns the seconds in a number or a string; None for `never`. Raises `ValueError` for anything else."""
     if isinstance(value, str):
         text = value.strip().lower()
         if text == "never":

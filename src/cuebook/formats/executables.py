@@ -1,4 +1,4 @@
-"""What is known of programs by name: which are shells, which execute their input, which start others, which only read."""
+"""Classifies programs by name: shells, interpreters of their input, wrappers of other commands, and read-only programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ INTERPRETERS = SHELLS | frozenset(
         *("psql", "mysql", "mariadb", "sqlite", "duckdb", "redis-cli", "mongosh"),
     )
 )
-"""Programs that execute their input, which makes it as much a command as their arguments."""
+"""Programs that execute their input, so the input is as much a command as the arguments."""
 
 FILTERS = frozenset(
     (
@@ -44,7 +44,7 @@ FILTERS = frozenset(
         *("od", "xxd", "hexdump", "base64", "cksum", "md5sum", "sha1sum", "sha256sum", "sha512sum", "gzip", "gunzip"),
     )
 )
-"""Programs that only read their input and start no other: a word after them names a file or a text."""
+"""Programs that only read their input and start no other programs, so their arguments are file names or text."""
 
 ALIKE_EVERYWHERE = FILTERS | frozenset(
     (
@@ -52,7 +52,7 @@ ALIKE_EVERYWHERE = FILTERS | frozenset(
         *("readlink", "date", "seq", "sleep", "which"),
     )
 )
-"""Programs that only read, and use no settings from the folder they run in."""
+"""Programs that only read and ignore the settings of the folder they run in."""
 
 _FOLDER_OPTIONS: dict[str, tuple[str, ...]] = {
     "git": ("-C", "--git-dir", "--work-tree", "-c", "--config-env", "--exec-path"),
@@ -87,19 +87,19 @@ _FOLDER_OPTIONS: dict[str, tuple[str, ...]] = {
     "vitest": ("-c", "--config", "-r", "--root", "--dir"),
     "tsc": ("-p", "--project", "-b", "--build"),
 }
-"""Options by which programs work in another folder, or by the settings of another: those decide what code they run."""
+"""Options that make a program use another folder, or another folder's settings, and so decide what code it runs."""
 _BEFORE_THE_VERB: dict[str, frozenset[str]] = {
     "git": frozenset({"--namespace", "--super-prefix", "--attr-source"}),
     "env": frozenset({"-u", "--unset", "-a", "--argv0"}),
     **dict.fromkeys(("terraform", "tofu"), frozenset[str]()),
 }
-"""Programs that take them before their first word only, after which the same letters mean something else; and their other
-options whose value is the next word.
+"""Programs that accept these options only before their first plain argument, after which the same letters mean something
+else; each with its other options whose value is the next word.
 """
 
 
 def choices_of_folder(argv: Sequence[str]) -> list[int]:
-    """How many words of a command lead up to each argument that chooses another folder, its value included."""
+    """For each argument that chooses another folder: the number of words up to and including its value."""
     name = basename(argv[0]) if argv else ""
     options = _FOLDER_OPTIONS.get(name, ())
     ends: list[int] = []
@@ -114,7 +114,7 @@ def choices_of_folder(argv: Sequence[str]) -> list[int]:
 
 
 def _chooses(word: str, option: str) -> bool:
-    """Long options may be cut short, and short ones joined, with their value too."""
+    """Long options may be abbreviated; short ones may be combined, also with their value."""
     if option.startswith("--") or len(option) > 2:
         given = word.partition("=")[0]
         return len(given) > 3 and option.startswith(given)
@@ -130,11 +130,11 @@ WRAPPERS = {
     **dict.fromkeys(_BARE_WRAPPERS, 0),
     **dict.fromkeys(("timeout", "chrt", "taskset", "flock", "chroot", "runuser"), 1),
 }
-"""Programs that run the command after their own options, and how many words of their own come before it."""
+"""Programs that run the command after their own options, with the number of their own arguments before it."""
 
 
 def is_interpreter(word: str) -> bool:
-    """Also by its path, and with its version: `/usr/bin/python3.11` is a python, and so is the image `python:3.11`."""
+    """Recognises paths and versions too: `/usr/bin/python3.11` is Python, and so is the image `python:3.11`."""
     return _name(basename(word).partition(":")[0]) in INTERPRETERS
 
 
@@ -142,7 +142,7 @@ def _name(word: str) -> str:
     return word.lower().removesuffix(".exe").rstrip("-.0123456789")
 
 
-# --- where an interpreter takes its code from ---
+# --- where an interpreter reads its code from ---
 
 
 class _Options(NamedTuple):
@@ -151,21 +151,21 @@ class _Options(NamedTuple):
     flags: str = r"(?!)"
     """Options that do not affect where the code is, as a pattern."""
     valued: frozenset[str] = frozenset()
-    """The same, with a value in the next word."""
+    """Options like `flags` whose value is the next word."""
     inline: str = r"(?!)"
-    """Those with the code itself in the next word, as a pattern."""
+    """Options followed by the code itself, as a pattern."""
     file: frozenset[str] = frozenset()
-    """Those with the script's file in the next word."""
+    """Options followed by the file name of the script."""
     commands: frozenset[str] = frozenset()
     """Words that come before the script."""
     refused: frozenset[str] = frozenset()
-    """Words in the place of the script that are not a script."""
+    """Words that can appear where a script is expected but are not one."""
 
 
 _SHELL = _Options(r"[-+][abefhkmnpuvxBCEHPT]+|--(?:norc|noprofile|posix)", frozenset({"-o", "+o", "-O", "+O"}))
 _AWK = _Options(r"-F.+|-v.+=.*|--posix|--csv", frozenset({"-F", "-v"}), file=frozenset({"-f"}))
 _SCRIPT = _Options()
-"""Known only with the script as the first word."""
+"""Interpreters that are recognised only with the script as the first argument."""
 
 _OPTIONS: dict[str, _Options] = {
     **dict.fromkeys(("sh", "bash", "zsh", "dash", "ksh", "mksh", "ash", "rbash", "rksh", "yash"), _SHELL),
@@ -195,13 +195,13 @@ _OPTIONS: dict[str, _Options] = {
     **dict.fromkeys(("lua", "luajit"), _Options(r"-[WE]|-l.+", frozenset({"-l"}), "-e")),
 }
 _AWKS = frozenset({"awk", "gawk", "mawk"})
-_TELLING = frozenset({"PYTHONINSPECT", "BASH_ENV", "ENV", "PERL5OPT", "RUBYOPT", "NODE_OPTIONS", "PHPRC"})
-"""Variables that can make an interpreter read code from its input although it is given a script."""
+_INPUT_VARIABLES = frozenset({"PYTHONINSPECT", "BASH_ENV", "ENV", "PERL5OPT", "RUBYOPT", "NODE_OPTIONS", "PHPRC"})
+"""Variables that can make an interpreter read code from its input even if it is given a script."""
 
 
 def takes_code_from_input(argv: Sequence[str | None]) -> bool:
     """Whether an interpreter takes code from its input. With a script or the code itself as an argument, it reads its input as
-    data. None is a word that is not known yet. In case of doubt it does.
+    data. None stands for a word that is not known yet. In case of doubt, returns True.
     """
     first, *rest = argv
     name = _name(basename(first or ""))
@@ -231,7 +231,7 @@ def takes_code_from_input(argv: Sequence[str | None]) -> bool:
 
 
 def code_argument(argv: Sequence[str]) -> str:
-    """The code in an interpreter's arguments, as in `python3 -c CODE`; none for shells, whose scripts are parsed."""
+    """The code in an interpreter's arguments, as in `python3 -c CODE`; empty for shells, whose scripts are parsed."""
     options = _OPTIONS.get(_name(basename(argv[0]))) if argv else None
     if options is None:
         return ""
@@ -251,7 +251,7 @@ def modules_of(argv: Sequence[str]) -> list[str]:
 
 
 def _is_script(word: str | None, options: _Options) -> bool:
-    """Whether the word names a file, other than an alias of stdin."""
+    """Whether the word names a file that is not an alias of stdin."""
     if word is None or word.startswith("-") or word in options.refused or not re.search(r"\w", word):
         return False
     path = normpath(word)
@@ -260,4 +260,4 @@ def _is_script(word: str | None, options: _Options) -> bool:
 
 def makes_input_code(variable: str) -> bool:
     """Whether this variable can make an interpreter take code from its input."""
-    return variable in _TELLING or variable.startswith("LUA_INIT")
+    return variable in _INPUT_VARIABLES or variable.startswith("LUA_INIT")

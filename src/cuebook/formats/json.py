@@ -20,7 +20,7 @@ _STRINGS = JSONDecoder()
 
 
 def read_json(text: str, limits: Limits = ORDINARY) -> Value:
-    """The value of a JSON text. `Malformed` names the line."""
+    """Returns the value of a JSON text. Raises `Malformed` with the line."""
     return _Json(checked_text(text), limits).value()
 
 
@@ -46,7 +46,7 @@ class _Json:
         return builder.root
 
     def _item(self, top: OpenValue | None) -> None:
-        """A value; in a list also its end, and the comma before."""
+        """Reads a value. In a list, also reads the comma before it, or the end of the list."""
         if top is not None and top.kind == "seq":
             if self._ends("]"):
                 return
@@ -63,7 +63,7 @@ class _Json:
             self._builder.scalar(line, *self._plain())
 
     def _field(self, top: OpenValue) -> None:
-        """A name and its colon, or the end of the map."""
+        """Reads a name and its colon, or the end of the map."""
         if self._ends("}"):
             return
         if top.fields:
@@ -93,7 +93,7 @@ class _Json:
             return letter
         found = _SPACE.match(self._text, self._at)
         if found:
-            self._line += self._text.count("\n", self._at, found.end())  # a string holds none
+            self._line += self._text.count("\n", self._at, found.end())  # a string contains no line breaks
             self._at = found.end()
         return self._text[self._at : self._at + 1]
 

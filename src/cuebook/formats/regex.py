@@ -1,7 +1,7 @@
-"""Regular expressions of JavaScript, matched in linear time.
+"""JavaScript regular expressions, matched in linear time.
 
 They are translated for RE2, which never backtracks, so no pattern can block the process. Lookaround and backreferences,
-which RE2 does not have, are refused.
+which RE2 does not support, are rejected.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class UnsupportedRegex(BadInput):
 
 
 def searches(pattern: str, text: str, *, unicode: bool = False) -> bool:
-    """Whether the pattern is found anywhere in the text. With `unicode`, it is read as with JavaScript's flag `u`."""
+    """Whether the pattern is found anywhere in the text. With `unicode`, it is interpreted as with JavaScript's `u` flag."""
     return compiled(pattern, unicode).search(text.encode("utf-8", "replace")) is not None
 
 
 @lru_cache(maxsize=1024)
 def compiled(pattern: str, unicode: bool = False) -> Any:
-    """The pattern, ready to search UTF-8 with. `UnsupportedRegex` says why it cannot be used."""
+    """Compiles a pattern for searching UTF-8. Raises `UnsupportedRegex` with the reason if it cannot be used."""
     import re2
 
     options = re2.Options()
@@ -56,7 +56,7 @@ def compiled(pattern: str, unicode: bool = False) -> Any:
 
 
 class _Translation:
-    """Translates a pattern of JavaScript for RE2, piece by piece."""
+    """Translates a JavaScript pattern for RE2, piece by piece."""
 
     def __init__(self, pattern: str, unicode: bool) -> None:
         self._pattern = pattern
@@ -95,7 +95,7 @@ class _Translation:
         return letter
 
     def _repeat(self) -> str:
-        """A repetition; a brace that is not one means itself."""
+        """A repetition, or a brace that stands for itself."""
         found = _REPEAT.match(self._pattern, self._at - 1)
         return "{" + self._next(found.end() - self._at) if found else r"\{"
 
@@ -106,13 +106,13 @@ class _Translation:
             return "(?:"
         if self._follows("=") or self._follows("!") or self._follows("<=") or self._follows("<!"):
             raise UnsupportedRegex(
-                "The pattern looks ahead or behind.", fix="Write it without (?=, (?!, (?<= and (?<!."
+                "The pattern uses lookahead or lookbehind.", fix="Write it without (?=, (?!, (?<= and (?<!."
             )
         if self._follows("<"):
             found = _GROUP_NAME.match(self._pattern, self._at + 1)
             if found:
                 self._at = found.end()
-                return "("  # a name is only for captures, and there are none
+                return "("  # names matter only for captures, which are not used
         found = _FLAGS.match(self._pattern, self._at)
         if found:
             self._at = found.end()
@@ -123,7 +123,7 @@ class _Translation:
         )
 
     def _escape(self) -> str:
-        """A backslash outside of brackets."""
+        """An escape sequence outside brackets."""
         letter = self._pattern[self._at : self._at + 1]
         if letter in ("b", "B"):
             return f"\\{self._next()}"
@@ -136,7 +136,7 @@ class _Translation:
         return self._property() or _literal(self._character())
 
     def _property(self) -> str:
-        """A class of Unicode such as `\\p{L}`; only with the flag `u`."""
+        """A Unicode class such as `\\p{L}`, which needs the `u` flag."""
         found = _PROPERTY.match(self._pattern, self._at) if self._unicode else None
         if found is None:
             return ""
@@ -144,10 +144,10 @@ class _Translation:
         return f"\\{found[0][0]}{{{found[1]}}}"
 
     def _backreference(self) -> UnsupportedRegex:
-        return UnsupportedRegex("The pattern refers back to a group.", fix="Write the repeated part out.")
+        return UnsupportedRegex("The pattern uses a backreference.", fix="Write the repeated part out.")
 
     def _character(self) -> int:
-        """The character that an escape means, after its backslash."""
+        """The character that an escape sequence stands for, after its backslash."""
         letter = self._next()
         if not letter:
             raise UnsupportedRegex("The pattern ends in a backslash.", fix=r"Write \\ for a backslash.")
@@ -158,7 +158,7 @@ class _Translation:
         if letter == "c":
             if _LETTER.match(self._pattern, self._at):
                 return ord(self._next()) % 32
-            self._at -= 1  # the backslash means itself
+            self._at -= 1  # the backslash stands for itself
             return ord("\\")
         digits = {"x": 2, "u": 4}.get(letter, 0)
         number = self._pattern[self._at : self._at + digits]
@@ -170,7 +170,7 @@ class _Translation:
         return ord(letter)
 
     def _strict(self, letter: str) -> int:
-        """The same with the flag `u`, which refuses an escape without a meaning."""
+        """The character with the `u` flag, which rejects meaningless escapes."""
         found = _CODE_POINT.match(self._pattern, self._at) if letter == "u" else None
         if found and int(found[1], 16) <= 0x10FFFF:
             self._at = found.end()
@@ -195,7 +195,7 @@ class _Translation:
                 raise UnsupportedRegex("A '[' in the pattern is not closed.", fix=r"Close it, or write \[.")
             if letter == "\\" and self._pattern[self._at : self._at + 1] in tuple(_CLASSES):
                 if pieces and pieces[-1] == "-" and len(pieces) > 1:
-                    pieces[-1] = r"\-"  # a range cannot end in a class: the hyphen means itself
+                    pieces[-1] = r"\-"  # a range cannot end in a class, so the hyphen stands for itself
                 pieces.append(_CLASSES[self._next()])
                 after_class = True
                 continue
@@ -216,6 +216,6 @@ class _Translation:
 
 
 def _literal(code: int) -> str:
-    """One character that means itself, inside and outside of brackets."""
+    """One literal character, inside or outside brackets."""
     letter = chr(code)
     return letter if letter.isascii() and letter.isalnum() else f"\\x{{{code:x}}}"

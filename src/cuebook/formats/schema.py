@@ -1,7 +1,7 @@
-"""JSON Schema: whether a schema can be used, and how data does not match it. The one checker of the project.
+"""JSON Schema: checks schemas, and data against schemas. The only such checker in the project.
 
-A schema may come from a stranger, so a check takes a bounded number of steps, matches patterns in linear time, and fetches
-nothing: a reference must lead to a part of the schema.
+A schema may be untrusted, so a check takes a bounded number of steps, matches patterns in linear time, and fetches
+nothing: a reference must point into the schema itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cuebook.formats.regex import UnsupportedRegex, compiled, searches
 Schema = dict[str, Any] | bool
 
 Draft = Literal["2020-12", "2019-09"]
-"""The draft by which a schema is read that does not name one itself."""
+"""The draft for schemas that do not name one."""
 
 _ONE = (
     "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not", "propertyNames", "then",
@@ -26,20 +26,19 @@ _ONE = (
 )  # fmt: skip
 _LIST = ("allOf", "anyOf", "oneOf", "prefixItems")
 _MAP = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
-"""The keywords that hold schemas: one, a list of them, or a table of them."""
+"""The keywords that contain schemas: a single one, a list, or a table."""
 
 _MOST_SHOWN = 5
-"""Mismatches that are listed for one value."""
+"""The maximum number of mismatches listed for one value."""
 
 _FEWEST_STEPS, _MOST_STEPS = 20_000, 5_000_000
-"""How often keywords of a schema may be evaluated in one check: at least the first number, and once for each part of the
-schema and each part of the data, but never more than the second. A small schema of nested alternatives can ask for more
-than any machine can do.
+"""How many keywords may be evaluated in one check: the first number plus one for each pair of a schema part and a data
+part, but never more than the second. A small schema of nested alternatives can require more than any machine can do.
 """
 
 
 class BadSchema(Exception):
-    """The schema cannot be checked against; the text says why."""
+    """The schema cannot be used for checks; the message says why."""
 
 
 class Mismatch(NamedTuple):
@@ -52,12 +51,12 @@ class Mismatch(NamedTuple):
 
 
 def flaws(schema: Schema, draft: Draft = "2020-12") -> list[tuple[str, str]]:
-    """Why a schema cannot be used, each with its code; empty if it can."""
+    """The reasons why a schema cannot be used, each with its code; empty if it can."""
     return list(_flaws(json.dumps(schema, sort_keys=True), draft))
 
 
 def mismatches(schema: Schema, data: Any, draft: Draft = "2020-12", most: int | None = _MOST_SHOWN) -> list[str]:
-    """How data does not match a schema without flaws, each as `path: message`, at most so many; empty if it does."""
+    """The mismatches between data and a schema without flaws, each as `path: message`, at most `most`; empty if it matches."""
     from jsonschema.exceptions import best_match
 
     try:
@@ -73,10 +72,10 @@ def mismatches(schema: Schema, data: Any, draft: Draft = "2020-12", most: int | 
 
 
 def worst_mismatch(schema: str, data: Any, ignored: set[tuple[str, ...]]) -> Mismatch | None:
-    """The most telling mismatch under the JSON text of a stranger's schema, or None. Raises `BadSchema`.
+    """The most relevant mismatch with an untrusted schema, given as JSON text, or None. Raises `BadSchema`.
 
-    A pattern that cannot be used is not checked: its author checks the data too. Nothing at or below the paths in
-    `ignored` is a mismatch.
+    A pattern that cannot be used is not checked, because the schema's author checks the data too. Nothing at or below the
+    paths in `ignored` is a mismatch.
     """
     from jsonschema.exceptions import best_match
 
@@ -101,7 +100,7 @@ def _check_schema(text: str) -> None:
 
     schema = json.loads(text)
     try:
-        # Without formats: the library would refuse patterns that Python does not know.
+        # Without formats, because the library would reject patterns that Python does not support.
         _library(schema, "2020-12").check_schema(schema, format_checker=FormatChecker(()))
     except (SchemaError, RecursionError) as error:
         raise BadSchema(getattr(error, "message", "") or type(error).__name__) from None
@@ -121,7 +120,7 @@ def _flaws(text: str, draft: Draft) -> tuple[tuple[str, str], ...]:
 
 
 def _library(schema: Any, draft: Draft) -> Any:
-    """The library's validator for the draft that a schema names, or for this one."""
+    """The library's validator for the draft that a schema names, or else for the given one."""
     from jsonschema import Draft201909Validator, Draft202012Validator
 
     validators: Any = importlib.import_module("jsonschema.validators")  # not all of it is typed
@@ -139,7 +138,7 @@ def _unusable(schema: Any, draft: Draft) -> Iterator[tuple[str, str]]:
             if reference is not None and not _leads_inside(schema, reference, draft):
                 yield (
                     "INVALID_OUTPUT_SCHEMA",
-                    f"the reference '{reference[:100]}' does not lead to a part of the schema",
+                    f"the reference '{reference[:100]}' does not point into the schema",
                 )
         patterns = [*one.get("patternProperties", ()), *([one["pattern"]] if "pattern" in one else ())]
         for pattern in patterns:
@@ -150,7 +149,7 @@ def _unusable(schema: Any, draft: Draft) -> Iterator[tuple[str, str]]:
 
 
 def _schemas(schema: Any) -> Iterator[dict[str, Any]]:
-    """A schema and all the schemas in it."""
+    """Yields a schema and all schemas in it."""
     waiting = [schema]
     while waiting:
         one = waiting.pop()
@@ -185,7 +184,7 @@ def _leads_inside(schema: Any, reference: str, draft: Draft) -> bool:
 
 
 class _Steps(threading.local):
-    """The steps that the check in this thread has left."""
+    """The remaining steps of the check in this thread."""
 
     left = 0
 
@@ -205,15 +204,15 @@ def _errors(schema: str, data: Any, draft: Draft, *, lenient: bool = False) -> l
         _steps.left = min(_FEWEST_STEPS + size * _size(data), _MOST_STEPS)
         return list(validator.iter_errors(data))
     except _TooManySteps:
-        raise BadSchema("it takes too many steps, because it tries the same parts again and again") from None
+        raise BadSchema("it takes too many steps because it checks the same parts repeatedly") from None
     except RecursionError:
         raise BadSchema("it has a circular reference") from None
     except Unresolvable as why:
-        raise BadSchema(f"it has a reference that leads nowhere: {why}") from None
+        raise BadSchema(f"it has an unresolvable reference: {why}") from None
 
 
 def _size(data: Any) -> int:
-    """The number of its parts."""
+    """The number of parts in the data."""
     size, waiting = 0, [data]
     while waiting:
         one = waiting.pop()
@@ -231,22 +230,22 @@ def _validator(text: str, draft: Draft, lenient: bool) -> tuple[Any, int]:
     from referencing import Registry
 
     schema = json.loads(text)
-    # With an empty registry, a reference leads to a part of the schema or nowhere: nothing is fetched.
+    # With an empty registry, a reference resolves within the schema or not at all: nothing is fetched.
     bounded = _bounded(_library(schema, draft), lenient, '"patternProperties"' in text)
     return bounded(schema, registry=Registry()), _size(schema)
 
 
 @lru_cache(maxsize=16)
 def _bounded(library: Any, lenient: bool, patterned: bool) -> Any:
-    """The library's validator with every keyword counted, and without those of its keywords that can take too long:
-    patterns, for which its engine backtracks, and unique items, which it compares each with all others.
+    """The library's validator with every keyword counted, and with replacements for the keywords that can take too long:
+    patterns, for which its engine backtracks, and unique items, which it compares pairwise.
     """
     from jsonschema import ValidationError
 
     validators: Any = importlib.import_module("jsonschema.validators")
 
     def matches(pattern: str, text: str) -> bool | None:
-        """None for a pattern that cannot be used."""
+        """Returns None if the pattern cannot be used."""
         try:
             return searches(pattern, text, unicode=lenient)
         except UnsupportedRegex:
@@ -271,7 +270,7 @@ def _bounded(library: Any, lenient: bool, patterned: bool) -> Any:
             if name in known or any(matches(wanted, name) is not False for wanted in patterns):
                 continue
             if allowed is False:
-                yield ValidationError(f"{name!r} is not expected")
+                yield ValidationError(f"{name!r} is unexpected")
             else:
                 yield from validator.descend(value, allowed, path=name)
 
@@ -309,7 +308,7 @@ def _counted(keyword: Any) -> Any:
 
 
 def _canonical(value: Any) -> str:
-    """A text that is the same exactly for values that are equal in JSON."""
+    """Text that is identical for exactly those values that are equal in JSON."""
     return json.dumps(_whole(value), sort_keys=True)
 
 

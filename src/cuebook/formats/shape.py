@@ -1,7 +1,7 @@
-"""Reads values as the types that a format expects, and collects every problem with its line, fix and code.
+"""Checks that values have the types a format expects, and collects every problem with its line, fix and code.
 
-`SCHEMA` is the code of what the format's schema refuses; every other code names its problem. It knows types of values,
-and not what they mean.
+`SCHEMA` is the code for everything the format's schema rejects; every other code names its problem. This module knows the
+types of values, but not their meaning.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST_SHOWN = 200
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something wrong with a text."""
+    """A problem in a text."""
 
     message: str
     line: int | None = None
@@ -29,13 +29,13 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Shape:
-    """Checks values one by one. A value of the wrong type is noted as a problem, and read as an empty one."""
+    """Checks values one by one. A value of the wrong type is reported as a problem and treated as empty."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
         self.meant = Hints().meant
-        """Suggests a known name for one that is unknown."""
+        """Suggests a known name for an unknown one."""
 
     def wrong(self, line: int, message: str, fix: str = "Correct it.", code: str = SCHEMA) -> None:
         self.problems.append(Problem(message, line, fix, code))
@@ -50,7 +50,7 @@ class Shape:
     ) -> Mapping[str, Value]:
         """The fields of a table that allows only the `known` ones and requires the `needed` ones.
 
-        `former` ones are reported by the caller.
+        The caller reports `former` ones.
         """
         if value.kind != "map":
             self._not(value, at, "a table of names and values")
@@ -68,7 +68,7 @@ class Shape:
                 self.wrong(value.line, f"'{name}' is missing in {at}.", "Add it.")
 
     def named(self, value: Value, at: str) -> Iterator[tuple[str, Value, int]]:
-        """The fields of a table with any names, with the line of each name."""
+        """The fields of a table that allows any names, with the line of each name."""
         if value.kind != "map":
             self._not(value, at, "a table of names and values")
             return
@@ -82,7 +82,7 @@ class Shape:
             self._not(value, at, "a list")
             return ()
         if len(value.items) < at_least:
-            self.wrong(value.line, f"{at} must not be empty.", "Add to it, or remove it.")
+            self.wrong(value.line, f"{at} must not be empty.", "Add an entry, or remove it.")
         return value.items
 
     def texts(self, value: Value, at: str, *, at_least: int = 0, empty: bool = False) -> tuple[str, ...]:
@@ -93,8 +93,8 @@ class Shape:
 
     def text(self, value: Value, at: str, *, empty: bool = False) -> str:
         if value.kind != "str":
-            fix = "Put it in quotes." if value.is_scalar and value.kind != "null" else "Write text here."
-            self._not(value, at, "text", fix)
+            fix = "Put it in quotes." if value.is_scalar and value.kind != "null" else "Write a string here."
+            self._not(value, at, "a string", fix)
             return ""
         if not value.text and not empty:
             self.wrong(value.line, f"{at} must not be empty.", "Fill it in, or remove it.")
@@ -129,9 +129,11 @@ class Shape:
     # --- anything ---
 
     def plain(self, value: Value, at: str) -> Any:
-        """The value itself, which JSON must be able to hold."""
+        """The value itself, which must be valid in JSON."""
         if not value.is_finite:
-            self.wrong(value.line, f"{at} holds a number that is not finite.", "JSON has no such number.", "NOT_FINITE")
+            self.wrong(
+                value.line, f"{at} contains a number that is not finite.", "JSON does not support it.", "NOT_FINITE"
+            )
             return None
         return value.plain
 
@@ -144,7 +146,7 @@ def in_order(problems: list[Problem]) -> tuple[Problem, ...]:
 
 
 def first_problems(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
-    """As many as anyone would read, and how many more there are."""
+    """The first problems, and a note about how many more there are."""
     rest = len(problems) - _MOST_SHOWN
     if rest <= 0:
         return problems

@@ -1,7 +1,7 @@
-"""Reads a shell script as far as it takes to tell which commands it holds. It runs nothing and knows no policy.
+"""Parses a shell script just enough to find its commands. It runs nothing and knows no policy.
 
-`simple_commands` is strict: it answers only where nothing but plain commands is there; `placed_commands` also says in which
-folder each of them runs. `commands_in` is lenient: it finds what it can, in places that run only sometimes too.
+`simple_commands` is strict: it returns a result only if the script consists of plain commands; `placed_commands` also returns
+the folder in which each of them runs. `commands_in` is lenient: it finds what it can, including code that runs conditionally.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ _ANSI = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{
 _ANSI_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
 
 _LEADING = {"!", "{", "}", "if", "then", "elif", "else", "fi", "while", "until", "do", "done", "esac", "coproc"}
-"""Reserved words that a command may follow."""
+"""Reserved words that may precede a command."""
 _HEADS = {"for", "select", "case", "function", "[["}
-"""Reserved words whose line holds no command."""
+"""Reserved words whose line contains no command."""
 _LASTING = frozenset(
     (
         *("pushd", "popd", "export", "declare", "typeset", "local", "readonly", "unset", "set", "shopt", "alias"),
         *("unalias", "hash", "enable", "trap", "read", "mapfile", "readarray", "getopts", "let", "source", ".", "eval"),
     )
 )
-"""What a shell does by itself and what lasts: a command after it is not the one that was typed."""
+"""Shell builtins with a lasting effect: a command after one may not be what it seems."""
 _DEEPEST = 8
-"""How many scripts within scripts are read."""
+"""How deeply nested scripts are parsed."""
 _RESERVED = _LEADING | _HEADS | {"in", "]]", "time"}
 
 
 class _Word(NamedTuple):
     text: str
     plain: int
-    """How many of its letters, from the beginning, were neither quoted nor expanded."""
+    """The number of leading characters that were neither quoted nor expanded."""
     wild: bool
-    """Whether it may become other words, by a wildcard."""
+    """Whether a wildcard may expand it into other words."""
     end: int
 
     @property
@@ -56,7 +56,7 @@ class _Word(NamedTuple):
 
 
 class _Redirection:
-    """Where a command reads or writes; `fed` is a text that it is given as its input."""
+    """A redirection of a command's input or output; `fed` is text that is passed as its input."""
 
     def __init__(self, to: str, wild: bool, fed: str = "") -> None:
         self.to = to
@@ -65,28 +65,28 @@ class _Redirection:
 
 
 class Found(NamedTuple):
-    """A command within a script."""
+    """A command in a script."""
 
     argv: tuple[str, ...]
     fed: tuple[str, ...]
 
 
 def simple_commands(script: str) -> list[list[str]] | None:
-    """The commands of a script that holds nothing else: words, joined by `&&`, `||`, `;`, `|` and line ends.
+    """The commands of a script that contains nothing else: words, joined by `&&`, `||`, `;`, `|` and line breaks.
 
-    None where there is more to it (an expansion, a redirection, a subshell, a background job, an assignment, a
-    reserved word) or where it is not complete.
+    Returns None if the script contains anything else (an expansion, a redirection, a subshell, a background job, an
+    assignment, a reserved word) or is incomplete.
     """
     found = _plain_commands(script)
     return None if found is None else [[word.text for word in words] for words, _ in found]
 
 
 def placed_commands(script: str) -> list[Placed] | None:
-    """The same, each with the folder that it runs in. `cd DIR && ...` counts for what follows it; it is not listed itself
-    where something does.
+    """Like `simple_commands`, each with the folder that it runs in. `cd DIR && ...` applies to the commands after it and is
+    listed only if there are none.
 
-    None also where that folder is not certain (`cd DIR; ...` runs in one of two), or where a command changes something
-    else for those after it, such as variables.
+    Also returns None if the folder is uncertain (after `cd DIR; ...` there are two possibilities), or if a command changes
+    something else for later commands, such as variables.
     """
     found = _plain_commands(script)
     if found is None:
@@ -112,24 +112,24 @@ def placed_commands(script: str) -> list[Placed] | None:
 
 
 def placed_in(folder: str, line: str) -> str:
-    """A command as it would be typed to run it in a folder; none is the workspace."""
+    """A command as it would be typed to run it in a folder; an empty folder is the workspace."""
     return f"cd {shlex.quote(folder)} && {line}" if folder not in ("", ".") else line
 
 
 class Placed(NamedTuple):
-    """A command, and the folder in which a script runs it; an empty one is where the script began."""
+    """A command, and the folder in which a script runs it; empty for the folder where the script started."""
 
     folder: str
     argv: tuple[str, ...]
 
 
 def _is_folder(word: _Word) -> bool:
-    """Whether `cd` takes the word as it is: `-` and `~` stand for others, and so does a wildcard; `..` may follow a link."""
+    """Whether `cd` takes the word literally: `-`, `~` and wildcards stand for other folders, and `..` may follow a link."""
     return bool(word.text) and not word.wild and not word.text.startswith(("-", "~", "+")) and ".." not in word.text
 
 
 def _plain_commands(script: str) -> list[tuple[list[_Word], str]] | None:
-    """The words of each command, and what joins it to the next."""
+    """The words of each command, and the operator that joins it to the next."""
     reader = _Reader(script)
     if not reader.plain:
         return None
@@ -156,7 +156,7 @@ def _is_plain(program: _Word) -> bool:
 
 
 def commands_in(script: str) -> tuple[list[Found], list[str]]:
-    """Every command that can be made out, and the scripts within that run by substitution."""
+    """All commands that can be recognised, and the nested scripts that run by substitution."""
     reader = _Reader(script)
     found: list[Found] = []
     words: list[_Word] = []
@@ -176,7 +176,7 @@ def commands_in(script: str) -> tuple[list[Found], list[str]]:
 
 
 def mentions_in(script: str) -> Mentions:
-    """Every word of a script, wherever it is: of commands, redirections and assignments, and of what is nested within."""
+    """All words of a script, in commands, redirections and assignments, including nested scripts."""
     words: dict[tuple[str, bool], None] = {}
     waiting, expands = [script], False
     for _ in range(_DEEPEST):
@@ -198,12 +198,12 @@ def mentions_in(script: str) -> Mentions:
 
 
 class Mentions(NamedTuple):
-    """What a script mentions."""
+    """The words that a script mentions."""
 
     words: tuple[tuple[str, bool], ...]
-    """Each word as it is after quotes, and whether it may become other words by a wildcard."""
+    """Each word with its quotes removed, and whether a wildcard may expand it into other words."""
     expands: bool
-    """Whether it holds variables or substitutions, whose values are unknown here."""
+    """Whether it contains variables or substitutions, whose values are unknown here."""
 
 
 def _command_of(words: list[_Word]) -> tuple[str, ...]:
@@ -225,13 +225,14 @@ class _Reader:
         self.tokens: list[_Word | _Redirection | str] = []
         self.nested: list[str] = []
         self.plain = True
-        """Whether there was nothing but words and joins so far."""
+        """Whether it has consisted only of words and joining operators so far."""
         self.expands = False
         """Whether there was a variable or a substitution."""
         self._text = text
         self._at = 0
         self._awaited: list[tuple[_Redirection, str, bool, bool]] = []
-        """Here-documents that begin after the next line end: which, until what, with tabs to drop, with expansions."""
+        """Here-documents that begin after the next line break: the redirection, the end marker, whether to strip tabs, and
+        whether to expand."""
         while self._at < len(text):
             self._next()
         if self._awaited:
@@ -267,7 +268,7 @@ class _Reader:
         self.plain = False
         last = self.tokens[-1] if self.tokens else None
         if isinstance(last, _Word) and last.end == start and last.bare and last.text.isdigit():
-            self.tokens.pop()  # the number of what is redirected
+            self.tokens.pop()  # the number of the redirected descriptor
         while self._at < len(self._text) and self._text[self._at] in " \t":
             self._at += 1
         to = self._word()
@@ -315,7 +316,7 @@ class _Reader:
                 parts.append(self._quoted(letter))
             elif letter in " \t" or _OPERATOR.match(text, start):
                 break
-            else:  # a brace, a control character, or a blank that not every shell takes for one
+            else:  # a brace, a control character, or a blank that not every shell treats as one
                 self.plain = False
                 self._at += 1
                 parts.append(letter)
@@ -344,7 +345,7 @@ class _Reader:
         return quoted
 
     def _double(self) -> str:
-        """What follows a double quote, up to the one that closes it."""
+        """The text after a double quote, up to the closing one."""
         text, parts = self._text, list[str]()
         while self._at < len(text):
             run = _QUOTED_RUN.match(text, self._at)
@@ -364,7 +365,7 @@ class _Reader:
         return "".join(parts)
 
     def _expansion(self) -> str:
-        """What begins with `$`, a backtick, or a process substitution: kept as it is, its inside noted."""
+        """An expansion (`$`, a backtick, or a process substitution): kept literally, with its content added to `nested`."""
         self.plain = False
         text, start = self._text, self._at
         if text.startswith("$'", start):

@@ -1,4 +1,4 @@
-"""Suggests the name that was meant by one that is unknown."""
+"""Suggests the name that was probably meant by an unknown one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 _MOST = 500
-"""Names that one is compared with."""
+"""The maximum number of names to compare with."""
 _LETTERS = 40_000
-"""Letters of names that are compared for one playbook: comparing is slow, and no one reads that many hints."""
+"""The maximum number of letters to compare for one playbook: comparing is slow, and no one reads that many hints."""
 _CORRECT = "Correct it."
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """The known name that is closest, or all of them."""
+    """Suggests the closest known name, or lists all of them."""
     names = list(known)
     if len(names) > _MOST:
         return ""

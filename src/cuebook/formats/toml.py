@@ -1,4 +1,4 @@
-"""Reads TOML as values that know their line. The standard library reads it, but keeps no lines."""
+"""Reads TOML as values that know their line. The standard library parses it but does not keep line numbers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _KINDS: dict[type, str] = {str: "str", bool: "bool", int: "int", float: "float"}
 
 
 def read_toml(text: str, limits: Limits = ORDINARY) -> Value:
-    """The table of a TOML text. `Malformed` names the line."""
+    """Returns the table of a TOML text. Raises `Malformed` with the line."""
     try:
         builder = Builder(limits)
         _build(builder, tomllib.loads(text), _Lines(text).lines, (), 1)
-    except ValueError as error:  # also for a number of more digits than Python converts
+    except ValueError as error:  # also raised for a number with more digits than Python converts
         found = re.search(r"line (\d+)", str(error))
         said = re.sub(r"\s*\(at [^)]*\)", "", str(error)).strip().rstrip(".")
         line = int(found[1]) if found else text.count("\n") + 1
@@ -64,7 +64,7 @@ class _Lines:
     def __init__(self, text: str) -> None:
         self.lines: dict[Key, int] = {}
         self._tables: dict[Key, int] = {}
-        """By array of tables: how many it has so far."""
+        """The number of tables so far, by array of tables."""
         self._tokens: list[tuple[str, int]] = []
         line, last = 1, 0
         for found in _TOKEN.finditer(text):
@@ -86,7 +86,7 @@ class _Lines:
                 self._value(self._key(table, "="))
 
     def _header(self) -> Key:
-        """The key of the table that `[a.b]` or `[[a.b]]` begins. Within an array of tables, that is in its last one."""
+        """The key of the table that `[a.b]` or `[[a.b]]` begins. In an array of tables, it refers to the last one."""
         brackets = self._skip("[")
         parts: list[tuple[str, int]] = []
         while self._at < len(self._tokens) and not self._is("]"):
@@ -107,7 +107,7 @@ class _Lines:
         return key
 
     def _skip(self, word: str) -> int:
-        """Passes over a word as often as it is there, and says how often."""
+        """Skips consecutive occurrences of a word and returns their number."""
         count = 0
         while self._is(word):
             self._at += 1

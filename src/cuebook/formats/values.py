@@ -1,6 +1,6 @@
-"""Values of a data file that know the line they were written on, and the errors that name it.
+"""Values of a data file that know their line, and errors that report it.
 
-It does not know how a file is written (see `yaml`, `json` and `toml`), nor what the values mean.
+This module knows neither the syntax of files (see `yaml`, `json` and `toml`) nor the meaning of values.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Malformed(BadInput):
         super().__init__(message, fix=fix)
 
     def in_file(self, where: str, error: type[BadInput] = BadInput) -> BadInput:
-        """The same as an error that names the file."""
+        """Converts it to an error that names the file."""
         return error(f"{where}:{self.line}: {self.message}.", fix=self.fix)
 
 
 class BadFile(BadInput):
-    """A file cannot be used as it is written."""
+    """A file cannot be used in its current form."""
 
     code = "bad_file"
 
@@ -88,7 +88,7 @@ class Value(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_finite(self) -> bool:
-        """Whether JSON can hold it: no number in it is infinite or NaN."""
+        """Whether JSON can represent it: no number in it is infinite or NaN."""
         if self.kind == "map":
             return all(one.is_finite for one in self.fields.values())
         if self.kind == "seq":
@@ -96,7 +96,7 @@ class Value(msgspec.Struct, frozen=True, gc=False):
         return self.kind != "float" or math.isfinite(self.plain)
 
     def lines_by_key(self) -> dict[Key, int]:
-        """The line of every value in it: of its name, or of the item in a list."""
+        """The line of every value in it: that of its name, or of its item in a list."""
         return dict(self._lines_below(()))
 
     def _lines_below(self, key: Key) -> Iterator[tuple[Key, int]]:
@@ -141,19 +141,19 @@ _PLAIN: dict[str, Callable[[str], Any]] = {
 
 
 def shown(value: Value) -> str:
-    """A value as a message quotes it."""
+    """A value as quoted in messages."""
     if not value.is_scalar:
         return "a list" if value.kind == "seq" else "a table"
     if value.kind == "null":
         return "nothing"
-    return f"'{value.text}'" if len(value.text) <= 60 else f"a text of {len(value.text)} characters"
+    return f"'{value.text}'" if len(value.text) <= 60 else f"a string of {len(value.text)} characters"
 
 
 # --- files --------------------------------------------------------------------------------------------------
 
 
 def read_file(path: Path, largest: int, error: type[BadInput] = BadInput) -> bytes:
-    """The content of a file of at most so many bytes. Otherwise an error that names the file."""
+    """Returns the content of a file. Raises an error that names the file if it is unreadable or larger than `largest` bytes."""
     try:
         with path.open("rb") as file:
             data = file.read(largest + 1)
@@ -165,7 +165,7 @@ def read_file(path: Path, largest: int, error: type[BadInput] = BadInput) -> byt
 
 
 def decoded(data: bytes, where: str, error: type[BadInput] = BadInput) -> str:
-    """The text of a file, without a byte order mark. Otherwise an error that names file and line."""
+    """Decodes the text of a file, without a byte order mark. Raises an error that names the file and line."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as why:

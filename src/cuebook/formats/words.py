@@ -1,11 +1,11 @@
-"""Small pieces of prose: a number with its noun, the beginning of a text on one line."""
+"""Small pieces of prose: a number with its noun, or the beginning of a text on one line."""
 
 from __future__ import annotations
 
 from typing import Any
 
 SHORT = 60
-"""Characters that fit where there is room for one line."""
+"""The default length of a shortened text, in characters."""
 
 
 def counted(number: int, noun: str) -> str:

@@ -1,7 +1,7 @@
 """Reads YAML 1.2 as values that know their line.
 
-Strict: only the core schema (`yes` is a text, `010` is ten, a date stays a text), one document, and no tag that builds an
-object. Depth and aliases are limited, so no text takes long to read.
+Strict: only the core schema (`yes` is a string, `010` is ten, a date stays a string), one document, and no tags that build
+objects. Depth and aliases are limited, so no text takes long to read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CORE = {
 }  # fmt: skip
 """The kinds of a plain scalar, in the order in which they are tried."""
 _MAY_BE_OTHER = frozenset("nN~tTfF-+.0123456789")
-"""The first characters of plain scalars that may be something other than text."""
+"""The first characters of plain scalars that may be something other than a string."""
 
 
 @cache
@@ -41,11 +41,11 @@ def _scanner() -> type[Any]:
                 self._pass_blanks()
             super().scan_to_next_token()
             while not self.flow_level and self.reader.peek() == "\t" and self._only_blanks():
-                self._pass_blanks()  # a line of spaces
+                self._pass_blanks()  # a blank line
                 super().scan_to_next_token()
 
         def _line(self) -> str:
-            """The part of this line that was read already."""
+            """The part of this line that has already been read."""
             reader = self.reader
             return str(reader.buffer[max(0, reader.pointer - reader.column) : reader.pointer])
 
@@ -65,7 +65,7 @@ def _scanner() -> type[Any]:
 
 
 def read_yaml(text: str, limits: Limits = ORDINARY) -> Value:
-    """The one document in a text; null where there is none. `Malformed` names the line."""
+    """Returns the only document in a text, or null if there is none. Raises `Malformed` with the line."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -88,7 +88,7 @@ def read_yaml(text: str, limits: Limits = ORDINARY) -> Value:
 
 
 def _one_kind_of_break(text: str) -> tuple[str, dict[int, int]]:
-    """The text with the line breaks that only YAML 1.1 knows replaced by private characters, and how to put them back.
+    """Replaces the line breaks that exist only in YAML 1.1 with private characters; returns the text and how to restore it.
 
     The library still treats them as line breaks.
     """
@@ -150,24 +150,24 @@ def _unknown_tag(tag: Any, line: int) -> Malformed:
 
 
 _INDENT = "Indent the line like its neighbours; '- ' items and 'name:' lines cannot be mixed at one level."
-_QUOTE = "Put a text that contains ': ' or begins with one of * & ! % @ { [ in quotes."
+_QUOTE = "Put a string that contains ': ' or begins with one of * & ! % @ { [ in quotes."
 _FIXES = {
     "mapping values": f"Indent the line like its neighbours. {_QUOTE}",
     "<block end>": _INDENT,
     "expected ':'": "Write the line before it as NAME: VALUE, or indent it as a part of the text above.",
     "expected ','": "Close the open bracket, or put a comma between two values.",
     "end of stream": "Close the open quotation mark or bracket.",
-    "sequence entries": "Begin a list on a line of its own.",
+    "sequence entries": "Start the list on a new line.",
     "escape character": "Write two backslashes for one, or use single quotes.",
     "alias": _QUOTE,
     "cannot start": _QUOTE,
     "tag": _QUOTE,
 }
-"""What to do, by words in the library's message."""
+"""Fixes, by words in the library's message."""
 
 
 def _explained(problem: str) -> tuple[str, str]:
-    """What is wrong and what to do, from the library's message."""
+    """The problem and its fix, from the library's message."""
     said = " ".join(problem.split())
     if "'\\t'" in said:
         return "a tab where YAML allows only spaces", "Use spaces instead of the tab."
@@ -176,14 +176,14 @@ def _explained(problem: str) -> tuple[str, str]:
 
 
 def read_yaml_or_json(text: str, is_json: bool, most: int, fix: str) -> Value:
-    """The value of a text in YAML, or in JSON where it must be. One of more than `most` characters is refused."""
+    """Reads YAML, or JSON if it must be JSON. Rejects a text of more than `most` characters."""
     if len(text) > most:
         raise Malformed(1, f"the text has more than {most:,} characters", fix)
     if is_json:
         return read_json(text)
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
         try:
-            return read_json(text)  # much faster, and right for nearly every text that begins with a brace
+            return read_json(text)  # much faster, and correct for nearly every text that begins with a brace
         except Malformed:
             pass
     return read_yaml(text)
@@ -192,7 +192,7 @@ def read_yaml_or_json(text: str, is_json: bool, most: int, fix: str) -> Value:
 # --- names at the top level -------------------------------------------------------------------------------
 
 SUFFIXES = ("", ".yml", ".yaml", ".json")
-"""The suffixes of files that may hold YAML or JSON; empty for a text that is not a file."""
+"""The suffixes of files that may contain YAML or JSON; empty for text that is not a file."""
 _TOP_NAME = re.compile(r"^(?:\"(\w+)\"|'(\w+)'|(\w+))[ \t]*:(?=[ \t\r\n]|$)", re.ASCII | re.MULTILINE)
 _FLOW = re.compile(
     r"\"([^\"\\]*(?:\\.[^\"\\]*)*)\"|'([^']*(?:''[^']*)*)'|([{\[])|([}\]])|(,)|(\w+)", re.ASCII | re.DOTALL
@@ -201,7 +201,7 @@ _BEFORE = re.compile(r"(?:\s|#[^\n]*|---(?=\s)|%[^\n]*\n)*")
 
 
 def top_level_names(text: str) -> Iterator[str]:
-    """The names at the top level of a text in YAML or JSON, even if it is broken further down.
+    """Yields the names at the top level of a YAML or JSON text, even if it is malformed further down.
 
     A generator, so that a caller can stop as soon as it knows enough.
     """

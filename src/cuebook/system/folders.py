@@ -1,4 +1,4 @@
-"""The folders of configuration and data: the user's, by the conventions of the platform, and the project's."""
+"""The configuration and data folders: the user's, by platform convention, and the project's."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ FILE = "cuebook.toml"
 
 
 def config_folder(environ: Mapping[str, str]) -> Path:
-    """The folder of the user's configuration."""
+    """The user's configuration folder."""
     if sys.platform == "darwin":
         return _home(environ) / "Library" / "Application Support" / "cuebook"
     return _xdg(environ, "XDG_CONFIG_HOME", ".config") / "cuebook"
 
 
 def data_folder(environ: Mapping[str, str]) -> Path:
-    """The folder of the user's data: the store and the weights of the embedded model."""
+    """The user's data folder, for the store and the weights of the embedded model."""
     if sys.platform == "win32":
         return Path(environ.get("LOCALAPPDATA") or _home(environ) / "AppData" / "Local") / "cuebook"
     if sys.platform == "darwin":
@@ -59,5 +59,5 @@ def working_folder() -> Path:
 
 
 def lies_in(path: Path, folder: Path) -> bool:
-    """Whether a path is in a folder after following every link."""
+    """Whether a path is inside a folder after all links are resolved."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))

@@ -1,7 +1,7 @@
-"""Imports of heavy libraries when they are first needed, away from the event loop.
+"""Imports heavy libraries when they are first needed, outside the event loop.
 
-A module that another thread is still importing is already in `sys.modules`, but incomplete: only completely imported modules
-are returned, and only one import runs at a time.
+A module that another thread is still importing is already in `sys.modules`, but incomplete. Therefore only completely
+imported modules are returned, and only one import runs at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _imported: dict[str, Any] = {}
 
 
 async def load(name: str) -> Any:
-    """The completely imported module. Raises `ImportError` like an import statement."""
+    """Returns the completely imported module. Raises `ImportError` like an import statement."""
     loaded = _imported.get(name)
     return loaded if loaded is not None else await asyncio.to_thread(_load, name)
 

@@ -1,4 +1,4 @@
-"""This machine on the network: which hosts are the machine itself, and the certificates that it trusts."""
+"""This machine on the network: which hosts refer to itself, and the certificates that it trusts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether what is sent to this host never leaves the machine: a loopback address, `localhost`, or a name below it
+    """Whether data sent to this host never leaves the machine: a loopback address, `localhost`, or a name below it
     (RFC 6761). A name that only looks like an address, such as `127.example.com`, does not count.
     """
     from ipaddress import ip_address

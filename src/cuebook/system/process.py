@@ -1,7 +1,7 @@
-"""Identifies processes by number and start time, and says whether one is still alive.
+"""Identifies processes by id and start time, and determines whether one is still alive.
 
-Claims, folders and child processes that outlive a process are matched by these. Without /proc less is known, and the answers
-say so.
+Claims, folders and child processes that outlive a process are matched by these. Without /proc, some answers are unknown, and
+the functions say so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 @cache
 def this_host() -> str:
-    """Machine, boot and namespaces: process numbers and their births mean the same only within the same ones."""
+    """Machine, boot and namespaces: process ids and start times are comparable only if all of these are the same."""
     import platform
 
     parts = [platform.node()]
@@ -33,8 +33,8 @@ def this_host() -> str:
 
 @cache
 def namespace(kind: str) -> str:
-    """The number of this process's namespace of a kind such as `pid` or `time`. Numbers from another namespace, such as that
-    of another container, mean nothing here. 0 if the system has no namespaces of that kind.
+    """The id of this process's namespace of a kind such as `pid` or `time`. Process ids from another namespace, such as another
+    container's, mean nothing here. Returns 0 if the system has no namespaces of that kind.
     """
     try:
         return str(os.stat(f"/proc/self/ns/{kind}").st_ino)
@@ -43,7 +43,7 @@ def namespace(kind: str) -> str:
 
 
 def state_of(pid: int) -> list[str]:
-    """The system's fields about a process, its state first; empty if unknown."""
+    """The system's status fields for a process, starting with its state; empty if unknown."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].decode("ascii", "replace").split()
@@ -52,13 +52,13 @@ def state_of(pid: int) -> list[str]:
 
 
 def birth_of(pid: int) -> str:
-    """When a process started, as the system writes it; '' if unknown."""
+    """When a process started, in the system's format; empty if unknown."""
     state = state_of(pid)
     return state[19] if state else ""
 
 
 def lives(host: str, pid: int, born: str) -> bool | None:
-    """Whether a process lives; None if unknown from here, as for one on another machine."""
+    """Whether a process is alive; None if that is unknown here, for example on another machine."""
     if host != this_host():
         return False if _was_before_boot(host) else None
     if sys.platform == "win32":
@@ -69,7 +69,7 @@ def lives(host: str, pid: int, born: str) -> bool | None:
 
 
 def _was_before_boot(host: str) -> bool:
-    """Whether it is this machine before its last boot."""
+    """Whether the host is this machine before its last boot."""
     here, there = this_host().split("|"), host.split("|")
     same_machine = len(here) == len(there) and here[:2] == there[:2] and bool(here[1])
     return same_machine and bool(here[2] and there[2]) and here[2] != there[2]
@@ -84,6 +84,6 @@ def surely_gone(pid: int, born: str) -> bool:
     except OSError:
         return False
     state = state_of(pid)
-    if state and state[0] in ("Z", "X"):  # it has ended, and its parent has not noticed
+    if state and state[0] in ("Z", "X"):  # it has ended, but its parent has not reaped it
         return True
     return bool(born and state) and state[19] != born
