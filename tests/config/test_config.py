@@ -118,11 +118,11 @@ def test_a_pause_expires_after_a_time_or_never(machine: Machine, written: str, s
         ("max_tokens = 0", "max_tokens must be a whole number of at least 1, not 0."),
         ("max_tokens = true", "max_tokens must be a number, not True."),
         ("temperature = 3", "temperature must be between 0 and 2, not 3."),
-        ('model = "gpt/"', "model must be the name of a model, as in openai/gpt-5 or local, not 'gpt/'."),
-        ("store = 5", "store must be text, not 5."),
+        ('model = "gpt/"', "model must be the name of a model, such as openai/gpt-5 or local, not 'gpt/'."),
+        ("store = 5", "store must be a string, not 5."),
         (
             'pause_expiry = "soon"',
-            'pause_expiry must be seconds, a time as in "24h" or "7d", or "never", not \'soon\'.',
+            'pause_expiry must be a number of seconds, a duration such as "24h" or "7d", or "never", not \'soon\'.',
         ),
         ("budget = 5", "budget must be a table."),
         ("providers = 5", "providers must be a table."),
@@ -177,8 +177,8 @@ def test_providers_are_read_with_their_origin(machine: Machine) -> None:
     [
         ('[providers.Mine]\nbase_url = "http://x/v1"\n', "'Mine' cannot be the name"),
         ('[providers.local]\nbase_url = "http://x/v1"\n', "'local' cannot be the name"),
-        ('[providers.mine]\nbase_url = "x"\n', "must be an address"),
-        ("[providers.mine]\nbase_url = 5\n", "must be text"),
+        ('[providers.mine]\nbase_url = "x"\n', "must be an http or https URL"),
+        ("[providers.mine]\nbase_url = 5\n", "must be a string"),
         ('[providers.mine]\nprotocol = "soap"\n', 'must be "openai" or "anthropic"'),
         ('[providers.mine]\nurl = "http://x"\n', "Did you mean 'providers.mine.base_url'?"),
     ],
@@ -283,7 +283,7 @@ def test_names_of_variables_are_written_as_their_place_wants_them(machine: Machi
     machine.environ["CUEBOOK_PASS_ENV"] = "LANG, EDITOR"
     assert machine.load().get("pass_env") == ("LANG", "EDITOR")
     machine.environ["CUEBOOK_PASS_ENV"] = '["LANG"]'
-    with pytest.raises(BadInput, match=r"^CUEBOOK_PASS_ENV: pass_env must be names of variables, as in LANG,EDITOR,"):
+    with pytest.raises(BadInput, match=r"^CUEBOOK_PASS_ENV: pass_env must be a list of variable names, such as LANG,EDITOR,"):
         machine.load()
     del machine.environ["CUEBOOK_PASS_ENV"]
     assert 'as in ["LANG", "EDITOR"], not [1].' in str(machine.refused("pass_env = [1]\n"))

@@ -1,6 +1,6 @@
 """Configuration: the user's `cuebook.toml`, then the project's, then the environment, then flags; later ones win.
 
-Every value remembers where it came from. No provider is asked, no store is opened, and no key is held here.
+Every value remembers where it came from. Nothing here asks a provider, opens a store or stores a key.
 """
 
 from __future__ import annotations

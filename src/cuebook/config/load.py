@@ -33,7 +33,7 @@ _BUILT_IN: dict[str, Any] = {
     "limits.reply": 8 << 20,
     "limits.processes": 128,
 }
-"""The values that need no configuration; those that depend on the folder are added when it is known."""
+"""Default values. Those that depend on the folder are added when it is known."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Config:
     reach: Reach = field(default_factory=Reach)
     user_file: Path | None = None
     project_file: Path | None = None
-    """None if neither the working folder nor one above it has one."""
+    """None if neither the working folder nor any of its parents has one."""
     folder: Path = Path()
     """The working folder."""
 
@@ -66,7 +66,7 @@ def load(
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Config:
-    """Reads every source. A flag whose value is None was not given. Creates nothing."""
+    """Reads every source. A flag whose value is None was not set. Creates nothing."""
     environ = os.environ if environ is None else environ
     folder = working_folder() if folder is None else folder
     layers = _Layers({name: Setting(_BUILT_IN.get(name), DEFAULT) for name in KINDS})
@@ -116,16 +116,16 @@ def _check_most(values: Mapping[str, Setting], name: str, most: str) -> None:
 # --- files -------------------------------------------------------------------------------------------------
 
 _GUARDED = ("store", "rate_limit", "prices", "sandbox", "workspace", "pass_env")
-"""What a project's file may not set. It may come with a clone, so it must not weaken the user's protection, choose a
-store with approvals of its own, or set prices.
+"""Settings that a project's file may not change. It may come with a clone, so it must not weaken the user's protection,
+choose a store with its own approvals, or set prices.
 """
 _REACH = ("mcp", "tools", "search", "skills")
-"""Tables of what playbooks may reach."""
+"""Tables that define what playbooks may access."""
 
 
 @dataclass
 class _Layers:
-    """The values of the files, one file after the other. A project's file may set less than the user's."""
+    """Collects the values of the files, one after another. A project's file may set less than the user's."""
 
     values: dict[str, Setting]
     providers: dict[str, Provider] = field(default_factory=dict)
@@ -181,7 +181,7 @@ class _Layers:
                 continue
             dotted = f"{name}.{one}"
             if name == "mcp" and file.shared and one in self.servers:
-                raise refuse(dotted, f"Your own file has a tool server '{one}' already.", "Choose another name.")
+                raise refuse(dotted, f"Your own file already has a tool server '{one}'.", "Choose another name.")
             fields, where = file.table(dotted, value), str(file.origin(dotted))
             if name == "skills":
                 self.skills[one] = tools.skill(one, fields, where, refuse, shared=file.shared)
@@ -194,15 +194,15 @@ class _Layers:
             self.servers[one] = made
             if (both := confused(self.servers)) is not None:
                 words = f"The tools of the servers '{both[0]}' and '{both[1]}' cannot be distinguished."
-                raise refuse(dotted, words, "Give one of them another name.")
+                raise refuse(dotted, words, "Rename one of them.")
 
 
 def _placed(file: ConfigFile, name: str, path: Path, origin: Origin) -> Path:
-    """The path relative to the file's folder; one in a project's file must stay in the project."""
+    """Resolves a path against the file's folder; a path in a project's file must stay in the project."""
     placed = file.path.parent / path
     if file.shared and not lies_in(placed, file.path.parent):
         raise BadInput(
-            f"{origin}: '{name}' of a project's file must be in the project's folder, and {placed} is not.",
+            f"{origin}: '{name}' of a project's file must be in the project's folder, but {placed} is not.",
             fix=f"Set it in your own {FILE}, in {ENVIRONMENT[name]}, or move the target.",
         )
     return placed

@@ -1,4 +1,4 @@
-"""Model providers in `cuebook.toml`. They name the variable that holds a key, and never the key."""
+"""Model providers in `cuebook.toml`. They name the variable that contains a key, never the key itself."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cuebook.kernel.errors import BadInput
 from cuebook.system.folders import FILE
 
 _BUILT_IN = ("openai", "anthropic", "openrouter", "ollama")
-"""Providers whose address a project's file may not change."""
+"""Providers whose URL a project's file may not change."""
 _FIELDS = ("base_url", "key_env", "protocol")
 _NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Provider:
-    """A provider as a file describes it; what it leaves out keeps its built-in value."""
+    """A provider as a file describes it; fields that it omits keep their built-in values."""
 
     name: str
     origin: Origin
@@ -33,7 +33,7 @@ class Provider:
 
 
 def read_providers(file: ConfigFile, given: Any, providers: dict[str, Provider]) -> None:
-    """Adds the providers of a file to those of the files before."""
+    """Adds the providers of a file to those of earlier files."""
     for name, table in file.table("providers", given).items():
         dotted = f"providers.{name}"
         origin = file.origin(dotted)
@@ -49,14 +49,14 @@ def read_providers(file: ConfigFile, given: Any, providers: dict[str, Provider])
 
 
 def check_choice(file: ConfigFile) -> None:
-    """Refuses a project's file that describes a provider and chooses it: a clone could have every prompt sent there."""
+    """Rejects a project's file that both describes a provider and chooses it: a clone could have every prompt sent there."""
     model, own = file.tables.get("model"), file.tables.get("providers")
     provider = model.strip().partition("/")[0] if isinstance(model, str) else ""
     if isinstance(own, dict) and provider in own:
         raise BadInput(
             f"{file.origin('model')}: a project's file may not choose a model of provider '{provider}', which it"
-            " describes itself: every prompt would go there.",
-            fix=f"If you mean it, choose the model in your own {FILE}, in {ENVIRONMENT['model']} or with --model.",
+            " describes itself, because every prompt would go there.",
+            fix=f"If this is intended, choose the model in your own {FILE}, in {ENVIRONMENT['model']} or with --model.",
         )
 
 
@@ -66,7 +66,7 @@ def _field(file: ConfigFile, dotted: str, part: str, value: Any) -> str:
         raise file.unknown(name, [f"{dotted}.{known}" for known in _FIELDS])
     where = file.origin(name)
     if not isinstance(value, str) or not value:
-        raise BadInput(f"{where}: {name} must be text.", fix="Put it in quotes.")
+        raise BadInput(f"{where}: {name} must be a string.", fix="Put it in quotes.")
     if part == "key_env" and not VARIABLE.fullmatch(value):
         raise BadInput(
             f"{where}: {name} must be the name of an environment variable, not a key.",
@@ -83,13 +83,13 @@ def _check_address(name: str, value: str, where: Origin) -> None:
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         fix = 'Write it as in base_url = "http://127.0.0.1:8000/v1".'
-        raise BadInput(f"{where}: {name} must be an address.", fix=fix)
+        raise BadInput(f"{where}: {name} must be an http or https URL.", fix=fix)
     if parts.username or parts.password:
         raise BadInput(f"{where}: {name} contains a password.", fix="Remove it and use key_env.")
 
 
 def _check_shared(name: str, texts: Mapping[str, str], origin: Origin, providers: Mapping[str, Provider]) -> None:
-    """Refuses a project's file that could have a key of the user's sent to an address of its own."""
+    """Rejects a project's file that could have one of the user's keys sent to a URL of its choice."""
     if name in _BUILT_IN or name in providers or "key_env" in texts:
         raise BadInput(
             f"{origin}: a project's file may not decide where keys and prompts are sent, so it cannot set provider '{name}'.",

@@ -1,4 +1,4 @@
-"""The settings: the type of each one, and the environment variable that sets it."""
+"""The settings: the type of each, and the environment variable that sets it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECONDS = {"minute": 60.0, "hour": 3600.0, "day": 86400.0}
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """How many runs one person may start within a time."""
+    """How many runs one person may start in a period of time."""
 
     starts: int
     per: str
@@ -34,25 +34,25 @@ class Rate(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Rate | None:
-        """From `20/hour`; None for a text that is not a rate."""
+        """Parses a rate such as `20/hour`. Returns None if the text is not a rate."""
         found = _RATE.fullmatch(text.strip().lower())
         return None if found is None else cls(int(found[1]), found[2])
 
 
 class _Unfit(Exception):
-    """Its text says what the value must be."""
+    """The message says what the value must be."""
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise _Unfit("must be text")
+        raise _Unfit("must be a string")
     return value.strip()
 
 
 def _model(value: Any) -> str:
     name = _text(value)
     if "/" in name and not all(name.partition("/")[::2]):
-        raise _Unfit("must be the name of a model, as in openai/gpt-5 or local")
+        raise _Unfit("must be the name of a model, such as openai/gpt-5 or local")
     return name
 
 
@@ -111,7 +111,7 @@ def _names(value: Any) -> tuple[str, ...]:
         isinstance(n, str) and VARIABLE.fullmatch(n.strip()) for n in names
     ):
         example = "LANG,EDITOR" if isinstance(value, str) else '["LANG", "EDITOR"]'
-        raise _Unfit(f"must be names of variables, as in {example}")
+        raise _Unfit(f"must be a list of variable names, such as {example}")
     return tuple(name.strip() for name in names)
 
 
@@ -125,7 +125,7 @@ def _size(value: Any) -> int:
     try:
         return _whole(value)
     except _Unfit:
-        raise _Unfit('must be a number of bytes, or a size as in "512M"') from None
+        raise _Unfit('must be a number of bytes, or a size such as "512M"') from None
 
 
 def _duration(value: Any) -> float | None:
@@ -139,7 +139,7 @@ def _rate(value: Any) -> Rate | None:
     text = value.strip().lower() if isinstance(value, str) else ""
     rate = Rate.parse(text)
     if rate is None and text != "none":
-        raise _Unfit('must be a number of runs in a time, as in "20/hour", or "none"')
+        raise _Unfit('must be a number of runs per period, such as "20/hour", or "none"')
     return rate
 
 
@@ -148,7 +148,7 @@ def _folders(value: Any) -> tuple[Path, ...]:
     if not isinstance(given, list | tuple) or not all(
         isinstance(one, str | Path) and str(one).strip() for one in given
     ):
-        raise _Unfit('must be a list of folders, as in ["playbooks", "more"]')
+        raise _Unfit('must be a list of folders, such as ["playbooks", "more"]')
     return tuple(Path(one).expanduser() for one in given)
 
 

@@ -13,7 +13,7 @@ from cuebook.formats.values import Malformed, decoded, read_file
 from cuebook.kernel.errors import BadInput
 
 _LARGEST = 1_000_000
-"""Bytes of a file."""
+"""Maximum size of a file, in bytes."""
 _KEYLIKE = re.compile(r"(.*[_-])?(api[_-]?key|key|token|secret|password|credentials?)", re.IGNORECASE)
 
 
@@ -55,7 +55,7 @@ class ConfigFile:
         self._lines = {".".join(map(str, key)): line for key, line in content.lines_by_key().items()}
 
     def origin(self, name: str) -> Origin:
-        """The line that sets a dotted name, or begins its table."""
+        """The line that sets a dotted name or begins its table."""
         return Origin(str(self.path), self._lines.get(name))
 
     def table(self, name: str, given: Any) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class ConfigFile:
         if _KEYLIKE.fullmatch(last):
             provider = name.split(".")[1] if name.startswith("providers.") else "PROVIDER"
             return BadInput(
-                f"{where}: '{name}' looks like a key, and keys are never read from a file.",
+                f"{where}: '{name}' looks like a key, but keys are never read from a file.",
                 fix=f"Remove it, then use `cuebook keys set {provider}` or the provider's environment variable.",
             )
         close = get_close_matches(name, known, n=1)

@@ -1,6 +1,6 @@
-"""What playbooks may reach, as `cuebook.toml` describes it: tool servers, Python tools, web search, skills.
+"""Everything that `cuebook.toml` lets playbooks access: tool servers, Python tools, web search, skills.
 
-It checks shapes only: whether a server starts or a function is there shows when it is used.
+It checks only the form of the entries: a server that does not start or a missing function is noticed when it is used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SEARCHES = ("searxng", "brave", "tavily")
 
 @dataclass(frozen=True)
 class ToolServer:
-    """An MCP server: a command that speaks over its stdin and stdout, or an address."""
+    """An MCP server: a command that communicates over stdin and stdout, or a URL."""
 
     name: str
     where: str
@@ -34,19 +34,19 @@ class ToolServer:
     cwd: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     secret_env: Mapping[str, str] = field(default_factory=dict)
-    """Variables by the handles of their values."""
+    """Variables, with the handles of their values."""
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     secret_headers: Mapping[str, str] = field(default_factory=dict)
     trusted: bool = False
-    """Whether what it says of its own tools (that they only read) is believed."""
+    """Whether its claims about its own tools, such as being read-only, are trusted."""
     network: bool = False
     """Whether its command may use the network."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """Where the web is searched."""
+    """The web search provider."""
 
     provider: Literal["searxng", "brave", "tavily"]
     url: str = ""
@@ -73,7 +73,7 @@ class Reach:
 
 
 Refuse = Callable[[str, str, str], BadInput]
-"""From a dotted name, what is wrong and the fix, to the error that names file and line."""
+"""Takes a dotted name, the problem and the fix; returns the error that names the file and line."""
 
 
 def server(name: str, table: Mapping[str, Any], where: str, refuse: Refuse, *, shared: bool) -> ToolServer:
@@ -96,12 +96,12 @@ def server(name: str, table: Mapping[str, Any], where: str, refuse: Refuse, *, s
     }
     if bool(made.get("command")) == bool(made.get("url")):
         raise refuse(
-            dotted, "A tool server has either a command or a url.", 'As in command = ["my-server", "--stdio"].'
+            dotted, "A tool server needs either a command or a url.", 'For example: command = ["my-server", "--stdio"].'
         )
     if shared and (made.get("trusted") or made.get("secret_env") or made.get("secret_headers")):
         raise refuse(
             dotted,
-            "A project's file may not trust a tool server nor give it secrets.",
+            "A project's file may not trust a tool server or pass secrets to it.",
             "Move the table to your own cuebook.toml; `cuebook doctor` shows where that is.",
         )
     cwd = PurePosixPath(made.get("cwd", ""))
@@ -119,7 +119,7 @@ def function(name: str, value: Any, refuse: Refuse, *, shared: bool) -> str:
     if shared:
         raise refuse(
             dotted,
-            "A project's file may not name Python tools: they run inside Cuebook itself, without a sandbox.",
+            "A project's file may not define Python tools, because they run inside Cuebook itself, without a sandbox.",
             "Move the table to your own cuebook.toml.",
         )
     if not _TOOL.fullmatch(name):
@@ -131,9 +131,7 @@ def function(name: str, value: Any, refuse: Refuse, *, shared: bool) -> str:
 
 def search(table: Mapping[str, Any], refuse: Refuse, *, shared: bool) -> Search:
     if shared:
-        raise refuse(
-            "search", "A project's file may not say where the web is searched.", "Move it to your user's file."
-        )
+        raise refuse("search", "A project's file may not configure web search.", "Move it to your own cuebook.toml.")
     kinds: dict[str, Callable[[str, Any, Refuse], Any]] = {"provider": _text, "url": _address, "key": _handle}
     made = {
         part: _known("search", part, kinds, refuse)(f"search.{part}", value, refuse) for part, value in table.items()
@@ -141,9 +139,9 @@ def search(table: Mapping[str, Any], refuse: Refuse, *, shared: bool) -> Search:
     if made.get("provider") not in SEARCHES:
         raise refuse("search.provider", f"search.provider must be one of {', '.join(SEARCHES)}.", "Correct it.")
     if made["provider"] == "searxng" and not made.get("url"):
-        raise refuse("search", "A searxng has an address of its own.", 'As in url = "https://search.example.com".')
+        raise refuse("search", "searxng needs a url.", 'For example: url = "https://search.example.com".')
     if made["provider"] != "searxng" and not made.get("key"):
-        raise refuse("search", f"{made['provider']} needs a key.", 'As in key = "env:SEARCH_KEY".')
+        raise refuse("search", f"{made['provider']} needs a key.", 'For example: key = "env:SEARCH_KEY".')
     return Search(**made)
 
 
@@ -153,7 +151,7 @@ def skill(name: str, table: Mapping[str, Any], where: str, refuse: Refuse, *, sh
         raise refuse(
             dotted,
             "A project's file may not configure a skill: it could send your secrets elsewhere.",
-            "Move the table to your own cuebook.toml, or set the variables of these names.",
+            "Move the table to your own cuebook.toml, or set environment variables with these names.",
         )
     if not _SKILL.fullmatch(name):
         raise refuse(dotted, f"'{name}' cannot be the name of a skill.", "Use lowercase letters, digits and -.")
@@ -171,7 +169,7 @@ def _known(table: str, part: str, kinds: Mapping[str, Any], refuse: Refuse) -> A
 
 def _text(name: str, value: Any, refuse: Refuse) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise refuse(name, f"{name} must be text.", "Put it in quotes.")
+        raise refuse(name, f"{name} must be a string.", "Put it in quotes.")
     return value.strip()
 
 
@@ -183,13 +181,13 @@ def _flag(name: str, value: Any, refuse: Refuse) -> bool:
 
 def _words(name: str, value: Any, refuse: Refuse) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or not all(isinstance(word, str) and word for word in value):
-        raise refuse(name, f"{name} must be a list of words.", 'Write it as in ["my-server", "--stdio"].')
+        raise refuse(name, f"{name} must be a list of strings.", 'Write it as in ["my-server", "--stdio"].')
     return tuple(value)
 
 
 def _texts(name: str, value: Any, refuse: Refuse) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise refuse(name, f"{name} must be a table of text values.", 'Write it as in { NAME = "value" }.')
+        raise refuse(name, f"{name} must be a table of strings.", 'Write it as in { NAME = "value" }.')
     return dict(value)
 
 
@@ -213,5 +211,5 @@ def _address(name: str, value: Any, refuse: Refuse) -> str:
     text = _text(name, value, refuse)
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
-        raise refuse(name, f"{name} must be an http or https address without a password.", "Correct it.")
+        raise refuse(name, f"{name} must be an http or https URL without a password.", "Correct it.")
     return text

@@ -1,1 +1,1 @@
-"""Stores: where journals are kept. One protocol (`cuebook.kernel.ports.Store`), a file and an in-memory twin."""
+"""Stores for journals. One protocol (`cuebook.kernel.ports.Store`) with a SQLite and an in-memory implementation."""

@@ -1,8 +1,8 @@
 """Group commit: commits the concurrent writes of all runs together.
 
 A write is acknowledged only after its commit. On most disks a commit takes a fraction of a millisecond and happens in the
-event loop, without a switch between threads. If the disk is slow or another process holds the write lock, commits move to a
-thread and block nothing else. This module knows transactions, not their content.
+event loop, without switching threads. If the disk is slow or another process holds the write lock, commits move to a
+thread and block nothing else. This module knows about transactions, not about their content.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ BUSY_TIMEOUT = 10.0
 """Seconds that a commit waits for another process to release the write lock."""
 
 SLOW = 0.005
-"""Seconds; after a longer commit the next one moves to the thread."""
+"""Seconds. After a commit that takes longer, the next one moves to the thread."""
 
 
 class Transaction(Protocol):
-    """Begun again for each commit; `flush` writes the collected changes, `undo` discards them."""
+    """Restarted for each commit; `flush` writes the collected changes, `undo` discards them."""
 
     def begin(self) -> None: ...
     def flush(self) -> None: ...
@@ -91,7 +91,7 @@ class Writer(Generic[X]):
 
     def _commit_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
         writes, self._waiting = self._waiting, []
-        if not writes:  # the store was closed in the meantime, which wrote them
+        if not writes:  # the store was closed in the meantime and has written them
             return
         if not self._slow and self._begin_now():
             self._commit(writes, begun=True)
@@ -174,5 +174,5 @@ def _deliver(writes: list[Any]) -> None:
 def _call(loop: asyncio.AbstractEventLoop, deliver: Callable[..., None], writes: list[Any]) -> None:
     try:
         loop.call_soon_threadsafe(deliver, loop, writes)
-    except RuntimeError:  # the loop was closed while the commit was under way: it is stored, and no one waits
+    except RuntimeError:  # the loop was closed during the commit: the writes are stored, and no one is waiting
         pass

@@ -1,7 +1,7 @@
 """Decides whether a driver still holds its runs: by its process if that can be inspected, or else by its heartbeats.
 
-Heartbeats are judged by this process's own monotonic clock. Wall clocks of two processes may be hours apart, and jump when a
-machine wakes up.
+Heartbeats are judged by this process's own monotonic clock. The wall clocks of two processes may be hours apart, and they
+jump when a machine wakes up.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from cuebook.system.process import birth_of, lives, this_host
 LEASE = 10.0
 """Seconds without a new heartbeat after which a driver that cannot be inspected is considered gone."""
 LONGEST_GAP = 1.0
-"""Maximum seconds that count between two checks: this process and the driver may both have been asleep in between."""
+"""The maximum number of seconds to count between two checks: this process and the driver may both have been asleep."""
 
 
 class Holder(NamedTuple):
-    """A driver, as a store keeps it."""
+    """A driver as recorded in a store."""
 
     driver: str
     lease: float | None
@@ -37,7 +37,7 @@ class Holder(NamedTuple):
 
     @property
     def fate(self) -> Fate:
-        """What is known of it now."""
+        """Its current state, as far as it is known."""
         if self.lease is None:
             return Fate("left")
         known = lives(self.host, self.pid, self.born)
@@ -53,11 +53,11 @@ class _Watched:
     def __init__(self, beat: float, looked: float, heard: bool) -> None:
         self.beat, self.looked, self.silent = beat, looked, 0.0
         self.heard = heard
-        """Whether it sent a heartbeat while it was watched from here."""
+        """Whether it sent a heartbeat while this process was watching it."""
 
 
 class Leases:
-    """What one process has seen of the drivers of a store."""
+    """One process's observations of the drivers of a store."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -71,11 +71,11 @@ class Leases:
         return self._heard(holder.driver, holder.lease) if known is None else known
 
     def seems_to_hold(self, holder: Holder, now: float) -> bool:
-        """The same for display, where there is no time to watch: until a heartbeat is seen, the wall clock decides."""
+        """Like `holds`, for display, where there is no time to watch: until a heartbeat is seen, the wall clock decides."""
         return self.surely_holds(holder) or (self.holds(holder) and holder.lease is not None and holder.lease > now)
 
     def surely_holds(self, holder: Holder) -> bool:
-        """Whether it is known to be alive: by its process, or by a new heartbeat since it is watched."""
+        """Whether it is known to be alive: by its process, or by a new heartbeat since this process began to watch it."""
         if not self.holds(holder):
             return False
         watched = self._watched.get(holder.driver)

@@ -107,7 +107,7 @@ class MemoryStore:
             return False
         self._append(batch)
         held.row.driver = ""
-        held.row.epoch += 1  # further appends of this driver are refused
+        held.row.epoch += 1  # further appends by this driver are refused
         if not batch.records:  # the drive had no result, so its reason is still pending
             decided = any(wait.run == batch.run and wait.state in _DECIDED for wait in self._waits.values())
             sent = any(signal.kind == "retry" or held.row.status not in ENDED for signal in held.signals)

@@ -26,15 +26,15 @@ def no_run(run: str) -> NotFound:
 
 
 def run_exists(run: str) -> RunExists:
-    return RunExists(f"There is a run {run} already.")
+    return RunExists(f"Run {run} already exists.")
 
 
 ALIKE = 20
-"""Maximum number of runs or waits returned for the beginning of an id."""
+"""The maximum number of runs or waits returned for an id prefix."""
 
 
 def no_wait(wait: str) -> NotFound:
-    return NotFound(f"There is no wait {wait}.", fix="`cuebook inbox` lists what waits.")
+    return NotFound(f"There is no wait {wait}.", fix="`cuebook inbox` lists the open waits.")
 
 
 def damaged(what: str) -> StoreDamaged:
@@ -47,8 +47,8 @@ def fenced(run: str) -> Fenced:
 
 def gap(batch: Batch, head: int) -> StoreError:
     return StoreError(
-        f"Run {batch.run} ends at record {head}, and record {batch.records[0].seq} was to follow.",
-        fix="An earlier write failed: resume the run.",
+        f"Run {batch.run} ends at record {head}, but the next record is {batch.records[0].seq}.",
+        fix="An earlier write failed. Resume the run.",
     )
 
 
@@ -61,16 +61,16 @@ def check_signal(signal: Signal, status: str, *, under_way: bool) -> None:
             fix = f"`cuebook restart {signal.run} STEP` repeats a step and the following ones in a new run."
             raise Refused(
                 f"Run {signal.run} is {status.replace('_', ' ')}: only a failed, cancelled or expired run can be retried.",
-                fix=fix if status == "completed" else f"`cuebook show {signal.run}` says what comes next.",
+                fix=fix if status == "completed" else f"`cuebook show {signal.run}` shows what to do next.",
             )
         if under_way:
-            raise Refused(f"Run {signal.run} is being retried already.")
+            raise Refused(f"Run {signal.run} is already being retried.")
     elif status in ENDED:
-        raise Refused(f"Run {signal.run} is {status} already: there is nothing to {signal.kind}.")
+        raise Refused(f"Run {signal.run} is already {status}: there is nothing to {signal.kind}.")
 
 
 def unfinished(step: StepRow) -> bool:
-    """Whether a driver must know the step: it is open or pending, or it was cut off or failed and may be retried."""
+    """Whether a driver needs the step: it is open or pending, or it was cut off or failed and may be retried."""
     return step.cut or step.failed_at > 0 or (step.finished is None and step.status not in ("completed", "skipped"))
 
 
@@ -83,12 +83,12 @@ def attach_late(wait: WaitRow, payload: dict[str, Any]) -> bool:
 
 
 def in_order(steps: list[StepRow]) -> list[StepRow]:
-    """The steps in the order of their beginning; pending ones in the planned order."""
+    """The steps in the order in which they began; pending ones in the planned order."""
     return sorted(steps, key=lambda step: (step.seq == 0, step.seq, step.position))
 
 
 def refusal(wait: str, state: str, by: str, over: bool) -> CuebookError:
-    """Why a wait cannot be decided; `over`: it has expired."""
+    """The error for a wait that cannot be decided. `over` means that it has expired."""
     who = f" by {by}" if by else ""
     match state:
         case "open" | "expired":
@@ -98,6 +98,6 @@ def refusal(wait: str, state: str, by: str, over: bool) -> CuebookError:
         case "cancelled":
             return WaitClosed(f"The wait {wait} is closed: its run was cancelled.")
         case "closed" if not by:
-            return WaitClosed(f"The wait {wait} is closed: its run does not wait for it any more.")
+            return WaitClosed(f"The wait {wait} is closed: its run no longer waits for it.")
         case _:
-            return AlreadyAnswered(f"The wait {wait} was decided already{who}.")
+            return AlreadyAnswered(f"The wait {wait} was already decided{who}.")

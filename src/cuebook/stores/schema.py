@@ -1,6 +1,6 @@
-"""The tables of a SQLite store, as the list of migrations from an empty file to the current version.
+"""The tables of a SQLite store, as a list of migrations from an empty file to the current version.
 
-A released migration is never edited: a change is a new migration at the end.
+A released migration is never edited. To change the schema, add a migration at the end.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (tenant, name)
     ) WITHOUT ROWID;
     """,
-    # 2: what an operator decided once for all runs, in one table.
+    # 2: decisions of operators that apply to all runs, in one table.
     """
     DROP TABLE secrets;
 
@@ -131,7 +131,7 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (tenant, kind, name)
     ) WITHOUT ROWID;
     """,
-    # 3: runs that a driver left when it was killed are to be done, whatever they are said to be; kinds of waits are counted.
+    # 3: runs of killed drivers count as pending work regardless of their status; waits are indexed by kind.
     """
     DROP INDEX runs_to_do;
     CREATE INDEX runs_to_do ON runs (key) WHERE news = 1 OR driver <> '' OR status IN ('pending', 'running');
@@ -144,4 +144,4 @@ MIGRATIONS: tuple[str, ...] = (
 )
 
 FOLDED_SINCE = 3
-"""The version since which rows are folded as they are now; rows of an older store are rewritten from the journals."""
+"""The version in which the current fold was introduced; the rows of an older store are rewritten from the journals."""

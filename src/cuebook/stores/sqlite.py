@@ -36,17 +36,17 @@ from cuebook.stores.transaction import NAMES_OF_ENDED, RECORD, RUN, Transaction,
 _GLANCES = 50
 _BETWEEN_GLANCES = 0.02
 _PATIENCE = 10.0
-"""Seconds to wait for a lock of another process."""
+"""Seconds to wait for a lock that another process holds."""
 _EMPTY = 4096
 """Size of a store whose creation was interrupted by a power failure: a header and no tables. Its journal is genuine."""
 
 _ALL = -1
-"""Means no limit to SQLite."""
+"""SQLite's value for no limit."""
 _TO_DO = (
     "SELECT r.key, r.id, r.driver, d.lease, d.host, d.pid, d.born FROM runs r LEFT JOIN drivers d ON d.id = r.driver"
 )
 _BEGUN = "r.news = 1 OR r.driver <> '' OR r.status IN ('pending', 'running')"
-"""Exactly as in the index, or SQLite does not use it."""
+"""Must match the index exactly, or SQLite does not use it."""
 _OVERDUE = "SELECT w.run FROM waits w WHERE w.state = 'open' AND w.expires <= ?"
 _NOT_OVER = (
     f"(r.status NOT IN ({NAMES_OF_ENDED})"
@@ -216,7 +216,7 @@ class SqliteStore:
         return [run_row(row) for row in rows]
 
     async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
-        rows = self._all(  # the plus makes SQLite use the index of ids instead of that of tenants
+        rows = self._all(  # the plus makes SQLite use the index on ids instead of the one on tenants
             f"SELECT {RUN} FROM runs WHERE id >= ? AND id < ? AND +tenant = ? ORDER BY id LIMIT ?",
             (beginning, f"{beginning}\U0010ffff", tenant, ALIKE),
         )
@@ -292,7 +292,7 @@ class SqliteStore:
                 seq = rows[-1].seq + 1
 
     async def whole(self, run: str) -> Whole:
-        self._all("BEGIN", ())  # nothing else runs before it ends, so no one reads stale data
+        self._all("BEGIN", ())  # nothing else runs until it ends, so no one reads stale data
         try:
             row = await self.run(run)
             key = self._key(run)
@@ -311,11 +311,11 @@ class SqliteStore:
             step = self._step(run, body)
             found.steps.append(step)
             if columns != [*step.key, step.seq, step.status]:
-                found.odd = f"the row of step {step.label} does not agree with itself"
+                found.odd = f"the row of step {step.label} contradicts itself"
         for wait, (*_, id, tenant, owner, expires, opened, kind) in zip(found.waits, waits, strict=True):
             columns = (wait.id, wait.run, wait.tenant, wait.owner, wait.expires, wait.opened, wait.kind)
             if columns != (id, run, tenant, owner, expires, opened, kind):
-                found.odd = f"the row of the wait {id} does not agree with itself"
+                found.odd = f"the row of the wait {id} contradicts itself"
         return found
 
     async def playbook(self, digest: str) -> str:
@@ -353,13 +353,13 @@ class SqliteStore:
                 return
             time.sleep(_BETWEEN_GLANCES)
         raise StoreDamaged(
-            f"Next to the store is {journal}, which Cuebook did not write: opening the store would apply its content.",
-            fix="Find out who wrote it, and move it away; the store itself was not touched.",
+            f"There is a file {journal} that Cuebook did not write; opening the store would apply its content.",
+            fix="Find out who wrote it, and move it away. The store itself was not touched.",
         )
 
     def _in_wal_mode(self) -> bool:
-        """Whether it is a store that is not empty. Closing the file releases all locks of this process on it, so it is opened
-        only if no log shows that the store is in use.
+        """Whether it is a non-empty store. Closing the file releases all locks that this process has on it, so it is opened only
+        if no log shows that the store is in use.
         """
         if os.path.lexists(f"{self.path}-wal"):
             return True
@@ -377,8 +377,8 @@ class SqliteStore:
         return connection
 
     def _connect_to_read(self) -> sqlite3.Connection:
-        """Connects to a read-only store. SQLite reads it together with the log of the process that uses it. Without a log it
-        is not in use, and is read as it is.
+        """Connects to a read-only store. SQLite reads it together with the log of the process that uses it. Without a log,
+        the store is not in use, and SQLite reads it as it is.
         """
         self._refuse_journal()
         unused = "" if os.path.lexists(f"{self.path}-wal") else "&immutable=1"
@@ -390,7 +390,7 @@ class SqliteStore:
             self._recognise(connection)
             if _version(connection) < len(MIGRATIONS):
                 raise StoreReadOnly(
-                    f"The store {self.path} has an older version and cannot be upgraded: it is read-only.",
+                    f"The store {self.path} has an older version and cannot be upgraded because it is read-only.",
                     fix="Copy it, with its -wal if there is one, to a folder you can write to.",
                 )
         except BaseException:
@@ -406,20 +406,20 @@ class SqliteStore:
             _keep_a_log(connection)
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             connection.execute("PRAGMA cache_size = -8000")
-            connection.execute("PRAGMA wal_autocheckpoint = 4000")  # 16 MB: fewer pauses to tidy up
+            connection.execute("PRAGMA wal_autocheckpoint = 4000")  # 16 MB, for fewer pauses
         except BaseException:
             connection.close()
             raise
         return connection
 
     def _recognise(self, connection: sqlite3.Connection) -> None:
-        """Refuses a store of a newer version and a foreign database before anything is changed."""
+        """Rejects a store of a newer version, or a foreign database, before anything is changed."""
         version, tables = connection.execute(
             "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
         ).fetchone()
         if version > len(MIGRATIONS):
             raise StoreTooNew(
-                f"The store {self.path} has schema version {version}; this Cuebook knows {len(MIGRATIONS)}.",
+                f"The store {self.path} has schema version {version}; this Cuebook supports up to {len(MIGRATIONS)}.",
                 fix="Upgrade Cuebook, or choose another store with --store.",
             )
         if version == 0 and tables:
@@ -443,7 +443,7 @@ class SqliteStore:
                 refold(connection)
             connection.execute("COMMIT")
         except BaseException:
-            connection.close()  # which discards uncommitted changes
+            connection.close()  # this discards uncommitted changes
             raise
 
     def _all(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
@@ -534,11 +534,11 @@ class SqliteStore:
         return [Signal(run, row[0], msgspec.json.decode(row[1]), row[2], row[3]) for row in rows]
 
     def translate(self, error: Exception) -> StoreError:
-        """SQLite's error as one with advice."""
+        """Converts an SQLite error to one with advice."""
         name = getattr(error, "sqlite_errorname", "") or ""
         if name == "SQLITE_FULL":
             return StoreFull(
-                f"The disk with {self.path} is full; nothing unacknowledged was kept.",
+                f"The disk with {self.path} is full; nothing unacknowledged was stored.",
                 fix="Free some space and resume the run.",
             )
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
@@ -559,7 +559,7 @@ class SqliteStore:
 
 
 def _is_garbled(error: Exception) -> bool:
-    """Whether a text of the store, or of its schema, is not valid UTF-8 any more."""
+    """Whether text in the store, or in its schema, is no longer valid UTF-8."""
     return isinstance(error, UnicodeError) or "decode to UTF-8" in str(error) or "malformed" in str(error)
 
 

@@ -1,4 +1,4 @@
-"""The operations of the SQLite store within a commit: the writes of all runs, one after the other, with refusals in between.
+"""The operations of the SQLite store within a commit: the writes of all runs, one after another, some of which may be refused.
 
 An operation is refused before it writes anything, so the other operations of the commit remain valid.
 """
@@ -39,7 +39,7 @@ _RUN_COLUMNS = RUN.split(", ")
 _SHOW = "updated = ?, reason = ?, step = ?, model = ?, totals = ?, error = ?, status = ?"
 _UPDATE = f"UPDATE runs SET {_SHOW} WHERE key = ?"
 _UPDATE_SAME = f"UPDATE runs SET {_SHOW.removesuffix(', status = ?')} WHERE status = ? AND key = ?"
-"""The same for a run whose status is unchanged: setting it would make SQLite rewrite the index."""
+"""Like `_UPDATE`, if the status is unchanged: setting it would make SQLite rewrite the index."""
 NAMES_OF_ENDED = ", ".join(f"'{status}'" for status in sorted(ENDED))
 _LET_GO = "driver = '', epoch = epoch + 1, news = news AND NOT ?"
 _GIVE_UP = f"""UPDATE runs SET driver = '', epoch = epoch + 1, news = news
@@ -63,7 +63,7 @@ class Transaction:
         self._heads: dict[int, int] = {}
         """The last record's number by run key."""
         self._quiet: set[int] = set()
-        """Keys of runs without waits and signals: they were new when claimed, and nothing was opened or sent since."""
+        """Keys of runs without waits or signals: they were new when claimed, and nothing has been opened or sent since."""
         self._records: list[tuple[Any, ...]] = []
         self._steps: list[tuple[Any, ...]] = []
         self._texts: list[tuple[str, str]] = []
@@ -123,7 +123,7 @@ class Transaction:
             self._db.execute(f"UPDATE runs SET {_SHOW}, {_LET_GO} WHERE key = ?", (*shown, ended, key))
         if ended:
             self._close(key)
-        self._runs.pop(batch.run, None)  # its epoch was raised: further appends of this driver are refused
+        self._runs.pop(batch.run, None)  # its epoch was raised, so further appends by this driver are refused
         return True
 
     def _close(self, key: int) -> None:
@@ -154,7 +154,7 @@ class Transaction:
         self._put(key, batch)
 
     def claim(self, run: str, driver: str, now: float) -> tuple[int, RunRow, bool, list[Record]]:
-        """The key, the row, whether there was news, and, for a run that was never driven, its records."""
+        """Returns the key, the row, whether there was news and, for a run that was never driven, its records."""
         self.flush()
         found = self._db.execute(f"SELECT {RUN}, key, news FROM runs WHERE id = ?", (run,)).fetchone()
         if found is None:
@@ -214,7 +214,7 @@ class Transaction:
         again = "SELECT 1 FROM signals WHERE run = ? AND taken = 0 AND kind = 'retry'"
         retried = signal.kind == "retry" and self._db.execute(again, (key,)).fetchone() is not None
         check_signal(signal, status, under_way=retried and self._leases.surely_holds(self._holder(driver)))
-        if retried:  # the sender of the first one ended before it was taken
+        if retried:  # the sender of the first one ended before it was consumed
             self._db.execute("UPDATE signals SET taken = 1 WHERE run = ? AND taken = 0 AND kind = 'retry'", (key,))
         self._quiet.discard(key)
         if signal.kind == "late" and self._attach_late(key, signal.payload):
