@@ -1,7 +1,7 @@
 """Cuebook: one durable runtime for AI playbooks.
 
-What it offers from Python (`load`, `run`, `arun` and the rest) is imported when it is first used, because every call of
-the command line imports this.
+The Python API (`load`, `run`, `arun` and the rest) is imported when it is first used, because every invocation of the command
+line imports this module.
 """
 
 __version__ = "0.1.0"

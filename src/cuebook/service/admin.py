@@ -25,7 +25,7 @@ from cuebook.kernel.ports import Domain, Store
 log = logging.getLogger("cuebook")
 
 RIGHTS_EVERY = 1.0
-"""Seconds between two checks of a user's rights: other processes can remove users, too."""
+"""Seconds between two checks of a user's rights: other processes can remove users too."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
 DOMAINS: tuple[Domain, ...] = ("tool", "command", "egress", "secret", "file", "model")
 
@@ -56,7 +56,7 @@ class Administration:
         self._clock = clock
 
     async def policy(self, who: Principal = Principal()) -> Policy:
-        who.require("viewer", "look at the policy")
+        who.require("viewer", "view the policy")
         return await self._today(who.tenant)
 
     # --- small records that surfaces keep, by tenant, kind and name ---
@@ -68,7 +68,7 @@ class Administration:
         await self._store.keep(tenant, kind, name, body)
 
     async def forget(self, tenant: str, kind: str, name: str) -> bool:
-        """Returns whether there was such a record."""
+        """Removes a record; returns whether it existed."""
         return await self._store.forget(tenant, kind, name)
 
     async def tenants(self, kind: str) -> list[str]:
@@ -84,14 +84,14 @@ class Administration:
             raise BadInput(f"'{name}' cannot be the name of a user.", fix="Use letters, digits, and . _ @ -.")
         if is_reserved(name):
             raise BadInput(
-                f"'{name}' cannot be the name of a user: Cuebook uses it for itself in journals.",
-                fix=f"Choose another: reserved are {', '.join(RESERVED)}, and names that begin with 'trigger.'.",
+                f"'{name}' cannot be the name of a user, because Cuebook uses it in journals.",
+                fix=f"Choose another name. Reserved: {', '.join(RESERVED)}, and names that begin with 'trigger.'.",
             )
         if name in await self._store.kept(who.tenant, "user"):
             raise BadInput(
                 f"The user '{name}' already exists; nothing was changed.",
-                fix=f"`cuebook users grant {name} --role ROLE` gives a role, `cuebook users revoke` takes one away, and"
-                f" `cuebook users token {name}` makes a new token.",
+                fix=f"`cuebook users grant {name} --role ROLE` adds a role, `cuebook users revoke` removes one, and"
+                f" `cuebook users token {name}` creates a new token.",
             )
         return await self._with_token(User(name, _roles(roles), "", self._clock(), who.name), who)
 
@@ -102,7 +102,7 @@ class Administration:
         return await self._with_roles(user, _roles((*user.roles, *_roles(roles))), who)
 
     async def revoke(self, name: str, roles: Sequence[str], who: Principal = Principal()) -> User:
-        """Takes roles from a user. Their token and sessions stay valid, with fewer rights."""
+        """Removes roles from a user. Their token and sessions stay valid, with fewer rights."""
         who.require("admin", "change users")
         user, taken = await self._user(name, who.tenant), _roles(roles)
         lacking = [role for role in taken if role not in user.roles]
@@ -114,12 +114,12 @@ class Administration:
         return await self._with_roles(user, _roles(left), who)
 
     async def renew_token(self, name: str, who: Principal = Principal()) -> tuple[User, str]:
-        """Makes a new token for a user, which is not shown again. The old token and the user's sessions end."""
+        """Creates a new token for a user, which is not shown again. The old token and the user's sessions end."""
         who.require("admin", "change users")
         return await self._with_token(await self._user(name, who.tenant), who)
 
     async def users(self, who: Principal = Principal()) -> list[User]:
-        who.require("viewer", "look at users")
+        who.require("viewer", "view users")
         return [msgspec.convert(body, User) for body in (await self._store.kept(who.tenant, "user")).values()]
 
     async def remove_user(self, name: str, who: Principal = Principal()) -> None:
@@ -168,21 +168,21 @@ class Administration:
         return made
 
     async def secrets(self, who: Principal = Principal()) -> list[SecretName]:
-        who.require("viewer", "look at the names of secrets")
+        who.require("viewer", "view the names of secrets")
         return [msgspec.convert(body, SecretName) for body in (await self._store.kept(who.tenant, "secret")).values()]
 
     async def remove_secret(self, name: str, who: Principal = Principal()) -> bool:
         who.require("admin", "name secrets")
         return await self._store.forget(who.tenant, "secret", name)
 
-    # --- overrides: they answer an `ask` of the policy in advance ---
+    # --- overrides, which answer an `ask` of the policy in advance ---
 
     async def add_override(
         self, domain: Domain, pattern: str, expires_after: float | None, who: Principal = Principal()
     ) -> Override:
-        who.require("approver", "allow things in advance")
+        who.require("approver", "allow actions in advance")
         if domain not in DOMAINS:
-            raise BadInput(f"There is no domain '{domain}'.", fix=f"There are: {', '.join(DOMAINS)}.")
+            raise BadInput(f"There is no domain '{domain}'.", fix=f"The domains are {', '.join(DOMAINS)}.")
         from cuebook.gate.policy.overrides import check_override
 
         check_override(domain, pattern)
@@ -200,12 +200,12 @@ class Administration:
         return made
 
     async def overrides(self, who: Principal = Principal()) -> list[Override]:
-        who.require("viewer", "look at overrides")
+        who.require("viewer", "view overrides")
         found = [msgspec.convert(body, Override) for body in (await self._store.kept(who.tenant, "override")).values()]
         return sorted(found, key=lambda override: override.created)
 
     async def revoke_override(self, name: str, who: Principal = Principal()) -> None:
-        """Ends an override. It stays in the list, which explains what it allowed before."""
+        """Ends an override. It stays in the list to explain what it allowed before."""
         who.require("approver", "revoke overrides")
         body = (await self._store.kept(who.tenant, "override")).get(name)
         if body is None:
@@ -220,7 +220,7 @@ class Administration:
 
     async def trusts(self, subject: str, who: Principal = Principal()) -> str | None:
         """The trusted digest of a subject."""
-        who.require("viewer", "look at what is trusted")
+        who.require("viewer", "view trusted subjects")
         found = (await self._store.kept(who.tenant, "trust")).get(subject)
         return None if found is None else str(found["digest"])
 
@@ -238,24 +238,24 @@ def _roles(given: Sequence[str]) -> tuple[str, ...]:
     unknown = [role for role in given if role not in ROLES]
     if unknown or not given:
         wrong = f"There is no role '{unknown[0]}'." if unknown else "A user needs a role."
-        raise BadInput(wrong, fix=f"There are: {', '.join(ROLES)}.")
+        raise BadInput(wrong, fix=f"The roles are {', '.join(ROLES)}.")
     return tuple(role for role in ROLES if role in given)
 
 
 def misnamed(name: str) -> str:
     """Error for a user of an older store whose name has become reserved."""
     return (
-        f"The user '{name}' has a name that Cuebook uses for itself, and cannot sign in. `cuebook users remove {name}`"
-        " and `cuebook users add` with another name."
+        f"The user '{name}' has a name that Cuebook reserves, and cannot sign in. Run `cuebook users remove {name}`,"
+        " then `cuebook users add` with another name."
     )
 
 
 async def revoked(permitted: Callable[[], Awaitable[bool]]) -> None:
-    """Returns when a user has lost the right to something that is under way, for example an open stream."""
+    """Returns when a user has lost the right to something in progress, for example an open stream."""
     while True:
         await asyncio.sleep(RIGHTS_EVERY)
         try:
             if not await permitted():
                 return
-        except StoreError as error:  # a lock or a full disk may pass
+        except StoreError as error:  # a lock or a full disk may be temporary
             log.warning("%s", error)

@@ -1,4 +1,4 @@
-"""Checks what people send to a waiting run before it is stored: decisions, values, settings and outcomes. Pure."""
+"""Checks the decisions, values, settings and outcomes that people send to a waiting run before they are stored. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ABOUT = {
     "in_doubt": "an effect in doubt",
     "budget": "a budget",
     "secret": "a secret",
-    "timer": "a time",
+    "timer": "a timer",
     "message": "a message",
 }
 
@@ -31,7 +31,7 @@ ABOUT = {
 def approval(row: WaitRow, decision: str, reason: str, who: Principal) -> dict[str, Any]:
     """The answer of an approver, bound to the digest of the action that was shown."""
     if decision not in ("approve", "deny"):
-        raise BadInput(f"'{decision}' does not decide an approval.", fix="Say approve or deny.")
+        raise BadInput(f"'{decision}' is not a decision about an approval.", fix="Use approve or deny.")
     if row.details.get("different_person") and who.name == row.owner:
         raise NotAllowed(
             f"{who.name} started this run, and the policy requires another person to decide.",
@@ -46,7 +46,7 @@ def decided(row: WaitRow) -> str:
 
 
 def too_late(row: WaitRow, onward: str = "") -> str:
-    """The fix for a wait that was already decided; `onward` says how to continue its run."""
+    """The fix for a wait that was already decided; `onward` describes how to continue its run."""
     word = decided(row)
     said = f"The decision was: {word}. " if word else ""
     return said + (onward or f"`cuebook show {row.run}` shows the run.")
@@ -59,7 +59,7 @@ def how_to(row: WaitRow) -> str:
         "breakpoint": f"`cuebook resume {row.run}` continues the run.",
         "budget": f"`cuebook resume {row.run}` with a larger budget continues the run.",
         "secret": f"`cuebook resume {row.run}` continues where the secret can be resolved.",
-        "in_doubt": f"`cuebook decide {row.run} repeat|stop` decides it; `cuebook inbox {row.run}` says more.",
+        "in_doubt": f"`cuebook decide {row.run} repeat|stop` decides it; `cuebook inbox {row.run}` shows the details.",
     }.get(row.kind, "")
 
 
@@ -74,14 +74,14 @@ def checked_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     try:
         Settings().edited(edits)
     except msgspec.ValidationError as error:
-        raise BadInput(f"These settings do not fit: {error}.") from None
+        raise BadInput(f"Invalid settings: {error}.") from None
     return dict(edits)
 
 
 def checked_values(
     playbook: Playbook, entries: Sequence[Entry], given: Mapping[str, Any], before: int = 0
 ) -> dict[str, Any]:
-    """Checks values that change those of a run, now or before a record. Inputs must still fit their declaration."""
+    """Checks changed values of a run, as of now or before a record. Inputs must still match their declaration."""
     dialect = playbook.dialect
     recorded = Recorded(entries, 0)
     document = playbook.adapted(recorded.options)
@@ -91,7 +91,7 @@ def checked_values(
 
 
 def typed_changes(playbook: Playbook, entries: Sequence[Entry], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Converts values that a person wrote as texts to the types that the playbook declares."""
+    """Converts values that a person entered as text to the types that the playbook declares."""
     dialect, document = playbook.dialect, playbook.document
     results = dialect.results(document, entries)
     return {
@@ -103,7 +103,7 @@ def typed_changes(playbook: Playbook, entries: Sequence[Entry], given: Mapping[s
 def meant_visit(
     run: str, steps: Sequence[StepRow], step: str, visit: int | None, path: str | None, planned: Collection[str] = ()
 ) -> StepRow:
-    """The visit of a step at which a new run begins: by default the last one.
+    """The visit to a step at which a new run begins: by default the last one.
 
     `planned` are the labels of the playbook. A step outside the main line is found in its branch; if several branches
     reached it, the caller must name one.
@@ -118,13 +118,13 @@ def meant_visit(
         raise BadInput(f"Run {run} {words}.", fix=f"Steps it has reached: {names}.")
     places = dict.fromkeys(f"{one.path}{one.label}" for one in found)
     if len(places) > 1:
-        fix = f"Say which one is meant: {', '.join(places)}."
+        fix = f"Specify one of: {', '.join(places)}."
         raise BadInput(f"Step {step} of run {run} was reached in {len(places)} branches.", fix=fix)
     return found[-1]
 
 
 def visits_of(steps: Sequence[StepRow], name: str) -> list[StepRow]:
-    """The visits of a step, named by branch and label or by the label alone."""
+    """The visits to a step, identified by branch and label or by the label alone."""
     return [one for one in steps if f"{one.path}{one.label}" == name] or [one for one in steps if one.label == name]
 
 
@@ -133,7 +133,7 @@ def raised(wait: WaitRow, settings: dict[str, Any]) -> dict[str, Any]:
         return {"unknown_cost": True, **settings}
     if "budget" not in settings and wait.details.get("code") in ("steps", "seconds"):
         raise BadInput(wait.prompt, fix="Resume with a larger budget.")
-    # A budget of money or tokens was too small for an estimate, which is made again: prices and models may have changed.
+    # A money or token budget was too small for an estimate. It is estimated again: prices and models may have changed.
     return settings
 
 
@@ -143,7 +143,7 @@ def check_promise(playbook: Playbook, label: str, outcome: Mapping[str, Any]) ->
     if broken:
         raise BadInput(
             f"With this outcome, the step breaks its contract: {broken}.",
-            fix="Give the real outcome, or say stop, which fails the run. Nothing is decided yet.",
+            fix="Report the real outcome, or decide stop, which fails the run. Nothing is decided yet.",
         )
 
 
@@ -155,11 +155,11 @@ def checked_outcome(row: WaitRow, outcome: Mapping[str, Any] | None) -> dict[str
     wanted = _OUTCOME_OF.get(row.details.get("effect", {}).get("is", ""), "Done")
     given = {"is": wanted, **given}
     if given["is"] not in (wanted, "Failed"):
-        raise BadInput(f"This effect gives a {wanted}, not a {given['is']}.", fix=_as_in(row))
+        raise BadInput(f"The outcome of this effect is a {wanted}, not a {given['is']}.", fix=_as_in(row))
     try:
         made = outcome_from(given)
     except msgspec.ValidationError as error:
-        raise BadInput(f"This outcome does not fit the effect: {error}.", fix=_as_in(row)) from None
+        raise BadInput(f"This outcome does not match the effect: {error}.", fix=_as_in(row)) from None
     _only_fields({name: value for name, value in given.items() if name != "is"}, type(made), "field of this outcome")
     return given
 
@@ -170,15 +170,15 @@ def outcome_shape(row: WaitRow) -> str:
 
 
 def _as_in(row: WaitRow) -> str:
-    return f"Give it as JSON, as in `--outcome '{outcome_shape(row)}'`."
+    return f"Pass it as JSON, as in `--outcome '{outcome_shape(row)}'`."
 
 
 def _only_fields(given: Mapping[str, Any], wanted: type[msgspec.Struct], what: str) -> None:
-    """Refuses unknown names, which would otherwise be ignored."""
+    """Rejects unknown names, which would otherwise be ignored."""
     known = wanted.__struct_fields__
     for name in given:
         if name not in known:
-            raise BadInput(f"There is no {what} '{name}'.", fix=f"There are: {', '.join(known)}.")
+            raise BadInput(f"There is no {what} '{name}'.", fix=f"Use one of: {', '.join(known)}.")
 
 
 _SHAPES = {

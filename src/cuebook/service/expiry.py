@@ -30,7 +30,7 @@ async def settle(engine: Engine) -> None:
 
 
 async def _candidates(engine: Engine) -> list[str]:
-    """Runs with an expired wait, and ready ones: their wait may have expired earlier."""
+    """Runs with an expired wait, and ready runs, whose wait may have expired earlier."""
     now, store = engine.clock(), engine.store
     first = await store.next_expiry()
     open_waits = await store.waits() if first is not None and first <= now else []

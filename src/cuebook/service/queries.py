@@ -1,4 +1,4 @@
-"""`Queries`: the read-only half of the service: runs, steps, waits, journals, views, the inbox, audits and event streams.
+"""`Queries`, the read-only half of the service: runs, steps, waits, journals, views, the inbox, audits and event streams.
 
 Every query acts for a user, with their roles and within their tenant, unless its section says otherwise.
 """
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NAMED = 5
-"""The number of ids that an error lists for an ambiguous id."""
+"""The number of matches that the error for an ambiguous id lists."""
 SHORTEST_NAME = 5
-"""The fewest characters of the id of a wait that can name it."""
+"""The minimum length of a shortened wait id."""
 
 
 class Queries(Administration):
-    """Looks at runs and changes none."""
+    """Read-only queries about runs."""
 
     def __init__(self, engine: Engine, today: Today, tokens: Tokens) -> None:
         super().__init__(engine.store, today, engine.clock)
@@ -47,7 +47,7 @@ class Queries(Administration):
         self.stream = Stream(engine)
         self.tokens = tokens
 
-    # --- one run by its whole id, of any tenant ---
+    # --- one run by its full id, of any tenant ---
 
     async def row(self, run: str) -> RunRow:
         """The current row of a run."""
@@ -69,30 +69,30 @@ class Queries(Administration):
         return self._engine.entries(run, after)
 
     async def is_driven(self, run: str) -> bool:
-        """Whether a process drives a run, this one or another."""
+        """Whether this or another process is driving a run."""
         return await self._store.alive(run)
 
     def drives(self, run: str) -> bool:
-        """Whether this process drives a run."""
+        """Whether this process is driving a run."""
         return self._engine.drives(run)
 
     async def is_driven_elsewhere(self, run: str) -> bool:
-        """Whether another process drives a run."""
+        """Whether another process is driving a run."""
         return (await self._store.run(run)).driver != self._engine.driver and await self._store.alive(run)
 
     async def is_due(self, run: str) -> bool:
-        """Whether a run has something to do and no process drives it."""
+        """Whether a run has pending work and no process is driving it."""
         return bool(await self._store.ready(self._clock(), self._engine.driver, run))
 
     async def ready(self) -> list[str]:
-        """The runs that have something to do and that no process drives."""
+        """The runs that have pending work and that no process is driving."""
         return await self._store.ready(self._clock(), self._engine.driver)
 
     def clock(self) -> float:
         return self._clock()
 
     def masked(self, value: T) -> T:
-        """A value without secrets; the same object if it contains none."""
+        """Masks the secrets in a value; returns the same object if it contains none."""
         return self._engine.redactor.value(value)
 
     @property
@@ -102,8 +102,8 @@ class Queries(Administration):
     # --- for a user ---
 
     async def get(self, run: str, who: Principal = Principal()) -> RunRow:
-        """A run by its id or the beginning of it."""
-        who.require("viewer", "look at runs")
+        """Finds a run by its id or a prefix of it."""
+        who.require("viewer", "view runs")
         try:
             return _of_tenant(await self._store.run(run), who)
         except NotFound:
@@ -124,17 +124,17 @@ class Queries(Administration):
         who: Principal = Principal(),
     ) -> list[RunRow]:
         """Runs, newest first; `name` is the name of a playbook. Runs `among` these ids are listed with any status."""
-        who.require("viewer", "look at runs")
+        who.require("viewer", "view runs")
         return await self._store.runs(tenant=who.tenant, name=name, status=status, among=among, limit=limit)
 
     async def runs_called(self, beginning: str, who: Principal = Principal()) -> list[RunRow]:
-        """Runs whose id starts with this text, newest first, up to a limit."""
-        who.require("viewer", "look at runs")
+        """Runs whose id starts with this prefix, newest first, up to a limit."""
+        who.require("viewer", "view runs")
         found = await self._store.runs_called(who.tenant, beginning)
         return sorted(found, key=lambda row: row.created, reverse=True)
 
     async def is_interrupted(self, run: str) -> bool:
-        """Whether a run is interrupted: it could continue, and no process drives it."""
+        """Whether a run is interrupted: it could continue, but no process is driving it."""
         return bool(await self._store.undriven(self._clock(), run))
 
     async def interrupted(self, who: Principal = Principal()) -> list[RunRow]:
@@ -150,7 +150,7 @@ class Queries(Administration):
         return await self._store.playbook(row.playbook)
 
     async def typed_changes(self, row: RunRow, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Converts values that a person wrote as texts to the types that the run's playbook declares."""
+        """Converts values that a person entered as text to the types that the run's playbook declares."""
         playbook = await self.playbook_of(row) if given else None
         if playbook is None:
             return dict(given)
@@ -163,7 +163,7 @@ class Queries(Administration):
         return with_results(view, await self.playbook_of(row), entries)
 
     async def sent(self, run: str, asked: int | str, who: Principal = Principal()) -> list[Sent]:
-        """The request to a model: of the call with this record, or of the last call of the step with this label."""
+        """The request to a model, for the call with this record or the last call of the step with this label."""
         row = await self.get(run, who)
         calls = [entry async for entry in self._engine.entries(row.id) if isinstance(entry.event, ModelAsked)]
         found = [entry.event for entry in calls if asked in (entry.seq, entry.place.step)]
@@ -180,17 +180,17 @@ class Queries(Administration):
 
     async def inbox(self, who: Principal = Principal(), *, limit: int | None = None, offset: int = 0) -> list[WaitRow]:
         """The waits for people, oldest first."""
-        who.require("viewer", "look at runs")
+        who.require("viewer", "view runs")
         return await self._store.waits(tenant=who.tenant, kinds=FOR_PEOPLE, limit=limit, offset=offset)
 
     async def inbox_ids(self, who: Principal = Principal()) -> list[str]:
         """The ids of all waits for people."""
-        who.require("viewer", "look at runs")
+        who.require("viewer", "view runs")
         return await self._store.wait_ids(who.tenant, FOR_PEOPLE)
 
     async def waiting(self, name: str, who: Principal = Principal()) -> WaitRow:
-        """A wait by its resume token, its id or the beginning of its id. Open waits take precedence over decided ones."""
-        who.require("viewer", "look at runs")
+        """Finds a wait by its resume token, its id or a prefix of its id. Open waits take precedence over decided ones."""
+        who.require("viewer", "view runs")
         wait = self.tokens.wait_of(name)
         try:
             row = await self._store.wait(wait)
@@ -209,11 +209,11 @@ class Queries(Administration):
         return row
 
     def in_full(self, wait: WaitRow) -> WaitRow:
-        """A wait with the full text of what is decided; lists show only a part."""
+        """A wait with the full text of what is to be decided; lists show only part of it."""
         return in_full(wait, self._store.text)
 
     async def audit(self, run: str, who: Principal = Principal()) -> Audited:
-        """The evidence of a run, with the result of the check of its chain."""
+        """The evidence of a run, with the result of verifying its chain."""
         from cuebook.service.audit.export import audited_from
 
         row = await self.get(run, who)
@@ -244,9 +244,9 @@ class Queries(Administration):
     async def events(
         self, run: str, after: str = "0", *, follow: bool = True, who: Principal = Principal()
     ) -> AsyncIterator[Entry | TextChunk | TextReset]:
-        """The events after an event id, and then new ones until the run waits or ends.
+        """Yields the events after an event id, and then new ones until the run waits or ends.
 
-        An id is the number of a record, or `number.offset` within the text that the call of the record streams.
+        An id is a record number, or `number.offset` for a position in the text that the record's call streams.
         """
         run = (await self.get(run, who)).id
         async for event in self.stream.events(run, after, follow=follow):
@@ -256,7 +256,7 @@ class Queries(Administration):
 def _ambiguous(name: str, what: str, found: Sequence[str]) -> BadInput:
     fitting = f"at least {ALIKE}" if len(found) == ALIKE else str(len(found))
     shown = ", ".join(found[:_NAMED]) + (", ..." if len(found) > _NAMED else "")
-    return BadInput(f"'{name}' matches {fitting} {what}: {shown}.", fix="Give more characters of the id.")
+    return BadInput(f"'{name}' matches {fitting} {what}: {shown}.", fix="Use more characters of the id.")
 
 
 def _of_tenant(row: RunRow, who: Principal) -> RunRow:

@@ -1,4 +1,4 @@
-"""The rate limit: how many runs one person may start within a time. Continuing a run is free; restarts and forks count."""
+"""The rate limit: how many runs one person may start in a period of time. Continuing a run is free; restarts and forks count."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class TooManyRuns(Refused):
     def __init__(self, message: str, *, fix: str, retry_after: int) -> None:
         super().__init__(message, fix=fix)
         self.retry_after = retry_after
-        """Seconds until one more may be started."""
+        """Seconds until another run may be started."""
 
 
 def check_rate(rate: Rate, newest: Sequence[RunRow], now: float) -> None:
-    """`newest` are the last runs that this person started, at least `rate.starts` of them if there are so many."""
+    """Raises `TooManyRuns` if the limit is reached. `newest` are the last `rate.starts` or more runs that this person started."""
     if len(newest) < rate.starts:
         return
     left = newest[rate.starts - 1].created + rate.seconds - now

@@ -1,4 +1,4 @@
-"""Finds the handles of the secrets of a run: in its playbook, its inputs and its journal. It knows no values."""
+"""Finds the handles of the secrets of a run: in its playbook, its inputs and its journal. It never sees their values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PREFIX = "secret:"
 _KINDS = tuple(event.__name__ for event in (RunStarted, Forked, WaitClosed, Performing))
 """The kinds of records that can name a secret."""
 _MOST = 1000
-"""The number of runs and playbooks that are cached."""
+"""The maximum number of cached runs and playbooks."""
 
 
 def declared_by(dialect: Dialect, document: Any) -> tuple[SecretNeed, ...]:
@@ -42,11 +42,11 @@ class RunSecrets(msgspec.Struct, frozen=True):
     """The secrets of one run."""
 
     declared: frozenset[SecretNeed]
-    """Named by the playbook or the inputs."""
+    """The secrets that the playbook or the inputs name."""
     used: frozenset[SecretNeed]
-    """Used by effects."""
+    """The secrets that effects have used."""
     policy: str | None
-    """The policy that the run began with."""
+    """The policy at the start of the run."""
     workspace: str
     """The workspace of the run."""
 
@@ -119,7 +119,7 @@ class Handles:
             return ()
         try:
             playbook = await playbook_of(self._store, row)
-        except BadInput:  # of another version, which this one cannot run either
+        except BadInput:  # written for another version, so this version cannot run it either
             return ()
         return () if playbook is None else declared_by(playbook.dialect, playbook.document)
 

@@ -1,6 +1,6 @@
-"""`Service`: what every surface calls to start, drive, resume, answer, decide, cancel, retry, restart, fork and show runs.
+"""`Service`: called by every surface to start, drive, resume, answer, decide, cancel, retry, restart, fork and show runs.
 
-It joins dialects, performers, the gate and a store, and knows no surface. Surfaces never use the store or the engine.
+It combines dialects, performers, the gate and a store, and knows no surface. Surfaces never use the store or the engine.
 Every call acts for a user, with the roles of that user and within their tenant.
 """
 
@@ -120,7 +120,7 @@ class Service(Queries):
         """Creates a run of a playbook; `drive` continues it. Bad input creates nothing.
 
         Inputs that the playbook has already accepted for these options are not checked again. A second call with the
-        same `key` returns the run of the first one.
+        same `key` returns the same run.
         """
         dialect, name = playbook.dialect, playbook.name
         given = inputs.values if isinstance(inputs, Accepted) else inputs
@@ -134,7 +134,7 @@ class Service(Queries):
         policy = await self._policy_of(document, name, who)
         check_postconditions(dialect, document, name, policy)
         named = named_in(declared_by(dialect, document), inputs.values)
-        await self._learn_of(row, named, (), policy.snapshot())  # the driver waits for missing secrets
+        await self._learn_of(row, named, (), policy.snapshot())  # the driver will wait for missing secrets
         return await self._create(row, playbook.text, inputs.values, settings, policy, who, key)
 
     async def start_program(
@@ -177,7 +177,7 @@ class Service(Queries):
         return row
 
     async def restart(self, run: str, step: str, *, visit: int | None = None, who: Principal = Principal()) -> RunRow:
-        """Creates a run that keeps everything before this step and does the rest again."""
+        """Creates a run that keeps everything before this step and repeats the rest."""
         return await self.fork(run, step, visit=visit, who=who)
 
     async def fork(
@@ -193,7 +193,7 @@ class Service(Queries):
     ) -> RunRow:
         """Creates a run like `restart`, with values and settings that are changed from this step on.
 
-        `path` names the branch of the step; without it, the step is searched in all branches.
+        `path` names the branch of the step; without it, all branches are searched.
         """
         who.require("runner", "start runs")
         parent = await self.get(run, who)
@@ -220,7 +220,7 @@ class Service(Queries):
         return await worker.drive(self, run)
 
     async def take_up(self, run: str) -> RunRow:
-        """Drives a run until it waits or ends. Raises `Busy` if another process drives it."""
+        """Drives a run until it waits or ends. Raises `Busy` if another process is driving it."""
         row = await self._store.run(run)
         self.check_program(row)
         return await self._engine.drive(run)
@@ -229,8 +229,8 @@ class Service(Queries):
         """Refuses to drive the run of a Python program that this service does not have."""
         if row.dialect == PYTHON and not self._own_programs:
             raise Refused(
-                f"Run {row.id} belongs to a Python program: it continues when that program drives it.",
-                fix="Decisions are kept until then.",
+                f"Run {row.id} belongs to a Python program and continues when that program drives it.",
+                fix="Decisions are stored until then.",
             )
 
     async def expire(self, run: str | None = None) -> None:
@@ -269,7 +269,7 @@ class Service(Queries):
         settings: Mapping[str, Any] | None = None,
         wait: WaitRow | None = None,
     ) -> RunRow:
-        """Ends one pause or all (breakpoints, spent budgets, missing secrets), and can change values and settings."""
+        """Ends one or all pauses (breakpoints, spent budgets, missing secrets), and can change values and settings."""
         who.require("runner", "resume runs")
         row = await self.get(run, who)
         waits = await self._store.waits(run=row.id) if wait is None else [wait]
@@ -320,11 +320,11 @@ class Service(Queries):
             if outcome is not None:  # a late outcome of the performer itself is not checked
                 await self._check_promise(row, answer["outcome"])
         elif decision not in ("repeat", "stop"):
-            raise BadInput(f"Unknown decision '{decision}'.", fix="Say repeat, stop or done.")
+            raise BadInput(f"Unknown decision '{decision}'.", fix="Use repeat, stop or done.")
         return await self._complete(row, answer, who)
 
     async def cancel(self, run: str, reason: str = "", who: Principal = Principal()) -> RunRow:
-        """Cancels a run, which then undoes what it can; a second call stops it at once. The policy decides who may."""
+        """Cancels a run, which then undoes what it can; a second call stops it immediately. The policy decides who may."""
         row = await self.get(run, who)
         for policy in await self._held_to(row):
             check_may_cancel(who, policy.cancel, row.owner)
@@ -339,14 +339,14 @@ class Service(Queries):
         return row
 
     async def send(self, run: str, channel: str, value: Any, who: Principal = Principal()) -> RunRow:
-        """Sends a message to a run, which may wait for it now or later."""
+        """Sends a message to a run, which may be waiting for it or wait for it later."""
         who.require("runner", "send messages")
         row = await self.get(run, who)
         await self._signal(Signal(row.id, "message", {"channel": channel, "value": value}, who.name))
         return row
 
     def token(self, wait: str) -> str:
-        """A token with which a person without an account can decide this wait, once."""
+        """A token that lets a person without an account decide this wait, once."""
         return self.tokens.of(wait)
 
     async def close(self) -> None:
@@ -394,7 +394,7 @@ class Service(Queries):
             return None
 
     async def _same(self, known: RunRow, row: RunRow, inputs: Mapping[str, Any], settings: Settings) -> RunRow:
-        """Returns the run of a key if playbook, inputs and settings are the same. Raises `Conflict` if not."""
+        """Returns the run of a key if its playbook, inputs and settings are the same. Raises `Conflict` if not."""
         given = self._engine.redactor.value((dict(inputs), chosen_in(msgspec.to_builtins(settings))))
         async for entry in self._engine.entries(known.id):
             event = entry.event
@@ -405,7 +405,7 @@ class Service(Queries):
         raise Conflict(f"Another run was started with this key: {known.id}.", fix="Use another key.")
 
     async def _settings_with(self, row: WaitRow, settings: Mapping[str, Any] | None, who: Principal) -> dict[str, Any]:
-        """The settings of a decision, in the form of its answer."""
+        """The settings of a decision, as part of its answer."""
         if not settings:
             return {}
         who.require("runner", "change the settings of a run")
@@ -420,7 +420,7 @@ class Service(Queries):
             check_promise(playbook, wait.place.step, outcome)
 
     async def _changed(self, row: RunRow, given: Mapping[str, Any] | None, before: int = 0) -> dict[str, Any]:
-        """Checks the values that a person changes against the playbook; a Python program has none."""
+        """Checks changed values against the playbook; a Python program has no playbook."""
         playbook = await self.playbook_of(row) if given else None
         if not given or playbook is None:
             return dict(given or {})
@@ -429,7 +429,7 @@ class Service(Queries):
 
     @asynccontextmanager
     async def _within_rate(self, who: Principal) -> AsyncIterator[None]:
-        """Checks the rate limit and holds a lock, which lets each start be counted before the next one."""
+        """Checks the rate limit and holds a lock, so each start is counted before the next one."""
         if self._rate is None:
             yield
             return
@@ -465,7 +465,7 @@ class Service(Queries):
         return None if gate is None or not (declared or used) else await gate.learn(declared, used, row, policy)
 
     def _check_secrets(self, given: Mapping[str, Any], kind: str, done: str, *, text: str = "", name: str = "") -> None:
-        """Refuses texts and values that contain the value of a secret."""
+        """Rejects text and values that contain the value of a secret."""
         masked = self._engine.redactor.value
         found = [name] if masked(text) is not text else []
         found += ["the playbook's name"] if masked(name) is not name else []

@@ -29,7 +29,7 @@ _LETTERS = "abcdefghjkmnpqrstvwxyz23456789"
 
 
 def programs_of(own: Programs | None) -> Programs:
-    """Returns the program of a run: its dialect's, or else the given one."""
+    """Returns a function that finds the program of a run: its dialect's, or else one of `own`."""
 
     def program_of(
         row: RunRow, text: str, inputs: dict[str, Any], options: dict[str, Any]
@@ -37,7 +37,7 @@ def programs_of(own: Programs | None) -> Programs:
         if own is not None and not registry.is_known(row.dialect):
             return own(row, text, inputs, options)
         found = playbook.recorded(row.dialect, text, row.name)
-        found.observed()  # loads what shows the run, while there are file descriptors to load it with
+        found.observed()  # loads the modules that show the run while there are file descriptors left
         return with_options(found.dialect.start(found.document, inputs, row.interpreter, options), options)
 
     return program_of
@@ -52,7 +52,7 @@ async def playbook_of(store: Store, row: RunRow) -> Playbook | None:
 
 
 def options_of(dialect: Dialect, document: Any, name: str, settings: Settings) -> dict[str, Any]:
-    """The options of a new run. A strict run of a playbook with warnings is refused."""
+    """The options of a new run. Rejects a strict run of a playbook with warnings."""
     options = chosen(settings.options, (*COMMON, *dialect.options))
     warnings: Sequence[Problem] = (*document.faults, *document.warnings)
     if options.get(STRICT.name) and warnings:
@@ -64,7 +64,7 @@ def options_of(dialect: Dialect, document: Any, name: str, settings: Settings) -
 
 
 def check_postconditions(dialect: Dialect, document: Any, name: str, policy: Policy) -> None:
-    """If the policy requires postconditions, refuses steps that may change something and have none."""
+    """If the policy requires postconditions, rejects steps that may change something but have none."""
     required = requirement(policy)
     if required:
         problems = dialect.unverified(document)
@@ -74,7 +74,7 @@ def check_postconditions(dialect: Dialect, document: Any, name: str, policy: Pol
 
 
 def check_limits(dialect: Dialect, document: Any, name: str, ceilings: Ceilings | None) -> None:
-    """Refuses steps that ask for more time or output than the configuration allows."""
+    """Rejects steps that request more time or output than the configuration allows."""
     if ceilings is None:
         return
     problems = [problem for demand in dialect.demands(document) for problem in _above(demand, ceilings)]
@@ -90,7 +90,7 @@ def _above(demand: Demand, ceilings: Ceilings) -> Iterator[Problem]:
     for wished, most, key, per, unit in asked:
         if wished is not None and wished > most:
             message = (
-                f"Step {demand.step}: {demand.field} is {wished * per:,.0f} {unit}, and the configured limit is"
+                f"Step {demand.step}: {demand.field} is {wished * per:,.0f} {unit}, but the configured limit is"
                 f" {most * per:,.0f}."
             )
             fix = f"Raise `{key}` under [limits] in your configuration (CUEBOOK_LIMITS_{key.upper()}), or lower it."
@@ -98,7 +98,7 @@ def _above(demand: Demand, ceilings: Ceilings) -> Iterator[Problem]:
 
 
 def requirement(policy: Policy) -> str:
-    """A sentence that names the policy which requires postconditions; empty if none does."""
+    """A sentence that names the policy that requires postconditions; empty if none does."""
     layer = next((layer for layer in policy.layers if layer.bundle.postconditions == "require"), None)
     if layer is None:
         return ""
@@ -119,7 +119,7 @@ def new_id() -> str:
 
 
 def id_for(who: Principal, key: str) -> str:
-    """The id for a user and a key. Two starts with the same key get the same id, and so create one run."""
+    """The id for a user and a key. Two starts with the same key get the same id, so they create only one run."""
     number = int.from_bytes(hashlib.sha256(f"{who.tenant}\0{who.name}\0{key}".encode()).digest())
     letters = []
     for _ in range(_LENGTH):
@@ -132,14 +132,14 @@ def id_for(who: Principal, key: str) -> str:
 
 
 def check_answers(answers: Mapping[str, str | tuple[str, ...]], outline: Sequence[OutlinedStep]) -> None:
-    """Raises `BadInput` for an answer to an unknown step, to one that asks nothing, or that does not fit the question."""
+    """Raises `BadInput` for an answer to an unknown step, to a step without a question, or that is not valid."""
     labels = dict.fromkeys(step.label for step in outline)
     asking = [step for step in outline if step.question is not None]
     for label in answers:
         if label not in labels:
             raise BadInput(f"The answer for step {label}: there is no such step.", fix=_which_ask(asking))
         if not any(label in (step.label, step.within) for step in asking):
-            raise BadInput(f"The answer for step {label}: that step asks nothing.", fix=_which_ask(asking))
+            raise BadInput(f"The answer for step {label}: that step asks no question.", fix=_which_ask(asking))
     for step in asking:
         # The nearest label counts: an answer for a step also answers its sub-steps.
         nearest = next((one for one in (step.label, step.within) if one in answers), None)
@@ -157,11 +157,11 @@ def _check_answer(label: str, value: str, step: OutlinedStep) -> None:
         if label == step.label:
             raise BadInput(f"The answer for step {label}: {error.message}", fix=error.fix) from None
         raise BadInput(
-            f"The answer for step {label} would answer step {step.label}, too, and there {error.message}",
-            fix=f"Give step {step.label} an answer of its own.",
+            f"The answer for step {label} would also answer step {step.label}, but there {error.message}",
+            fix=f"Add a separate answer for step {step.label}.",
         ) from None
 
 
 def _which_ask(asking: Sequence[OutlinedStep]) -> str:
     listed = ", ".join(dict.fromkeys(step.label for step in asking))
-    return f"Steps that ask: {listed}." if listed else "No step asks anything."
+    return f"Steps that ask a question: {listed}." if listed else "No step asks a question."

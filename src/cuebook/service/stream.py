@@ -1,7 +1,7 @@
-"""Follows runs: their journals in order, and the texts under way to the character.
+"""Follows runs: their journals in order, and streaming text character by character.
 
-Runs of this process are followed through the engine, including texts; runs of other processes through the store, at
-intervals. Each text is kept once for all readers. A reader is woken by a bell and reads what it missed from the store.
+Runs of this process are followed through the engine, including streaming text; runs of other processes through the store, at
+intervals. Each text is buffered once for all readers. A bell wakes a reader, which reads what it missed from the store.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from cuebook.kernel.journal import Entry, Place, same_line
 from cuebook.kernel.outcomes import Reply
 
 Event: TypeAlias = Entry | TextChunk | TextReset
-"""An event for the readers of a run: a record, or a piece of a text under way."""
+"""An event for the readers of a run: a record, or a piece of streaming text."""
 T = TypeVar("T")
 
 TEXT_EVERY = 0.09
-"""Seconds between two bells for text: a page does not need more."""
+"""Seconds between two bells for text; a page does not need more frequent updates."""
 _KEPT = 200
-"""Recent entries of a run that are kept for readers."""
+"""The number of recent entries of a run to keep for readers."""
 _SOONEST, _LATEST = 0.4, 2.0
 """Seconds between two reads of the store, with and without news."""
 
 
 class Flow:
-    """A text under way: the reply of one model call so far."""
+    """Streaming text: the reply of one model call so far."""
 
     def __init__(self, step: str) -> None:
         self.step = step
@@ -74,7 +74,7 @@ class Calls:
         """Adds the next entry. Returns the record of the call that it ends."""
         match entry.event:
             case ModelAsked():
-                self._leave(lambda asked: asked.place.key == entry.place.key)  # the earlier one was lost
+                self._leave(lambda asked: asked.place.key == entry.place.key)  # the earlier call was lost
                 self.open[entry.seq] = entry
             case Performed():
                 return self.ended_by(entry, forget=True)
@@ -101,7 +101,7 @@ class Calls:
 
 
 class Shown:
-    """How far one reader has seen the texts under way of a run."""
+    """How much of a run's streaming text one reader has seen."""
 
     def __init__(self) -> None:
         self._until: dict[int, int] = {}
@@ -115,7 +115,7 @@ class Shown:
         return chunk.offset >= self._until.get(chunk.seq, 0)
 
     def rest_before(self, entry: Entry) -> TextChunk | None:
-        """The rest of a text that the reader has begun to see. It comes before the outcome, even for a slow reader."""
+        """The rest of a text that the reader has partly seen. It comes before the outcome, even for a slow reader."""
         event = entry.event
         if isinstance(event, ModelAsked):
             self._asked[entry.place] = entry.seq
@@ -206,10 +206,10 @@ class Feed:
 
 
 class Follower:
-    """Passes each record of a run on once, and the texts of this process, however often the run waits and continues."""
+    """Passes on each record of a run once, and streaming text of this process, however often the run waits and continues."""
 
     def __init__(self, stream: Stream, run: str, see: Callable[[Event], None], seq: int | None = None) -> None:
-        """`seq` is the last record that the reader has seen. Without one, the reader starts with the next event."""
+        """`seq` is the last record that the reader has seen. If None, the reader starts with the next event."""
         self.run = run
         self.seq = seq
         self._see = see
@@ -226,13 +226,13 @@ class Follower:
             self._stop = None
 
     async def catch_up(self) -> None:
-        """Passes on what the reader has missed. In a fork, that includes the records of its parent."""
+        """Passes on the records that the reader has missed. For a fork, they include those of its parent."""
         if self.seq is not None:
             async for entry in self._stream.entries(self.run, self.seq):
                 self._pass_on(entry)
 
     async def follow(self, released: Awaitable[T]) -> T:
-        """Passes on what another process writes, until it has released the run; gives the result of `released`."""
+        """Passes on what another process writes until it releases the run. Returns the result of `released`."""
         if self.seq is None:
             self.seq = await self._stream.last_seq(self.run)
         reading = asyncio.create_task(self._read())
@@ -265,7 +265,7 @@ class Stream:
         self.entries = engine.entries
         self.observe = engine.observe
         self.flows: dict[str, dict[int, Flow]] = {}
-        """The texts under way of the runs of this process, by the record of their call."""
+        """The streaming texts of the runs of this process, by the record of their call."""
         self._feeds: dict[str, Feed] = {}
         self._asked: dict[str, dict[Place, int]] = {}
         """The record of each open model call of this process."""
@@ -273,7 +273,7 @@ class Stream:
         engine.observe(self._hear)
 
     async def events(self, run: str, after: str, *, follow: bool) -> AsyncIterator[Event]:
-        """The events after an event id, and then new ones until the run waits or ends."""
+        """Yields the events after an event id, and then new ones until the run waits or ends."""
         number, _, offset = after.partition(".")
         seq = int(number)
         texts = Shown()
@@ -301,7 +301,7 @@ class Stream:
                         event = await live.get()
                 except TimeoutError:
                     continue
-                # A chunk of a call that is not read from the journal yet comes with the call in the next round.
+                # A chunk of a call that has not been read from the journal yet follows with the call in the next round.
                 if isinstance(event, TextReset) or (
                     isinstance(event, TextChunk) and event.seq <= seq and texts.lacks(event)
                 ):
@@ -318,7 +318,7 @@ class Stream:
 
     @contextmanager
     def news(self, run: str) -> Iterator[asyncio.Event]:
-        """Gives an event that is set whenever this process writes a record of the run."""
+        """Yields an event that is set whenever this process writes a record of the run."""
         written = asyncio.Event()
         stop = self.observe(lambda event: written.set() if event.run == run and isinstance(event, Entry) else None)
         try:

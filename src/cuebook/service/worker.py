@@ -30,17 +30,17 @@ _EVERYONE = ""
 _NOWHERE = "\0"
 """The workspace of a Python program's run: no worker can drive it."""
 _GRACE = 2.0
-"""Seconds that the process which answered a run has to continue it, before this one does."""
+"""Seconds for the process that answered a run to continue it before this one does."""
 _AFTER_FAILURE, _AFTER_MANY = 5.0, 300.0
-"""Seconds until a run that could not be driven is tried again. They double each time, up to the second number."""
+"""Seconds before a run that could not be driven is retried. The delay doubles each time, up to the second number."""
 _LONGEST_SLEEP = 1.0
-"""Seconds between two looks at the clock while a timer runs: the clock may jump, for example while the machine sleeps."""
+"""Seconds between two checks of the clock while a timer runs: it may jump, for example while the machine sleeps."""
 _FOLLOW_EVERY = 0.1
-"""Seconds between two looks at a run that another process drives."""
+"""Seconds between two checks of a run that another process is driving."""
 
 
 async def drive(service: Service, run: str) -> RunRow:
-    """Drives a run until it waits for a person or ends. Follows it while another process drives it."""
+    """Drives a run until it waits for a person or ends. Follows it while another process is driving it."""
     while True:
         try:
             row = await service.take_up(run)
@@ -59,7 +59,7 @@ class Worker:
     """Drives runs in this process: those that a caller waits for, and, once it is open, those that are ready."""
 
     def __init__(self, service: Service, workspace: str, *, at_once: int = 20, every: float = 0.25) -> None:
-        """Takes up at most `at_once` ready runs of the folder `workspace`; it looks for them `every` so many seconds."""
+        """Takes up at most `at_once` ready runs of the folder `workspace`; checks for them `every` so many seconds."""
         self._service = service
         self._workspace = workspace
         self._at_once = at_once
@@ -71,7 +71,7 @@ class Worker:
         self._served: set[str] = set()
         self._not_before: dict[str, float] = {}
         self._failures: dict[str, int] = {}
-        """How often in a row each run could not be driven."""
+        """How many times in a row each run could not be driven."""
         self._places: dict[str, str] = {}
         """The workspace of each run."""
         self._adopted: set[str] = set()
@@ -81,7 +81,7 @@ class Worker:
         self._loop: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Starts to look for ready runs, and continues those of the last server."""
+        """Starts looking for ready runs, and continues those of the last server."""
         self._opened = True
         kept = await self._service.kept(_EVERYONE, SERVED)
         self._served = {run for run in kept if await self._is_unfinished(run)}
@@ -91,9 +91,9 @@ class Worker:
         self._loop = asyncio.create_task(self._serve())
 
     async def take(self, run: str, *, adopt: bool = False) -> None:
-        """Drives a run as soon as there is room, and keeps it until it ends. Does nothing in a worker that never opened.
+        """Drives a run as soon as there is capacity, and keeps it until it ends. Does nothing if the worker was never opened.
 
-        A run of another workspace is left alone unless it is adopted; an adopted run may do nothing but end.
+        A run of another workspace is left alone unless it is adopted; an adopted run can only end.
         """
         if not self._opened or not await self._is_unfinished(run):
             return
@@ -110,7 +110,7 @@ class Worker:
         self._news.set()
 
     async def drive_until(self, run: str, deadline: float | None) -> bool:
-        """Drives a run for a caller until it waits for a person or ends. False if the deadline comes first.
+        """Drives a run for a caller until it waits for a person or ends. Returns False if the deadline comes first.
 
         The run continues after the deadline. All callers that wait for a run share one task.
         """
@@ -136,7 +136,7 @@ class Worker:
         return True
 
     async def requested(self) -> list[str]:
-        """The runs that are driven here for callers; runs that another process drives are not among them."""
+        """The runs that are driven here for callers, without those that another process is driving."""
         return [run for run in list(self._requested) if not await self._service.is_driven_elsewhere(run)]
 
     async def finish_requested(self) -> None:
@@ -148,15 +148,15 @@ class Worker:
         return run in self._tasks or run in self._requested
 
     async def is_driven(self, run: str) -> bool:
-        """Whether this worker or another process drives a run."""
+        """Whether this worker or another process is driving a run."""
         return self.drives(run) or await self._service.is_driven(run)
 
     async def can_drive(self, run: str) -> bool:
-        """Whether this process may drive a run: it belongs to this workspace, and is not a Python program's."""
+        """Whether this process may drive a run: it belongs to this workspace, and not to a Python program."""
         return not await self._is_foreign(run)
 
     async def is_attended(self, run: str) -> bool:
-        """Whether a process drives a run or will drive it unasked."""
+        """Whether a process is driving a run or will drive it without being asked."""
         return await self.is_driven(run) or await self._will_take(await self._service.row(run))
 
     async def interrupted(self, who: Principal) -> list[RunRow]:
@@ -165,17 +165,17 @@ class Worker:
         return [row for row in rows if not self.drives(row.id) and not await self._will_take(row)]
 
     async def check_workspace(self, run: str) -> None:
-        """Raises `Refused` if the run belongs to another workspace and no process drives it there."""
+        """Raises `Refused` if the run belongs to another workspace and no process is driving it there."""
         place = await self.other_workspace(run)
         if not place:
             return
         raise Refused(
-            f"Run {run} works in {place}, and this server works in {self._workspace}: it cannot continue here.",
-            fix="Do this in that folder, with `cuebook` or with a server there. Only cancelling also works here.",
+            f"Run {run} works in {place}, but this server works in {self._workspace}, so the run cannot continue here.",
+            fix="Do this in that folder, with `cuebook` or with a server there. Here you can only cancel the run.",
         )
 
     async def other_workspace(self, run: str) -> str:
-        """The other workspace of a run that no process drives; empty if the run can continue after a decision here."""
+        """The other workspace of a run that no process is driving; empty if the run can continue after a decision here."""
         place = await self._place(run)
         return "" if place in ("", _NOWHERE, self._workspace) or await self._service.is_driven(run) else place
 
@@ -184,7 +184,7 @@ class Worker:
         return await self.is_driven(run) or await self._service.is_due(run)
 
     async def until_idle(self) -> None:
-        """Returns when no run that this worker keeps has anything left to do now."""
+        """Returns when none of this worker's runs has work left to do now."""
         while self._tasks or await self._due():  # noqa: ASYNC110 - others may change the store
             await asyncio.sleep(self._every / 5)
 
@@ -203,12 +203,12 @@ class Worker:
             self._news.clear()
             try:
                 await self._look()
-            except StoreError as error:  # a lock or a full disk may pass
+            except StoreError as error:  # a lock or a full disk may be temporary
                 log.warning("%s", error)
             except Exception:
                 log.exception("Looking for runs failed.")
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._every):  # `wait_for` can lose a cancellation that comes with news
+                async with asyncio.timeout(self._every):  # `wait_for` can lose a cancellation that arrives with news
                     await self._news.wait()
 
     async def _look(self) -> None:
@@ -226,7 +226,7 @@ class Worker:
             try:
                 if not await self._should_take(run, now):
                     continue
-            except Exception as error:  # a problem with one run does not concern the others
+            except Exception as error:  # a problem with one run must not affect the others
                 self._put_off(run, error)
                 continue
             task = self._tasks[run] = asyncio.create_task(service.take_up(run))
@@ -249,18 +249,18 @@ class Worker:
         return True
 
     async def _will_take(self, row: RunRow) -> bool:
-        """Whether this worker takes up a run that no process drives, without being asked."""
+        """Whether this worker takes up a run that no process is driving, without being asked."""
         return not await self._is_foreign(row.id) and (row.id in self._served or not _was_interrupted(row))
 
     async def _is_foreign(self, run: str) -> bool:
-        """Whether a run belongs to another workspace and was not adopted, or is a Python program's."""
+        """Whether a run belongs to another workspace and was not adopted, or to a Python program."""
         if run in self._adopted:
             return False
         place = await self._place(run)
         return place == _NOWHERE or bool(place and place != self._workspace)
 
     async def _place(self, run: str) -> str:
-        """The workspace of a run; empty if its journal names none."""
+        """The workspace of a run; empty if its journal does not name one."""
         place = self._places.get(run)
         if place is None:
             row, place = await self._service.row(run), ""
@@ -272,7 +272,7 @@ class Worker:
         return place
 
     async def _is_unfinished(self, run: str) -> bool:
-        """Whether a run has anything left to do, now or later."""
+        """Whether a run has work left to do, now or later."""
         service = self._service
         try:
             if (await service.row(run)).status not in ENDED:

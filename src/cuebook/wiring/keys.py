@@ -1,4 +1,4 @@
-"""Finds the keys of providers: first in the environment, then in the system's keyring. A key is never shown."""
+"""Finds provider keys: first in the environment, then in the system's keyring. Keys are never shown."""
 
 from __future__ import annotations
 
@@ -76,17 +76,17 @@ class Keys:
 
 
 def checked_key(text: str) -> str:
-    """A key without surrounding whitespace. Raises `BadInput`, which does not repeat it, if it cannot be a key."""
+    """Returns a key without surrounding whitespace. Raises `BadInput`, which does not quote it, if it cannot be a key."""
     key = text.strip()
     if not key:
-        raise BadInput("No key was given.", fix="Copy it from the provider's page.")
+        raise BadInput("The key is empty.", fix="Copy it from the provider's page.")
     if not key.isascii() or not key.isprintable() or " " in key:
         raise BadInput("This is not a key: it contains whitespace or other invalid characters.", fix="Copy it again.")
     return key
 
 
 def backend() -> tuple[str, bool]:
-    """The keyring's name, and whether it can keep anything."""
+    """The keyring's name, and whether it can store anything."""
     try:
         keyring = _keyring().get_keyring()
     except Exception as error:
@@ -104,7 +104,7 @@ def _keyring() -> Any:
 
 
 class _Translated:
-    """Translates errors of the keyring into ours."""
+    """Translates keyring errors into ours."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -116,7 +116,7 @@ class _Translated:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception):
             raise NoKeyring(
-                f"The system's keyring refused ({type(error).__name__}).",
+                f"The system's keyring refused the request ({type(error).__name__}).",
                 fix=f"Unlock it and try again, or set {self._name} in the environment.",
             ) from None
 
@@ -125,7 +125,7 @@ def in_keyring(keys: Keys) -> Callable[[str], str | None]:
     """Returns a function that finds secrets in the system's keyring, and raises an error if there is no keyring."""
 
     def find(name: str) -> str | None:
-        found = keys.in_keyring(name, again=True)  # a run may wait until it is there
+        found = keys.in_keyring(name, again=True)  # a run may be waiting for it
         if found is None and not backend()[1]:
             raise SecretUnreadable(
                 f"The secret keyring:{name} cannot be read: this system has no keyring that Cuebook can use.",

@@ -1,7 +1,7 @@
 """Builds the parts through which a playbook acts: performers, sandbox, secrets and gate.
 
-It starts nothing: a sandbox, a tool server or a connection starts at its first use. A performer is made, and its modules
-are loaded, at the first effect of its kind.
+It starts nothing: a sandbox, a tool server or a connection starts when it is first used. A performer is created, and its
+modules are loaded, at the first effect of its kind.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class LazyPerformers(Mapping[type[Effect], Performer]):
-    """Performers by kind of effect, each made when it is first looked up."""
+    """Performers by kind of effect, each created when it is first looked up."""
 
     def __init__(self, makers: Mapping[type[Effect], Callable[[], Any]]) -> None:
         self._makers = makers
@@ -66,13 +66,13 @@ class LazyPerformers(Mapping[type[Effect], Performer]):
         return len(self._makers)
 
     async def close(self) -> None:
-        """Ends the tool servers that were started."""
+        """Stops the tool servers that were started."""
         if CallTool in self._made:
             await self._made[CallTool].close()
 
 
 class PerformerFactory:
-    """Makes the performers of one process, and the sandbox, secrets and gate that they share."""
+    """Creates the performers of one process, and the sandbox, secrets and gate that they share."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class PerformerFactory:
     # --- the parts ---
 
     def performers(self, model: Performer) -> LazyPerformers:
-        """The performers of every kind of effect. Raises `BadInput` for an invalid configuration of tools."""
+        """The performers for every kind of effect. Raises `BadInput` if the tool configuration is invalid."""
         made = LazyPerformers(
             {
                 AskModel: lambda: model,
@@ -125,7 +125,7 @@ class PerformerFactory:
 
     @property
     def tools(self) -> Tools:
-        """The tools of the performers that were made last."""
+        """The tools of the most recently created performers."""
         tools: Tools = self._performers[CallTool]
         return tools
 
@@ -202,7 +202,7 @@ class PerformerFactory:
     # --- inside ---
 
     def ceilings(self) -> Ceilings:
-        """The limits of effects, and the most that a playbook can ask for."""
+        """The limits of effects, and the maximum that a playbook can request."""
         of = self.config.get
         limits = Limits(
             seconds=of("limits.seconds"),
@@ -240,7 +240,7 @@ class PerformerFactory:
                     self.redactor.add(handle, part)
 
     def _configured_handles(self) -> dict[str, str]:
-        """The secrets that the configuration passes to tool servers, skills and the search. They are masked, too."""
+        """The secrets that the configuration passes to tool servers, skills and web search. They are masked too."""
         reach = self.config.reach
         handles = [handle for server in reach.servers.values() for handle in server.secret_env.values()]
         handles += [handle for server in reach.servers.values() for handle in server.secret_headers.values()]
@@ -254,7 +254,7 @@ class PerformerFactory:
 
 
 class _Unavailable:
-    """Replaces a performer that cannot be made; every effect fails with the reason."""
+    """Replaces a performer that cannot be created; every effect fails with the reason."""
 
     def __init__(self, why: Failed) -> None:
         self._why = why

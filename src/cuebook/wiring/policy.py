@@ -1,4 +1,4 @@
-"""The policy in force: the files of the user and the project, as far as they are trusted, and a layer of our own."""
+"""The policy in force: the trusted policy files of the user and the project, and a built-in layer."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TENANT = "local"
 
 
 class PolicyFiles:
-    """Reads the policy files, again whenever one of them or its trust has changed."""
+    """Reads the policy files, and reloads them whenever one of them or its trust changes."""
 
     def __init__(self, config: Config, environ: Mapping[str, str], workspace: Workspace) -> None:
         self._config = config
         self._environ = environ
         self._workspace = workspace
         self.store: Store | None = None
-        """Knows which files are trusted. Set before the first use of `today`."""
+        """The store that records which files are trusted. Set it before the first use of `today`."""
         self._policy = Policy(())
         self._seen: tuple[Any, ...] | None = None
         """The state of the files when they were read, and whether they were trusted."""
@@ -45,16 +45,16 @@ class PolicyFiles:
         return self._policy
 
     async def granted(self, subject: str, digest: str) -> bool:
-        """Whether a person has trusted this subject, such as a tool server, as it is now."""
+        """Whether a person trusts this subject, such as a tool server, in its current form."""
         assert self.store is not None
         return (await self.store.kept(TENANT, "trust")).get(subject, {}).get("digest") == digest
 
     def names_private(self, host: str, port: int) -> bool:
-        """Whether a rule names this host in full, so that it can be reached even if it is private."""
+        """Whether a rule names this host in full, which makes it accessible even if it is private."""
         return names_host([self._policy], host, port)
 
     def _own_layer(self) -> list[Layer]:
-        """A policy layer that denies file tools a store inside the workspace."""
+        """A policy layer that denies file tools access to a store inside the workspace."""
         if not self._workspace.holds_store:
             return []
         name = os.path.relpath(os.path.realpath(self._config.get("store")), self._workspace.path)

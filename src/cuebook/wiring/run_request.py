@@ -21,20 +21,20 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     inputs: Mapping[str, Any] = {}
     model: str = ""
     breakpoints: Sequence[str | int] | str = ""
-    """Labels of steps: a list, or a text with commas."""
+    """Step labels, as a list or as a comma-separated string."""
     answers: dict[str, str] = {}
     unattended: bool = False
     options: dict[str, Any] = {}
     budget: Budget | None = None
-    """Limits for this run; the others stay as configured."""
+    """Limits for this run; those that are not set stay as configured."""
     folder: Path | None = None
-    """The folder for the files of a playbook that was given as text."""
+    """The folder for the files of a playbook that was passed as text."""
 
 
 async def start_run(
     wiring: Wiring, service: Service, playbook: Playbook, request: RunRequest, who: Principal, *, key: str = ""
 ) -> RunRow:
-    """Creates a run, which no process drives yet. For a key that was used before, returns the run of that key."""
+    """Creates a run, which no process is driving yet. If the key was used before, returns the run of that key."""
     settings = _settings(wiring, playbook, request)
     inputs = typed_inputs(playbook, request.inputs)
     return await service.start(playbook, inputs, settings, who, key=key)
@@ -79,7 +79,7 @@ def _steps(given: Sequence[str | int] | str, playbook: Playbook) -> tuple[str, .
 
 
 def typed_inputs(playbook: Playbook, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Converts texts to the types that the playbook declares: the fields of a page contain only texts."""
+    """Converts strings to the types that the playbook declares, because the fields of a page contain only strings."""
     dialect = playbook.dialect
     texts = {one.name for one in playbook.inputs if one.type != "string"}
     return {

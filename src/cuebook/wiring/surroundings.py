@@ -1,4 +1,4 @@
-"""What the check of a playbook can find on this machine: neighbouring files, skills, models and the policy."""
+"""Everything on this machine that the check of a playbook can use: neighbouring files, skills, models and the policy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The tools of one process: agent tools, Python functions, skills and tool servers, as they are configured.
 
-Loaded at the first effect that uses tools, or at the start if the configuration names some.
+Loaded at the first effect that uses tools, or at startup if the configuration defines any.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Tools(Toolbox):
     """Every tool that a playbook can call."""
 
     def __init__(self, factory: PerformerFactory, commands: Acts | None) -> None:
-        """`commands` runs the command lines of agent tools; without it there are no agent tools."""
+        """`commands` runs the commands of agent tools; without it, there are no agent tools."""
         self._factory = factory
         self._workspace: Path = factory.workspace.folder
         reach = factory.config.reach
         tools = [] if commands is None else self._agent_tools(commands)
         tools += [*(_function(name, path) for name, path in reach.functions.items()), *factory.given_tools]
         taken = {tool.spec.name for tool in tools}
-        # A tool of the user replaces a skill's tool of the same name.
+        # A user's tool replaces a skill's tool of the same name.
         skills = factory.skills.tools(factory.http, factory.reveal)
         tools += [tool for tool in skills if tool.spec.name not in taken]
         servers = {name: self._mcp_tools(_server(server)) for name, server in reach.servers.items()}
@@ -68,7 +68,7 @@ class Tools(Toolbox):
         )
 
     def _server_of(self, spec: ServerSpec) -> McpServer:
-        """A server that a playbook brings. Most need the network, so approving one approves its network access too, and
+        """A server that a playbook defines. Most need the network, so approving one approves its network access too, and
         the question says so. A variable that is not set here is not passed on.
         """
         environ = self._factory.environ
@@ -101,7 +101,7 @@ def _server(server: ToolServer) -> McpServer:
 
 
 def _function(name: str, path: str) -> Tool:
-    """A Python tool; one that cannot be loaded fails when it is called, with the reason."""
+    """A Python tool. If it cannot be loaded, it fails with the reason when it is called."""
     try:
         return load_function(name, path)
     except BadInput as error:
@@ -117,7 +117,7 @@ def _function(name: str, path: str) -> Tool:
 
 
 def load_function(name: str, path: str) -> Tool:
-    """The function that `[tools]` names, as a tool. Raises `BadInput` if it is missing or cannot be a tool."""
+    """Loads the function that `[tools]` names, as a tool. Raises `BadInput` if it is missing or cannot be a tool."""
     module, _, function = path.partition(":")
     try:
         found = getattr(importlib.import_module(module), function)
@@ -136,5 +136,5 @@ def load_function(name: str, path: str) -> Tool:
         return python_tool(found, name=name)
     except (TypeError, ValueError) as error:  # some of Python's own functions have no signature
         raise BadInput(
-            f"The tool '{name}' cannot be made from {path}: {error}.", fix="Wrap it in a function with type hints."
+            f"The tool '{name}' cannot be created from {path}: {error}.", fix="Wrap it in a function with type hints."
         ) from None

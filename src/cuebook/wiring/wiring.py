@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cuebook.service.worker import Worker
 
 EMBEDDED_MAX_TOKENS = 512
-"""The embedded model is slow and does not always stop by itself."""
+"""A low limit, because the embedded model is slow and does not always stop by itself."""
 
 
 class Wiring:
@@ -87,10 +87,10 @@ class Wiring:
         document: Document | None = None,
         model: str = "",
     ) -> Settings:
-        """The settings of a new run of a playbook from this folder. Raises `BadInput` if its model cannot be asked.
+        """The settings of a new run of a playbook from this folder. Raises `BadInput` if its model is unavailable.
 
-        `model` replaces the configured one. A document that needs no model runs without one. The questions of a document
-        that keeps them open do not expire, unless `pause_expiry` is configured.
+        `model` replaces the configured one. A document that needs no model runs without one. If a document keeps its
+        questions open, they do not expire unless `pause_expiry` is configured.
         """
         wins = bool(model) or self.model_wins
         needed = document is None or (document.asks_model if wins else document.needs_model)
@@ -113,18 +113,18 @@ class Wiring:
 
     @property
     def model_wins(self) -> bool:
-        """Whether the model was chosen for this command or call. No playbook can then choose another one."""
+        """Whether the model was chosen for this command or call, so that no playbook can choose another one."""
         return self.config.origin("model").place == "--model"
 
     def check_models(self, dialect: Dialect, document: Any, settings: Settings) -> None:
-        """Raises `BadInput` if a model that the playbook names cannot be asked, before anything costs money."""
+        """Raises `BadInput` if a model that the playbook names is unavailable, before anything costs money."""
         if settings.model_wins:
             return
         for flaw in self.flaws_of(dialect.models(document)):
             raise flaw
 
     def flaws_of(self, models: Iterable[Named]) -> Iterator[BadInput]:
-        """The reasons why models cannot be asked."""
+        """Yields the reasons why models are unavailable."""
         for one in models:
             try:
                 self.providers.chosen(one.name, self.model)
@@ -147,30 +147,30 @@ class Wiring:
             raise BadInput(f"{where}: there is no file {prices}.", fix="Correct or remove 'prices'.")
         listed = Prices(prices)
         if prices is not None:
-            listed.facts("", "")  # reads the file: a mistake in it is reported before a run starts
+            listed.facts("", "")  # reads the file, so a mistake in it is reported before a run starts
         return ModelPerformer(self.providers, prices=listed)
 
     @cached_property
     def preview_performers(self) -> Mapping[type[Effect], Performer]:
-        """Performers that only describe what a run would do. No approval reaches them, so they start no tool server."""
+        """Performers that only describe what a run would do. They receive no approvals, so they start no tool server."""
         return self.factory.performers(self.performer())
 
     def has_store(self) -> bool:
         return bool(self.config.get("store").exists())
 
     def service(self, store: Store | None = None, programs: Programs | None = None) -> Service:
-        """The service over the given store, or over the configured one, which is created if it is missing."""
+        """Creates the service for the given store, or for the configured one, which is created if it is missing."""
         path: Path = self.config.get("store")
         performer = self.performer()
         given = store or self._store
         if given is None and path.is_dir():
-            raise BadInput(f"The store {path} is a folder.", fix="Give the path of a file.")
+            raise BadInput(f"The store {path} is a folder.", fix="Use the path of a file.")
         performers = self.factory.performers(performer)
         key_file = path.with_name(f"{path.name}.key") if given is None else None
         kept = given or SqliteStore(path, synchronous=self.config.get("synchronous"))
         for config in self.provider_configs.values():
             if config.key:
-                self.keys.in_environment(config.key)  # the redactor knows it before anything is stored
+                self.keys.in_environment(config.key)  # the redactor must know it before anything is stored
         return Service(
             kept,
             performers,
@@ -188,7 +188,7 @@ class Wiring:
         )
 
     def runtime(self, service: Service, stored: Stored | None = None, worker: Worker | None = None) -> Runtime:
-        """The runtime contract over this service, with the user's stored playbooks or the given ones."""
+        """The runtime contract for this service, with the user's stored playbooks or the given ones."""
         from cuebook.service.contract.runtime import Runtime
         from cuebook.service.worker import Worker
 
@@ -213,7 +213,7 @@ class Wiring:
         config = self.provider_configs.get(provider)
         if config is None:
             known = ", ".join(sorted(name for name, one in self.provider_configs.items() if one.key))
-            raise BadInput(f"There is no provider '{provider}'.", fix=f"Those with keys are: {known}.")
+            raise BadInput(f"There is no provider '{provider}'.", fix=f"Providers with keys: {known}.")
         if config.key is None:
             raise BadInput(f"The provider '{provider}' needs no key.", fix="Set key_env for the provider if it does.")
         return config.key
@@ -224,13 +224,13 @@ def _is_embedded(model: str) -> bool:
 
 
 def _merged(provider: Provider) -> ProviderConfig:
-    """The configured provider, on top of the built-in one with its name."""
+    """Merges the configured provider with the built-in one of the same name."""
     built_in = BUILT_IN.get(provider.name)
     if built_in is None:
         if provider.base_url is None:
             raise BadInput(
                 f"{provider.origin}: provider '{provider.name}' has no base_url.",
-                fix='Add one, as in base_url = "http://127.0.0.1:8000/v1".',
+                fix='Add one, for example base_url = "http://127.0.0.1:8000/v1".',
             )
         built_in = ProviderConfig(base_url=provider.base_url)
     changes = {"base_url": provider.base_url, "key": provider.key_env, "protocol": provider.protocol}

@@ -13,7 +13,7 @@ from cuebook.kernel.outcomes import Failed
 _REACH = {"The workspace": "commands and file tools", "The playbook's folder": "its file prompts"}
 _ELSEWHERE = {
     "The workspace": "Work in a folder of the project, or set `workspace` (CUEBOOK_WORKSPACE) to one.",
-    "The playbook's folder": "Move the playbook and its files into a folder of their own.",
+    "The playbook's folder": "Move the playbook and its files into a separate folder.",
 }
 
 
@@ -32,7 +32,7 @@ class Workspace:
 
     @property
     def problem(self) -> Failed | None:
-        """Why nothing can run in the workspace, if that is so."""
+        """Why nothing can run in the workspace; None if it can be used."""
         return self.unfit(self.folder)
 
     @property
@@ -46,23 +46,23 @@ class Workspace:
         return [store.with_name(store.name + suffix) for suffix in ("", "-wal", "-shm", "-journal", ".key")]
 
     def fixed_paths(self) -> list[Path]:
-        """Folders that are read-only even inside the workspace: code written there would run as Cuebook next time."""
+        """Folders that are read-only even inside the workspace, because code written there would run as part of Cuebook."""
         return [Path(sys.prefix), Path(__file__).parents[1], config_folder(self._environ)]
 
     def unfit(self, folder: Path, what: str = "The workspace") -> Failed | None:
-        """Why a folder cannot be a workspace: commands can write in it, and it must not hold the home folder."""
+        """Why a folder cannot be a workspace: commands can write to it, so it must not contain the home folder."""
         real = Path(os.path.realpath(folder))
         home = Path(os.path.realpath(self._environ.get("HOME", "") or os.path.expanduser("~")))
         own = Path(os.path.realpath(config_folder(self._environ)))
         where = ""
         if real == home or real in home.parents:
-            where = "your home folder" if real == home else f"{real}, which holds your home folder"
+            where = "your home folder" if real == home else f"{real}, which contains your home folder"
         elif real == own or real in own.parents:
-            where = f"{real}, which holds your Cuebook configuration"
+            where = f"{real}, which contains your Cuebook configuration"
         if where:
             return Failed(
                 "no_workspace",
-                f"{what} is {where}: {_REACH[what]} would reach everything in it.",
+                f"{what} is {where}: {_REACH[what]} could access everything in it.",
                 fix=_ELSEWHERE[what],
             )
         if not real.is_dir():

@@ -174,4 +174,4 @@ async def test_the_second_of_two_with_one_id_is_told_of_the_first(runtime: Runti
     write(runtime.config / "playbooks", "b.yml", ONE)
     assert (await runtime.run("one"))["output"] == ["one\n"]
     error = (await runtime.run("b.yml"))["error"]
-    assert f"The id 'one' is taken by {first}. Give one of them another id." in error["message"]
+    assert f"The id 'one' is taken by {first}. Change one of the ids." in error["message"]

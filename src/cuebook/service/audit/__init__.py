@@ -1,1 +1,1 @@
-"""Evidence of what a run did, and runs exported as files."""
+"""Evidence of what a run did, and the export of runs as files."""

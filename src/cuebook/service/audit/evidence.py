@@ -1,7 +1,7 @@
 """The evidence of a run: what was done, who allowed it, and the outcome, folded from its journal alone. Pure.
 
-It works for every dialect. Actions that a later retry superseded stay in it: they happened. It names texts by their
-digests and secrets by their handles.
+It works for every dialect. Actions that a later retry superseded stay in it, because they happened. It identifies texts by
+their digests and secrets by their handles.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from cuebook.kernel.outcomes import (
 from cuebook.kernel.run import Totals
 
 _SHOWN = 500
-"""The longest text that is shown in an action; a longer one is named by its digest."""
+"""The maximum length of text shown in an action; longer text is identified by its digest."""
 
 _NOT_DONE = frozenset({"preview", "approval", "witnessed", "is"})
 """Fields of an effect that do not describe the action."""
@@ -64,7 +64,7 @@ _SHOWN_ALONE = (Source, ToolResult, CommandResult, HttpResponse, Answer, Failed,
 
 
 class Named(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A text, by its digest."""
+    """A text, identified by its digest."""
 
     sha256: str
     characters: int
@@ -88,12 +88,12 @@ class Decision(msgspec.Struct, omit_defaults=True):
     """The decision, or `expired` or `cancelled`. Empty while it is open."""
     by: str = ""
     through: str = ""
-    """The program with which they decided, if it is not part of Cuebook."""
+    """The program that they used to decide, if it is not part of Cuebook."""
     reason: str = ""
 
 
 class Act(msgspec.Struct, omit_defaults=True):
-    """One action, done once: a retry is another one."""
+    """One action, performed once: a retry is another one."""
 
     kind: str
     """The kind of effect, such as `RunCommand`."""
@@ -116,7 +116,7 @@ class Act(msgspec.Struct, omit_defaults=True):
 
 
 class StepEvidence(msgspec.Struct, omit_defaults=True):
-    """One visit of a step."""
+    """One visit to a step."""
 
     step: str
     title: str = ""
@@ -199,7 +199,7 @@ class _Folding:
         self._latest: dict[tuple[str, str, int], StepEvidence] = {}
         """Open and finished steps: events after the end of a step, such as its breakpoint, still belong to it."""
         self._ended: dict[tuple[str, str, int], int] = {}
-        """The records with which steps ended."""
+        """The records that ended the steps."""
         self._begun: dict[Place, Act] = {}
         self._asked: dict[str, Decision] = {}
         self._waiting: dict[str, tuple[str, StepEvidence]] = {}
@@ -332,14 +332,14 @@ class _Folding:
         self._open.clear()
 
     def _take_up(self, rewound: Rewound) -> None:
-        """Reopens steps of which a retry voids the end and not the start."""
+        """Reopens steps whose end, but not start, is voided by a retry."""
         for key, seq in self._ended.items():
             step = self._latest[key]
             if seq >= rewound.seq and not step.voided and same_line(step.path, rewound.path):
                 step.status, step.reason, step.finished = "running", "", None
                 self._open[key] = step
 
-    # --- what was done ---
+    # --- actions ---
 
     def _act(self, entry: Entry, kind: str) -> Act:
         act = Act(kind, attempt=entry.place.attempt, began=entry.at, record=entry.seq)
@@ -410,7 +410,7 @@ class _Folding:
 
 
 def _ancestry(place: Place) -> Iterator[tuple[str, str, int]]:
-    """The step of a place and the steps around it, innermost first."""
+    """The step at a place and the enclosing steps, innermost first."""
     path, label, visit = place.path, place.step, place.visit
     yield path, label, visit
     while path != ROOT:
@@ -427,7 +427,7 @@ def _decided(decision: Decision, closed: WaitClosed, at: float) -> None:
 
 
 def _resolved(effect: Any) -> dict[str, Any]:
-    """The action, with handles for secrets and digests for long texts."""
+    """The action, with handles in place of secrets and digests in place of long texts."""
     made = msgspec.to_builtins(effect, enc_hook=str)
     if isinstance(effect, Send):
         made["to"] = effect.to  # the recipient is always shown

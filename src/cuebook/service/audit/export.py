@@ -86,11 +86,11 @@ def read_export(text: bytes, name: str) -> Export:
         export = msgspec.json.decode(text, type=Export)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(
-            f"{name} is not an exported run: {error}.", fix="Give a file that `cuebook audit RUN --export FILE` wrote."
+            f"{name} is not an exported run: {error}.", fix="Pass a file that `cuebook audit RUN --export FILE` wrote."
         ) from None
     if export.format != FORMAT:
         raise BadInput(
-            f"{name} has the format '{export.format}', and this version reads {FORMAT}.",
+            f"{name} has the format '{export.format}', but this version reads {FORMAT}.",
             fix="Read it with the version of Cuebook that wrote it.",
         )
     return export
@@ -135,7 +135,7 @@ def _verified(export: Export, records: list[Record]) -> Verdict:
     if verdict.broken_at is not None:
         return verdict
     if verdict.head != export.head:
-        problem = "the head that the file states is another: records are missing at its end"
+        problem = "the head stated in the file does not match: records are missing at the end"
         return worse(verdict, verdict.records, problem)
     return _stray(export, unchanged(records, _of_its_playbook(export, records, verdict), _loader(export)))
 

@@ -1,4 +1,4 @@
-"""The envelope: the answer of the runtime contract about a run, in one of four shapes. Pure.
+"""The envelope: the runtime contract's answer about a run, in one of four forms. Pure.
 
 The strict form has only the fields of the published format; the normal form has more.
 """
@@ -36,7 +36,7 @@ MOST_ITEMS = 100
 MOST_BYTES = 32_768
 """Limits on the earlier outputs that an approval shows, in total."""
 SHORT = 7
-"""Characters of the short id of a wait, for places such as a chat."""
+"""Length of the short id of a wait, for places such as a chat."""
 
 _CORE: dict[str, tuple[str, ...]] = {
     "ok": (),
@@ -55,10 +55,10 @@ _KINDS = {"in_doubt": "retry", "breakpoint": "pause", "step": "workflow_step"}
 
 
 class EnvelopeWriter:
-    """Makes envelopes of runs."""
+    """Creates the envelopes of runs."""
 
     def __init__(self, resume_token: Callable[[str], str], is_data: Callable[[str], bool]) -> None:
-        """`is_data` says whether the output of the step with this label is data and not text."""
+        """`is_data` returns whether the output of the step with this label is data rather than text."""
         self._resume_token = resume_token
         self._is_data = is_data
 
@@ -82,10 +82,10 @@ class EnvelopeWriter:
         return self._made("error", view, self._output(view), error=error)
 
     def still(self, view: RunView) -> Envelope:
-        """The envelope of a run that could continue and that no process drives."""
+        """The envelope of a run that could continue but that no process is driving."""
         run = view.run.id
-        fix = f"`cuebook resume {run}` continues it, and so does a status request from a user who may run it."
-        error = {"message": with_fix(f"No process drives run {run}.", fix), "code": "not_driven"}
+        fix = f"`cuebook resume {run}` continues it, as does a status request from a user who may run it."
+        error = {"message": with_fix(f"No process is driving run {run}.", fix), "code": "not_driven"}
         return self._made("error", view, self._output(view), error=error)
 
     # --- parts ---
@@ -142,7 +142,7 @@ class EnvelopeWriter:
 
     def _failure(self, view: RunView) -> dict[str, Any]:
         row = view.run
-        if row.error is None:  # its program no longer fits its journal
+        if row.error is None:  # its program no longer matches its journal
             return {"message": f"Run {row.id} is {row.status}: {row.reason}.", "code": row.reason or row.status}
         error = {"message": with_fix(row.error.message, row.error.fix), "code": row.error.code}
         step = str(row.error.details.get("step", "") or row.step)
@@ -180,7 +180,7 @@ _CODES: tuple[tuple[tuple[type[CuebookError], ...], str], ...] = (
 
 
 def code_of(error: CuebookError) -> str:
-    """The format's code for an error, or else ours."""
+    """The format's code for an error, or else our own."""
     for kinds, code in _CODES:
         if isinstance(error, kinds):
             return code or error.code
@@ -194,7 +194,7 @@ def kind_of(wait: WaitRow) -> str:
 
 
 def items_of(text: str, *, data: bool) -> list[Any]:
-    """A text as items: the members of a JSON list, another JSON value, or the text itself."""
+    """Splits a text into items: the members of a JSON list, another JSON value, or the text itself."""
     if not data:
         return [text]
     try:

@@ -34,7 +34,7 @@ class Run(_Request, frozen=True, tag_field="action", tag="run"):
     """Starts a run."""
 
     pipeline: Words
-    """The id of a stored playbook, the path of one, or a playbook's text."""
+    """The id or path of a stored playbook, or a playbook's text."""
     args_json: str | None = None
     args: dict[str, Any] | None = None
     cwd: Words | None = None
@@ -51,18 +51,18 @@ class Resume(_Request, frozen=True, tag_field="action", tag="resume"):
     """Decides what a run waits for."""
 
     token: Words
-    """A resume token, or a wait's id or the beginning of it."""
+    """A resume token, or a wait's id or a prefix of it."""
     approve: bool
     reason: Reason = ""
     answer: str | None = None
     """The answer to a question that needs more than yes or no."""
     timeout_ms: Duration | None = None
-    """The most working time that is left to the run. It raises only a spent time budget."""
+    """The maximum working time from now on. It raises the time budget only if that is spent."""
     wait_ms: Patience | None = None
 
 
 class Cancel(_Request, frozen=True, tag_field="action", tag="cancel"):
-    """Cancels a run; the second request stops it at once."""
+    """Cancels a run; a second request stops it immediately."""
 
     run_id: Words
     reason: Reason = ""
@@ -94,5 +94,5 @@ def read(request: Mapping[str, Any] | str | bytes) -> Request:
             fix="A request is an object with its fields and an action: run, resume, cancel or status.",
         ) from None
     if isinstance(asked, Run) and asked.args is not None and asked.args_json is not None:
-        raise InvalidRequest("Invalid request: it has both args and argsJson.", fix="Give one of them.")
+        raise InvalidRequest("Invalid request: it has both args and argsJson.", fix="Pass only one of them.")
     return asked

@@ -1,6 +1,6 @@
 """The runtime contract: requests start, resume, cancel and show runs, and an envelope answers each request.
 
-It works for every dialect and knows no surface: the command line, Python and REST pass its requests and envelopes on
+It works for every dialect and knows no surface: the command line, Python and REST pass requests and envelopes on
 unchanged. A run continues in this process after its caller stops waiting.
 """
 
@@ -42,7 +42,7 @@ from cuebook.service.worker import Worker
 log = logging.getLogger("cuebook")
 
 INLINE = "inline"
-"""The name of a playbook that was given as text."""
+"""The name of a playbook that was passed as text."""
 _LONGEST_PATH = 4096
 _STATUS = "Nothing was changed. The action `status` shows its run."
 _TOKENS = "The action `status` returns the token of an open wait; `cuebook inbox` lists all open waits."
@@ -51,7 +51,7 @@ _DECISIONS: dict[str, tuple[Decision, Decision]] = {"approval": ("deny", "approv
 """The decisions for no and yes, by kind of wait."""
 
 NewSettings = Callable[[Any, Path | None], Settings]
-"""Makes the settings of a new run of this document from this folder."""
+"""Returns the settings for a new run of this document from this folder."""
 
 
 class Runtime:
@@ -66,7 +66,7 @@ class Runtime:
         *,
         where: str = "",
     ) -> None:
-        """`where` says where a run continues when its caller stops waiting, for example ` in this process`.
+        """`where` describes where a run continues when its caller stops waiting, for example ` in this process`.
 
         The worker drives the runs. If it is open, it also keeps every run that a request starts or changes.
         """
@@ -79,7 +79,7 @@ class Runtime:
     async def handle(
         self, request: Mapping[str, Any] | str | bytes, who: Principal = Principal(), *, strict: bool = False
     ) -> Envelope:
-        """Answers a request of a user with an envelope. Raises `InvalidRequest` if the request is malformed."""
+        """Answers a user's request with an envelope. Raises `InvalidRequest` if the request is malformed."""
         asked = read(request)
         until = None if asked.wait_ms is None else time.monotonic() + asked.wait_ms / 1000
         run, extra, drives, changed = "", {}, True, True
@@ -103,7 +103,7 @@ class Runtime:
             envelope = {**await self._envelope(run, until, who, drives=drives), **extra}
         except Elsewhere as error:
             envelope = _undone(error, run)
-            if isinstance(asked, Status):  # a status does not need the run to continue
+            if isinstance(asked, Status):  # a status request does not need the run to continue
                 envelope = {**await self._envelope(run, until, who, drives=False), "error": envelope["error"]}
         except Exception as error:
             envelope = _undone(error, run)
@@ -117,7 +117,7 @@ class Runtime:
             return _undone(error, run)
 
     async def under_way(self) -> list[str]:
-        """The runs that continue in this process, and not only in another one."""
+        """The runs that continue in this process, not only in another one."""
         return await self._worker.requested()
 
     async def finished(self) -> None:
@@ -151,24 +151,21 @@ class Runtime:
             stored = self.stored.at(Path(given))
             left_out = None if stored is not None else self.stored.left_out(Path(given))
             if left_out is not None:
-                fix = (
-                    left_out.fix
-                    or f"`cuebook validate {shlex.quote(str(left_out.path))}` lists everything that is wrong with it."
-                )
+                fix = left_out.fix or f"`cuebook validate {shlex.quote(str(left_out.path))}` lists all its problems."
                 raise BadInput(f"The stored playbook '{given}' cannot be run: {left_out.problem}", fix=fix)
         if stored is None:
             known = ", ".join(one.id for one in self.stored.all()) or "none"
             raise BadInput(
                 f"There is no stored playbook '{given[:200]}'.",
-                fix=f"Give the text of a playbook, or one of these: {known}.",
+                fix=f"Pass the text of a playbook, or one of these ids: {known}.",
             )
         return stored.playbook
 
     async def _named(self, run: str, who: Principal) -> str:
-        """Checks that this is a whole run id. Only people, who see which run they get, may shorten it."""
+        """Checks that this is a full run id. Only people, who see which run they get, may shorten it."""
         row = await self._service.get(run, who)
         if row.id != run:
-            raise NotFound(f"There is no run {run}.", fix=f"Give the whole id: {row.id}.")
+            raise NotFound(f"There is no run {run}.", fix=f"Pass the full id: {row.id}.")
         return run
 
     async def _wait(self, token: str, who: Principal) -> WaitRow:
@@ -202,7 +199,7 @@ class Runtime:
                 await service.cancel(wait.run, asked.reason, who)
 
     async def _decided_before(self, wait: WaitRow, asked: Resume, late: Refused) -> None:
-        """Accepts a repeated decision. Raises an error for a different one, after the run has taken note of the first."""
+        """Accepts a repeated decision. Raises an error for a different one, after the run has processed the first."""
         if isinstance(late, AlreadyAnswered):
             row = await self._service.wait_row(wait.id)
             if _said(row, asked):
@@ -220,7 +217,7 @@ class Runtime:
             raise AlreadyAnswered(f"The wait {wait.id} was already decided.", fix=_STATUS)
 
     async def _time(self, wait: WaitRow, asked: Resume, who: Principal) -> dict[str, Any]:
-        """The budget from now on. It grows only if the run waits because its budget is spent."""
+        """The new budget. It grows only if the run waits because its budget is spent."""
         spent = wait.kind == "budget" and asked.approve
         if asked.timeout_ms is None and not spent:
             return {}
@@ -259,7 +256,7 @@ class Runtime:
         return writer.late(view, " in another process" if await self._service.is_driven_elsewhere(run) else self._where)
 
     async def _gives_data(self, row: RunRow) -> Callable[[str], bool]:
-        """Returns which steps have data as output. All others, and those of an unreadable playbook, have text."""
+        """Returns a function that tells which steps output data. All others, and those of an unreadable playbook, output text."""
         try:
             playbook = await self._service.playbook_of(row)
         except CuebookError:
@@ -299,7 +296,7 @@ def _shortened(budget: Budget, seconds: float | None, used: float) -> Budget:
 
 
 def _raised(code: str, begun: Budget, budget: Budget, seconds: float | None, used: float) -> Budget:
-    """The budget with more of what is spent: once more the initial amount, or the given time."""
+    """The budget with the spent part raised by its initial amount or by the given time."""
     if code == "seconds" and seconds is not None:
         return msgspec.structs.replace(budget, seconds=max(used, budget.seconds or 0.0) + seconds)
     spent = getattr(budget, code, None)
@@ -313,7 +310,7 @@ def _answer(wait: WaitRow, asked: Resume) -> str:
         return "yes" if asked.approve else "no"
     said = asked.answer if asked.answer is not None else wait.default
     if said is None:
-        raise BadInput(f"This question needs an answer: {wait.prompt}", fix="Give it as `answer`.")
+        raise BadInput(f"This question needs an answer: {wait.prompt}", fix="Pass it as `answer`.")
     return said
 
 

@@ -1,1 +1,1 @@
-"""The playbooks that people keep: the library, the stored ones, and the runs of each."""
+"""Playbooks in folders: the library, the stored playbooks, and the runs of each playbook."""

@@ -18,9 +18,9 @@ from cuebook.service.playbooks.library import Library, Listed, Shelf
 from cuebook.service.service import Principal, Service
 
 _LOOKED_AT = 1000
-"""The number of runs with a name that are searched for those of a playbook."""
+"""The maximum number of runs with a name that are searched for the runs of a playbook."""
 _REMEMBERED = 10_000
-"""The number of runs whose files are cached."""
+"""The maximum number of runs whose files are cached."""
 _PARTS = 4
 """The number of trailing parts of a path that can be the name of a run: a file, and folders above it."""
 
@@ -83,7 +83,7 @@ class Histories:
         return own or next(iter(same), "")
 
     async def _file(self, row: RunRow) -> Path | None:
-        """The file that a run was started from; None if it was started from a text."""
+        """The file that a run was started from; None if it was started from text."""
         if row.id not in self._files:
             if len(self._files) > _REMEMBERED:
                 self._files.clear()

@@ -1,6 +1,6 @@
-"""The playbooks in folders: stored ones, which can be run by id, and the library that pages and assistants show.
+"""Playbooks in folders: stored playbooks, which can be run by id, and the library that pages and assistants show.
 
-A playbook is a file, or a file named `playbook` in a folder of its own. Its id is the one in its text, or else its name
+A playbook is a file, or a file named `playbook` in its own folder. Its id is the one in its text, or else its name
 without the suffix and without `.playbook`, or the name of its folder.
 """
 
@@ -37,9 +37,9 @@ _OTHERS = frozenset(("build", "dist", "node_modules", "site-packages", "target",
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 _OTHER_FILE = re.compile(r"(readme|changelog|license|contributing|skill)\b|.*\.(test|policy)\.", re.IGNORECASE)
 _GLANCE = 100_000
-"""The number of bytes that are read to recognise a file."""
+"""The number of bytes to read to recognise a file."""
 _LEVELS = 3
-"""Levels of folders that are searched for playbooks."""
+"""The number of folder levels that are searched for playbooks."""
 _PATIENCE = 1.0
 """Seconds that a page waits for all files to be read."""
 _SLICE = 50
@@ -108,7 +108,7 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 class LeftOut(NamedTuple):
-    """A file that is not a playbook, or cannot be run, and why."""
+    """A file that is not a playbook or cannot be run, with the reason."""
 
     path: Path
     problem: str
@@ -116,10 +116,10 @@ class LeftOut(NamedTuple):
 
 
 class Stored:
-    """The playbooks in folders. If two have the same id, the first counts. A missing folder counts as empty."""
+    """The playbooks in folders. If two have the same id, the first one wins. A missing folder counts as empty."""
 
     def __init__(self, folders: Iterable[Path], *, levels: int = 0) -> None:
-        """With `levels`, every file in that many levels of folders below is read, except hidden ones."""
+        """With `levels`, reads every file in that many levels of subfolders, except hidden ones."""
         self._folders = tuple(dict.fromkeys(folders))
         self._levels = levels
         self._read: dict[Path, tuple[tuple[int, ...], Listed | LeftOut]] = {}
@@ -133,7 +133,7 @@ class Stored:
         return sorted_out(self.each())
 
     def each(self) -> Iterator[Listed | LeftOut]:
-        """The result of each file. It is a generator, which lets the caller work between two files."""
+        """The result of each file. A generator, so that the caller can do other work between two files."""
         for folder in self._folders:
             for path in _files(folder, self._levels):
                 yield self._at(path, folder)
@@ -180,7 +180,7 @@ def sorted_out(each: Iterable[Listed | LeftOut]) -> tuple[list[Listed], list[Lef
             left_out.append(one)
         elif one.id in kept:
             taken = f"The id '{one.id}' is taken by {kept[one.id].path}."
-            left_out.append(LeftOut(one.path, taken, "Give one of them another id."))
+            left_out.append(LeftOut(one.path, taken, "Change one of the ids."))
         else:
             kept[one.id] = one
     return sorted(kept.values(), key=lambda one: one.id), left_out
@@ -237,7 +237,7 @@ def _playbook(path: Path, folder: Path) -> Listed | LeftOut:
 
 
 def id_by_name(path: Path, folders: Container[Path]) -> str:
-    """The id of a playbook whose text has none, from its name."""
+    """The id of a playbook whose text has none, derived from its name."""
     if path.stem == _OWN_FOLDER and path.parent not in folders:
         return path.parent.name
     suffix = max((one for one in suffixes() if path.name.lower().endswith(one)), key=len, default=path.suffix)
@@ -245,7 +245,7 @@ def id_by_name(path: Path, folders: Container[Path]) -> str:
 
 
 class Broken(msgspec.Struct, frozen=True):
-    """A file that looks like a playbook and cannot be run."""
+    """A file that looks like a playbook but cannot be run."""
 
     path: Path
     problem: str
@@ -262,7 +262,7 @@ class Shelf(msgspec.Struct, frozen=True):
 
 
 class Library:
-    """The playbooks that pages and assistants show, read again when files change.
+    """The playbooks that pages and assistants show, reloaded when files change.
 
     Files are read and parsed in a thread. In a coroutine, await `read` or `find`.
     """
@@ -306,12 +306,12 @@ class Library:
             if _address(id_by_name(one.path, self.folders)) == id:
                 raise BadInput(
                     f"The playbook '{id}' cannot be run as written: {one.problem}",
-                    fix=f"`cuebook validate {one.path.name}` lists everything that is wrong with it.",
+                    fix=f"`cuebook validate {one.path.name}` lists all its problems.",
                 )
         raise NotFound(f"There is no playbook '{id[:100]}'.", fix="The library lists all playbooks.")
 
     async def _fresh(self) -> Shelf:
-        """Reads the files once more: a reading that has already started may have missed the latest change."""
+        """Reads the files once more: a read that has already started may have missed the latest change."""
         before = self._reading
         if before is not None and not before.done() and before.get_loop() is asyncio.get_running_loop():
             await asyncio.shield(before)
@@ -320,7 +320,7 @@ class Library:
         return await asyncio.shield(self._reading)
 
     def _read(self) -> Shelf:
-        """Looks at each file and parses those that changed. A long first reading is shown in parts."""
+        """Checks each file and parses those that changed. The results of a long first read are shown in parts."""
         seen: list[Listed | LeftOut] = []
         for one in self.stored.each():
             seen.append(one)
@@ -347,7 +347,7 @@ class Library:
         return Shelf(tuple(by_title), tuple(broken), whole)
 
     def _made_of(self, one: Listed) -> Listed | None:
-        """The library entry of a file; None for a page that only contains playbooks as examples."""
+        """The library entry of a file. Returns None for a page that only contains example playbooks."""
         known = self._listed.get(one.path)
         if known is not None and known[0] is one:
             return known[1]

@@ -1,1 +1,1 @@
-"""What a run would do, touch and cost, before it starts."""
+"""Previews: what a run would do, touch and cost, before it starts."""

@@ -1,7 +1,7 @@
-"""The most that a run may use: calls, tokens and money. Pure; the caller supplies prices.
+"""The maximum that a run may use: calls, tokens and money. Pure; the caller supplies prices.
 
-If the acts of a preview are known, each reply counts at its limit, and again in every later call that sees it. Of several
-branches, the most expensive one counts.
+If the acts of a preview are known, each reply counts with its limit, and again in every later call that sees it. Among
+several branches, the most expensive one counts.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from cuebook.performers.models import Facts
 from cuebook.performers.models.model import MESSAGE_OVERHEAD, Tokens, estimate_text
 
 UNSEEN = 1_000
-"""Tokens counted for an answer, an input or a text that is not known yet."""
+"""Tokens counted for an answer, an input or other text that is not known yet."""
 _AROUND = 64
 """Tokens of the heading that names the step of an output."""
 _RUNS = 10
-"""Past runs that the typical use is taken from."""
+"""The number of past runs that determine the typical use."""
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class Terms(msgspec.Struct, frozen=True):
     facts: Facts
     max_tokens: int
     tool_output: int
-    """The most bytes of a tool's result that are kept."""
+    """The maximum number of bytes kept of a tool's result."""
     free: bool = False
 
     @property
@@ -40,14 +40,14 @@ class Terms(msgspec.Struct, frozen=True):
         return min(limit for limit in limits if limit is not None)
 
     def cost(self, input_tokens: int) -> float | None:
-        """The most that one call may cost; None if the price is unknown."""
+        """The maximum cost of one call; None if the price is unknown."""
         if self.free:
             return 0.0
         return None if self.facts.price is None else self.facts.price.most(input_tokens, self.reply)
 
 
 class Use(msgspec.Struct, frozen=True):
-    """The most that acts can use."""
+    """The maximum use of acts."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -78,7 +78,7 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """The most that a run can use."""
+    """The maximum use of a run."""
 
     calls: int | None
     """None if only a budget limits them."""
@@ -104,18 +104,18 @@ def _bound_of_limits(limits: Limits, terms: Terms) -> Bound:
     return Bound(calls, None if calls is None or each is None else calls * each)
 
 
-# --- by earlier runs ---------------------------------------------------------------------------------------
+# --- from earlier runs ---------------------------------------------------------------------------------------
 
 
 class TypicalUse(msgspec.Struct, frozen=True):
-    """What earlier runs of a playbook used on average."""
+    """The average use of earlier runs of a playbook."""
 
     tokens: Tokens
     runs: int
 
 
 def typical_use(rows: Iterable[RunRow]) -> TypicalUse | None:
-    """The average of the latest completed runs; None if there are none. The newest run comes first."""
+    """The average of the latest completed runs; None if there are none. Expects the newest run first."""
     done = [row.totals for row in rows if row.status == "completed" and row.totals.tokens and not row.parent][:_RUNS]
     if not done:
         return None
@@ -123,7 +123,7 @@ def typical_use(rows: Iterable[RunRow]) -> TypicalUse | None:
     return TypicalUse(Tokens(sum(one.input for one in done) // count, sum(one.output for one in done) // count), count)
 
 
-# --- by acts --------------------------------------------------------------------------------------------
+# --- from acts --------------------------------------------------------------------------------------------
 
 
 def use_of(acts: Iterable[Act | Choice], terms: Terms) -> Use:
@@ -197,7 +197,7 @@ class _Counter:
                 return 0, False
 
     def _of_context(self, context: Context) -> int:
-        """Sizes by parent context: each block is counted once."""
+        """The size of a context. The sizes of its parents are cached, so each block is counted once."""
         grown: list[Context] = []
         node: Context | None = context
         while node is not None and node.block is not None and id(node) not in self._sizes:

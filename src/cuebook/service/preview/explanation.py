@@ -1,4 +1,4 @@
-"""Explains a run before it starts: its preview, with what it touches, how the policy decides and what it may cost."""
+"""Explains a run before it starts: its preview, what it touches, how the policy decides and what it may cost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Setup(msgspec.Struct, frozen=True):
     """The current policy without any trust. Texts are read only if it allows that without asking."""
     model: str
     problem: str
-    """Why the model cannot be asked at present."""
+    """Why the model is currently unavailable."""
     terms: Terms
     budget: Budget
     workspace: str
@@ -44,14 +44,14 @@ class Explanation(msgspec.Struct, frozen=True):
     preview: Preview
     model: str
     problem: str
-    """Why the model cannot be asked at present."""
+    """Why the model is currently unavailable."""
     touches: Touches
     bound: Bound
     terms: Terms
     budget: Budget
     rulings: list[ActRuling]
     refused: str = ""
-    """Why a run would be refused; empty if it would begin."""
+    """Why a run would be refused; empty if it would start."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -76,7 +76,7 @@ async def preview_of(
     *,
     schemes: Collection[str] = SCHEMES,
 ) -> Preview:
-    """What a run would do. Reads sources of these schemes on this machine if the policy allows it without asking.
+    """Previews what a run would do. Reads sources of these schemes on this machine if the policy allows it without asking.
 
     The preview without inputs and options is cached by the content of the playbook, unless it read something.
     """
@@ -94,7 +94,7 @@ async def preview_of(
 
 _CACHE: dict[tuple[str, ...], Preview] = {}
 _MOST = 32
-"""Previews in the cache."""
+"""The maximum number of cached previews."""
 
 
 async def explain(
@@ -108,7 +108,7 @@ async def explain(
     every_act: bool = False,
     schemes: Collection[str] = SCHEMES,
 ) -> Explanation:
-    """Explains a run that `who` would start. It asks the gate about all acts, or only about those known well enough."""
+    """Explains a run that `who` would start. Without `every_act`, asks the gate only about acts that are known exactly."""
     preview = await preview_of(playbook, service.masked(dict(given)), settings, setup, schemes=schemes)
     policy, own = await service.policy(who), playbook.document.policy
     if own is not None:
@@ -119,7 +119,7 @@ async def explain(
     assert isinstance(gate, Gate)
     case = _case(playbook, setup, policy, who, now)
     acts = [act for act in preview.every_act() if every_act or _is_exact(act)]
-    flaws = [f"The run would not begin: {flaw}" for flaw in setup.flaws(playbook.dialect.models(playbook.document))]
+    flaws = [f"The run would not start: {flaw}" for flaw in setup.flaws(playbook.dialect.models(playbook.document))]
     return Explanation(
         preview,
         setup.model,

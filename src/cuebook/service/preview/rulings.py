@@ -23,7 +23,7 @@ _ASKS = ("the step asks for approval",)
 _REFUSED = frozenset({"forbidden", "refused_address", "outside_workspace", "insecure_secret", "secret_misplaced"})
 """Codes of failures that stop every run."""
 _UNFIT = frozenset({"bad_url", "bad_request"})
-"""Failures that no run would get past if nothing in the effect is unknown."""
+"""Codes of failures that stop every run if no part of the effect is unknown."""
 
 
 class ActRuling(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class ActRuling(msgspec.Struct, frozen=True):
     """The deciding rules; for `unknown`, the stricter rules that may apply."""
     hosts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """Obstacles, and further questions to a person."""
+    """Obstacles, and further questions for a person."""
     tools: tuple[tuple[str, str], ...] = ()
     """The tools that the model may call, each with the decision of the policy."""
     fails: bool = False
@@ -155,7 +155,7 @@ class Rulings:
         for name in tools:
             for trust in await self._reach.tools.trusts(name):
                 if not await self._gate.is_trusted(self._case.run.tenant, trust.subject, trust.digest):
-                    found[f"the tool server '{name.partition('.')[0]}' has to be agreed to first"] = None
+                    found[f"the tool server '{name.partition('.')[0]}' needs approval first"] = None
         return tuple(found)
 
     # --- decisions ---
@@ -164,7 +164,7 @@ class Rulings:
         return await touches_of_effect(act.label, effect, self._reach, self._decide)
 
     def _missing(self, act: Act) -> list[Touched]:
-        """Includes the secrets whose value is missing."""
+        """The secrets whose value is missing."""
         return [self._touched(Action("secret", name)) for name in act.open.secrets]
 
     def _touched(self, action: Action) -> Touched:

@@ -1,4 +1,4 @@
-"""Reads the texts that prompts refer to before a run: those on this machine that the policy allows without asking.
+"""Reads texts that prompts refer to before a run, if they are on this machine and the policy allows it without asking.
 
 It fetches nothing and asks no one. The run reads the rest.
 """
@@ -18,7 +18,7 @@ from cuebook.kernel.run import Settings
 from cuebook.performers.sources import SourcePerformer
 
 SCHEMES = ("file", "prompt", "skill", "tools")
-"""The schemes of what is on this machine: texts, skills and lists of tools."""
+"""The schemes of local sources: texts, skills and tool lists."""
 
 
 class LocalTexts:
@@ -69,4 +69,4 @@ class LocalTexts:
     def _refusal(self, action: Action) -> Failed | None:
         if decide_all((action,), [self._policy]).decision == "allow":
             return None
-        return Failed("forbidden", f"{action.target} is not read before the run.")
+        return Failed("forbidden", f"{action.target} cannot be read before the run.")

@@ -42,7 +42,7 @@ class Touches(msgspec.Struct, frozen=True):
     hosts: dict[str, str]
     """Each host, with the purpose of the connection."""
     problems: list[str]
-    """Missing parts, and further questions to a person."""
+    """Missing parts, and further questions for a person."""
     missing: bool = False
     """Whether a tool does not exist."""
 
@@ -61,7 +61,7 @@ class Reach(msgspec.Struct, frozen=True):
     performers: Mapping[type[Effect], Performer]
     servers: Mapping[str, ToolServer]
     asked: Callable[[str | None], Asked]
-    """Returns the model that is asked if a playbook names this one, or none."""
+    """Returns the model that is asked if a playbook names this one, or does not name one."""
 
     @property
     def tools(self) -> Toolbox:
@@ -101,7 +101,7 @@ class _Search:
         self._missing = False
 
     async def touches(self, effects: Iterable[tuple[str, Effect]], decide: Decide) -> Touches:
-        """Returns what these effects touch. Each comes with the label of its step."""
+        """Returns what these effects touch. Each effect is paired with the label of its step."""
         steps: dict[Action, dict[str, None]] = {}
         for label, effect in effects:
             for action in await self._actions(label, effect):

@@ -1,1 +1,1 @@
-"""Runs as surfaces show them: views, JSON objects, and the difference of two runs."""
+"""Runs as surfaces show them: views, JSON objects, and comparisons of two runs."""

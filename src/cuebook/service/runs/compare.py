@@ -14,11 +14,11 @@ from cuebook.service.runs import objects as run_objects
 from cuebook.service.service import Principal, RunView, Service
 
 _COMPARED = 2_000
-"""Lines of a text that are compared; the rest is only reported as equal or different."""
+"""The maximum number of lines to compare; the rest is only reported as equal or different."""
 _ANSWER = "__elicit_step_"
-"""Prefix of the name of a value that holds the answer to a step's question."""
+"""Name prefix of values that contain the answer to a step's question."""
 _LONGEST = 500
-"""Characters of a line that are shown."""
+"""The maximum number of characters shown of a line."""
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class Side(msgspec.Struct, frozen=True):
 
 
 async def side_of(service: Service, run: str, who: Principal = Principal()) -> Side:
-    """One side of a comparison; `run` is a whole id or the beginning of one."""
+    """One side of a comparison; `run` is an id or a prefix of one."""
     row = await service.get(run, who)
     return Side(await service.view(row.id, who), await service.playbook_text(row))
 
@@ -71,14 +71,14 @@ def _rows(side: Side) -> dict[Key, StepRow]:
 
 
 def _keys(first: Side, second: Side) -> list[Key]:
-    """The steps of both runs in the order of the first. A step of the second run alone keeps its predecessor."""
+    """The steps of both runs in the order of the first. A step that only the second run has keeps its predecessor."""
     order, others = list(_rows(first)), _rows(second)
     place = -1
     for key in others:
         if key in order:
             place = order.index(key)
             continue
-        while place + 1 < len(order) and order[place + 1] not in others:  # steps of the first run alone come before it
+        while place + 1 < len(order) and order[place + 1] not in others:  # steps that only the first run has come first
             place += 1
         place += 1
         order.insert(place, key)
@@ -123,13 +123,13 @@ def _totals(totals: Totals) -> dict[str, Any]:
 
 
 def called(name: str) -> str:
-    """The name of a value for people. A value without a name in the playbook is the answer to a question."""
+    """The display name of a value. A value without a name in the playbook is the answer to a question."""
     step = name.removeprefix(_ANSWER)
     return name if step == name else f"the question of step {step}"
 
 
 def _changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The names whose values differ, each with both values; None for a missing one."""
+    """The names whose values differ, each with both values; None if a value is missing."""
     names = dict.fromkeys([*first, *second])
     return {name: [first.get(name), second.get(name)] for name in names if first.get(name) != second.get(name)}
 

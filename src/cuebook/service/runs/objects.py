@@ -1,4 +1,4 @@
-"""Runs, steps and waits as plain values: the shapes that `--json`, REST, MCP and Python share."""
+"""Runs, steps and waits as plain values, in the form that `--json`, REST, MCP and Python share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow, stopped
 from cuebook.service.runs.views import ARTIFACT_FILES, Answered, RunView
 
 INTERRUPTED = "interrupted"
-"""The status of a run that could continue and that no process drives."""
+"""The status of a run that could continue but that no process is driving."""
 
 
 def row_object(row: RunRow, *, interrupted: bool = False) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def wait_object(wait: WaitRow) -> dict[str, Any]:
 
 
 def interrupted_object(row: RunRow, next: str) -> dict[str, Any]:
-    """A run that a person has to resume, in the shape of a wait."""
+    """A run that a person has to resume, in the form of a wait."""
     return {
         "wait": None,
         "run": row.id,
@@ -110,10 +110,10 @@ def interrupted_object(row: RunRow, next: str) -> dict[str, Any]:
 def interrupted_words(row: RunRow) -> str:
     """Why an interrupted run does not continue by itself."""
     if row.status in WAITING:
-        return "What it waited for is decided or has expired, and no process has continued it."
+        return "Its wait was decided or has expired, but no process has continued it."
     if row.status in ENDED:
-        return "A retry was requested, and no process has started it."
-    return "No process drives it."
+        return "A retry was requested, but no process has started it."
+    return "No process is driving it."
 
 
 def approval_object(wait: WaitRow) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def known_cost(totals: Totals) -> float | None:
 
 
 def counts_lines(row: RunRow) -> bool:
-    """Whether the steps of a run are executed lines, of which there is no total."""
+    """Whether the steps of a run are executed lines, which have no total."""
     dialect = registry.find(row.dialect)
     return dialect is not None and dialect.talks
 

@@ -1,4 +1,4 @@
-"""`RunView`: a run with everything that people look at, folded from its journal."""
+"""`RunView`: a run with everything that people see of it, folded from its journal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ARTIFACT_FILES: dict[str, tuple[str, str]] = {
 
 
 _BRIEF = 60
-"""Characters of a changed value that a note shows."""
+"""The maximum number of characters that a note shows of a changed value."""
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class Answered(msgspec.Struct, frozen=True):
 
     @property
     def giver(self) -> str:
-        """Who answered, for people to read."""
+        """Who answered, in words."""
         return _GIVERS.get(self.by, self.by) or "a person"
 
 
@@ -90,7 +90,7 @@ def changed_words(name: str, value: Any, by: str) -> str:
 
 
 class RunView(msgspec.Struct, frozen=True):
-    """A run with everything that a person looks at."""
+    """A run with everything that a person sees of it."""
 
     run: RunRow
     steps: list[StepRow]
@@ -111,9 +111,9 @@ class RunView(msgspec.Struct, frozen=True):
     passed_on: dict[str, str] = {}
     """The labels of steps whose output is that of a step inside them, with the label of the inner step."""
     changed_inputs: frozenset[str] = frozenset()
-    """The inputs that were changed. They are among the values, too."""
+    """The inputs that were changed. They are also among the values."""
     incomplete: frozenset[str] = frozenset()
-    """Steps whose output was not kept in full: it was longer than the limit, or contained bytes that are not text."""
+    """Steps whose output was not stored in full: it exceeded the limit or contained bytes that are not text."""
 
 
 def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: Iterable[Entry]) -> RunView:
@@ -251,14 +251,14 @@ def _json(value: Any) -> Text:
 
 
 def _brief(value: Any) -> str:
-    """A value in one short line."""
+    """A value on one short line."""
     text = value if isinstance(value, str) else str(_json(value))
     line = " ".join(text.split())
     return line if len(line) <= _BRIEF else f"{line[: _BRIEF - 1]}…"
 
 
 def _at_breakpoints(steps: list[StepRow], waits: list[WaitRow]) -> list[StepRow]:
-    """Shows a step as paused while its breakpoint waits, although the step itself has finished."""
+    """Shows a step as paused while the run waits at its breakpoint, although the step itself has finished."""
     reached = {(w.place.path, w.place.step, w.place.visit) for w in waits if w.kind == "breakpoint"}
     if not reached:
         return steps
