@@ -1,1 +1,1 @@
-"""The ways in. Each one calls the service and holds no rule of its own."""
+"""Entry points: command line, web, MCP and Python. Each one calls the service and contains no rules."""

@@ -1,4 +1,4 @@
-"""Texts that all surfaces share: amounts, times, statuses, runs and steps, and commands to suggest."""
+"""Text that all surfaces share: amounts, times, statuses, runs and steps, and commands to suggest."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def joined(parts: Sequence[str]) -> str:
 
 
 def missing_texts(verdict: Verdict) -> str:
-    """The missing texts that a journal refers to; empty if there are none."""
+    """The texts that a journal refers to and that are missing; empty if there are none."""
     missing = verdict.missing
     if not missing:
         return ""
     more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
     names = ", ".join(digest[:12] for digest in missing[:_NAMED])
-    return f"{counted(len(missing), 'text')} that it refers to, purged or removed (sha256 {names}{more})"
+    return f"{counted(len(missing), 'referenced text')}, purged or removed (sha256 {names}{more})"
 
 
 def tokens_of(totals: Totals) -> str:
@@ -143,11 +143,11 @@ def command_line(words: str) -> str:
 # --- steps ---
 
 _LINES = 3
-"""Lines of an output that are shown while a run is watched."""
+"""The number of output lines to show while a run is watched."""
 _WIDE = 100
 """The maximum length of such a line."""
 _PREVIEWED = 8
-"""Lines shown of each part of a preview; `cuebook inbox WAIT` shows all of them."""
+"""The number of lines to show of each part of a preview; `cuebook inbox WAIT` shows all of them."""
 
 
 def action_line(effect: Any) -> str:

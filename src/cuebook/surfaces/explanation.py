@@ -82,7 +82,7 @@ def explanation_lines(explained: Explanation) -> Iterator[str]:
             yield from (f"  {name}: {state}" for name, state in states.items())
     yield "\nwhat it touches, and what the policy says:"
     yield from _touches_lines(explained.touches, explained.notes)
-    yield "\nwhat it may use at most:"
+    yield "\nmaximum usage:"
     yield from (f"  {line}" for line in _bound_lines(explained))
 
 
@@ -90,7 +90,7 @@ def head_lines(preview: Preview) -> Iterator[str]:
     yield preview.title
     for name in dict.fromkeys((*preview.declared, *preview.inputs)):
         value = preview.inputs.get(name)
-        yield f"  {name} is not given" if value is None else f"  {name} = {display.short(_plain(value))}"
+        yield f"  {name} is not set" if value is None else f"  {name} = {display.short(_plain(value))}"
 
 
 def _step_lines(step: Step, indent: str) -> Iterator[str]:
@@ -122,7 +122,7 @@ def _step_words(step: Step) -> str:
         clauses.insert(0, "asks for approval")
     words = ", then ".join(clauses)
     if step.gives:
-        words = f"{words}, gives {', '.join(step.gives)}" if words else f"gives {', '.join(step.gives)}"
+        words = f"{words}, produces {', '.join(step.gives)}" if words else f"produces {', '.join(step.gives)}"
     if step.condition:
         words = f"if {step.condition}, {words}"
     return "; ".join(filter(None, [words, *step.also]))
@@ -168,11 +168,11 @@ def _bound_lines(explained: Explanation) -> Iterator[str]:
 
 
 def cost_words(bound: Bound, terms: Terms) -> str:
-    """The most that a run costs, or why that is not known."""
+    """The maximum cost of a run, or why it is unknown."""
     if bound.cost is not None:
         return display.money(bound.cost)
     if bound.calls is None:
-        return "not bounded"
+        return "unbounded"
     if terms.facts.price is None:
         return NO_PRICE
     return "unknown: the context window of this model is not listed"
@@ -206,7 +206,7 @@ def ruling_object(one: ActRuling) -> dict[str, Any]:
 
 
 def secrets_of(explained: Explanation) -> list[str]:
-    """The handles of the secrets in use, and the secret inputs that are not given."""
+    """The handles of the secrets in use, and the secret inputs that are not set."""
     handles = [use.handle for one in explained.rulings for use in one.secrets]
     return list(dict.fromkeys((*handles, *(name for one in explained.rulings for name in one.act.open.secrets))))
 
@@ -215,19 +215,19 @@ def secrets_of(explained: Explanation) -> list[str]:
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """What a run asks for, what it reaches and what it may use, in a few lines."""
+    """A short overview of a run: the approvals it needs, what it reaches and its maximum usage."""
 
     asks: tuple[str, ...] = ()
-    """What needs approval."""
+    """Actions that need approval."""
     depends: tuple[str, ...] = ()
-    """What the policy can decide only during the run."""
+    """Actions that the policy can decide only during the run."""
     denied: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()
     reaches: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Models, hosts, tools, commands and so on, by kind."""
     most: str = ""
     model: str = ""
-    """The model that `most` is for; empty if no model is asked."""
+    """The model that `most` applies to; empty if no model is asked."""
     problems: tuple[str, ...] = ()
 
 
@@ -272,7 +272,7 @@ def _question(effect: Effect | None) -> str:
 
 
 def _most_words(bound: Bound, terms: Terms) -> str:
-    """The most that a run uses: calls of models, tokens and money."""
+    """The maximum usage of a run: model calls, tokens and money."""
     if bound.calls == 0:
         return "no model is asked"
     calls = "any number of model calls" if bound.calls is None else display.counted(bound.calls, "model call")
@@ -305,7 +305,7 @@ def action_words(effect: Effect | None) -> str:
 
 
 def _clause(effect: Effect) -> str:
-    """The same in the third person: `runs ls` for `run ls`."""
+    """`action_words` in the third person: `runs ls` for `run ls`."""
     verb, blank, rest = action_words(effect).partition(" ")
     return f"{verb}s{blank}{rest}"
 

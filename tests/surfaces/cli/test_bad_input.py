@@ -1,4 +1,4 @@
-"""What cannot be used is told in one line with a way out, exit code 2, and leaves nothing behind."""
+"""Invalid input is reported in one line with a fix, exits with code 2, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -109,12 +109,12 @@ CASES: list[tuple[Callable[[CommandLine], None], str, str]] = [
     (half_of_json, "run half.json", "half.json:2: this is not JSON: expected a name in double quotes."),
     (indented, "run indented.yml", "indented.yml:4: this is not YAML: expected <block end>"),
     (indented, "run indented.yml", "Indent the line like its neighbours"),
-    (a_folder, "run folder.md", "folder.md is a folder. Give the path of a file."),
+    (a_folder, "run folder.md", "folder.md is a folder. Pass the path of a file."),
     (not_utf8, "run latin.md", "latin.md:3: this is not UTF-8 text. Save it as UTF-8."),
     (empty, "run empty.md", "empty.md: Document is empty"),
     (no_title, "run untitled.md", "document must contain a level-1 heading (# Title). Begin with '# Title'."),
     (no_step, "run stepless.md", "at least one ## STEP heading. Write '## STEP 1: Title' and instructions below it."),
-    (required, "run needy.md", "Missing input: kind (string). Give --kind VALUE."),
+    (required, "run needy.md", "Missing input: kind (string). Pass --kind VALUE."),
     (nothing, "run", "Missing argument 'FILE'"),
     (a_folder, "runs --store folder.md", "The store folder.md is a folder."),
     (nothing, "run tea.md --kidn x", "No such option '--kidn'."),
@@ -138,7 +138,7 @@ CASES: list[tuple[Callable[[CommandLine], None], str, str]] = [
     (nothing, "run tea.md", "The weights of the embedded model are not on this machine."),
     (broken_config, "run tea.md", "cuebook.toml:1: this is not TOML"),
     (misspelt_config, "run tea.md", "cuebook.toml:2: there is no setting 'modell'. Did you mean 'model'?"),
-    (key_in_config, "runs", "'api_key' looks like a key, and keys are never read from a file."),
+    (key_in_config, "runs", "'api_key' looks like a key, but keys are never read from a file."),
     (nothing, "rnu tea.md", "There is no command 'rnu'. Did you mean 'run'?"),
     (nothing, "tea.md", "To run the playbook, type `cuebook run tea.md`."),
     (nothing, "runs --status faild", "--status: unknown status 'faild'. Did you mean failed? Choose from: pending, "),
@@ -168,12 +168,12 @@ def test_one_line_says_what_is_wrong(
 
 
 @pytest.mark.parametrize("words", [["run"], ["policy", "allow", "tool"], ["secrets", "add", "x"], ["show"], []])
-def test_an_argument_that_is_no_text_is_told(bare_cli: CommandLine, words: list[str]) -> None:
+def test_an_argument_that_is_not_text_is_reported(bare_cli: CommandLine, words: list[str]) -> None:
     said = refused(bare_cli, *words, "caf\udce9")
     assert f"argument {len(words) + 1} is not UTF-8 text." in said
 
 
-def test_an_empty_name_is_no_run(cli: CommandLine) -> None:
+def test_an_empty_name_does_not_match_a_run(cli: CommandLine) -> None:
     assert cli.call("run", "tea.md").code == 0
     assert refused(cli, "show", "") == "cuebook: There is no run ''. `cuebook runs` lists them.\n"
 
@@ -187,7 +187,7 @@ def test_a_playbook_is_checked_as_it_is_run_whatever_its_file_is_called(cli: Com
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "notes.yml", "notes.json"])
-def test_what_is_no_playbook_is_none_to_any_command(bare_cli: CommandLine, name: str) -> None:
+def test_every_command_refuses_a_file_that_is_not_a_playbook(bare_cli: CommandLine, name: str) -> None:
     bare_cli.write(name, '{"a": 1}')
     assert "this is not a playbook of any known dialect." in refused(bare_cli, "run", name)
     found = bare_cli.call("validate", name)
@@ -198,7 +198,7 @@ def test_who_names_nothing_that_waits_is_led_to_the_inbox(cli: CommandLine) -> N
     assert cli.call("run", "tea.md").code == 0
     for words in (["inbox", "nonsense"], ["decide", "nonsense", "approve"], ["answer", "nonsense", "x"]):
         said = refused(cli, *words)
-        assert said == "cuebook: There is no wait or run 'nonsense'. `cuebook inbox` lists what waits.\n"
+        assert said == "cuebook: There is no wait or run 'nonsense'. `cuebook inbox` lists all open waits.\n"
 
 
 def test_several_problems_of_a_playbook_are_a_line_each(bare_cli: CommandLine) -> None:

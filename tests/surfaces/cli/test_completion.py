@@ -1,4 +1,4 @@
-"""What a shell is offered at Tab: commands, options, the inputs of a playbook and their values."""
+"""Shell completion at Tab: commands, options, the inputs of a playbook and their values."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def work_cli(tmp_path: Path, server: ModelServer) -> CommandLine:
     return CommandLine(tmp_path, server.url)
 
 
-def told(cli: CommandLine, *words: str, shell: str = "zsh") -> list[str]:
-    """What the shell's script is told for a line, line by line; the last word is the one under way."""
+def completions(cli: CommandLine, *words: str, shell: str = "zsh") -> list[str]:
+    """The lines that the shell's script receives for a command line; the last word is the incomplete one."""
     from shlex import join
 
     environ = cli.environ
@@ -84,7 +84,7 @@ def told(cli: CommandLine, *words: str, shell: str = "zsh") -> list[str]:
 
 
 def offered(cli: CommandLine, *words: str, shell: str = "zsh") -> list[str]:
-    lines = told(cli, *words, shell=shell)
+    lines = completions(cli, *words, shell=shell)
     return lines[1::3] if shell == "zsh" else [line.partition(",")[2] for line in lines if line]
 
 
@@ -119,7 +119,7 @@ def test_values_come_quoted_to_bash(cli: CommandLine) -> None:
 
 
 def test_bash_gets_only_what_follows_the_equals_sign(cli: CommandLine) -> None:
-    """It has made words of their own of what stands before it."""
+    """Bash has split off the words before it."""
     cli.write("asking.md", ASKING)
     line = ("run", "asking.md", "--answer")
     assert offered(cli, *line, "1", "=", "r", shell="bash") == ["rose"]
@@ -137,7 +137,7 @@ def test_bash_gets_only_what_follows_the_equals_sign(cli: CommandLine) -> None:
         ("run", "paint.md", "--color", "nosuch"),
     ],
 )
-def test_a_line_with_mistakes_is_offered_nothing_and_told_nothing(cli: CommandLine, words: tuple[str, ...]) -> None:
+def test_an_invalid_command_line_gets_no_candidates_and_no_errors(cli: CommandLine, words: tuple[str, ...]) -> None:
     cli.write("broken.md", "No playbook.\n")
     assert [word for word in offered(cli, *words) if word] == []
 
@@ -160,7 +160,15 @@ def test_runs_waits_steps_and_answers_are_offered_from_the_store(work_cli: Comma
     done = cli.call("run", "tea.md", "--json").object["run"]
     asked = cli.call("run", "asking.md", "--json").object
     run, wait = asked["run"], asked["waits"][0]["wait"]
-    assert told(cli, "show", "") == ["plain", run, "asking.md, awaiting input", "plain", done, "tea.md, completed", ""]
+    assert completions(cli, "show", "") == [
+        "plain",
+        run,
+        "asking.md, awaiting input",
+        "plain",
+        done,
+        "tea.md, completed",
+        "",
+    ]
     for command in ("events", "verify", "replay", "restart", "fork"):
         assert offered(cli, command, "") == [run, done]
     assert offered(cli, "show", done[:4]) == [done]
@@ -168,12 +176,12 @@ def test_runs_waits_steps_and_answers_are_offered_from_the_store(work_cli: Comma
     assert offered(cli, "resume", "") == [run]
     assert offered(cli, "cancel", "") == [run]
     assert [word for word in offered(cli, "retry", "") if word] == []
-    assert told(cli, "answer", "")[1:3] == [run, "question: Which?"]
+    assert completions(cli, "answer", "")[1:3] == [run, "question: Which?"]
     assert offered(cli, "answer", "") == offered(cli, "inbox", "") == [run, wait]
     assert [word for word in offered(cli, "decide", "") if word] == []
     assert offered(cli, "answer", run, "") == ["sky blue", "rose"]
     assert offered(cli, "answer", wait, "r", shell="bash") == ["rose"]
-    assert told(cli, "restart", done, "")[:3] == ["plain", "1", "Choose"]
+    assert completions(cli, "restart", done, "")[:3] == ["plain", "1", "Choose"]
     assert offered(cli, "fork", done, "") == ["1", "2", "3"]
     assert offered(cli, "resume", run, "--break", "") == ["1", "2", "2a", "3", "4"]
     assert offered(cli, "fork", run, "1", "--answer", "2") == ["2a=yes", "2a=no"]

@@ -1,4 +1,4 @@
-"""Starting is light: what a command does not need is not imported."""
+"""Startup is fast: modules that a command does not need are not imported."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_importing_the_package_imports_nothing(bare_cli: CommandLine) -> None:
     assert ran.stdout == "[]\n"
 
 
-def test_the_version_is_told(bare_cli: CommandLine) -> None:
+def test_the_version_is_printed(bare_cli: CommandLine) -> None:
     from cuebook import __version__
 
     assert bare_cli.call("--version").out == f"cuebook {__version__}\n"
@@ -64,7 +64,7 @@ def test_the_version_is_told(bare_cli: CommandLine) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_starts_where_nothing_is_loaded(bare_cli: CommandLine, name: str) -> None:
-    """In a new process, since other calls are forks of one that has everything loaded."""
+    """In a new process, because other tests fork a process that has everything loaded."""
     ran = bare_cli.start(name, "--help")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith(f"Usage: cuebook {name} ")

@@ -1,4 +1,4 @@
-"""Inputs from files: a value reaches the playbook as it is written, and no file is too much."""
+"""Inputs from files: a value reaches the playbook as written, and a file of any size is handled."""
 
 from __future__ import annotations
 
@@ -70,9 +70,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("odd.yaml", "v: !!int abc\n", "--inputs: odd.yaml:1: 'abc' is not a valid int."),
     ],
 )
-def test_a_file_that_cannot_be_used_is_told_with_its_line(
-    bare_cli: CommandLine, name: str, text: str, words: str
-) -> None:
+def test_an_unusable_file_is_reported_with_its_line(bare_cli: CommandLine, name: str, text: str, words: str) -> None:
     bare_cli.write("v.md", BOOK)
     bare_cli.write(name, text)
     ran = bare_cli.call("run", "v.md", "--inputs", name, "--dry-run")

@@ -1,5 +1,5 @@
-"""The command line. Every call loads this module, so it imports only click; the module of a command is imported when
-that command is called.
+"""The command line. This module is loaded on every call, so it imports only click; a command's module is imported when
+the command is called.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ COMMANDS = {
     "test": ("commands.test", "Run the tests of playbooks."),
     "run": ("commands.run", "Run a playbook."),
     "resume": ("commands.resume", "Continue a run that is paused or was interrupted."),
-    "answer": ("commands.resume", "Answer the question a run waits for."),
+    "answer": ("commands.resume", "Answer the question a run is waiting for."),
     "decide": ("commands.resume", "Approve or deny an action of a run, or resolve an effect in doubt."),
     "cancel": ("commands.resume", "Cancel a run; a second cancel stops it at once."),
     "retry": ("commands.resume", "Continue a failed run where it failed."),
-    "restart": ("commands.restart", "Start a new run from a step of another run, with changes if you like."),
+    "restart": ("commands.restart", "Start a new run from a step of another run, optionally with changes."),
     "runtime": ("commands.runtime", "Handle one request of the runtime contract and print an envelope."),
     "runs": ("commands.show", "List runs, newest first."),
-    "show": ("commands.show", "Show a run: its steps, outputs and what it waits for."),
+    "show": ("commands.show", "Show a run: its steps, its outputs and what it is waiting for."),
     "events": ("commands.show", "Show what happened in a run, and follow it."),
     "inbox": ("commands.show", "List everything that is waiting for a person."),
     "diff": ("commands.diff", "Compare two runs, step by step."),
@@ -45,7 +45,7 @@ COMMANDS = {
     "secrets": ("commands.secrets", "Manage the names of secrets that playbooks may use."),
     "users": ("commands.users", "Manage users and their roles."),
     "models": ("commands.models", "List the available models, or install the embedded one."),
-    "keys": ("commands.keys", "Keep the API keys of providers in the system keyring."),
+    "keys": ("commands.keys", "Store the API keys of providers in the system keyring."),
     "doctor": ("commands.doctor", "Check the installation and report what is missing."),
     "completion": ("completion", "Print the completion script for a shell."),
     "summary": ("commands.validate", "Show what a playbook is about."),
@@ -53,7 +53,7 @@ COMMANDS = {
     "verify": ("commands.audit", "Check that a run's journal is unchanged and matches the run's state."),
     "fork": ("commands.restart", "Restart with changed values or settings."),
 }
-"""Each command with its module and its line in the list."""
+"""Each command with its module and its one-line description."""
 
 GROUPS = {
     "Write": (("new", "validate", "explain"), ("convert", "graph", "test")),
@@ -62,7 +62,7 @@ GROUPS = {
     "Operate": (("serve",), ("mcp", "policy", "secrets", "users")),
     "Set up": (("models",), ("completion", "doctor", "keys")),
 }
-"""The list of `--help`: for each group, the most used commands with their lines, and the names of the others."""
+"""The groups in `--help`: the most used commands, shown with their descriptions, and the others, shown by name only."""
 
 INSTEAD = {
     "plan": "explain --plan",
@@ -71,10 +71,10 @@ INSTEAD = {
     "verify": "audit --verify",
     "fork": "restart",
 }
-"""Older command names that still work, with their replacements. They are in no list."""
+"""Older command names that still work, with their replacements. They are not listed."""
 
 ALIASES = {"info": "summary"}
-"""Other names for commands. They are in no list."""
+"""Other names for commands. They are not listed."""
 
 _COMPLETING = "_CUEBOOK_COMPLETE"
 
@@ -103,7 +103,7 @@ class Commands(click.Group):
         formatter.write_usage(ctx.command_path, "[--help] [--commands] [--version] [--debug] COMMAND [ARGS]...")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the short list of commands; the whole help fits a terminal of 24 lines."""
+        """Writes the short list of commands, so that the help fits a terminal of 24 lines."""
         rows = []
         for group, (most_used, others) in GROUPS.items():
             lines = [f"{name:<11}{COMMANDS[name][1]}" for name in most_used] + [f"also {', '.join(others)}"]
@@ -115,7 +115,7 @@ class Commands(click.Group):
         formatter.write(f"\n{click.wrap_text(self.epilog or '', formatter.width)}\n")
 
     def get_long_help(self, ctx: click.Context) -> str:
-        """Every command with its line, and the options."""
+        """All commands with their descriptions, and the options."""
         formatter = ctx.make_formatter()
         for group, names in GROUPS.items():
             with formatter.section(group):
@@ -126,7 +126,7 @@ class Commands(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         from click.shell_completion import CompletionItem
 
-        # The method of click would import the module of every command.
+        # click's own method would import the module of every command.
         named = [CompletionItem(name, help=COMMANDS[name][1]) for name in visible() if name.startswith(incomplete)]
         return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
@@ -197,7 +197,7 @@ def call(args: list[str]) -> int:
     except (click.Abort, EOFError, KeyboardInterrupt):
         complain(f"{chr(10) if sys.stderr.isatty() else ''}cuebook: interrupted.")
         return 130
-    except BrokenPipeError:  # the reader of the output has closed it, as `head` does
+    except BrokenPipeError:  # the reader has closed the pipe, as `head` does
         silence(sys.stdout)
         return 0
     except CuebookError as error:
@@ -207,7 +207,7 @@ def call(args: list[str]) -> int:
         problem = write_problem(error)
         if problem:
             silence(sys.stdout)
-            complain(f"cuebook: cannot write the output: {problem}. Redirect it to another place.")
+            complain(f"cuebook: cannot write the output: {problem}. Redirect it elsewhere.")
         elif "--debug" in args:
             import traceback
 
@@ -221,7 +221,7 @@ def call(args: list[str]) -> int:
 
 
 def _invoke(args: list[str]) -> int:
-    """Like `cli.main`, which however exits with code 1 by itself when stdout is a closed pipe."""
+    """Like `cli.main`, but does not exit with code 1 when stdout is a closed pipe."""
     try:
         with cli.make_context("cuebook", list(args)) as context:
             code = cli.invoke(context)

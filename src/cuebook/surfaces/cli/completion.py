@@ -40,7 +40,7 @@ MOST = 50
 
 
 class Bash(BashComplete):
-    """Completion for bash, which inserts candidates unchanged: those with spaces must be quoted here."""
+    """Completion for bash, which inserts candidates unchanged, so those with spaces must be quoted here."""
 
     _before = 0
     """Length of the part of the current word that bash treats as separate words: candidates must not repeat it."""
@@ -74,7 +74,7 @@ def _escaped(value: str) -> str:
 
 
 def answer(cli: click.Command) -> int:
-    """Prints the candidates for the shell's script; nothing if the line is wrong."""
+    """Prints the candidates for the shell's script; nothing if the command line is invalid."""
     shell, _, instruction = os.environ.get(VARIABLE, "").partition("_")
     add_completion_class(Bash)
     made = get_completion_class(shell)
@@ -101,7 +101,7 @@ def answer(cli: click.Command) -> int:
     fish:  cuebook completion fish > ~/.config/fish/completions/cuebook.fish
 
     The script completes commands and options, the inputs of the playbook after `cuebook run FILE` with the values of
-    an enum, and the ids of runs, waits and steps and possible answers where a command takes them.
+    an enum, the ids of runs, waits and steps, and possible answers.
     """,
 )
 @click.argument("shell", type=click.Choice(SHELLS))
@@ -117,7 +117,7 @@ def completion_command(shell: str) -> int:
 
 
 def any_file(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """Leaves a path to the shell."""
+    """Lets the shell complete a path."""
     return [CompletionItem(incomplete, type="file")]
 
 
@@ -157,7 +157,7 @@ def runs(*statuses: str) -> Complete:
 
 
 def waits(*kinds: str) -> Complete:
-    """Completes what waits for a person: the ids of the runs, and the ids of the waits."""
+    """Completes the ids of runs that wait for a person, and the ids of their waits."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
         async def look(service: Service) -> Items:
@@ -172,7 +172,7 @@ def waits(*kinds: str) -> Complete:
 
 
 def steps_of_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """Completes the steps that the run on the line has reached."""
+    """Completes the steps that the run on the command line has reached."""
 
     async def look(service: Service) -> Items:
         row = await service.get(ctx.params["run"])
@@ -183,7 +183,7 @@ def steps_of_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
 
 def steps_to_pause_after(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """Completes a comma-separated list of steps of the playbook or the run on the line."""
+    """Completes a comma-separated list of steps of the playbook or the run on the command line."""
     before, comma, last = incomplete.rpartition(",")
     named = before.split(",")
     steps = {step.label: step.title for step in _outline(ctx) if step.label.startswith(last)}
@@ -199,7 +199,7 @@ def answers(ctx: click.Context, param: click.Parameter, incomplete: str) -> Item
 
 
 def answers_to_wait(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """Completes the possible answers to the question on the line."""
+    """Completes the possible answers to the question on the command line."""
 
     async def look(service: Service) -> Items:
         from cuebook.surfaces.cli.session import wait_of
@@ -226,7 +226,7 @@ def _outline(ctx: click.Context) -> Sequence[OutlinedStep]:
 
 
 def _playbook(ctx: click.Context) -> Playbook | None:
-    """The playbook in the file on the line, or of the run on the line."""
+    """The playbook named on the command line, or that of the run named there."""
     file = _on_the_line(ctx, "file")
     if file:
         from cuebook.surfaces.cli.playbook_command import read_file
@@ -253,7 +253,7 @@ def _from_store(ctx: click.Context, look: Callable[[Service], Awaitable[Items]])
 
 
 def _looked(ctx: click.Context, look: Callable[[Service], Awaitable[T]]) -> T | None:
-    """Looks into the store of this line; None if there is no store."""
+    """Queries the store that the command line names. Returns None if there is no store."""
     import asyncio
 
     from cuebook.surfaces.cli import session

@@ -78,7 +78,7 @@ def _help(declared: Input) -> str:
 
 
 def gather_inputs(given: dict[str, Any], document: Document, dialect: Dialect) -> dict[str, Any]:
-    """All inputs: the options replace `--input`, which replaces the file. The `BadInput` for an unknown name also lists
+    """All inputs. Options override `--input`, which overrides the file. The `BadInput` for an unknown name also lists
     what else is wrong with the inputs.
     """
     values: dict[str, Any] = {}
@@ -129,8 +129,8 @@ def _did_you_mean(name: str, names: Sequence[str]) -> str:
 
 
 def read_table(path: str, flag: str, *, plain: bool = False, lists: bool = False) -> dict[str, Any]:
-    """A YAML or JSON file with one value per name, or with `lists` also several. Numbers and dates are texts, as they
-    are written in the file; with `plain` they are converted.
+    """Reads a YAML or JSON file with one value per name, or with `lists` also several. Numbers and dates are strings, as
+    written in the file; with `plain` they are converted.
     """
     from cuebook.formats.builder import SMALL, UNCONVERTED
     from cuebook.formats.json import read_json
@@ -160,7 +160,7 @@ Answers = dict[str, str | tuple[str, ...]]
 
 
 def gather_answers(given: Given, playbook: Playbook | None) -> Answers:
-    """All answers by step label. Those of `--answer` replace those of the file."""
+    """All answers by step label. `--answer` overrides the file."""
     answers: Answers = {}
     if given["answers"]:
         table = read_table(given["answers"], "--answers", lists=True)

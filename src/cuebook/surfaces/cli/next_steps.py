@@ -62,7 +62,7 @@ def _next(row: RunRow, waits: list[WaitRow]) -> str:
 
 
 def hints(row: RunRow, waits: list[WaitRow]) -> list[tuple[str, str]]:
-    """Other commands, and what to know before typing the next one: name and text."""
+    """Other commands, and hints for the next one, as name and text."""
     if row.status == "failed" and row.playbook:
         new_run = f"`cuebook run {shlex.quote(row.name)}` uses" if os.path.isfile(row.name) else "a new run uses"
         return [("if edited", f"{new_run} the current text of the playbook; a retry uses the original")]
@@ -78,7 +78,7 @@ def hints(row: RunRow, waits: list[WaitRow]) -> list[tuple[str, str]]:
 
 
 def other_answers(waits: list[WaitRow]) -> list[tuple[str, str]]:
-    """The commands that answer the open questions after the first: name and text."""
+    """The commands that answer the open questions after the first, as name and text."""
     questions = [wait for wait in waits if wait.kind == "question"]
     return [("or", command_line(f"answer {wait.id} {_answers(wait)}")) for wait in questions[1:]]
 
@@ -140,6 +140,6 @@ def approval_lines(wait: WaitRow) -> list[str]:
 
 def _until(wait: WaitRow) -> str:
     if wait.expires is None:
-        return "held: it timed out and is still waiting" if wait.details.get("held") else "no end"
-    ends = {"cancel": "the run ends then", "hold": "it keeps waiting then", "deny": "it is denied then"}
+        return "held: it timed out and is still waiting" if wait.details.get("held") else "it does not expire"
+    ends = {"cancel": "the run ends then", "hold": "it keeps waiting after that", "deny": "it is denied then"}
     return f"{moment(wait.expires)} ({ends.get(wait.details.get('on_expiry', ''), 'it expires then')})"

@@ -19,15 +19,15 @@ from cuebook.dialects.options import Option
 from cuebook.kernel.errors import BadInput
 from cuebook.surfaces.cli import completion
 
-STORE = click.Option(["--store"], metavar="PATH", help="The file that holds the runs.")
+STORE = click.Option(["--store"], metavar="PATH", help="The file that stores the runs.")
 AS_JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON on stdout.")
 AS_EVENTS = click.Option(["--events", "as_events"], is_flag=True, help="Print every event as a line of JSON on stdout.")
 AS_LIVE = click.Option(["--live", "as_live"], is_flag=True, help="Stream as on a terminal, even to a file or a pipe.")
 LINES = click.Option(
     ["--lines", "as_lines"], is_flag=True, help="In a conversation, show each line, call and variable as it happens."
 )
-NO_COLOR = click.Option(["--no-color"], is_flag=True, help="Use no colours, as with NO_COLOR in the environment.")
-NO_ASK = click.Option(["--no-ask"], is_flag=True, help="Ask nothing here; print how to answer and exit with code 3.")
+NO_COLOR = click.Option(["--no-color"], is_flag=True, help="Disable colours, as NO_COLOR in the environment does.")
+NO_ASK = click.Option(["--no-ask"], is_flag=True, help="Do not ask here; print how to answer and exit with code 3.")
 
 AS_USER = click.Option(["--as", "as_user"], metavar="NAME", help="Act as this user, with their roles.")
 
@@ -46,7 +46,7 @@ ANSWERS: list[click.Parameter] = [
         ["--answer"],
         metavar="STEP=VALUE",
         multiple=True,
-        help="Answer the question of a step in advance; repeatable.",
+        help="Answer a step's question in advance; repeatable.",
         shell_complete=completion.answers,
     ),
     click.Option(
@@ -71,7 +71,7 @@ STRICT_ENVELOPE = click.Option(
     ["--strict-envelope"], is_flag=True, help="Print an envelope with only the fields of the format."
 )
 ENVELOPE: list[click.Parameter] = [
-    click.Option(["--envelope"], is_flag=True, help="Ask nothing and print one envelope on stdout."),
+    click.Option(["--envelope"], is_flag=True, help="Ask no questions, and print one envelope on stdout."),
     STRICT_ENVELOPE,
 ]
 SET = click.Option(["--set", "values"], metavar="NAME=VALUE", multiple=True, help="Change a value; repeatable.")
@@ -103,7 +103,7 @@ _CHOICE = "option_of_"
 
 
 def choices(several: Iterable[Option]) -> list[click.Parameter]:
-    """A click option for each option of the dialects."""
+    """A click option for each dialect option."""
     by_name = {option.name: option for option in several}
     return [_choice(option) for option in by_name.values()]
 
@@ -122,8 +122,8 @@ def _choice(option: Option) -> click.Option:
 
 
 def fitting(params: Iterable[click.Parameter], known: Iterable[Option]) -> list[click.Parameter]:
-    """The parameters, with the options hidden that the playbook's dialect does not have. Such an option is still parsed,
-    so that the error can name it.
+    """The parameters; options that the playbook's dialect does not have are hidden. A hidden option is still parsed, so
+    that the error can name it.
     """
     names = {f"{_CHOICE}{option.name}" for option in known}
     return [_hidden(one) if (one.name or "").startswith(_CHOICE) and one.name not in names else one for one in params]
@@ -159,7 +159,7 @@ def configuration(given: Given) -> Config:
 
 
 def edits(config: Config) -> dict[str, Any]:
-    """The settings that were given as flags of this call."""
+    """The settings that were passed as flags."""
     return {name: config.get(name) for name in _SETTINGS if config.origin(name).place.startswith("--")}
 
 
@@ -190,7 +190,7 @@ class NotText(BadInput):
 def value_of(flag: str, value: str) -> str:
     """The value itself, or the text that it refers to: `@file`, or `-` for stdin. A leading `@@` means a literal `@`.
 
-    The final line break of a file or of stdin is removed, because values are put into sentences and `echo` adds one.
+    The final line break of a file or of stdin is removed, because values are inserted into sentences and `echo` adds one.
     """
     if value == "-":
         return _without_line_end(read_stdin(flag))
@@ -210,12 +210,12 @@ def read_stdin(flag: str = "") -> str:
 
 
 def read_text(path: str, flag: str = "") -> str:
-    """The text of a file; `BadInput` says in one line why it cannot be read."""
+    """The text of a file. Raises `BadInput` with one line that says why it cannot be read."""
     return _text(flag, path, _read(path, flag, LARGEST))
 
 
 def read_playbook(path: str) -> str:
-    """The text of a playbook file, or of stdin for `-`. A file that is too large is read only far enough to say so."""
+    """The text of a playbook file, or of stdin for `-`. A file that is too large is read only far enough to detect it."""
     name = "stdin" if path == "-" else path
     if path == "-":
         return _decoded("", name, sys.stdin.buffer.read(registry.LARGEST + 1), registry.text_of)
@@ -230,11 +230,11 @@ def _playbooks_in(folder: str) -> str:
 
     found = sorted(shlex.quote(str(one.path)) for one in Stored([Path(folder)]).all())
     more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-    return f"Name one of its playbooks: {', '.join(found[:5])}{more}." if found else "Give the path of a file."
+    return f"Name one of its playbooks: {', '.join(found[:5])}{more}." if found else "Pass the path of a file."
 
 
 def _read(path: str, flag: str, most: int, *, fix: str = "Check the path.") -> bytes:
-    """Reads at most one byte beyond the limit: a file may be larger than the memory, or endless."""
+    """Reads at most one byte beyond the limit: a file may be larger than memory, or endless."""
     prefix = f"{flag}: " if flag else ""
     try:
         with open(path, "rb") as file:
@@ -244,7 +244,7 @@ def _read(path: str, flag: str, most: int, *, fix: str = "Check the path.") -> b
 
         raise BadInput(f"{prefix}There is no file {path}.", fix=instead_of(path, fix)) from None
     except IsADirectoryError:
-        raise BadInput(f"{prefix}{path} is a folder.", fix="Give the path of a file.") from None
+        raise BadInput(f"{prefix}{path} is a folder.", fix="Pass the path of a file.") from None
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise BadInput(f"{prefix}Cannot read {path}: {why}.", fix="Check the path and its permissions.") from None

@@ -22,7 +22,7 @@ INPUTS: list[click.Parameter] = [
     click.Option(
         ["--inputs"], metavar="FILE", help="A YAML or JSON file of inputs.", shell_complete=completion.any_file
     ),
-    click.Option(["--input"], metavar="NAME=VALUE", multiple=True, help="One input, by its name; repeatable."),
+    click.Option(["--input"], metavar="NAME=VALUE", multiple=True, help="One input by name; repeatable."),
 ]
 
 

@@ -33,7 +33,7 @@ _BETWEEN_TICKS = 0.5
 
 
 class Interrupted(Exception):
-    """The process was asked to end while it drove this run."""
+    """The process was asked to end while it was driving this run."""
 
     def __init__(self, run: str) -> None:
         super().__init__(run)
@@ -78,7 +78,7 @@ def _empty_store() -> Store:
 
 def perform(work: Coroutine[Any, Any, int]) -> int:
     """Runs the coroutine of a command. If it is interrupted, a message says how to resume the run."""
-    # Imported modules stay for good, and reference counting frees what a run allocates: collect less often.
+    # Imported modules are never freed, and reference counting frees what a run allocates, so collect less often.
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
     received: list[int] = []
@@ -106,7 +106,9 @@ async def _with_signals(work: Coroutine[Any, Any, int], received: list[int]) -> 
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # under `nohup` SIGHUP stays ignored
-            with suppress(ValueError, RuntimeError, NotImplementedError):  # not in every thread, not on every system
+            with suppress(
+                ValueError, RuntimeError, NotImplementedError
+            ):  # not available in every thread and on every system
                 loop.add_signal_handler(number, cancel, number)
     return await work
 
@@ -190,7 +192,7 @@ async def shown(service: Service, row: RunRow, view: View, asker: Asker | None =
     if isinstance(view, Events):
         begun = row.status != "pending" or bool(row.parent)
         view.published = Published(playbook, row.id, before if begun else ())
-        for entry in () if begun else before:  # the first records of a new run were not published yet
+        for entry in () if begun else before:  # the first records of a new run have not been published yet
             write_if_open(view.see, entry)
     write_if_open(view.begin, title, row, await service.steps(row.id), plan)
     watcher = Watcher(service, row.id, view, before[-1].seq if isinstance(view, Remembering) and before else None)
@@ -272,7 +274,7 @@ async def settings_of(service: Service, run: str) -> Settings:
 
 
 async def merged_settings(service: Service, run: str, changes: dict[str, Any]) -> dict[str, Any]:
-    """Flags as changes of a run's settings. A flag for one part of the budget keeps the other parts."""
+    """Flags as changes to a run's settings. A flag for one part of the budget keeps the other parts."""
     edited = {name: value for name, value in changes.items() if not name.startswith("budget.")}
     parts = {name.partition(".")[2]: value for name, value in changes.items() if name.startswith("budget.")}
     if parts:
@@ -289,7 +291,7 @@ async def acting(service: Service, given: Given) -> Principal:
 
 
 async def open_wait(service: Service, name: str, kind: str) -> WaitRow:
-    """Like `wait_of`, for a wait that is to be decided: the error for an expired one says how to wait again."""
+    """Like `wait_of`, for deciding the wait: if it has expired, the error says how to continue the run."""
     wait = await wait_of(service, name, kind)
     row = await service.get(wait.run)
     if wait.state == "expired" or (wait.state == "closed" and row.status == "expired"):
@@ -302,7 +304,7 @@ def _expired(row: RunRow) -> WaitExpired:
     restart = f"`cuebook restart {row.id} {row.step or 'STEP'}`"
     return WaitExpired(
         f"The wait of run {row.id} has expired.",
-        fix=f"{again} continues the run from there, {restart} starts the step again in a new run.",
+        fix=f"{again} continues the run from there; {restart} repeats the step in a new run.",
     )
 
 
@@ -315,7 +317,7 @@ async def wait_of(service: Service, name: str, kind: str) -> WaitRow:
     try:
         row = await service.get(name)
     except NotFound:
-        raise NotFound(f"There is no wait or run '{name}'.", fix="`cuebook inbox` lists what waits.") from None
+        raise NotFound(f"There is no wait or run '{name}'.", fix="`cuebook inbox` lists all open waits.") from None
     waits = await service.waits(row.id)
     fitting = [wait for wait in waits if wait.kind == kind] or waits
     if len(fitting) == 1:
@@ -324,7 +326,7 @@ async def wait_of(service: Service, name: str, kind: str) -> WaitRow:
         listed = "; ".join(f"{wait.id} ({display.short(wait.prompt)})" for wait in fitting)
         raise NotFound(
             f"Run {row.id} has {len(fitting)} open waits: {listed}.",
-            fix="Give the id of one of them instead of the run.",
+            fix="Pass the id of one of them instead of the run.",
         )
     if row.status == "expired":
         raise _expired(row)

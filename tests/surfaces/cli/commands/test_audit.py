@@ -1,4 +1,4 @@
-"""`cuebook audit`: what was done, who let it through, what came of it; and a file that proves it elsewhere."""
+"""`cuebook audit`: actions, approvals and results of a run, and an export that proves them elsewhere."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def approved(cli: CommandLine) -> str:
     return str(run)
 
 
-def test_a_step_tells_what_was_done_who_let_it_through_and_what_came_of_it(cli: CommandLine, approved: str) -> None:
+def test_a_step_shows_its_actions_approvals_and_results(cli: CommandLine, approved: str) -> None:
     evidence = audited(cli, approved)
     assert (evidence["status"], evidence["dialect"], evidence["owner"]) == ("completed", "markdown", "local")
     assert evidence["playbook"] == hashlib.sha256(WRITE.encode()).hexdigest()
@@ -95,7 +95,7 @@ def test_people_read_it_as_lines(cli: CommandLine, approved: str) -> None:
     assert cli.call("verify", approved, "--json").object["head"] in words
 
 
-def test_what_a_retry_supersedes_is_still_told(cli: CommandLine, server: ModelServer) -> None:
+def test_what_a_retry_supersedes_is_still_shown(cli: CommandLine, server: ModelServer) -> None:
     server.replies = [400]
     run = cli.call("run", "tea.md", "--json").object["run"]
     assert cli.call("retry", run).code == 0
@@ -106,12 +106,12 @@ def test_what_a_retry_supersedes_is_still_told(cli: CommandLine, server: ModelSe
     assert evidence["interventions"][0]["what"] == "retry"
     assert evidence["status"] == "completed"
     assert "error" not in evidence
-    told = cli.call("audit", run).out
-    assert "(superseded by a retry)" in told
-    assert re.search(r"  retry by local, from record \d+\n", told)
+    printed = cli.call("audit", run).out
+    assert "(superseded by a retry)" in printed
+    assert re.search(r"  retry by local, from record \d+\n", printed)
 
 
-def test_a_fork_tells_its_parents_part_and_what_was_changed(cli: CommandLine) -> None:
+def test_a_fork_shows_its_parents_part_and_what_was_changed(cli: CommandLine) -> None:
     run = cli.call("run", "tea.md", "--json").object["run"]
     fork = cli.call("fork", run, "2", "--set", "kind=white", "--json").object["run"]
     evidence = audited(cli, fork)
@@ -137,10 +137,10 @@ def test_what_was_denied_is_not_said_to_have_been_done(cli: CommandLine) -> None
     cli.write("x.yml", "name: X\nsteps:\n  - {id: a, command: cli touch it}\n")
     run = cli.call("run", "x.yml", "--json").object["run"]
     cli.call("decide", run, "deny")
-    told = cli.call("audit", run).out
-    assert "  wanted:        run touch\n" in told
-    assert "did:" not in told
-    assert "awaiting" not in told
+    printed = cli.call("audit", run).out
+    assert "  requested:     run touch\n" in printed
+    assert "did:" not in printed
+    assert "awaiting" not in printed
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_what_was_denied_is_not_said_to_have_been_done(cli: CommandLine) -> None
         ('[models]\nallow = ["test/*"]\n', {"decision": "allow", "rules": ["models.allow 'test/*' (POLICY:2)"]}),
     ],
 )
-def test_a_model_call_tells_what_let_it_through(cli: CommandLine, policy: str, ruling: dict[str, Any]) -> None:
+def test_a_model_call_shows_what_allowed_it(cli: CommandLine, policy: str, ruling: dict[str, Any]) -> None:
     where = cli.config.with_name("policy.toml")
     where.write_text(policy)
     run = cli.call("run", "tea.md", "--json").object["run"]
@@ -170,10 +170,10 @@ def test_what_a_cancellation_cut_into_is_in_doubt(cli: CommandLine) -> None:
     assert cli.call("show", run, "--json").object["steps"][0]["status"] == "in_doubt"
     (step,) = audited(cli, run)["steps"]
     assert (step["status"], step["acts"][0]["outcome"]["in_doubt"]["code"]) == ("in_doubt", "cancelled")
-    told = cli.call("audit", run).out
-    assert "? a\n  in doubt: cancelled, " in told
-    assert "outcome:       in doubt (cancelled): Cancelled while it was under way, " in told
-    assert "failed" not in told
+    printed = cli.call("audit", run).out
+    assert "? a\n  in doubt: cancelled, " in printed
+    assert "outcome:       in doubt (cancelled): Cancelled while it was under way, " in printed
+    assert "failed" not in printed
 
 
 def test_a_graph_is_audited_as_a_playbook_is(cli: CommandLine) -> None:
@@ -258,7 +258,7 @@ steps:
 
 @pytest.fixture
 def talked(cli: CommandLine, server: ModelServer) -> str:
-    """A run whose model was asked once more, with what it had said."""
+    """A run whose model was asked again, with its earlier reply in the context."""
     cli.write("talk.yml", TALK)
     server.replies = ["no JSON", '{"a": 1}']
     run = cli.call("run", "talk.yml", "--json").object
@@ -302,7 +302,7 @@ def test_a_text_that_was_taken_out_of_the_file_is_named(cli: CommandLine, talked
     proof.write_text(json.dumps(export))
     ran = cli.call("audit", "--file", proof)
     assert ran.code == 0, "it may have been purged"
-    assert f"missing:       1 text that it refers to, purged or removed (sha256 {gone[:12]})\n" in ran.out
+    assert f"missing:       1 referenced text, purged or removed (sha256 {gone[:12]})\n" in ran.out
     assert cli.call("audit", "--file", proof, "--json").object["chain"]["missing"] == [gone]
 
 
@@ -325,7 +325,7 @@ def test_what_is_put_into_the_file_under_a_false_digest_shows(
     assert (ran.code, problem in ran.err) == (1, True)
 
 
-def test_a_break_is_said_first_and_what_comes_before_it_is_told_as_of_there(cli: CommandLine, approved: str) -> None:
+def test_a_break_is_shown_first_and_earlier_records_as_of_there(cli: CommandLine, approved: str) -> None:
     proof = exported(cli, approved)
     export = json.loads(proof.read_text())
     closed = next(number for number, one in enumerate(export["records"], start=1) if '"WaitClosed"' in one["body"])
@@ -340,7 +340,7 @@ def test_a_break_is_said_first_and_what_comes_before_it_is_told_as_of_there(cli:
     assert f"decided:       not yet, as of record {closed - 1}\n" in words
 
 
-def test_where_nothing_comes_before_the_break_nothing_is_told(cli: CommandLine, approved: str) -> None:
+def test_nothing_is_shown_if_no_record_precedes_the_break(cli: CommandLine, approved: str) -> None:
     proof = exported(cli, approved)
     _changed(proof, "# Tea", "# Coffee")
     words = cli.call("audit", "--file", proof).out
@@ -416,7 +416,7 @@ def test_a_store_that_was_changed_beside_the_chain_shows(
         ((), "The argument RUN is missing."),
         (("--file", "tea.md"), "tea.md is not an exported run"),
         (("--file", "nothing.json"), "Cannot read"),
-        (("--file", "x", "--export", "y"), "--file excludes RUN"),
+        (("--file", "x", "--export", "y"), "--file cannot be combined with RUN"),
     ],
 )
 def test_what_cannot_be_audited_is_said(cli: CommandLine, args: tuple[str, ...], words: str) -> None:
@@ -435,7 +435,7 @@ def test_a_file_that_is_there_is_not_written_over(cli: CommandLine, approved: st
 
 
 class Hook:
-    """A local server that keeps what it is sent."""
+    """A local server that records its requests."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
@@ -468,7 +468,7 @@ def hook() -> Iterator[Hook]:
     made.close()
 
 
-def test_secrets_are_told_by_their_handles_and_what_came_back_is_masked(cli: CommandLine, hook: Hook) -> None:
+def test_secrets_are_shown_by_their_handles_and_responses_are_masked(cli: CommandLine, hook: Hook) -> None:
     cli.environ["HOOK_TOKEN"] = "hunter2-hunter2"
     cli.config.with_name("policy.toml").write_text(f'[egress]\nallow = ["{hook.url}/*"]\n[secrets]\nallow = ["*"]\n')
     cli.write(
@@ -499,7 +499,7 @@ def test_secrets_are_told_by_their_handles_and_what_came_back_is_masked(cli: Com
 
 
 def test_what_was_never_begun_is_not_said_to_have_been_done(cli: CommandLine, hook: Hook) -> None:
-    """Nobody listens: the intent is on record, and nothing was sent."""
+    """No server is listening: the intent is on record, and nothing was sent."""
     cli.environ["HOOK_TOKEN"] = "hunter2-hunter2"
     hook.close()
     cli.config.with_name("policy.toml").write_text(f'[egress]\nallow = ["{hook.url}/*"]\n[secrets]\nallow = ["*"]\n')
@@ -512,13 +512,13 @@ def test_what_was_never_begun_is_not_said_to_have_been_done(cli: CommandLine, ho
     run = cli.call("run", "post.yml", "--token", "env:HOOK_TOKEN", "--json").object["run"]
     (act,) = audited(cli, run)["steps"][0]["acts"]
     assert ("began" in act, act["begun"]) == (True, False)
-    told = cli.call("audit", run).out
-    assert f"  wanted:        send POST {hook.url}/hook\n" in told
-    assert "did:" not in told
+    printed = cli.call("audit", run).out
+    assert f"  requested:     send POST {hook.url}/hook\n" in printed
+    assert "did:" not in printed
 
 
 def test_data_that_looks_like_a_reference_is_none(cli: CommandLine) -> None:
-    """Nothing is missed that never was, and nothing of another run is taken into a file."""
+    """Such data is not reported as missing, and no text of another run is exported."""
     cli.write("long.yml", "name: Long\nsteps:\n  - {id: a, command: cli seq 2000, effect: read, output: text}\n")
     other = exported(cli, cli.call("run", "long.yml", "--json").object["run"])
     (digest, text), *_ = json.loads(other.read_text())["texts"].items()

@@ -1,4 +1,4 @@
-"""`cuebook doctor` says what is there, where each value came from, and what is missing."""
+"""`cuebook doctor` reports what is installed, where each value comes from, and what is missing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_machine_that_is_not(bare_cli: CommandLine) -> None:
     assert "Cannot read" in broken["store"]["problem"]
 
 
-def test_another_programs_database_is_no_store(cli: CommandLine) -> None:
+def test_a_database_of_another_program_is_not_a_store(cli: CommandLine) -> None:
     with closing(sqlite3.connect(cli.work / "other.db")) as other, other:
         other.execute("CREATE TABLE contacts (name TEXT)")
     ran = cli.call("doctor", "--store", "other.db")
@@ -55,7 +55,7 @@ def test_a_policy_that_cannot_be_read_keeps_a_run_from_starting(cli: CommandLine
     assert "tools.alow" in found["policy_problem"]
 
 
-def test_it_is_told_whether_the_projects_policy_is_trusted(cli: CommandLine) -> None:
+def test_the_trust_of_the_projects_policy_is_reported(cli: CommandLine) -> None:
     path = cli.write("cuebook.policy.toml", '[tools]\nallow = ["x"]\n')
     assert f"policy    {path} (project, not trusted: it can only restrict)" in cli.call("doctor").out
     cli.call("policy", "trust")
@@ -100,7 +100,7 @@ def test_values_are_shown_as_a_person_would_say_them(cli: CommandLine, name: str
     assert line.strip().removeprefix(setting).strip().startswith(f"{shown}  ")
 
 
-def test_a_store_in_the_workspace_is_told(cli: CommandLine) -> None:
+def test_a_store_in_the_workspace_is_reported(cli: CommandLine) -> None:
     assert "It is inside the workspace." not in cli.call("doctor").out
     assert "It is inside the workspace." in cli.call("doctor", "--store", cli.work / "runs.db").out
 

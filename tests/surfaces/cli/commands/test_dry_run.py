@@ -1,4 +1,4 @@
-"""A dry run of the whole dialect: every prompt, each way where only the run can tell, and no world touched."""
+"""Dry runs of the whole dialect: every prompt, all branches that depend on the run, and no side effects."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ Whisper {{result}}.
 def previewed(
     text: str, inputs: Mapping[str, str] | None = None, settings: Settings = Settings(), read: Read = unread
 ) -> Preview:
-    """Inputs that are left out are unknown."""
+    """Missing inputs are unknown."""
     return played(MARKDOWN.preview(MARKDOWN.parse(text, "a.md"), inputs or {}, settings), read)
 
 
@@ -185,7 +185,7 @@ Act on {{{{sev}}}}.
 
 
 def whens(text: str, **inputs: str) -> list[tuple[str, list[str]]]:
-    """The ways of the last step, with the steps before that their prompts show."""
+    """The branches of the last step, with the earlier steps that their prompts show."""
     objects = dry_run_objects(previewed(text, inputs))
     ways = objects[-1]["ways"]
     assert "none of low, high" not in str(objects)
@@ -224,7 +224,7 @@ def test_one_variable_decides_alike_in_every_step() -> None:
         ]
 
 
-def test_steps_with_the_same_number_are_told_apart() -> None:
+def test_steps_with_the_same_number_are_distinguished() -> None:
     text = '# A\n\n## STEP 1: B\n\nx\n\n@output(v)\n\n## STEP 1: C\n\n```if v == "1"```\n\none\n\n```endif```\n'
     parts = [part for part in shown(text) if "warning" not in part]
     assert prompts(parts[:1]) == [("1", "x")]
@@ -399,6 +399,6 @@ def test_everything_has_words(word: str) -> None:
     text = ROUTED + '\n## STEP 4: T\n\n@tool(a, b)\n\n## STEP 5: E\n\n## STEP 6: Q\n\n@elicit(confirm, "Sure?")\n'
     known = MARKDOWN.accept(MARKDOWN.parse(text, "a.md"), {})
     words = "\n".join(dry_run_passages(previewed(text, known)))
-    marks = {"prompt": "--- prompt", "question": "--- question (confirm)\nSure?\nshown as if answered: yes"}
+    marks = {"prompt": "--- prompt", "question": "--- question (confirm)\nSure?\nassumed answer: yes"}
     marks |= {"tool": "--- tool a.b\n{}", "skipped": "skipped: The step is empty", "ways": ">>> otherwise"}
     assert marks[word] in words

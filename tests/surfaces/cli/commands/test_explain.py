@@ -1,4 +1,4 @@
-"""What a run would do, what it touches and what it may cost, told before anything runs."""
+"""`cuebook explain` shows what a run would do, touch and cost before anything runs."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def bound(text: str, terms: Terms = PRICED, read: Read = unread, **inputs: str) 
 # --- the command ----------------------------------------------------------------------------------------
 
 
-def test_explain_tells_the_order_the_branches_and_the_questions(cli: CommandLine, server: ModelServer) -> None:
+def test_explain_shows_the_order_the_branches_and_the_questions(cli: CommandLine, server: ModelServer) -> None:
     cli.write("triage.md", TRIAGE)
     before = cli.files()
     ran = cli.call("explain", "triage.md", "--report", "It broke.")
     assert (ran.code, ran.err) == (0, "")
-    assert "  report = It broke.\n  depth is not given\n  model test/echo-1\n" in ran.out
-    assert "  1 Sort: asks the model, beginning with library:criteria, gives kind\n" in ran.out
+    assert "  report = It broke.\n  depth is not set\n  model test/echo-1\n" in ran.out
+    assert "  1 Sort: asks the model, beginning with library:criteria, produces kind\n" in ran.out
     assert "    depends on kind (the output of step 1):\n" in ran.out
     assert '      if kind == "bug"\n        2a Fetch: calls tracker.find\n' in ran.out
     assert '        2b Ask: asks a person (select; "Who decides?"; one of Ada, Bob; default Ada)\n' in ran.out

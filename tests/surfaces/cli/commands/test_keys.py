@@ -1,4 +1,4 @@
-"""Keys go into the keyring by a hidden prompt or stdin, and come out only for the provider."""
+"""Keys are stored in the keyring from a hidden prompt or stdin, and are read only for the provider."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_key_is_kept_used_and_removed_and_never_shown(cli: CommandLine, server
     assert cli.call("keys", "remove", "mine").out == "Removed the key of mine from the keyring.\n"
     assert cli.call("keys", "remove", "mine").out == "The keyring has no key for mine.\n"
     empty = cli.call("keys", "set", "mine", stdin="\n")
-    assert (empty.code, "No key was given." in empty.err) == (2, True)
+    assert (empty.code, "The key is empty." in empty.err) == (2, True)
     odd = cli.call("keys", "set", "mine", stdin="not a key\n")
     assert (odd.code, "not a key\n" in odd.err, "whitespace" in odd.err) == (2, False, True)
     unset = cli.call("run", "tea.md", "--model", "mine/x")
@@ -64,7 +64,7 @@ def test_a_key_is_kept_used_and_removed_and_never_shown(cli: CommandLine, server
 
 
 class Ring(KeyringBackend):
-    """Keeps what it is given in memory."""
+    """A keyring in memory."""
 
     priority = 1.0
     kept: dict[str, str]

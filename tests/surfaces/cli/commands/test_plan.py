@@ -1,4 +1,4 @@
-"""`cuebook plan`: the steps of a pipeline as they would be performed, and what the gate would say to each."""
+"""`cuebook plan`: the steps of a pipeline as they would be performed, and the gate's decision on each."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_each_step_has_its_decision_and_the_rules(cli: CommandLine, release: Pat
     assert "allowed_domains asks about every other host and port (release.yml)" in steps["look"]["rules"]
     assert "a secret needs approval (default)" in steps["post"]["rules"]
     assert steps["notes"]["tools"] == [{"tool": "Bash", "decision": "ask"}]
-    assert "\nasked:      notes (calls of tools), tag, post, look\n" in cli.call("plan", release, *GIVEN).out
+    assert "\nasked:      notes (tool calls), tag, post, look\n" in cli.call("plan", release, *GIVEN).out
 
 
 def test_a_step_that_asks_for_approval_is_asked_about_also_where_everything_is_allowed(cli: CommandLine) -> None:
@@ -95,7 +95,7 @@ steps:
         assert (step["decision"], step["rules"]) == ("ask", ["the step asks for approval"])
 
 
-def test_secrets_hosts_and_what_is_lacking_are_told(cli: CommandLine, release: Path) -> None:
+def test_secrets_hosts_and_missing_fields_are_listed(cli: CommandLine, release: Path) -> None:
     plan = planned(cli, release, *GIVEN)
     steps = steps_of(plan)
     assert plan["secrets"] == ["env:GH_TOKEN"]
@@ -106,7 +106,7 @@ def test_secrets_hosts_and_what_is_lacking_are_told(cli: CommandLine, release: P
     assert (steps["tests"]["lacks"], steps["look"]["lacks"]) == ([], [])
 
 
-def test_what_is_not_given_stands_for_itself(cli: CommandLine, release: Path) -> None:
+def test_a_missing_value_is_shown_as_its_reference(cli: CommandLine, release: Path) -> None:
     plan = planned(cli, release)
     steps = steps_of(plan)
     assert steps["tests"]["action"]["argv"] == ["echo", "${version} ok"]
@@ -117,16 +117,16 @@ def test_what_is_not_given_stands_for_itself(cli: CommandLine, release: Path) ->
 
 def test_a_condition_that_is_known_not_to_hold_is_said(cli: CommandLine, release: Path) -> None:
     assert steps_of(planned(cli, release, *GIVEN, "--draft", "true"))["post"]["runs"] is False
-    assert "which does not hold: it is skipped" in cli.call("plan", release, *GIVEN, "--draft", "true").out
+    assert "which is false, so the step is skipped" in cli.call("plan", release, *GIVEN, "--draft", "true").out
 
 
-def test_a_condition_that_only_the_run_can_tell_is_left_open(cli: CommandLine) -> None:
+def test_a_condition_that_depends_on_the_run_is_left_open(cli: CommandLine) -> None:
     asking = "name: A\nsteps:\n  - {id: a, command: cli true}\n  - {id: b, command: cli true, condition: $a.error}\n"
     assert steps_of(planned(cli, cli.write("asking.yml", asking)))["b"]["runs"] is None
 
 
 @pytest.mark.parametrize("handle", ["env:GH_TOKEN", "file:/no/such/file"])
-def test_a_secret_that_has_no_value_is_told_before_anybody_is_asked(
+def test_a_secret_without_a_value_is_reported_before_a_person_is_asked(
     cli: CommandLine, release: Path, handle: str
 ) -> None:
     ran = cli.call("plan", release, "--version", "1.2", "--token", handle)
@@ -147,7 +147,7 @@ def test_nothing_is_run_and_nothing_is_left_behind(cli: CommandLine, release: Pa
     assert cli.files() == before
 
 
-def test_something_that_is_asked_about_is_no_failure_and_something_denied_is(cli: CommandLine, release: Path) -> None:
+def test_a_pending_approval_is_not_a_failure_and_a_denial_is(cli: CommandLine, release: Path) -> None:
     cli.environ["GH_TOKEN"] = "a-token-of-some-length"
     assert cli.call("plan", release, *GIVEN).code == 0
     policy(cli, '[commands]\ndeny = ["touch *"]\n')
@@ -171,12 +171,12 @@ def test_a_policy_that_requires_postconditions_refuses_the_run(cli: CommandLine,
     policy(cli, 'postconditions = "require"\n')
     ran = cli.call("plan", release, *GIVEN)
     assert ran.code == 1
-    assert "A run would not begin" in ran.out
+    assert "The run would not start" in ran.out
     run = cli.call("run", release, *GIVEN)
     assert run.code == 2
-    for told in (ran.out, run.err):
-        assert "Nothing checks whether the step 'tag' worked." in told
-        assert f'(postconditions = "require" in {cli.config.with_name("policy.toml")}' in told
+    for printed in (ran.out, run.err):
+        assert "Nothing checks whether the step 'tag' worked." in printed
+        assert f'(postconditions = "require" in {cli.config.with_name("policy.toml")}' in printed
 
 
 def test_a_policy_that_requires_postconditions_makes_it_a_mistake_to_have_none(cli: CommandLine, release: Path) -> None:
@@ -300,7 +300,9 @@ def test_a_stricter_rule_that_an_unknown_word_could_meet_is_named(
     assert (planned["decision"], code) == (decision, 1 if decision == "deny" else 0)
     if decision == "unknown":
         assert "commands.deny 'git push*'" in planned["rules"][0]
-        assert "is:          not known yet: it may be for commands.deny 'git push*'" in cli.call("plan", "one.yml").out
+        assert (
+            "is:          not known yet: it may depend on commands.deny 'git push*'" in cli.call("plan", "one.yml").out
+        )
 
 
 def test_a_word_that_is_known_meets_the_rule_or_does_not(cli: CommandLine) -> None:
@@ -341,7 +343,7 @@ def test_what_no_run_would_get_past_is_denied(cli: CommandLine, step: str) -> No
 
 
 @pytest.mark.parametrize("url", ["https://${first.json.host}/x", "${first.stdout}", "${first.stdout}/x"])
-def test_a_host_that_is_unknown_is_no_fault(cli: CommandLine, url: str) -> None:
+def test_an_unknown_host_is_not_an_error(cli: CommandLine, url: str) -> None:
     code, planned = one_step(cli, f'{{id: a, command: "http {url}"}}')
     assert (code, planned["decision"]) == (0, "unknown")
     assert planned["notes"] == ["The host is not known before the run."]
@@ -349,7 +351,7 @@ def test_a_host_that_is_unknown_is_no_fault(cli: CommandLine, url: str) -> None:
     assert planned["action"]["url"] == url.replace("{", "").replace("}", "")
 
 
-def test_a_program_that_is_unknown_is_no_fault(cli: CommandLine) -> None:
+def test_an_unknown_program_is_not_an_error(cli: CommandLine) -> None:
     code, planned = one_step(cli, "{id: a, command: 'cli ${first.stdout} x'}")
     assert (code, planned["decision"]) == (0, "unknown")
     assert planned["notes"] == ["The program is not known before the run."]
@@ -369,7 +371,7 @@ def test_a_message_about_something_unknown_names_it_as_it_is_written(cli: Comman
         ('{id: a, command: cli echo hi, env: {T: "${token}"}}', ("--token", "bad:handle")),
     ],
 )
-def test_what_is_bound_to_fail_is_no_success(cli: CommandLine, step: str, args: tuple[str, ...]) -> None:
+def test_a_step_that_is_certain_to_fail_is_not_a_success(cli: CommandLine, step: str, args: tuple[str, ...]) -> None:
     head = "args: {token: {secret: true, required: false}}\n"
     code, planned = one_step(cli, step, *args, head=head)
     assert code == 1
@@ -377,7 +379,7 @@ def test_what_is_bound_to_fail_is_no_success(cli: CommandLine, step: str, args: 
     assert one_step(cli, "{id: a, command: cli echo hi}", "--token", "env:MINE", head=head)[0] == 0
 
 
-def test_a_rule_of_a_file_that_nobody_trusted_is_pointed_to(cli: CommandLine) -> None:
+def test_a_rule_of_an_untrusted_file_is_pointed_out(cli: CommandLine) -> None:
     step = "{id: a, command: http http://127.0.0.1:9/x}"
     _, planned = one_step(cli, step)
     assert '[egress] allow = ["http://127.0.0.1:9/*"]' in planned["notes"][0]

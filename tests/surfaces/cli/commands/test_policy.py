@@ -1,4 +1,4 @@
-"""`cuebook policy` says what would happen and which line decides, and keeps what was allowed beforehand."""
+"""`cuebook policy` shows what would happen and which line decides, and stores overrides."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_a_command_is_held_to_reading_only_where_something_holds_it(bare_cli: Co
     assert (loose.code, "note: Without a sandbox" in loose.out) == (3, True)
 
 
-def test_a_command_in_quotes_is_one_word_and_that_is_told(bare_cli: CommandLine) -> None:
+def test_a_command_in_quotes_is_one_word_and_that_is_reported(bare_cli: CommandLine) -> None:
     ran = bare_cli.call("policy", "test", "command", "git push")
     assert ran.err == "cuebook: 'git push' is read as the name of one program. Omit the quotes.\n"
     assert ran.out.startswith("ask: command 'git push'\n")
@@ -191,7 +191,7 @@ def test_looking_at_the_policy_leaves_no_store_even_on_a_disk_that_cannot_be_wri
         assert bare_cli.files() == before
 
 
-def test_a_mistake_in_a_file_is_told_before_anything_is_decided(bare_cli: CommandLine) -> None:
+def test_a_mistake_in_a_file_is_reported_before_anything_is_decided(bare_cli: CommandLine) -> None:
     path = users(bare_cli, '[commands]\nalow = ["ls"]\n')
     for words in (["test", "tool", "x"], ["show"]):
         ran = bare_cli.call("policy", *words)
@@ -228,7 +228,7 @@ def test_files_above_count_too_and_are_trusted_one_by_one(bare_cli: CommandLine)
     trusted = bare_cli.call("policy", "trust")
     assert f"{below} is trusted as shown" in trusted.out
     assert (
-        f"{above} applies here too, and is not trusted by this command: cuebook policy trust {above}\n" in trusted.out
+        f"{above} also applies here, but this command does not trust it: cuebook policy trust {above}\n" in trusted.out
     )
     assert bare_cli.call("policy", "test", "command", "git", "log").code == 0
     assert bare_cli.call("policy", "test", "command", "rm", "x").code == 5
@@ -237,7 +237,7 @@ def test_files_above_count_too_and_are_trusted_one_by_one(bare_cli: CommandLine)
     assert f"project: {above} (not trusted: it can only restrict; `cuebook policy trust {above}` trusts it)" in shown
 
 
-def test_what_a_file_shows_when_it_is_trusted_is_what_stands_in_it(bare_cli: CommandLine) -> None:
+def test_a_file_is_shown_as_it_is_when_it_is_trusted(bare_cli: CommandLine) -> None:
     bare_cli.write("cuebook.policy.toml", '# \u202e\n[tools]\nallow = ["x"]\n')
     shown = bare_cli.call("policy", "trust").out
     assert "\u202e" not in shown
@@ -358,4 +358,4 @@ def test_what_to_type_for_always_can_be_pasted_into_a_shell() -> None:
 
 def test_the_help_of_users_says_that_an_approver_may_allow_beforehand(bare_cli: CommandLine) -> None:
     said = " ".join(bare_cli.call("users", "add", "--help").out.split())
-    assert "approver: approve or deny what a run wants to do, and allow it in advance." in said
+    assert "approver: approve or deny actions of runs, also in advance." in said

@@ -1,4 +1,4 @@
-"""Going on with runs from the command line: resume, cancel, retry, restart, fork, and what is refused."""
+"""Continuing runs from the command line: resume, cancel, retry, restart, fork, and refused requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def paused(cli: CommandLine) -> str:
     return str(ran.object["run"])
 
 
-def test_a_paused_run_goes_on_with_changed_values(cli: CommandLine, server: ModelServer) -> None:
+def test_a_paused_run_continues_with_changed_values(cli: CommandLine, server: ModelServer) -> None:
     run = paused(cli)
     inbox = cli.call("inbox")
     assert "Paused after step 1." in inbox.out
@@ -84,7 +84,7 @@ def test_a_waiting_run_is_cancelled(cli: CommandLine) -> None:
     assert cli.call("cancel", run).code == 2
 
 
-def test_a_pause_that_nobody_ended_expires(cli: CommandLine) -> None:
+def test_an_unanswered_pause_expires(cli: CommandLine) -> None:
     cli.environ["CUEBOOK_PAUSE_EXPIRY"] = "0"
     ran = cli.call("run", "tea.md", "--break", "1", "--json")
     if ran.code == 3:  # it ended before its own expiry was noticed
@@ -125,7 +125,7 @@ def test_a_resumed_run_takes_answers_and_waits_longer(cli: CommandLine) -> None:
     assert cli.call("resume", run, "--json").object["outputs"]["3"] == "no"
 
 
-def test_a_restart_and_a_fork_take_answers_or_nobody(cli: CommandLine, server: ModelServer) -> None:
+def test_a_restart_and_a_fork_accept_answers_or_run_unattended(cli: CommandLine, server: ModelServer) -> None:
     cli.write("asking.md", ASKING)
     run = cli.call("run", "asking.md", "--answer", "2=warm", "--answer", "3=yes", "--json").object["run"]
     again = cli.call("restart", run, "2", "--answer", "2=plain", "--json").object
@@ -177,14 +177,14 @@ def test_questions_that_do_not_wait_are_refused(cli: CommandLine) -> None:
     assert (ended.code, "is not waiting for anything" in ended.err) == (2, True)
 
 
-def test_whoever_decides_second_by_the_short_id_is_told_who_was_first(cli: CommandLine) -> None:
+def test_a_second_decision_by_the_short_id_names_the_first_decider(cli: CommandLine) -> None:
     cli.write("ship.yml", "name: Ship\nsteps:\n  - {id: ship, command: cli true, approval: required}\n")
     cli.call("run", "ship.yml", "--no-ask")
     wait = cli.call("inbox", "--json").object[0]["wait"]
     assert cli.call("decide", wait[:8], "approve").code == 0
     for name in (wait[:8], wait):
         late = cli.call("decide", name, "deny")
-        assert (late.code, f"The wait {wait} was decided already by local." in late.err) == (2, True)
+        assert (late.code, f"The wait {wait} was already decided by local." in late.err) == (2, True)
     unknown = cli.call("decide", "w0000000", "deny")
     assert (unknown.code, "There is no wait or run 'w0000000'" in unknown.err) == (2, True)
 
@@ -197,7 +197,7 @@ def test_a_completed_run_is_not_retried_and_says_what_can_be_done(cli: CommandLi
     assert (resumed.code, f"`cuebook restart {run} STEP`" in resumed.err) == (2, True)
 
 
-def test_who_resumes_a_run_that_waits_for_an_answer_with_changes_is_told_how_to_answer(cli: CommandLine) -> None:
+def test_resuming_a_waiting_run_with_changes_says_how_to_answer(cli: CommandLine) -> None:
     cli.write("ask.md", '# Ask\n\n## STEP 1: A\n\n@elicit(select, "Which?", "green", "black")\n')
     run = cli.call("run", "ask.md", "--json").object["run"]
     refused = cli.call("resume", run, "--answer", "1=green")
@@ -231,7 +231,7 @@ def test_a_run_is_named_by_enough_of_its_id(cli: CommandLine) -> None:
 TWICE = "# T\n\n## STEP 1: First\n\nOne.\n\n## STEP 1: Second\n\nTwo.\n\n## STEP 2: End\n\nThree.\n"
 
 
-def test_a_step_number_that_is_there_twice_is_told_apart(cli: CommandLine, server: ModelServer) -> None:
+def test_visits_of_a_step_number_that_occurs_twice_are_distinguished(cli: CommandLine, server: ModelServer) -> None:
     cli.write("twice.md", TWICE)
     run = cli.call("run", "twice.md", "--json").object["run"]
     for step, prompts in (("1#1", ["One.", "Two.", "Three."]), ("1#2", ["Two.", "Three."])):
@@ -248,7 +248,7 @@ def test_a_step_number_that_is_there_twice_is_told_apart(cli: CommandLine, serve
     assert "has not reached step 1#3. Steps it has reached: 1, 1#2, 2." in refused.err
 
 
-def test_a_run_goes_on_in_its_own_folder_and_loses_nothing_in_another(cli: CommandLine) -> None:
+def test_a_run_continues_in_its_own_folder_and_loses_nothing_in_another(cli: CommandLine) -> None:
     step = "{id: a, command: cli touch made.txt, approval: required, on_error: continue}"
     cli.write("p.yml", f"name: P\nsteps:\n  - {step}\n")
     run = cli.call("run", "p.yml", "--json").object["run"]

@@ -100,7 +100,7 @@ def test_events_are_lines_of_json(cli: CommandLine) -> None:
     assert all(event["id"] and event["run"] for event in ran.events)
 
 
-def test_events_as_they_happen_are_those_that_are_told_later(cli: CommandLine) -> None:
+def test_live_events_are_the_same_as_later_ones(cli: CommandLine) -> None:
     live = [event for event in cli.call("run", "tea.md", "--events").events if event["event"] != "TextChunk"]
     ours = ("id", "run", "at", "event", "place", "data")
     later = cli.call("events", live[0]["run"], "--json").events
@@ -149,7 +149,7 @@ def test_a_step_with_a_breakpoint_behind_it_is_done(cli: CommandLine) -> None:
 
 
 def test_events_carry_the_names_of_the_format(cli: CommandLine, server: ModelServer) -> None:
-    """Whoever selects the lines with these types has the format's events, in order, and nothing else."""
+    """The lines with these types are the format's events, in order, and nothing else."""
     server.replies = ["Sencha it is.", "Hot.", 401]
     ran = cli.call("run", "tea.md", "--events")
     named = [event for event in ran.events if "type" in event]
@@ -306,8 +306,11 @@ def test_answers_can_be_given_beforehand(
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--answer", "9=x"], "The answer for step 9: there is no such step. Steps that ask: 1, 2a, 2b, 4."),
-        (["--answer", "3=x"], "The answer for step 3: that step asks nothing. Steps that ask: 1, 2a, 2b, 4."),
+        (["--answer", "9=x"], "The answer for step 9: there is no such step. Steps that ask a question: 1, 2a, 2b, 4."),
+        (
+            ["--answer", "3=x"],
+            "The answer for step 3: that step asks no question. Steps that ask a question: 1, 2a, 2b, 4.",
+        ),
         (["--answer", "1"], "--answer 1: expected STEP=VALUE. Write it as in --answer 2=yes."),
         (["--answer", "=x"], "--answer =x: expected STEP=VALUE."),
         (
@@ -315,7 +318,7 @@ def test_answers_can_be_given_beforehand(
             "The answer for step 1: 'loud' is not one of the options. Choose one of: warm, plain.",
         ),
         (["--answer", "2b=maybe"], "The answer for step 2b: 'maybe' is neither yes nor no. Answer yes or no."),
-        (["--answer", "2=more"], "The answer for step 2 would answer step 2b, too, and there 'more' is neither"),
+        (["--answer", "2=more"], "The answer for step 2 would also answer step 2b, but there 'more' is neither"),
         (["--answer", "1=@nowhere"], "--answer 1: There is no file nowhere."),
         (["--answers", "list.yaml"], "--answers: list.yaml is not a table of names and values."),
         (["--answers", "bad.json"], "--answers: bad.json:1: this is not JSON: "),
@@ -379,7 +382,7 @@ def test_a_strict_run_fails_at_a_warning(cli: CommandLine, server: ModelServer) 
     assert (refused.code, "Non-sequential step number: expected 1, got 2" in refused.err) == (2, True)
 
 
-def test_a_no_stops_a_run_that_is_told_so(asking: CommandLine, server: ModelServer) -> None:
+def test_a_no_stops_a_run_with_that_option(asking: CommandLine, server: ModelServer) -> None:
     args = ["run", "asking.md", "--answer", "1=plain", "--answer", "2b=no", "--answer", "4=never"]
     ran = asking.call(*args, "--stop-on-no", "--json")
     assert (ran.code, ran.object["status"], server.requests) == (5, "cancelled", [])
@@ -400,7 +403,7 @@ def test_a_no_stops_a_run_that_is_told_so(asking: CommandLine, server: ModelServ
         (["--pause-expiry", "never"], {}, None),
     ],
 )
-def test_pauses_and_questions_expire_after_a_day_unless_told_otherwise(
+def test_pauses_and_questions_expire_after_a_day_by_default(
     asking: CommandLine, args: list[str], environ: dict[str, str], seconds: float | None
 ) -> None:
     asking.environ |= environ
@@ -409,10 +412,13 @@ def test_pauses_and_questions_expire_after_a_day_unless_told_otherwise(
         lasts = None if wait["expires"] is None else round(wait["expires"] - wait["opened"], 3)
         assert lasts == seconds
     wrong = asking.call("run", "tea.md", "--pause-expiry", "soon")
-    assert (wrong.code, "--pause-expiry: pause_expiry must be seconds, a time" in wrong.err) == (2, True)
+    assert (wrong.code, "--pause-expiry: pause_expiry must be a number of seconds, a duration" in wrong.err) == (
+        2,
+        True,
+    )
 
 
-def test_an_expired_run_says_how_to_go_on(asking: CommandLine) -> None:
+def test_an_expired_run_says_how_to_continue(asking: CommandLine) -> None:
     run = asking.call("run", "asking.md", "--pause-expiry", "0.01", "--json").object["run"]
     ran = asking.call("resume", run)
     if ran.code == 2:  # it had expired within the first call

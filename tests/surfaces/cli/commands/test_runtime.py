@@ -1,4 +1,4 @@
-"""`cuebook runtime` and `cuebook run --envelope`: one line of JSON on stdout, and the exit code that goes with it."""
+"""`cuebook runtime` and `cuebook run --envelope`: one line of JSON on stdout, and the matching exit code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.runtime import GATED, SLOW
 
 @pytest.fixture
 def cli(bare_cli: CommandLine) -> CommandLine:
-    """One at which commands need no approval of the policy. It has no model at all."""
+    """A command line whose policy allows all commands. It has no model."""
     folder = bare_cli.home / "config" / "cuebook"
     folder.mkdir(parents=True)
     (folder / "policy.toml").write_text('[commands]\nallow = ["*"]\n')
@@ -76,7 +76,7 @@ def test_the_strict_form_has_no_other_fields(cli: CommandLine) -> None:
     )
 
 
-def test_what_is_no_request_is_told_as_such_and_leaves_no_store(cli: CommandLine) -> None:
+def test_an_invalid_request_is_reported_and_leaves_no_store(cli: CommandLine) -> None:
     for request in ("{", "{}", '{"action": "run"}'):
         ran = cli.call("runtime", request)
         assert (ran.code, ran.object["error"]) == (2, "invalid_request")
@@ -101,7 +101,7 @@ def test_a_step_that_fails_has_its_exit_code(cli: CommandLine) -> None:
     assert (ran.code, ran.object["error"]["stepId"]) == (1, "a")
 
 
-def test_a_caller_who_waits_no_longer_reads_the_envelope_while_the_run_goes_on(cli: CommandLine) -> None:
+def test_a_caller_who_stops_waiting_gets_the_envelope_while_the_run_continues(cli: CommandLine) -> None:
     process = cli.begin("runtime", json.dumps({"action": "run", "pipeline": SLOW, "waitMs": 1}))
     assert process.stdout is not None
     late = json.loads(process.stdout.read())  # to its end: stdout is closed
@@ -137,8 +137,8 @@ def test_a_wait_is_decided_by_the_beginning_of_its_id(cli: CommandLine) -> None:
     assert cli.call("decide", asked["shortId"], "approve").code == 0
 
 
-def test_whoever_may_only_look_at_a_run_does_not_take_it_up(cli: CommandLine) -> None:
-    """Not even one whose process is gone."""
+def test_a_viewer_does_not_take_up_a_run(cli: CommandLine) -> None:
+    """Not even a run whose process is gone."""
     cli.call("users", "add", "vic", "--role", "viewer")
     process = cli.begin("run", "slow.yml", "--envelope")
     until(lambda: cli.store.exists() and bool(cli.call("runs", "--json").object))
@@ -147,9 +147,9 @@ def test_whoever_may_only_look_at_a_run_does_not_take_it_up(cli: CommandLine) ->
     finished(process)
     (cli.work / "go").touch()
     run = cli.call("runs", "--json").object[0]["run"]
-    told = ask(cli, {"action": "status", "runId": run}, "--as", "vic")
-    assert (told.code, told.object["error"]["code"]) == (1, "not_driven")
-    assert f"cuebook resume {run}" in told.object["error"]["message"]
+    printed = ask(cli, {"action": "status", "runId": run}, "--as", "vic")
+    assert (printed.code, printed.object["error"]["code"]) == (1, "not_driven")
+    assert f"cuebook resume {run}" in printed.object["error"]["message"]
     assert cli.call("runs", "--json").object[0]["status"] == "running"
     done = ask(cli, {"action": "status", "runId": run})
     assert (done.code, done.object["output"]) == (0, ["went\n"])
@@ -192,7 +192,7 @@ def test_an_approval_that_is_not_there_is_not_called_a_question(cli: CommandLine
     assert "question" not in ran.object["error"]["message"]
 
 
-def test_who_may_not_cancel_is_told(cli: CommandLine) -> None:
+def test_a_user_without_the_role_cannot_cancel(cli: CommandLine) -> None:
     (cli.home / "config" / "cuebook" / "policy.toml").write_text(
         '[commands]\nallow = ["*"]\n[runs]\ncancel = "owner"\n'
     )
@@ -228,7 +228,7 @@ def beats(path: Path) -> bool:
 
 @pytest.mark.parametrize("way", ["cancel", "runtime"])
 def test_cancelling_in_another_process_ends_what_the_command_started(cli: CommandLine, way: str) -> None:
-    """The grandchild has a session of its own, so that no signal to the group reaches it."""
+    """The grandchild has its own session, so that no signal to the group reaches it."""
     cli.write("tree.yml", TREE.replace("GRANDCHILD", repr(GRANDCHILD).replace('"', '\\"')))
     process = cli.begin("run", "tree.yml", "--envelope")
     until((cli.work / "beat").exists)
@@ -257,7 +257,7 @@ def test_a_cancelled_run_leaves_no_approval_open(cli: CommandLine) -> None:
     assert not (cli.work / "made.txt").exists()
 
 
-def test_an_interrupted_call_says_how_to_go_on(cli: CommandLine) -> None:
+def test_an_interrupted_call_says_how_to_continue(cli: CommandLine) -> None:
     process = cli.begin("run", "slow.yml", "--envelope")
     until(lambda: cli.store.exists() and bool(cli.call("runs", "--json").object))
     until(lambda: cli.call("runs", "--json").object[0]["status"] == "running")
@@ -303,7 +303,7 @@ async def test_a_runtime_that_is_not_open_says_how_to_use_it(cli: CommandLine) -
             assert (await runtime.handle({"action": "status", "runId": "x"}))["error"]["code"] == "not_found"
 
 
-def test_what_is_no_request_is_answered_as_such(cli: CommandLine) -> None:
+def test_an_invalid_request_is_answered_with_an_error(cli: CommandLine) -> None:
     for args in (["@no-such-file"], []):
         ran = cli.call("runtime", *args, stdin="")
         assert (ran.code, ran.object["error"], ran.err) == (2, "invalid_request", "")

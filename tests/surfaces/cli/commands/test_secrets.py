@@ -1,4 +1,4 @@
-"""Secrets are named by where they are found; whether they can be read is told, their values never."""
+"""Secrets are named by where they are stored; whether they can be read is shown, their values never are."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_secret_is_named_listed_checked_and_removed_and_never_shown(cli: Comma
     cli.environ["PYTHON_KEYRING_BACKEND"] = "test_ring.Keyring"
 
     added = cli.call("secrets", "add", "github", "env:GITHUB_TOKEN")
-    assert (added.code, added.out) == (0, "github is now the name of env:GITHUB_TOKEN.\nIts value can be read.\n")
+    assert (added.code, added.out) == (0, "github now refers to env:GITHUB_TOKEN.\nIts value can be read.\n")
     said = [
         cli.call("secrets", "add", "db", "keyring:db"),
         cli.call("secrets", "add", "file", "file:~/token", "--json"),
@@ -103,21 +103,21 @@ def test_a_short_value_is_refused(cli: CommandLine) -> None:
     assert cli.call("secrets", "list", "--json").object == []
 
 
-def test_a_file_that_others_can_read_is_told(cli: CommandLine, token: Path) -> None:
+def test_a_file_that_others_can_read_is_reported(cli: CommandLine, token: Path) -> None:
     token.chmod(0o644)
     ran = cli.call("secrets", "add", "file", f"file:{token}")
     assert (ran.code, ran.out.count("chmod 600"), ran.err) == (0, 1, "")
     assert cli.call("secrets", "list").out.count("chmod 600") == 1
 
 
-def test_a_folder_is_no_secret_and_nobody_is_told_to_change_its_permissions(cli: CommandLine) -> None:
+def test_a_folder_is_not_a_secret_and_its_permissions_are_not_blamed(cli: CommandLine) -> None:
     (cli.home / "folder").mkdir(mode=0o755)
     ran = cli.call("secrets", "add", "folder", f"file:{cli.home / 'folder'}")
     assert (ran.code, "it is not a file" in ran.err, "chmod" in all_said(ran)) == (2, True, False)
     assert cli.call("secrets", "list", "--json").object == []
 
 
-def test_where_there_is_no_keyring_that_is_told(cli: CommandLine) -> None:
+def test_a_missing_keyring_is_reported(cli: CommandLine) -> None:
     ran = cli.call("secrets", "add", "db", "keyring:db")
     assert (ran.code, "this system has no keyring that Cuebook can use" in ran.out) == (0, True)
     assert "keyring set" not in ran.out

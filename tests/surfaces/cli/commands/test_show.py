@@ -1,4 +1,4 @@
-"""Looking at runs changes nothing and always says something."""
+"""Read-only commands about runs change nothing and always print something."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def test_runs_are_listed(cli: CommandLine, run: str) -> None:
     assert "completed" in ran.out
     assert "3 of 3" in ran.out
     assert [one["run"] for one in cli.call("runs", "--json", "--limit", "5").object] == [run]
-    assert "No run matches." in cli.call("runs", "--status", "failed").out
+    assert "No matching runs." in cli.call("runs", "--status", "failed").out
     assert cli.call("runs", "--limit", "1").err == ""
     cli.call("run", "tea.md")
-    assert cli.call("runs", "--limit", "1").err == "These are the newest 1; --limit shows more.\n"
-    assert "No run matches." in cli.call("runs", "--status", "awaiting input").out
+    assert cli.call("runs", "--limit", "1").err == "Only the newest 1 are shown; --limit shows more.\n"
+    assert "No matching runs." in cli.call("runs", "--status", "awaiting input").out
 
 
 def test_a_step_without_a_title_is_named_once(cli: CommandLine) -> None:
@@ -111,15 +111,15 @@ def test_a_text_that_is_gone_is_named_and_breaks_nothing(cli: CommandLine, run: 
     for command in ("verify", "audit"):
         ran = cli.call(command, run)
         assert (ran.code, "unbroken" in ran.out, gone[0][:12] in ran.out) == (0, True, True)
-        assert "1 text that it refers to, purged or removed" in ran.out
+        assert "1 referenced text, purged or removed" in ran.out
 
 
 def test_a_sentence_among_other_words_ends_before_no_comma(cli: CommandLine) -> None:
     cli.write("x.yml", "name: X\nsteps:\n  - {id: a, command: http GET http://127.0.0.1:9/x}\n")
     run = cli.call("run", "x.yml", "--json").object["run"]
-    told = cli.call("show", run).out + cli.call("audit", run).out
-    assert "loopback address, 0.0 s" in told
-    assert ".," not in told
+    printed = cli.call("show", run).out + cli.call("audit", run).out
+    assert "loopback address, 0.0 s" in printed
+    assert ".," not in printed
 
 
 def test_a_replay_performs_nothing(cli: CommandLine, run: str) -> None:
@@ -189,7 +189,7 @@ def test_a_question_is_shown_with_its_answer_and_no_text_twice(cli: CommandLine,
     assert ": warm\n" in shown
     assert shown.count("Heated.") == 1
     assert "\n  its output is this answer\n" in shown
-    assert "its output is that of step 2a" in shown
+    assert "same output as step 2a" in shown
     assert "steps:      2 of 3, 1 skipped\n" in shown
     (row,) = cli.call("runs", "--json").object
     assert (row["steps_done"], row["steps_total"], row["steps_skipped"]) == (2, 3, 1)

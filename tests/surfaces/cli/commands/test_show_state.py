@@ -1,4 +1,4 @@
-"""`cuebook show RUN --state`: the state of a run as the format of its playbook has it."""
+"""`cuebook show RUN --state`: the state of a run as its playbook's format defines it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def state_of(cli: CommandLine, run: str) -> dict[str, Any]:
     return dict(ran.object)
 
 
-def test_the_state_is_exported_wherever_the_run_stands(cli: CommandLine, server: ModelServer) -> None:
+def test_the_state_is_exported_at_every_status(cli: CommandLine, server: ModelServer) -> None:
     cli.write("book.md", BOOK)
     server.replies = ["Sencha.", "Served.", 401]
     run = cli.call("run", "book.md", "--kind", "white", "--break", "1", "--json").object["run"]
@@ -118,4 +118,4 @@ def test_a_run_whose_dialect_has_no_such_state_says_so(bare_cli: CommandLine) ->
 def test_one_thing_is_printed_at_a_time(cli: CommandLine) -> None:
     run = cli.call("run", "tea.md", "--json").object["run"]
     ran = cli.call("show", run, "--state", "--output")
-    assert (ran.code, "exclude each other" in ran.err) == (2, True)
+    assert (ran.code, "are mutually exclusive" in ran.err) == (2, True)

@@ -1,4 +1,4 @@
-"""`cuebook test`: prints like a test runner, and its exit code says how it went."""
+"""`cuebook test` prints like a test runner, and its exit code says whether the cases passed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_json_holds_everything_about_every_case(tested: CommandLine) -> None:
     assert (second["file"], second["line"], second["run"]["ran"]) == ("tea.test.yaml", 4, ["1", "2", "3"])
 
 
-def test_junit_is_written_besides(tested: CommandLine) -> None:
+def test_junit_is_also_written(tested: CommandLine) -> None:
     ran = tested.call("test", "--junit", "results.xml")
     assert ran.code == 1
     (suite,) = ET.parse(tested.work / "results.xml").getroot()
@@ -84,14 +84,14 @@ def test_junit_is_written_besides(tested: CommandLine) -> None:
     assert (unwritable.code, "cannot be written" in unwritable.err) == (2, True)
 
 
-def test_every_mistake_in_every_file_is_told_and_nothing_is_run(tested: CommandLine) -> None:
+def test_every_mistake_in_every_file_is_reported_and_nothing_is_run(tested: CommandLine) -> None:
     tested.write("other.md", "# Other\n\n## STEP 1: Do\n\nDo it.\n")
     tested.write("other.test.yaml", "- name: x\n  reply: [a]\n  expect: {ran: [2]}\n")
     tested.write("lost.test.yaml", "- name: x\n")
     ran = tested.call("test")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.splitlines() == [
-        "cuebook: lost.test.yaml: its playbook is missing. Put one of these beside it: lost.playbook.md, lost.markdown,"
+        "cuebook: lost.test.yaml: its playbook is missing. Put one of these next to it: lost.playbook.md, lost.markdown,"
         " lost.pbasm, lost.yaml, lost.yml, lost.md, lost.pb.",
         "cuebook: other.test.yaml:2: Unknown key 'reply' in a case. Did you mean 'replies'?",
         "cuebook: other.test.yaml:3: The playbook has no step 2. Use one of: 1.",
@@ -129,6 +129,6 @@ def test_a_report_that_cannot_be_written_takes_no_details_away(tested: CommandLi
 def test_a_recording_asks_the_real_model_once(cli: CommandLine, server: ModelServer) -> None:
     cli.write("tea.test.yaml", "- name: x\n  model: test/echo-1\n  recorded: said.jsonl\n  expect: {ran: [1, 2, 3]}\n")
     missing = cli.call("test")
-    assert (missing.code, "`cuebook test --record` makes it." in missing.out) == (1, True)
+    assert (missing.code, "`cuebook test --record` creates it." in missing.out) == (1, True)
     assert cli.call("test", "--record").code == 0
     assert (cli.call("test").code, cli.call("test", "--record").code, len(server.requests)) == (0, 0, 3)

@@ -1,4 +1,4 @@
-"""`cuebook users`: each change is asked for by its own command, and says what it did."""
+"""`cuebook users`: each change has its own command, which prints what it did."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ BROKEN = "# Broken\n\n## STEP 1: A\n\n```if loud```\n\nShout.\n\n{{nobody}}\n"
 
 
 class Said:
-    """What a command says when it is called in this process."""
+    """The output of a command that is called in this process."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], *args: str | Path) -> None:
         self.code = call([str(arg) for arg in args])
@@ -105,7 +105,7 @@ def test_parse_reads_stdin(bare_cli: CommandLine) -> None:
     assert (ran.code, ran.object["definition"]["title"]) == (0, "Triage")
 
 
-def test_what_is_no_playbook_is_an_object_too_and_exit_code_2(bare_cli: CommandLine) -> None:
+def test_an_invalid_playbook_is_also_an_object_with_exit_code_2(bare_cli: CommandLine) -> None:
     ran = bare_cli.call("parse", "-", "--json", stdin="Just prose.\n")
     assert (ran.code, ran.err) == (2, "")
     assert (ran.object["valid"], ran.object["definition"]) == (False, None)
@@ -217,10 +217,10 @@ def test_findings_of_all_files_are_one_run_of_sarif(folder: Path, capsys: pytest
     assert (both.code, both.err.count("\n")) == (2, 1)
 
 
-def test_what_is_no_text_is_a_finding_and_an_object_as_well(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_binary_file_is_a_finding_and_an_object(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "latin.playbook.md").write_bytes(b"# Tea\n\ncaf\xe9\n")
     said = Said(capsys, "validate", ".")
-    assert (said.code, "triage" in said.out or "broken.playbook.md:5" in said.out) == (2, True), "the others are told"
+    assert (said.code, "triage" in said.out or "broken.playbook.md:5" in said.out) == (2, True), "the others are reported"
     line = "latin.playbook.md:3:1: error: This is not UTF-8 text. Save it as UTF-8. [not_text]\n"
     assert line in said.out
     (file,) = Said(capsys, "validate", "latin.playbook.md", "--json").object["files"]
@@ -253,7 +253,7 @@ def test_a_folder_that_cannot_be_searched_is_said(bare_cli: CommandLine) -> None
         closed.chmod(0o700)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
-        "cuebook: Cannot search books/closed: Permission denied. Check its permissions, or name the files.\n"
+        "cuebook: Cannot search books/closed: Permission denied. Check its permissions, or pass the files.\n"
     )
 
 
@@ -327,7 +327,7 @@ def test_a_playbook_may_begin_with_a_brace(folder: Path, capsys: pytest.CaptureF
         ),
     ],
 )
-def test_json_that_is_no_playbook_is_refused(
+def test_json_that_is_not_a_playbook_is_refused(
     folder: Path, capsys: pytest.CaptureFixture[str], text: str, words: str
 ) -> None:
     (folder / "bad.json").write_text(text)

@@ -1,4 +1,4 @@
-"""Workflow graphs at the commands that run nothing, and drafts of them."""
+"""Workflow graphs with the commands that run nothing, and drafts of workflows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_workflow_is_drawn_and_summed_up(bare_cli: CommandLine) -> None:
 def test_commands_of_markdown_alone_refuse_a_workflow(bare_cli: CommandLine, command: tuple[str, ...]) -> None:
     ran = bare_cli.call(command[0], "sort.yml", *command[1:])
     assert ran.code == 2
-    assert "Markdown playbooks; this is a workflow graph, which is YAML or JSON as it is" in ran.err
+    assert "Markdown playbooks; this is a workflow graph, which is already YAML or JSON" in ran.err
 
 
 def test_a_dry_run_shows_every_node_and_asks_nothing(cli: CommandLine, server: ModelServer) -> None:
@@ -93,7 +93,7 @@ def test_a_dry_run_of_what_could_not_begin_says_why(bare_cli: CommandLine) -> No
     assert "SOURCE_FILE_NOT_FOUND" in ran.err
 
 
-def test_explaining_tells_nodes_skills_and_bounds(bare_cli: CommandLine) -> None:
+def test_explain_shows_nodes_skills_and_bounds(bare_cli: CommandLine) -> None:
     bare_cli.write("skills.yml", GITHUB)
     made = bare_cli.call("explain", "skills.yml", "--json").object
     assert made["skills"] == {"github": "not configured: GITHUB_TOKEN is not set", "githb": "unknown"}
@@ -123,14 +123,14 @@ def test_explaining_tells_nodes_skills_and_bounds(bare_cli: CommandLine) -> None
         ),
     ],
 )
-def test_a_model_that_nobody_knows_is_told_before_anything_is_paid_for(
+def test_an_unknown_model_is_reported_before_anything_is_paid_for(
     cli: CommandLine, server: ModelServer, change: tuple[str, str], at: str, says: str
 ) -> None:
     cli.write("sort.yml", SORT.replace(*change, 1))
     (found,) = cli.call("validate", "sort.yml", "--json").object["files"][0]["findings"]
     assert (found["code"], found["severity"]) == ("UNKNOWN_MODEL", "warning")
     assert found["message"].startswith(f"{at}: {says}")
-    assert f"The run would not begin: {at}: {says}" in " ".join(
+    assert f"The run would not start: {at}: {says}" in " ".join(
         cli.call("explain", "sort.yml", "--json").object["notes"]
     )
     refused = cli.call("run", "sort.yml", "--message", "Hi")
@@ -140,7 +140,7 @@ def test_a_model_that_nobody_knows_is_told_before_anything_is_paid_for(
     assert not cli.store.exists()
 
 
-def test_a_key_that_is_missing_is_no_mistake_of_the_workflow_and_is_told_before_it_runs(cli: CommandLine) -> None:
+def test_a_missing_key_is_reported_before_the_run_and_is_not_a_finding(cli: CommandLine) -> None:
     cli.write("sort.yml", SORT.replace("entry:", "judge_model: nobody/x\nmodel: openai/gpt-5\nentry:", 1))
     assert cli.call("validate", "sort.yml").out == "1 playbook, no problems\n", "nothing asks the judge"
     refused = cli.call("run", "sort.yml", "--message", "Hi")
@@ -148,7 +148,7 @@ def test_a_key_that_is_missing_is_no_mistake_of_the_workflow_and_is_told_before_
     assert "OPENAI_API_KEY is not set" in refused.err
 
 
-def test_a_skill_whose_file_is_broken_is_told_with_the_file_and_the_line(cli: CommandLine, server: ModelServer) -> None:
+def test_a_broken_skill_file_is_reported_with_its_line(cli: CommandLine, server: ModelServer) -> None:
     file = cli.work / ".claude" / "skills" / "style" / "SKILL.md"
     file.parent.mkdir(parents=True)
     file.write_text("---\nname: style\n  kind: x\n---\nBe kind.\n")
@@ -164,7 +164,7 @@ def test_a_skill_whose_file_is_broken_is_told_with_the_file_and_the_line(cli: Co
     assert f"the skill 'style' cannot be read, so the node continues without it: {says}" in ran.err
 
 
-def test_a_source_that_is_not_there_is_told_by_its_field(bare_cli: CommandLine) -> None:
+def test_a_missing_source_is_reported_by_its_field(bare_cli: CommandLine) -> None:
     written = SORT.replace("Answer it.", "./answer.md", 1).replace("nodes:", "context: [Hello, ../up.md]\nnodes:", 1)
     bare_cli.write("sort.yml", written)
     ran = bare_cli.call("validate", "sort.yml")
@@ -185,7 +185,7 @@ def test_a_source_that_is_not_there_is_told_by_its_field(bare_cli: CommandLine) 
     assert bare_cli.call("validate", "sort.yml").code == 0
 
 
-def test_what_an_offline_run_would_fetch_is_told_with_its_code(bare_cli: CommandLine) -> None:
+def test_a_source_that_an_offline_run_would_fetch_is_reported_with_its_code(bare_cli: CommandLine) -> None:
     bare_cli.write("sort.yml", SORT.replace("nodes:", "rules: ['https://rules.example/a?key=1']\nnodes:", 1))
     ran = bare_cli.call("run", "sort.yml", "--message", "Hi", "--dry-run", "--offline")
     assert "SOURCE_OFFLINE_REQUIRES_FETCH: the run is offline" in ran.err
@@ -264,7 +264,7 @@ x_cuebook:
 """
 
 
-def test_an_approval_is_told_of_before_anything_runs(bare_cli: CommandLine) -> None:
+def test_an_approval_is_announced_before_anything_runs(bare_cli: CommandLine) -> None:
     bare_cli.write("send.yml", APPROVED)
     assert [one["approval"] for one in bare_cli.call("explain", "send.yml", "--json").object["nodes"]] == [
         None,
@@ -276,8 +276,8 @@ def test_an_approval_is_told_of_before_anything_runs(bare_cli: CommandLine) -> N
     assert bare_cli.call("run", "send.yml", "--dry-run", "--json").object[1]["approval"] == "May it be sent?"
 
 
-def test_a_node_waits_until_somebody_decides(cli: CommandLine, server: ModelServer) -> None:
-    """Who may, and until when, is the policy's to say; no answer can be given beforehand."""
+def test_a_node_waits_until_a_person_decides(cli: CommandLine, server: ModelServer) -> None:
+    """The policy says who may decide, and until when; no answer can be given beforehand."""
     cli.write("send.yml", APPROVED)
     policy = cli.home / "config" / "cuebook" / "policy.toml"
     policy.parent.mkdir(parents=True, exist_ok=True)
@@ -352,11 +352,11 @@ def test_a_workflow_has_tests_beside_it(bare_cli: CommandLine) -> None:
 
 
 @pytest.mark.usefixtures("sort")
-def test_a_test_that_does_not_say_the_way_is_told_to_say_it(bare_cli: CommandLine) -> None:
+def test_a_test_without_a_route_says_how_to_add_it(bare_cli: CommandLine) -> None:
     bare_cli.write("sort.test.yaml", CASES.replace("  routes: {read: answer}\n", ""))
     ran = bare_cli.call("test", "sort.yml")
     assert ran.code == 1
-    assert "The test does not say which way the run goes from step read. Add one under 'routes'" in ran.out + ran.err
+    assert "The test has no route from step read. Add one under 'routes'" in ran.out + ran.err
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Workflow graphs on the command line: running, going on, and looking at what became of it."""
+"""Workflow graphs on the command line: running them, continuing them, and looking at the results."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_default_that_the_model_did_not_choose_says_so(cli: CommandLine, serve
     server.replies = ['{"kind": "praise"}', "Hm.", "Well.", "Thanks."]
     ran = cli.call("run", "sort.yml", "--message", "Hi")
     assert ran.code == 0, ran.err
-    assert "continues with thank: the default (the model named no edge, asked twice)" in ran.err
+    assert "continues with thank: the default (the model named no edge in two attempts)" in ran.err
 
 
 FLAGGED = """\
@@ -161,7 +161,7 @@ def test_an_input_that_is_true_or_false_takes_no_option_for_its_value(cli: Comma
     assert server.requests == []
 
 
-def test_what_is_wrong_with_one_input_is_told_of_one(cli: CommandLine) -> None:
+def test_the_error_for_one_input_names_only_that_input(cli: CommandLine) -> None:
     cli.write("f.yml", FLAGGED)
     one = cli.call("run", "f.yml", "--count", "many")
     assert (one.code, "Correct it and start again." in one.err) == (2, True), one.err
@@ -222,7 +222,7 @@ def test_a_markdown_run_has_no_trace(cli: CommandLine) -> None:
 
 
 @pytest.mark.usefixtures("sort")
-def test_a_failed_node_fails_the_run_after_it_has_gone_on(cli: CommandLine, server: ModelServer) -> None:
+def test_a_failed_node_fails_the_run_after_it_has_continued(cli: CommandLine, server: ModelServer) -> None:
     server.replies = [400, choice("thank"), "Thanks.", '{"kind": "praise"}', choice("none"), "Thanks again."]
     ran = cli.call("run", "sort.yml", "--message", "Hi", "--events")
     assert ran.code == 1
@@ -249,11 +249,11 @@ def test_a_node_that_fails_halts_the_run_if_wished(cli: CommandLine, server: Mod
 
 @pytest.mark.usefixtures("sort")
 @pytest.mark.parametrize("view", [(), ("--live", "--no-color")])
-def test_why_a_node_failed_is_told_once(cli: CommandLine, server: ModelServer, view: tuple[str, ...]) -> None:
+def test_why_a_node_failed_is_shown_once(cli: CommandLine, server: ModelServer, view: tuple[str, ...]) -> None:
     server.replies = [400, choice("thank"), "Thanks."]
     ran = cli.call("run", "sort.yml", "--message", "Hi", *view)
-    told = " ".join((ran.out + ran.err).partition("continues with thank")[0].split())
-    assert told.count("refused by the test") == 1
+    printed = " ".join((ran.out + ran.err).partition("continues with thank")[0].split())
+    assert printed.count("refused by the test") == 1
 
 
 @pytest.mark.usefixtures("sort")
@@ -355,7 +355,7 @@ def test_visits_are_counted(cli: CommandLine, server: ModelServer) -> None:
 
 
 def test_file_operations_happen_on_disk(cli: CommandLine, server: ModelServer) -> None:
-    """A scripted model that writes a file: the policy must let it, and then it is there."""
+    """A scripted model writes a file: with the policy's permission, the file exists afterwards."""
     cli.write(
         "note.yml",
         "id: note\nname: Note\nentry: write\nnodes:\n  write: {name: Write, instruction: Write it.}\nedges: []\n",

@@ -19,7 +19,7 @@ def book(cli: CommandLine, *steps: str, head: str = "") -> Path:
 
 
 def run_of(ran: Ran) -> str:
-    """The id that the last lines tell."""
+    """The id in the closing lines."""
     return next(line.removeprefix("run: ") for line in ran.err.splitlines() if line.startswith("run: "))
 
 
@@ -44,8 +44,10 @@ def test_a_model_that_fails_fails_its_step_and_the_run(cli: CommandLine, server:
     assert f"why: test refused the request: refused by the test. {why}" in ran.err
     assert f"next: cuebook retry {run}" in ran.err
     assert statuses(cli, run) == {"1": "completed", "2": "failed"}
-    told = [event for event in cli.call("events", run, "--json").events if event.get("type") == "error"]
-    assert [(event["step"], event["code"], event["status"]) for event in told] == [("2", "model_bad_request", "failed")]
+    printed = [event for event in cli.call("events", run, "--json").events if event.get("type") == "error"]
+    assert [(event["step"], event["code"], event["status"]) for event in printed] == [
+        ("2", "model_bad_request", "failed")
+    ]
 
 
 def test_a_tool_that_fails_fails_its_step_and_what_follows_is_skipped(cli: CommandLine, server: ModelServer) -> None:
@@ -146,7 +148,7 @@ def test_a_context_that_outgrows_the_window_fails_with_its_sizes(cli: CommandLin
 # --- people, files and tools --------------------------------------------------------------------------------
 
 
-def test_an_answer_that_is_no_option_is_refused_and_the_run_goes_on_waiting(
+def test_an_answer_that_is_not_an_option_is_refused_and_the_run_keeps_waiting(
     cli: CommandLine, server: ModelServer
 ) -> None:
     ran = cli.call("run", book(cli, '@elicit(select, "Which?", "one", "two")\n@output(way)', "Go {{way}}."))
@@ -188,7 +190,7 @@ def configure(cli: CommandLine, name: str, *command: str) -> None:
 
 
 def approved(cli: CommandLine, path: Path) -> Ran:
-    """A run whose tool server a person agrees to, as is asked about every new one."""
+    """A run whose tool server a person approves, as for every new server."""
     ran = cli.call("run", path)
     assert (ran.code, "approval: Start the tool server" in ran.err) == (3, True)
     return cli.call("decide", run_of(ran), "approve")

@@ -1,4 +1,4 @@
-"""Pipelines at the commands that run nothing: validate, summary, graph, and those that only Markdown has."""
+"""Pipelines with the commands that run nothing: validate, summary, graph, and those that only Markdown has."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_sound_pipeline_is_found_sound_also_in_a_folder(bare_cli: CommandLine)
 
 
 @pytest.mark.usefixtures("hello")
-def test_a_pipeline_whose_steps_are_misspelt_is_told_so_also_in_a_folder(bare_cli: CommandLine) -> None:
+def test_a_pipeline_with_misspelt_steps_is_reported_also_in_a_folder(bare_cli: CommandLine) -> None:
     bare_cli.write("step.yml", HELLO.replace("steps:", "step:"))
     bare_cli.write("compose.yml", "name: web\nservices: {a: {command: cli ls}}\n")
     for place in (".", "step.yml"):
@@ -51,14 +51,14 @@ def test_a_folder_is_searched_for_pipelines_in_json(bare_cli: CommandLine) -> No
 
 
 @pytest.mark.parametrize("written", ["step", "Steps"])
-def test_a_pipeline_whose_steps_are_misspelt_is_told_so_in_a_folder(bare_cli: CommandLine, written: str) -> None:
+def test_a_pipeline_with_misspelt_steps_is_reported_in_a_folder(bare_cli: CommandLine, written: str) -> None:
     bare_cli.write("x.yml", f"name: X\n{written}:\n  - {{id: a, command: cli ls}}\n")
     ran = bare_cli.call("validate", ".")
     assert ran.code == 2
     assert f"x.yml:2: error: Unknown key '{written}' in the pipeline. Did you mean 'steps'?" in ran.out
 
 
-def test_a_pipeline_without_steps_is_told_just_that(bare_cli: CommandLine) -> None:
+def test_a_pipeline_without_steps_has_only_that_finding(bare_cli: CommandLine) -> None:
     bare_cli.write("x.yml", "name: X\n")
     (found,) = bare_cli.call("validate", "x.yml", "--json").object["files"][0]["findings"]
     assert (found["code"], "has a name and a list of steps" in found["fix"]) == ("UNKNOWN_PLAYBOOK", True)
@@ -66,7 +66,7 @@ def test_a_pipeline_without_steps_is_told_just_that(bare_cli: CommandLine) -> No
 
 
 @pytest.mark.parametrize("text", ["a: 1\n"])
-def test_a_file_that_is_no_playbook_is_told_what_one_looks_like(bare_cli: CommandLine, text: str) -> None:
+def test_the_error_for_another_file_says_what_a_playbook_looks_like(bare_cli: CommandLine, text: str) -> None:
     bare_cli.write("x.yml", text)
     (found,) = bare_cli.call("validate", "x.yml", "--json").object["files"][0]["findings"]
     assert (found["code"], found["line"]) == ("UNKNOWN_PLAYBOOK", 1)
@@ -136,7 +136,7 @@ def test_what_only_markdown_has_says_so(bare_cli: CommandLine, command: tuple[st
     assert "this is a pipeline" in ran.err
 
 
-def test_a_broken_pipeline_is_told_as_one(bare_cli: CommandLine) -> None:
+def test_a_broken_pipeline_is_reported_as_a_pipeline(bare_cli: CommandLine) -> None:
     bare_cli.write("broken.yml", "name: A\nargs: {a: 1}\n")
     for command in ("validate", "summary", "graph"):
         ran = bare_cli.call(command, "broken.yml")

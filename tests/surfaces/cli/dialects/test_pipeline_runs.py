@@ -1,4 +1,4 @@
-"""Pipelines on the command line and from Python: options from arguments, the live view, going on, tests of them."""
+"""Pipelines on the command line and from Python: options from arguments, the live view, continuing, and tests."""
 
 from __future__ import annotations
 
@@ -131,14 +131,14 @@ def test_an_approver_can_see_the_whole_of_what_would_be_done(cli: CommandLine) -
     ran = cli.call("run", "long.yml", "--words", words, "--json")
     run, (wait,) = ran.object["run"], ran.object["waits"]
     for where in (["inbox"], ["show", run], ["events", run]):
-        told = cli.call(*where, "--json").out
-        assert "EVIL" not in told.replace(words, ""), "what is listed and published stays short"
+        printed = cli.call(*where, "--json").out
+        assert "EVIL" not in printed.replace(words, ""), "what is listed and published stays short"
     assert f"  | sh -c 'echo {words}'\n" in cli.call("inbox", run).out
     preview = cli.call("inbox", wait["wait"], "--json").object["approval"]["preview"]
     assert preview["command"] == f"sh -c 'echo {words}'"
 
 
-def test_who_is_asked_at_the_terminal_is_told_where_all_of_it_is(cli: CommandLine) -> None:
+def test_an_approver_at_the_terminal_learns_where_to_see_all_of_it(cli: CommandLine) -> None:
     cli.write("long.yml", LONG)
     with TerminalSession(cli, "run", "long.yml", "--words", "x" * 3_000) as terminal:
         seen = terminal.until('approve, deny, or "later" (a reason may follow):')
@@ -147,7 +147,7 @@ def test_who_is_asked_at_the_terminal_is_told_where_all_of_it_is(cli: CommandLin
         terminal.ended()
 
 
-def test_who_is_asked_again_is_told_why_where_they_look_on(cli: CommandLine) -> None:
+def test_an_approver_who_is_asked_again_sees_why(cli: CommandLine) -> None:
     cli.write("deploy.yml", "name: D\nsteps:\n  - {id: go, command: cli sh deploy.sh, approval: required}\n")
     script = cli.write("deploy.sh", "true\n")
     ran = cli.call("run", "deploy.yml", "--json")
@@ -174,7 +174,7 @@ def test_a_step_that_may_only_read_says_so_where_its_command_writes(cli: Command
     assert "effect: read" not in cli.call("run", "y.yml").err
 
 
-def test_retries_contracts_and_postconditions_are_told_as_they_happen(cli: CommandLine) -> None:
+def test_retries_contracts_and_postconditions_are_shown_as_they_happen(cli: CommandLine) -> None:
     cli.write(
         "x.yml",
         "name: X\nsteps:\n"
@@ -235,7 +235,7 @@ def test_a_dry_run_shows_every_step_and_does_nothing(cli: CommandLine, count: Pa
     assert [one["runs"] for one in shown] == [True, False, True]
 
 
-def test_explain_tells_the_steps_what_they_touch_and_what_models_may_use(cli: CommandLine, count: Path) -> None:
+def test_explain_shows_the_steps_what_they_touch_and_what_models_may_use(cli: CommandLine, count: Path) -> None:
     words = cli.call("explain", count, "--most", "4").out
     assert "  list List them: runs seq 4" in words
     assert "  keep Keep them: asks for approval, then runs tee out.txt" in words
@@ -313,7 +313,7 @@ def test_commands_requests_and_approvals_are_what_a_case_says(cli: CommandLine) 
   approvals: {tag: approve}
   expect: {status: failed, error: postcondition}
 - name: what is not said is not done
-  expect: {status: failed, error: does not say what step tests gives}
+  expect: {status: failed, error: has no result for step tests}
 """
     ran = outcome_of(cli, cases)
     assert (ran.code, ran.out.count("passed  ")) == (0, 5), ran.out
@@ -344,7 +344,7 @@ REAL = """\
 """
 
 
-def test_a_step_is_performed_for_real_only_where_the_test_and_whoever_runs_it_say_so(cli: CommandLine) -> None:
+def test_a_step_is_performed_for_real_only_if_the_test_and_the_flag_allow_it(cli: CommandLine) -> None:
     cli.write("real.yml", "name: Real\nsteps:\n  - {id: a, command: cli tee made.txt, stdin: made}\n")
     cli.write("real.test.yaml", REAL)
     refused = cli.call("test")
@@ -355,13 +355,13 @@ def test_a_step_is_performed_for_real_only_where_the_test_and_whoever_runs_it_sa
     assert (cli.work / "made.txt").read_text() == "made"
 
 
-def test_a_mistake_in_a_case_is_told_with_its_line(cli: CommandLine) -> None:
+def test_a_mistake_in_a_case_is_reported_with_its_line(cli: CommandLine) -> None:
     ran = outcome_of(
         cli, "- name: x\n  commands: {nothing: a}\n  approvals: {tag: perhaps}\n  requests: {post: {zzz: 1}}\n"
     )
     assert ran.code == 2
     assert "checked.test.yaml:2: The playbook has no step nothing." in ran.err
-    assert "checked.test.yaml:3: 'perhaps' decides nothing." in ran.err
+    assert "checked.test.yaml:3: 'perhaps' is not a decision." in ran.err
     assert "checked.test.yaml:4:" in ran.err
 
 
@@ -418,7 +418,7 @@ def test_python_is_shown_the_whole_of_what_it_decides_about(folder: Path) -> Non
     assert seen == [f"sh -c 'echo {words}'"] * 2
 
 
-def test_python_tells_what_is_wrong_with_arguments(folder: Path) -> None:
+def test_python_reports_what_is_wrong_with_arguments(folder: Path) -> None:
     with pytest.raises(cuebook.BadInput, match="most must be a whole number"):
         cuebook.run(COUNT, {"most": "x"})
     with pytest.raises(cuebook.BadInput, match="handle of a secret"):
@@ -511,7 +511,7 @@ def test_an_outcome_that_breaks_the_contract_settles_no_doubt(cli: CommandLine) 
     assert (ran.code, ran.out) == (0, "1\n")
 
 
-def test_a_command_that_wants_the_network_is_told_that_it_has_none(cli: CommandLine) -> None:
+def test_the_error_for_a_command_that_needs_the_network_says_it_has_none(cli: CommandLine) -> None:
     cli.write("net.yml", "name: N\nsteps:\n  - {id: a, command: cli curl -s http://127.0.0.1:9/, effect: read}\n")
     assert "Commands have no network access: use an `http` step for requests." in cli.call("run", "net.yml").err
 
@@ -556,9 +556,9 @@ def test_a_step_that_asks_for_more_than_is_configured_starts_nothing(cli: Comman
         said = cli.call(command, slow)
         assert said.code == (2 if command == "run" else 1)
         words = said.out + said.err
-        assert "timeout_ms is 900,000 ms, and the configured limit is 300,000" in words
+        assert "timeout_ms is 900,000 ms, but the configured limit is 300,000" in words
         assert "CUEBOOK_LIMITS_MAX_SECONDS" in words
-        assert "output.max_bytes is 600,000 bytes, and the configured limit is 512,000" in words
+        assert "output.max_bytes is 600,000 bytes, but the configured limit is 512,000" in words
         assert "CUEBOOK_LIMITS_MAX_OUTPUT" in words
     assert cli.call("runs", "--json").object == []
 
@@ -595,7 +595,7 @@ def test_a_model_step_asks_about_a_server_that_was_not_agreed_to_and_that_holds_
         file.write(f"\n[mcp.good]\ncommand = {json.dumps([sys.executable, GOOD])}\n")
     cli.write("asks.yml", ASKS)
     plan = cli.call("plan", "asks.yml", "--json").object
-    assert plan["steps"][0]["rules"] == ["the tool server 'good' has to be agreed to first"]
+    assert plan["steps"][0]["rules"] == ["the tool server 'good' needs approval first"]
     asked = cli.call("run", "asks.yml", "--json").object
     (wait,) = cli.call("inbox", "--json").object
     assert wait["prompt"] == "Start the tool server 'good'?"
@@ -636,6 +636,6 @@ def test_progress_shows_what_models_and_tools_gave_as_it_does_for_commands(
         {"id": "say", "command": "cli echo bug", "effect": "read"},
     ]
     cli.write("sort.yml", json.dumps({"name": "sort", "steps": steps}))
-    told = cli.call("run", "sort.yml").err
-    assert 'step sort\n  | {"kind": "bug"}\n' in told
-    assert told.count("  | bug\n") == 1
+    printed = cli.call("run", "sort.yml").err
+    assert 'step sort\n  | {"kind": "bug"}\n' in printed
+    assert printed.count("  | bug\n") == 1

@@ -1,4 +1,4 @@
-"""Programs at the commands that run nothing: what is found in them, what they are about, and what a run would do."""
+"""Programs with the commands that run nothing: findings, summaries, and what a run would do."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_control_flow_and_calls_are_drawn(bare_cli: CommandLine) -> None:
     assert "    start --> p2_0" in lines
 
 
-def test_explain_tells_which_lines_need_a_model_and_what_bounds_a_run(cli: CommandLine) -> None:
+def test_explain_shows_which_lines_need_a_model_and_what_bounds_a_run(cli: CommandLine) -> None:
     cli.write("shop.pbasm", SHOP)
     said = cli.call("explain", "shop.pbasm", "--name", "tea").out
     assert said.startswith("The shop\n  name = tea\n  pieces = 1\n  model test/echo-1\n")
@@ -188,7 +188,7 @@ def test_what_is_not_for_programs_says_so_and_what_is(cli: CommandLine) -> None:
             ("plan", "shop.pbasm"),
             "--plan cannot show the steps of this playbook: what each line does is known only when",
         ),
-        (("convert", "shop.pbasm", "--to", "json"), "is for Markdown playbooks; this is a program."),
+        (("convert", "shop.pbasm", "--to", "json"), "supports only Markdown playbooks; this is a program."),
         (
             ("run", "shop.pbasm", "--name", "tea", "--dry-run"),
             "--dry-run cannot show the steps of this playbook: what each line does is known only when",

@@ -1,4 +1,4 @@
-"""A program at a terminal: a chat, its commands, and how it is left, answered elsewhere and taken up again."""
+"""A program at a terminal: a chat, its commands, and how it is left, answered elsewhere and resumed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_program_is_talked_to(cli: CommandLine, server: ModelServer, program: 
     box = terminal.text.partition("─ completed ─")[2]
     assert "│ result  42 " in box
     assert "│ lines   10 executed, 4 without a model " in box
-    assert "│ turns   4 of a model " in box
+    assert "│ turns   4 by a model " in box
     assert "│ cost    unknown " in box
     assert terminal.text.count("Which number?") == 1, "what was shown while it streamed is not shown again"
 
@@ -86,11 +86,11 @@ def test_what_is_refused_is_never_shown_and_why_says_what_was_wrong(
     with TerminalSession(cli, "run", "desk.pbasm", width=120) as terminal:
         terminal.until("refused by C4 at Main:02 (retry 1 of 2)\nDesk: Which number?\nyou:")
         terminal.type("/why\n")
-        told = terminal.until("retried   yes, with all of this")
-        assert "rule      C4: The first step continues where the last reply stopped." in told
-        assert 'in reply  line 3, column 1: `Step["Main:06:QUE"]`' in told
-        assert "position  Main:02, not yet executed" in told
-        assert "legal     Main:02:QUE Say(user, Ask for $number:int)" in told
+        printed = terminal.until("retried   yes, with this feedback")
+        assert "rule      C4: The first step continues where the last reply stopped." in printed
+        assert 'in reply  line 3, column 1: `Step["Main:06:QUE"]`' in printed
+        assert "position  Main:02, not yet executed" in printed
+        assert "legal     Main:02:QUE Say(user, Ask for $number:int)" in printed
         terminal.type("/quit\n")
         assert terminal.ended() == 3
     assert "Nobody may see this" not in terminal.raw
@@ -161,9 +161,7 @@ def test_a_chat_that_was_left_is_answered_elsewhere_and_taken_up_again(
     assert len(server.requests) == 4
 
 
-def test_an_answer_from_elsewhere_goes_on_with_the_open_chat(
-    cli: CommandLine, server: ModelServer, program: Path
-) -> None:
+def test_an_answer_from_elsewhere_continues_the_open_chat(cli: CommandLine, server: ModelServer, program: Path) -> None:
     server.replies += [ASK, AGAIN, TAKE, THANK]
     with TerminalSession(cli, "run", "desk.pbasm") as terminal:
         terminal.until("you:")
@@ -187,7 +185,7 @@ def test_lines_calls_and_variables_are_shown_as_they_come(cli: CommandLine, serv
     assert "Main:02 QUE" in terminal.text.partition("Desk: Which number?")[0]
 
 
-def test_where_nobody_sits_it_is_plain_lines_and_the_result(
+def test_without_a_terminal_it_is_plain_lines_and_the_result(
     cli: CommandLine, server: ModelServer, program: Path
 ) -> None:
     server.replies += [JUMP, ASK, TAKE, THANK]
@@ -201,17 +199,17 @@ def test_where_nobody_sits_it_is_plain_lines_and_the_result(
     assert (ran.code, ran.out) == (0, "42\n")
     assert "\nyou: 21\n  asks test/echo-1\n  $number = 21\nMain:03 QUE" in ran.err
     assert "\nDesk: It is 42. Thanks!\n" in ran.err
-    assert "\nresult: 42\nlines: 9 executed, 4 without a model\nturns: 4 of a model, 1 reply refused\n" in ran.err
+    assert "\nresult: 42\nlines: 9 executed, 4 without a model\nturns: 4 by a model, 1 reply refused\n" in ran.err
 
 
-def test_json_and_events_tell_all_of_it(cli: CommandLine, server: ModelServer, program: Path) -> None:
+def test_json_and_events_contain_all_of_it(cli: CommandLine, server: ModelServer, program: Path) -> None:
     server.replies += [JUMP, ASK, TAKE, THANK]
     ran = cli.call("run", "desk.pbasm", "--json")
-    told = ran.object["program"]
-    assert told["conversation"] == [{"by": "program", "text": "Which number?", "to": "user", "agent": "Desk"}]
-    assert [(one["playbook"], one["line"], one["status"]) for one in told["stack"]] == [("Main", "02", "done")]
-    assert told["variables"] == {"Desk": [{"name": "count", "type": "int", "value": 0}]}
-    assert [(one["rule"], one["attempt"], one["retries"]) for one in told["refused"]] == [("C4", 1, 2)]
+    printed = ran.object["program"]
+    assert printed["conversation"] == [{"by": "program", "text": "Which number?", "to": "user", "agent": "Desk"}]
+    assert [(one["playbook"], one["line"], one["status"]) for one in printed["stack"]] == [("Main", "02", "done")]
+    assert printed["variables"] == {"Desk": [{"name": "count", "type": "int", "value": 0}]}
+    assert [(one["rule"], one["attempt"], one["retries"]) for one in printed["refused"]] == [("C4", 1, 2)]
     ran = cli.call("answer", ran.object["run"], "21", "--events")
     sent = [one["data"]["effect"]["text"] for one in ran.events if one["event"] == "Performing"]
     assert sent == ["It is 42. Thanks!"]
@@ -225,7 +223,7 @@ def test_a_run_that_fails_says_so_and_where(cli: CommandLine, server: ModelServe
     assert "refused by S3 at Main:02 (no retries left)" in terminal.text
     box = terminal.text.partition("─ failed ─")[2]
     assert "3 replies in a row were refused at Main:02" in box
-    assert "3 of a model, 3 replies refused" in box
+    assert "3 by a model, 3 replies refused" in box
 
 
 def test_at_a_breakpoint_the_program_can_be_looked_at(cli: CommandLine, server: ModelServer, program: Path) -> None:
@@ -240,7 +238,7 @@ def test_at_a_breakpoint_the_program_can_be_looked_at(cli: CommandLine, server: 
         assert terminal.ended() == 3
 
 
-def test_two_agents_are_told_apart_and_long_values_are_cut(cli: CommandLine, server: ModelServer) -> None:
+def test_two_agents_are_distinguished_and_long_values_are_cut(cli: CommandLine, server: ModelServer) -> None:
     long = "x" * 500
     text = (
         f'# Desk\nAsks.\n\n## Main\n### Triggers\n- T1:BGN At the beginning\n### Steps\n- 01:EXE $long:str = "{long}"\n'
@@ -252,8 +250,8 @@ def test_two_agents_are_told_apart_and_long_values_are_cut(cli: CommandLine, ser
     with TerminalSession(cli, "run", "two.pbasm", width=160) as terminal:
         terminal.until("Shop: Good day\nDesk: And you?\nyou:")
         terminal.type("/vars\n")
-        told = terminal.until('Shop:\n  $hello: str = "Good day"\nyou:')
-        assert "… (502 characters)" in told
-        assert long not in told
+        printed = terminal.until('Shop:\n  $hello: str = "Good day"\nyou:')
+        assert "… (502 characters)" in printed
+        assert long not in printed
         terminal.type(CTRL_D)
         terminal.ended()

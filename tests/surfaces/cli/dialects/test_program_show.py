@@ -1,4 +1,4 @@
-"""A program's run looked at later: waiting, failed, finished; in lists, in full, as JSON, and drawn."""
+"""The run of a program shown later: waiting, failed, finished; in lists, in full, as JSON, and as a drawing."""
 
 from __future__ import annotations
 
@@ -53,29 +53,29 @@ def test_a_failed_run_shows_where_it_failed(cli: CommandLine, server: ModelServe
     shown = cli.call("show", waiting).out
     assert "\n-> 02:QUE Say(user, Ask" in shown
     assert "\nstack:\n  Desk.Main():02 done\n" in shown
-    assert "\nrefused:\n  (1 before)\n  refused by S3 at Main:02 (retry 1 of 2)\n" in shown
+    assert "\nrefused:\n  (1 earlier)\n  refused by S3 at Main:02 (retry 1 of 2)\n" in shown
     assert "refused by S3 at Main:02 (no retries left)" in shown
     assert f"\nnext:       cuebook retry {waiting}\n" in shown
     server.replies += [ASK, TAKE, THANK]
     assert cli.call("retry", waiting).code == 3, "the line that failed begins again, and asks again"
     assert cli.call("answer", waiting, "21").out == "42\n"
-    told = cli.call("show", waiting, "--json").object["program"]
-    assert [one["text"] for one in told["conversation"]] == ["Which number?", "21", "It is 42. Thanks!"]
+    printed = cli.call("show", waiting, "--json").object["program"]
+    assert [one["text"] for one in printed["conversation"]] == ["Which number?", "21", "It is 42. Thanks!"]
 
 
 def test_the_trace_has_every_line_and_message(cli: CommandLine, server: ModelServer, waiting: str) -> None:
     server.replies += [TAKE, THANK]
     cli.call("answer", waiting, "21")
-    told: dict[str, Any] = cli.call("show", waiting, "--trace").object
-    assert told["status"] == "completed"
+    printed: dict[str, Any] = cli.call("show", waiting, "--trace").object
+    assert printed["status"] == "completed"
     lines = [f"Main:0{number}" for number in range(1, 8)]
-    assert told["trace"]["lines"] == [*lines[:4], "Twice:01", "Twice:02", *lines[4:]]
-    assert [(one["by"], one["text"]) for one in told["trace"]["conversation"]] == [
+    assert printed["trace"]["lines"] == [*lines[:4], "Twice:01", "Twice:02", *lines[4:]]
+    assert [(one["by"], one["text"]) for one in printed["trace"]["conversation"]] == [
         ("program", "Which number?"),
         ("user", "21"),
         ("program", "It is 42. Thanks!"),
     ]
-    assert {one["name"]: (one["type"], one["value"]) for one in told["results"]["Desk"]} == {
+    assert {one["name"]: (one["type"], one["value"]) for one in printed["results"]["Desk"]} == {
         "count": ("int", 1),
         "number": ("int", 21),
         "product": ("int", 42),

@@ -70,7 +70,7 @@ def test_python_is_run_for_real_only_with_the_flag(bare_cli: CommandLine) -> Non
 
 
 def test_replies_of_a_real_model_are_recorded_once(cli: CommandLine, server: ModelServer) -> None:
-    """The server writes prose: each of its replies is refused, and kept."""
+    """The server writes prose: each of its replies is refused, and recorded."""
     cli.write("desk.pbasm", PROGRAM)
     cli.write(
         "desk.test.yaml",

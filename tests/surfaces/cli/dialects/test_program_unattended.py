@@ -1,4 +1,4 @@
-"""Programs where nobody sits at a terminal: answers beforehand, none at all, limits and budgets, and what is said to do next."""
+"""Unattended programs: answers beforehand, no answers, limits and budgets, and the suggested next commands."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TWO = (
 )
 
 
-def test_a_program_that_asks_until_an_answer_fits_ends_where_nobody_is_there(cli: CommandLine) -> None:
+def test_a_program_that_asks_until_an_answer_is_valid_ends_when_unattended(cli: CommandLine) -> None:
     cli.write("nag.pbasm", NAG)
     ran = cli.call("run", "nag.pbasm", "--unattended", "--json")
     assert (ran.code, ran.object["error"]["code"]) == (1, "unanswered")
@@ -62,7 +62,7 @@ def test_answers_are_given_beforehand_and_in_turn(cli: CommandLine) -> None:
     ran = cli.call("run", "nag.pbasm", "--answer", "Main:03=yes")
     assert (ran.code, ran.err) == (
         2,
-        "cuebook: The answer for step Main:03: that step asks nothing. Steps that ask: AskYes, Main:02.\n",
+        "cuebook: The answer for step Main:03: that step asks no question. Steps that ask a question: AskYes, Main:02.\n",
     )
 
 
@@ -78,10 +78,10 @@ def test_what_waits_says_how_to_answer_and_until_when(cli: CommandLine) -> None:
     ran = cli.call("run", "ask.pbasm", "--json", "--pause-expiry", "15m")
     assert 0 < ran.object["waits"][0]["expires"] - time.time() <= 900
     ran = cli.call("run", "ask.pbasm", "--call", "")
-    assert (ran.code, ran.err) == (2, "cuebook: The option 'call' cannot be ''. It must be a text in one line.\n")
+    assert (ran.code, ran.err) == (2, "cuebook: The option 'call' cannot be ''. It must be a single line of text.\n")
 
 
-def test_two_questions_are_told_apart(cli: CommandLine) -> None:
+def test_two_questions_are_distinguished(cli: CommandLine) -> None:
     cli.write("two.pbasm", TWO)
     ran = cli.call("run", "two.pbasm", "--json")
     first, second = (wait["wait"] for wait in ran.object["waits"])
@@ -91,11 +91,11 @@ def test_two_questions_are_told_apart(cli: CommandLine) -> None:
     assert ", 7 without a model\n" in ran.err
     refused = cli.call("answer", ran.object["run"], "one")
     assert refused.err.endswith(
-        f"has 2 open waits: {first} (First?); {second} (Second?). Give the id of one of them instead of the run.\n"
+        f"has 2 open waits: {first} (First?); {second} (Second?). Pass the id of one of them instead of the run.\n"
     )
 
 
-def test_a_retry_goes_on_after_too_many_lines(cli: CommandLine) -> None:
+def test_a_retry_continues_after_too_many_lines(cli: CommandLine) -> None:
     cli.write("loop.pbasm", LOOP)
     ran = cli.call("run", "loop.pbasm", "--json", "--max-lines", "50")
     assert (ran.code, ran.object["error"]["code"]) == (1, "livelock")

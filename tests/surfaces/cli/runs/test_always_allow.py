@@ -1,4 +1,4 @@
-"""The `always:` line of an approval: after the commands that it names, the same thing is not asked about again."""
+"""The `always:` line of an approval: after its commands, the same action is not asked about again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CALLS: dict[str, dict[str, Any]] = {
 
 
 def asked(cli: CommandLine, book: str) -> str:
-    """The `always:` line of what a new run is asked about, or all that is shown of it; empty where it is not asked."""
+    """The `always:` line of a new run's approval, or the whole approval; empty if there is none."""
     run = begun(cli, book)
     if not run:
         return ""
@@ -42,14 +42,14 @@ def asked(cli: CommandLine, book: str) -> str:
 
 
 def begun(cli: CommandLine, book: str) -> str:
-    """A new run that waits for an approval; none where it came to its end."""
+    """A new run that waits for an approval; None if it has ended."""
     ran = cli.call("run", book)
     assert ran.code in (0, 3), ran.out + ran.err
     return ran.err.rpartition("\nrun: ")[2].partition("\n")[0] if ran.code else ""
 
 
 def follow(cli: CommandLine, line: str) -> None:
-    """Types what the line says."""
+    """Runs the commands of the line."""
     for command in line.split(" && cuebook policy "):
         ran = cli.call("policy", *shlex.split(command.removeprefix("cuebook policy ")))
         assert ran.code == 0, ran.err
@@ -117,7 +117,7 @@ def test_the_same_step_of_a_pipeline_is_not_asked_about_again(cli: CommandLine, 
 
 
 def test_neither_has_what_would_be_asked_about_all_the_same(cli: CommandLine, server: ModelServer) -> None:
-    """A command that depends on what a model says; a run whose own starter may not decide."""
+    """A command that depends on a model's output; a run whose owner may not decide."""
     server.replies = ['{"name": "made"}']
     steps = "[{id: a, command: llm, output: json, llm: {model: default, prompt: Name it.}}, {id: b, command: 'cli touch ${a.json.name}'}]"
     assert "always:" not in asked(cli, str(cli.write("p.yml", f"name: P\nsteps: {steps}\n")))

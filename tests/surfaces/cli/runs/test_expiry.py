@@ -1,4 +1,4 @@
-"""Questions and pauses whose time is over, seen and acted on by commands alone: nobody serves the store."""
+"""Expired questions and pauses, seen and handled by commands alone: no server is running."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def expired(cli: CommandLine, *args: str) -> str:
 
 
 @pytest.mark.parametrize("args", [("ask.md",), ("tea.md", "--break", "1")])
-def test_whoever_looks_sees_that_it_expired(cli: CommandLine, server: ModelServer, args: tuple[str, ...]) -> None:
+def test_every_command_shows_that_it_expired(cli: CommandLine, server: ModelServer, args: tuple[str, ...]) -> None:
     run = expired(cli, *args)
     asked = len(server.requests)
     shown = cli.call("show", run)
@@ -41,7 +41,7 @@ def test_the_list_is_right_at_the_first_look(cli: CommandLine) -> None:
     assert cli.call("inbox", "--json").object == []
 
 
-def test_an_answer_that_comes_too_late_says_how_to_go_on(cli: CommandLine) -> None:
+def test_the_error_for_a_late_answer_says_how_to_continue(cli: CommandLine) -> None:
     run = expired(cli)
     late = cli.call("answer", run, "x")
     assert late.code == 5

@@ -1,4 +1,4 @@
-"""Runs whose wait is over, or whose driver was killed, and that no process has taken up: commands say so, and how they go on."""
+"""Runs whose wait is over or whose process was killed, and that no process drives: commands show it, and how to continue."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def check_interrupted(cli: CommandLine, run: str, because: str) -> None:
     assert "status:     interrupted\n" in shown
     assert because in shown
     assert f"next:       cuebook resume {run}\n" in shown
-    told = cli.call("show", run, "--json").object
-    assert (told["interrupted"], told["next"]) == (True, f"cuebook resume {run}")
+    printed = cli.call("show", run, "--json").object
+    assert (printed["interrupted"], printed["next"]) == (True, f"cuebook resume {run}")
     assert f"`cuebook resume {run}` continues it" in cli.call("inbox").out
     (listed,) = cli.call("inbox", "--json").object
     assert (listed["wait"], listed["run"], listed["kind"]) == (None, run, "interrupted")
@@ -62,7 +62,7 @@ def check_interrupted(cli: CommandLine, run: str, because: str) -> None:
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_what_was_answered_and_not_taken_up_goes_on_when_it_is_resumed(
+def test_an_answered_run_that_was_not_taken_up_continues_when_resumed(
     taken: bool, cli: CommandLine, server: ModelServer
 ) -> None:
     cli.write("ask.md", ASKING)
@@ -72,7 +72,7 @@ def test_what_was_answered_and_not_taken_up_goes_on_when_it_is_resumed(
     on(cli, answered)
     if taken:
         on(cli, lambda store: taken_and_killed(store, run))
-    check_interrupted(cli, run, "What it waited for is decided")
+    check_interrupted(cli, run, "Its wait was decided")
     for late in (cli.call("answer", run, "no"), cli.call("answer", ran["waits"][0]["wait"], "no")):
         assert (late.code != 0, f"`cuebook resume {run}`" in late.err) == (True, True)
     assert cli.call("resume", run).code == 0
@@ -87,7 +87,7 @@ def test_what_was_approved_and_not_taken_up_is_in_the_inbox(taken: bool, cli: Co
     on(cli, answered)
     if taken:
         on(cli, lambda store: taken_and_killed(store, run))
-    check_interrupted(cli, run, "What it waited for is decided")
+    check_interrupted(cli, run, "Its wait was decided")
     late = cli.call("decide", run, "approve")
     assert f"`cuebook resume {run}`" in late.err
     assert cli.call("resume", run).code == 0

@@ -1,4 +1,4 @@
-"""Whoever decides what is not there, was decided or is over hears the same from every side, and what to do next."""
+"""A decision on a wait that is unknown, decided or closed gets the same error on every surface, with the next step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def served(cli: CommandLine) -> Iterator[Served]:
 
 @pytest.fixture
 def envelopes(cli: CommandLine, served: Served, monkeypatch: pytest.MonkeyPatch) -> dict[str, Ask]:
-    """The runtime contract: from Python, at the command line and over HTTP."""
+    """The runtime contract from Python, on the command line and over HTTP."""
     for name, value in cli.environ.items():
         if name.startswith(("XDG_", "CUEBOOK_", "HOME")):
             monkeypatch.setenv(name, value)
@@ -64,8 +64,8 @@ def begun(cli: CommandLine) -> tuple[str, str, str]:
     return waiting["runId"], asked["resumeToken"], asked["shortId"]
 
 
-async def told(envelopes: dict[str, Ask], token: str, *, approve: bool) -> tuple[str, str]:
-    """The code and the words, which are the same from all sides."""
+async def refusal(envelopes: dict[str, Ask], token: str, *, approve: bool) -> tuple[str, str]:
+    """The code and the message, which are the same on all surfaces."""
     request = {"action": "resume", "token": token, "approve": approve}
     heard = {way: (await ask(request))["error"] for way, ask in envelopes.items()}
     assert len({json.dumps(error, sort_keys=True) for error in heard.values()}) == 1, heard
@@ -75,7 +75,7 @@ async def told(envelopes: dict[str, Ask], token: str, *, approve: bool) -> tuple
 @pytest.mark.parametrize("token", ["w0000000", "w0000000000000000", "w0000000000000000.abc"])
 async def test_a_token_of_nothing_is_not_found(cli: CommandLine, envelopes: dict[str, Ask], token: str) -> None:
     begun(cli)
-    code, words = await told(envelopes, token, approve=True)
+    code, words = await refusal(envelopes, token, approve=True)
     assert code == "not_found"
     assert "The action `status` returns the token of an open wait" in words
 
@@ -84,7 +84,7 @@ async def test_a_token_that_was_decided_otherwise_is_a_conflict(cli: CommandLine
     run, whole, short = begun(cli)
     assert cli.call("decide", short, "approve").code == 0
     for token in (whole, short):
-        code, words = await told(envelopes, token, approve=False)
+        code, words = await refusal(envelopes, token, approve=False)
         assert code == "conflict"
         assert "was already decided by local: approve. Nothing was changed. The action `status` shows" in words
     same = {"action": "resume", "token": short, "approve": True}
@@ -96,13 +96,13 @@ async def test_a_token_of_a_run_that_was_cancelled_is_too_late(cli: CommandLine,
     run, whole, short = begun(cli)
     cli.call("cancel", run)
     for token in (whole, short):
-        code, words = await told(envelopes, token, approve=True)
+        code, words = await refusal(envelopes, token, approve=True)
         assert code == "invalid_state"
-        assert f"is closed: its run does not wait for it any more. `cuebook retry {run}` continues" in words
+        assert f"is closed: its run no longer waits for it. `cuebook retry {run}` continues" in words
 
 
 async def test_decisions_one_by_one_are_refused_with_the_same_reasons(cli: CommandLine, served: Served) -> None:
-    """By `cuebook decide`, over REST, and by an assistant's tool, each in the words of its own side."""
+    """With `cuebook decide`, over REST, and with an assistant's tool, each in the words of its own surface."""
     token = token_of(cli, "eve", "approver")
     decided, _, early = begun(cli)
     assert cli.call("decide", early, "approve").code == 0
@@ -125,7 +125,7 @@ async def test_decisions_one_by_one_are_refused_with_the_same_reasons(cli: Comma
         ),
         closed: (
             "wait_closed",
-            "does not wait for it any more",
+            "no longer waits for it",
             f"`cuebook retry {cancelled}` continues where it was cancelled",
             f"POST /api/runs/{cancelled}/retry continues",
             "restart_playbook_execution at its last step continues where it was cancelled",

@@ -1,4 +1,4 @@
-"""Values that steps have named are changed like inputs when a run goes on or is forked."""
+"""Values that steps have named are changed like inputs when a run is resumed or forked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Say that it is {{kind}}, in {{words}} words{{end:string:.}}
 """
 
 
-def test_a_value_that_a_step_named_is_changed_when_the_run_goes_on(cli: CommandLine, server: ModelServer) -> None:
+def test_a_value_that_a_step_named_is_changed_on_resume(cli: CommandLine, server: ModelServer) -> None:
     cli.write("sort.md", BOOK)
     run = cli.call("run", "sort.md", "--break", "1", "--json").object["run"]
     ran = cli.call("resume", run, "--set", "kind=green", "--set", "words=7")

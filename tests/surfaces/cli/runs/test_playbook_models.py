@@ -1,4 +1,4 @@
-"""A playbook may name models, but not a server that its own project brought."""
+"""A playbook may name models, but not a server that its own project configures."""
 
 from __future__ import annotations
 

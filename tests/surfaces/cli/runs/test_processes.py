@@ -1,4 +1,4 @@
-"""Runs and processes: interrupted, killed, and touched by another process while the first one drives."""
+"""Runs and processes: interrupted, killed, and changed by another process while the first one drives."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def the_run(cli: CommandLine) -> str:
     return str(run)
 
 
-def test_an_interrupted_run_says_how_to_go_on(cli: CommandLine, server: ModelServer) -> None:
+def test_an_interrupted_run_says_how_to_continue(cli: CommandLine, server: ModelServer) -> None:
     server.hold_at = 2
     process = cli.begin("run", "tea.md", "--events")
     assert server.holding.wait(30)
@@ -52,7 +52,7 @@ def test_an_interrupted_run_says_how_to_go_on(cli: CommandLine, server: ModelSer
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_run_that_is_told_to_end_says_how_to_go_on_and_leaves_nothing(
+def test_a_terminated_run_says_how_to_continue_and_leaves_nothing(
     cli: CommandLine, number: signal.Signals, tmp_path: Path
 ) -> None:
     temporary = tmp_path / "temporary"

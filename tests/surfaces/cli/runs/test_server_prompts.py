@@ -1,4 +1,4 @@
-"""`@prompt(mcp:server/name)` on the command line: a person agrees to the server first, and looking ahead starts none."""
+"""`@prompt(mcp:server/name)` on the command line: a person approves the server first, and previews start none."""
 
 from __future__ import annotations
 

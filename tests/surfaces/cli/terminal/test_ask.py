@@ -1,4 +1,4 @@
-"""Questions, approvals and pauses at a terminal where somebody sits, and where nobody does."""
+"""Questions, approvals and pauses at a terminal, with and without a person."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def the_run(cli: CommandLine) -> dict[str, Any]:
     return dict(cli.call("show", row["run"], "--json").object)
 
 
-def test_every_kind_of_question_is_asked_where_the_run_stands(letter: CommandLine, server: ModelServer) -> None:
+def test_every_kind_of_question_is_asked_at_its_step(letter: CommandLine, server: ModelServer) -> None:
     with TerminalSession(letter, "run", "letter.md") as terminal:
         asked = terminal.until('By number or name [warm] (or type "later"):')
         assert "How should it sound?\n   1  warm\n   2  very plain\nBy number" in asked
@@ -170,7 +170,7 @@ def test_a_choice_among_numbers_is_made_by_the_number_itself(cli: CommandLine) -
     assert the_run(cli)["output"] == "1"
 
 
-def test_another_process_answers_first_and_the_run_goes_on(letter: CommandLine) -> None:
+def test_another_process_answers_first_and_the_run_continues(letter: CommandLine) -> None:
     with TerminalSession(letter, "run", "letter.md") as terminal:
         terminal.until("By number")
         terminal.type("half a wo")
@@ -256,7 +256,7 @@ def test_a_breakpoint_waits_for_enter(cli: CommandLine, server: ModelServer) -> 
 
 
 @pytest.mark.parametrize("flags", [["--no-ask"], ["--json"], ["--events"]])
-def test_nobody_is_asked_who_does_not_want_to_be(letter: CommandLine, flags: list[str]) -> None:
+def test_no_ask_asks_nothing(letter: CommandLine, flags: list[str]) -> None:
     with TerminalSession(letter, "run", "letter.md", *flags) as terminal:
         assert terminal.ended() == 3
         assert "By number" not in terminal.text
@@ -285,7 +285,7 @@ def test_results_may_go_to_a_file_while_a_person_answers(letter: CommandLine) ->
     assert (letter.work / "out").read_text() == "no\n"
 
 
-def test_without_a_person_the_answers_that_fit_are_told(letter: CommandLine) -> None:
+def test_without_a_person_the_valid_answers_are_listed(letter: CommandLine) -> None:
     ran = letter.call("run", "letter.md")
     run = the_run(letter)["run"]
     assert ran.code == 3
@@ -353,7 +353,7 @@ def test_the_usual_keys_erase(cli: CommandLine) -> None:
     assert the_run(cli)["output"] == "o漢"
 
 
-def test_a_key_without_a_letter_is_no_part_of_the_answer(cli: CommandLine) -> None:
+def test_a_key_without_a_letter_is_not_part_of_the_answer(cli: CommandLine) -> None:
     keys = ("\x1b", "\x1bOP", "\x1b[1;5C", "\x1bb", "\x1b[24~", "\t")
     asking(cli, *["input"] * len(keys))
     with TerminalSession(cli, "run", "many.md") as terminal:
@@ -449,13 +449,13 @@ def test_what_is_in_doubt_is_asked_when_the_run_is_taken_up_again(tooled: Comman
     assert (tooled.home / "trace").read_text() == "everythingeverything"
 
 
-def test_a_child_without_a_terminal_of_its_own_is_nobody(letter: CommandLine) -> None:
-    """As under `script` or in an editor: the streams are terminals, but no keys come from them."""
+def test_a_child_without_its_own_terminal_is_not_asked(letter: CommandLine) -> None:
+    """As with `script` or in an editor: the streams are terminals, but there is no keyboard."""
     with TerminalSession(letter, "run", "letter.md", own=False) as terminal:
         assert terminal.ended() == 3
 
 
-def test_a_closed_keyboard_is_nobody(letter: CommandLine) -> None:
+def test_a_closed_keyboard_is_not_asked(letter: CommandLine) -> None:
     shell = subprocess.run(
         ["sh", "-c", "python -m cuebook run letter.md <&-"],
         cwd=letter.work,

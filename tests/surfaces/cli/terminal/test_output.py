@@ -1,4 +1,4 @@
-"""Whatever stands in a playbook, a reply or a file's name: a terminal shows it and obeys nothing of it."""
+"""Text from playbooks, replies and file names is shown on a terminal without acting on it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def hostile(cli: CommandLine, server: ModelServer) -> CommandLine:
 
 
 def seen(cli: CommandLine, *args: str, code: int | None = None) -> str:
-    """All that a terminal is given."""
+    """Everything that a terminal receives."""
     with TerminalSession(cli, *args, own=False) as terminal:
         ended = terminal.ended()
         assert code is None or ended == code, terminal.raw
@@ -120,7 +120,7 @@ READING = [
     ("run evil.md --help", "pwn"),
     ("test evil.md --no-color", "pwn"),
     ("test evil.md --json", "pwn"),
-    ("new EVIL.md", "cannot be the name of a file"),
+    ("new EVIL.md", "is not a valid file name"),
     ("parse noEVIL.md", "There is no file no"),
     ("parse EVIL", "There is no file "),
     ("run evil.md --kidEVIL x", "No such option"),
@@ -230,7 +230,7 @@ def is_clean_of(text: str) -> bool:
 
 
 def test_no_module_of_the_command_line_writes_past_it() -> None:
-    """What is JSON is written as it is; the live view and the questions draw by themselves, with `harmless`."""
+    """JSON is written unchanged; the live view and the questions write directly, with `harmless`."""
     drawing = ("output.py", "rich_view.py", "ask.py")
     for path in sorted((SRC / "cuebook/surfaces/cli").rglob("*.py")):
         if path.name in drawing:

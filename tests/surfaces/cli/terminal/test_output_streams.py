@@ -1,4 +1,4 @@
-"""Streams that a shell has closed, a full disk, a pipe that nobody reads: no defect, and nothing is lost."""
+"""Closed streams, a full disk or a pipe without a reader cause no error, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _full(number: int) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("args", [["validate", "tea.md"], ["parse", "tea.md", "--json"], ["--help"], ["--version"]])
-def test_a_closed_output_is_no_defect(bare_cli: CommandLine, args: list[str]) -> None:
+def test_a_closed_output_is_not_an_error(bare_cli: CommandLine, args: list[str]) -> None:
     ran = finished(bare_cli.begin(*args, before=_closed(1)))
     assert (ran.code, ran.out, ran.err) == (0, "", "")
 
 
-def test_the_exit_code_tells_what_nobody_sees(bare_cli: CommandLine) -> None:
+def test_the_exit_code_is_right_without_any_output(bare_cli: CommandLine) -> None:
     bare_cli.write("bad.md", "# Bad\n")
     assert finished(bare_cli.begin("validate", "bad.md", before=_closed(1))).code == 2
     assert finished(bare_cli.begin("parse", "bad.md", before=_closed(2))).code == 2
@@ -46,7 +46,7 @@ def test_a_run_with_closed_streams_is_kept_as_any_other(cli: CommandLine) -> Non
     assert cli.call("verify", row["run"]).code == 0
 
 
-def test_progress_that_nobody_wants_is_not_mixed_into_the_output(cli: CommandLine) -> None:
+def test_progress_to_a_closed_stderr_is_not_mixed_into_the_output(cli: CommandLine) -> None:
     ran = finished(cli.begin("run", "tea.md", before=_closed(2)))
     assert (ran.code, ran.out) == (0, "Reply number 3.\n")
 
@@ -63,10 +63,10 @@ def test_a_full_disk_is_said(bare_cli: CommandLine, args: list[str]) -> None:
     bare_cli.write("long.md", LONG)
     ran = finished(bare_cli.begin(*args, before=_full(1)))
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err == "cuebook: cannot write the output: No space left on device. Redirect it to another place.\n"
+    assert ran.err == "cuebook: cannot write the output: No space left on device. Redirect it elsewhere.\n"
 
 
-def test_a_complaint_that_nobody_can_read_changes_no_exit_code(bare_cli: CommandLine) -> None:
+def test_an_unwritable_error_message_does_not_change_the_exit_code(bare_cli: CommandLine) -> None:
     assert finished(bare_cli.begin("parse", "nothing.md", before=_full(2))).code == 2
 
 
@@ -74,7 +74,7 @@ def test_a_complaint_that_nobody_can_read_changes_no_exit_code(bare_cli: Command
     "args",
     [["run", "long.md", "--dry-run"], ["parse", "long.md", "--json"], ["run", "long.md", "--dry-run", "--json"]],
 )
-def test_whoever_has_seen_enough_may_leave(bare_cli: CommandLine, args: list[str]) -> None:
+def test_a_reader_may_close_the_pipe_early(bare_cli: CommandLine, args: list[str]) -> None:
     bare_cli.write("long.md", LONG)
     process = bare_cli.begin(*args)
     assert process.stdout is not None
@@ -86,7 +86,7 @@ def test_whoever_has_seen_enough_may_leave(bare_cli: CommandLine, args: list[str
 
 
 def unread(cli: CommandLine, *args: str, numbers: tuple[int, ...] = (1,)) -> Ran:
-    """What a command does whose streams with these numbers lead into a pipe that nobody reads any more."""
+    """Runs a command whose streams with these numbers are pipes without a reader."""
     there, here = os.pipe()
     os.close(there)
 
@@ -101,7 +101,7 @@ def unread(cli: CommandLine, *args: str, numbers: tuple[int, ...] = (1,)) -> Ran
 
 @pytest.mark.parametrize("how", [["--events"], ["--json"], []])
 @pytest.mark.parametrize("numbers", [(1,), (1, 2)])
-def test_a_run_goes_on_when_its_reader_has_left(cli: CommandLine, how: list[str], numbers: tuple[int, ...]) -> None:
+def test_a_run_continues_when_its_reader_has_left(cli: CommandLine, how: list[str], numbers: tuple[int, ...]) -> None:
     """As with `| head`, and as with `2>&1 | head`."""
     cli.write("ask.md", '# Ask\n\n## STEP 1: What\n\n@elicit(input, "What?")\n\n## STEP 2: Work\n\nWork.\n')
     run = cli.call("run", "ask.md", "--json").object["run"]
@@ -113,7 +113,7 @@ def test_a_run_goes_on_when_its_reader_has_left(cli: CommandLine, how: list[str]
 @pytest.mark.parametrize(
     "command", [["events"], ["events", "--json"], ["events", "--follow"], ["show"], ["audit"], ["runs"]]
 )
-def test_who_only_looks_ends_quietly_when_its_reader_has_left(cli: CommandLine, command: list[str]) -> None:
+def test_a_read_only_command_ends_quietly_when_its_reader_has_left(cli: CommandLine, command: list[str]) -> None:
     run = cli.call("run", "tea.md", "--json").object["run"]
     ran = unread(cli, *command, *([] if command == ["runs"] else [run]))
     assert (ran.code, ran.err) == (0, "")

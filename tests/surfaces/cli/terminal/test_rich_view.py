@@ -1,4 +1,4 @@
-"""What a person sees on a terminal."""
+"""The view of a run on a terminal."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def test_a_run_streams_under_headings_and_ends_in_a_summary(cli: CommandLine, se
     assert "Hot ]0;ownedand [2Jstrong.\n" in seen
     assert re.search(r"╭─+ completed ─+╮", seen)
     assert re.search(r"│ steps +3 of 3 +│\n│ model ", seen), "there is nothing to say of the steps"
-    assert re.search(r"│ again +cuebook show \w{12} +│", seen)
+    assert re.search(r"│ more +cuebook show \w{12} +│", seen)
     assert "in all" not in seen, "the line that says how far it is has left nothing behind"
 
 
-def test_how_far_it_is_stands_below_while_a_step_runs(cli: CommandLine, server: ModelServer) -> None:
+def test_the_status_line_is_shown_below_while_a_step_runs(cli: CommandLine, server: ModelServer) -> None:
     line = "The kettle sings and the leaves unfold in the hot water"
     server.replies = ["Sencha.", f"{line}. {line}.\n\n{line}.", "Served."]
     server.hold_at = 2
@@ -61,7 +61,7 @@ def test_how_far_it_is_stands_below_while_a_step_runs(cli: CommandLine, server: 
         assert server.holding.wait(30)
         seen = terminal.until("step 2 of 3 writing, ")
         last = seen.rstrip("\n").split("\n")[-1]
-        assert re.fullmatch(r"step 2 of 3 writing, \d+ s   tokens 10 in, ~6 out   cost unknown   in all \d+ s", last)
+        assert re.fullmatch(r"step 2 of 3 writing, \d+ s   tokens 10 in, ~6 out   cost unknown   total \d+ s", last)
         server.release()
         assert terminal.ended() == 0
         seen = terminal.text
@@ -160,7 +160,7 @@ def test_a_step_that_another_process_did_is_shown_when_it_is_finished() -> None:
     assert "the reply starts again" in written.getvalue()
 
 
-def test_a_step_that_is_left_out_is_told() -> None:
+def test_a_skipped_step_is_shown() -> None:
     written = io.StringIO()
     view = Terminal(console=Console(file=written, width=60, force_terminal=False))
     view.see(entry(StepSkipped("3", "Serve", "nobody is thirsty")))
@@ -191,14 +191,14 @@ def test_what_was_used_adds_up_over_the_steps() -> None:
     progress.see(entry(ModelAsked("m/x", "", Told("?"), ""), Place(step="1", visit=2)))
     now[0] = 3.0
     assert progress.running
-    assert progress.line() == "step 1 (2 of 3) asking m/x, 3 s   tokens 100 in, 10 out   $0.5000   in all 10 s"
+    assert progress.line() == "step 1 (2 of 3) asking m/x, 3 s   tokens 100 in, 10 out   $0.5000   total 10 s"
     progress.see(TextChunk("r", 2, "1", 0, "x" * 40))
-    assert progress.line() == "step 1 (2 of 3) writing, 3 s   tokens 100 in, ~20 out   $0.5000   in all 10 s"
+    assert progress.line() == "step 1 (2 of 3) writing, 3 s   tokens 100 in, ~20 out   $0.5000   total 10 s"
     progress.see(TextReset("r", 2, "1"))
     assert ", 10 out" in progress.line()
     progress.see(entry(Performed(Reply(Told("x"), usage=Usage(5, 3, cost=0.25)), "")))
     progress.see(entry(StepFinished("1")))
-    assert progress.line() == "step 1 (2 of 3), 3 s   tokens 105 in, 13 out   $0.7500   in all 10 s"
+    assert progress.line() == "step 1 (2 of 3), 3 s   tokens 105 in, 13 out   $0.7500   total 10 s"
     progress.see(entry(Performed(Reply(Told("x"), usage=Usage(1, 1, cost=None)), "")))
     assert "$0.7500 and 1 call of unknown cost" in progress.line()
     progress.see(entry(Suspended("paused", seconds=60.0)))
@@ -236,7 +236,7 @@ def test_the_steps_are_listed_at_the_end_where_not_all_were_completed() -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 79, 80, 81, 200])
 def test_the_line_below_never_touches_the_text(width: int) -> None:
-    """Words of every length, cut anywhere, on terminals of every width: the text is as it is without the line."""
+    """Words of every length, cut anywhere, on terminals of every width: the text is the same as without the line."""
     text = "a bb ccc\n" + "dddd " * 50 + "e" * 300 + " f\n\n" + "茶" * 70 + " g " + "hh " * 60
     seen: list[str] = []
     for below in (False, True):
@@ -259,7 +259,7 @@ def test_the_line_below_never_touches_the_text(width: int) -> None:
 
 
 class Tty(io.StringIO):
-    """A file that is a terminal's."""
+    """A file that claims to be a terminal."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__()

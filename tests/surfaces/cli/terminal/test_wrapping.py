@@ -1,4 +1,4 @@
-"""What people read is broken between words where it is wider than the terminal, and nowhere else."""
+"""Text for people is wrapped between words if it is wider than the terminal, and never otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cuebook audit`: the evidence of a run and the check of its journal; also writes and reads exported runs."""
+"""`cuebook audit`: shows the evidence of a run and verifies its journal; also writes and reads exported runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cuebook.surfaces.cli.terminal.output import complain, say
 from cuebook.surfaces.cli.terminal.progress import MARKS
 
 _DIGEST = 12
-"""Characters of a digest that are shown; --json has the whole digest."""
+"""Number of characters of a digest to show; --json prints the whole digest."""
 
 
 @command(
@@ -45,22 +45,21 @@ _DIGEST = 12
 def audit_command(given: Given) -> int:
     """Show what a run did, who allowed it and what the results were, and check its journal.
 
-    For each step, the output lists the actions as they were performed (secrets by their handles), the decisions of the
-    policy or of people with the rules, the attempts, the times, the digests of the outputs, the checks and the cost. The
-    command then verifies the chain of the journal and prints its head: keep the head in another place to detect a rewrite
-    of the whole journal. It also checks the texts that the journal refers to, including those sent to a model: a changed
-    text breaks the journal, and a missing one is listed.
+    For each step, the output lists the actions as they were performed (with handles instead of secrets), the decisions of
+    the policy and of people, the rules behind them, attempts, times, output digests, checks and cost. The command then
+    verifies the hash chain of the journal and prints its head: store the head elsewhere to detect a rewrite of the whole
+    journal. It also checks the texts that the journal refers to, including those sent to a model: a changed text breaks
+    the journal, and missing texts are listed.
 
     --export writes everything to one file, which `cuebook audit --file FILE` verifies on any machine. --verify only checks
-    the journal, and that the status, the steps and the waits of the run match it. Exit code 1 means that the journal is
-    broken.
+    the journal, and that the run's status, steps and waits match it. Exit code 1 means that the journal is broken.
     """
     if given["file"]:
         if given["run"] or given["export"] or given["verify"]:
-            raise BadInput("--file excludes RUN, --export and --verify.", fix="Give only --file FILE.")
+            raise BadInput("--file cannot be combined with RUN, --export or --verify.", fix="Pass only --file FILE.")
         return _shown(given, audited(_read(given["file"])))
     if given["verify"] and given["export"]:
-        raise BadInput("--verify and --export exclude each other.", fix="Choose one.")
+        raise BadInput("--verify and --export are mutually exclusive.", fix="Choose one.")
     if not given["run"]:
         raise BadInput(
             "The argument RUN is missing.", fix="`cuebook runs` lists the runs; --file FILE reads an exported one."
@@ -84,9 +83,9 @@ def audit_command(given: Given) -> int:
 def verify_command(given: Given) -> int:
     """Check that a run's journal is unchanged and matches the run's state.
 
-    The same as `cuebook audit RUN --verify`. Prints the head of the chain: keep it in another place to detect a rewrite of
-    the whole journal. Exit code 1 means that the journal is broken, or that the status, a step or a wait of the run does
-    not match it.
+    The same as `cuebook audit RUN --verify`. Prints the head of the hash chain: store it elsewhere to detect a rewrite of
+    the whole journal. Exit code 1 means that the journal is broken, or that the run's status, a step or a wait does not
+    match it.
     """
     return _verified(given)
 
@@ -119,11 +118,11 @@ def _read(path: str) -> Export:
 
 def _written(given: Given, export: Export) -> int:
     path = given["export"]
-    try:  # only the owner may read the file, because it holds everything the run did
+    try:  # only the owner may read the file, because it contains everything the run did
         with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
             file.write(msgspec.json.format(msgspec.json.encode(export), indent=1) + b"\n")
     except FileExistsError:
-        raise BadInput(f"--export: {path} already exists.", fix="Give the name of a new file.") from None
+        raise BadInput(f"--export: {path} already exists.", fix="Choose a new file name.") from None
     except OSError as error:
         raise BadInput(f"--export: Cannot write {path}: {error.strerror}.", fix="Check the path.") from None
     written = {"run": export.run, "file": path, "records": len(export.records), "head": export.head}
@@ -203,7 +202,7 @@ def _evidence_lines(found: Audited, as_of: str) -> Iterator[str]:
         yield ""
         yield from _step_lines(step, as_of, made.dialect)
     if made.interventions:
-        yield "\nwhat people did to the run:"
+        yield "\ninterventions:"
         for one in made.interventions:
             by = f" by {one.by}" if one.by else ""
             where = f" at step {one.step}" if one.step else ""
@@ -211,7 +210,7 @@ def _evidence_lines(found: Audited, as_of: str) -> Iterator[str]:
 
 
 def _counting(verdict: Verdict) -> int | None:
-    """The number of valid records of a broken journal; None for an unbroken one."""
+    """The number of valid records in a broken journal; None if the journal is unbroken."""
     return None if verdict.broken_at is None else min(verdict.records, verdict.broken_at - 1)
 
 
@@ -293,7 +292,7 @@ def _decision_lines(decision: Decision, as_of: str) -> Iterator[tuple[str, str]]
 def _act_lines(act: Act) -> Iterator[tuple[str, str]]:
     again = f" (attempt {act.attempt})" if act.attempt > 1 else ""
     voided = " (superseded by a retry)" if act.voided else ""
-    yield "did" if act.begun else "wanted", f"{action_words(act)}{again}{voided}"
+    yield "did" if act.begun else "requested", f"{action_words(act)}{again}{voided}"
     uses = act.action.get("secrets", ())
     yield "secrets", ", ".join(f"{one['at']} from {one['handle']}" for one in uses)
     ruling = act.ruling
@@ -342,7 +341,7 @@ _VERBS = {
     "RunPython": "call the function",
     "Send": "send a message to",
 }
-"""For effects whose journal records hold only what the author can see."""
+"""Verbs for effects whose journal records contain only what the author can see."""
 
 
 def outcome_words(outcome: Mapping[str, Any]) -> str:
@@ -363,7 +362,7 @@ def outcome_words(outcome: Mapping[str, Any]) -> str:
             case "calls", _:
                 parts.append(f"calls {', '.join(value)}")
             case "answer" | "url" | "seconds", _:
-                parts += [f"an answer by {outcome.get('by') or 'the default'}"] if name == "answer" else []
+                parts += [f"answered by {outcome.get('by') or 'default'}"] if name == "answer" else []
             case "by" | "finish" | "retries" | "sandbox", _:
                 parts += [f"in {value}"] if name == "sandbox" and value != "none" else []
             case _, {"sha256": _, "characters": _}:

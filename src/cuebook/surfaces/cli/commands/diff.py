@@ -29,7 +29,7 @@ LINES = 40
             type=click.IntRange(0, 100_000),
             default=LINES,
             show_default=True,
-            help="The maximum number of lines of each difference.",
+            help="The maximum number of lines to show for each difference.",
         ),
         options.STORE,
         options.AS_JSON,
@@ -39,8 +39,8 @@ def diff_command(given: Given) -> int:
     """Compare two runs, step by step.
 
     The output shows how the playbooks, inputs and values differ, and for each step the status, tokens, cost and the
-    difference of the outputs: lines that only the first RUN has begin with -, those that only the second has with +. The
-    exit code is 0 whether the runs differ or not; --json has the field `same`.
+    differences between the outputs: lines that are only in the first RUN start with -, lines that are only in the second
+    with +. The exit code is 0 whether or not the runs differ; --json has the field `same`.
     """
 
     async def look(service: Service) -> int:

@@ -72,7 +72,7 @@ def examined(wiring: Wiring) -> tuple[dict[str, Any], list[str]]:
         missing.append(usable)
     name, works = backend()
     if not works:
-        missing.append("There is no keyring here, so `cuebook keys` cannot store keys. Set them in the environment.")
+        missing.append("No keyring is available, so `cuebook keys` cannot store keys. Set them in the environment.")
     weights = find_weights()
     if weights is None and not usable:
         missing.append("The embedded model is not installed. `cuebook models install local` installs it (98 MB).")
@@ -114,8 +114,8 @@ def _sandbox(wiring: Wiring, missing: list[str]) -> dict[str, Any]:
         missing.append("The sandbox is off: commands and tool servers run with all your permissions.")
     elif active not in working:
         missing.append(
-            f"No sandbox works here{'' if setting == 'auto' else f' as {setting}'}: commands and tool servers are"
-            ' refused. Install bubblewrap, or set sandbox = "none" to run them unconfined.'
+            f"{'No sandbox works' if setting == 'auto' else f'The sandbox {setting} does not work'} here: commands and tool"
+            ' servers are refused. Install bubblewrap, or set sandbox = "none" to run them unconfined.'
         )
         active = None
     tried = [{"name": one.name, "works": one.works, "detail": one.detail} for one in probes]
@@ -131,7 +131,7 @@ def _workspace(wiring: Wiring, missing: list[str]) -> dict[str, Any]:
 
 
 def _policy(wiring: Wiring, store: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
-    """The policy files, each with whether it is trusted, and the problem of a broken one, if any."""
+    """The policy files and whether each is trusted, and the error if one is broken."""
     try:
         found = [(one, content_of(one.path)[1]) for one in find(config_folder(os.environ), wiring.config.folder)]
     except BadInput as error:
@@ -148,7 +148,7 @@ def _policy(wiring: Wiring, store: dict[str, Any]) -> tuple[list[dict[str, Any]]
 
 
 def _misnamed(store: Path) -> list[str]:
-    """Users of an older store whose names have become reserved."""
+    """Users in an older store whose names are now reserved."""
     connection = _connect(store)
     try:
         names = [str(name) for (name,) in connection.execute("SELECT name FROM kept WHERE kind = 'user'")]
@@ -166,13 +166,13 @@ def _trusts(store: Path) -> dict[str, str]:
         rows = connection.execute("SELECT name, body FROM kept WHERE tenant = ? AND kind = 'trust'", (TENANT,))
         return {name: str(json.loads(body)["digest"]) for name, body in rows}
     except sqlite3.Error:
-        return {}  # an older store has no trust
+        return {}  # an older store has no trust records
     finally:
         connection.close()
 
 
 def _connect(store: Path) -> sqlite3.Connection:
-    """Opens a store for reading. Without a log beside it the mode is immutable, because otherwise SQLite creates files."""
+    """Opens a store read-only. Without a WAL file it is opened as immutable, because SQLite would otherwise create files."""
     how = "mode=ro" if store.with_name(f"{store.name}-wal").exists() else "mode=ro&immutable=1"
     return sqlite3.connect(f"{store.absolute().as_uri()}?{how}", uri=True)
 
@@ -200,7 +200,7 @@ def _setting(wiring: Wiring, name: str) -> dict[str, Any]:
 
 
 def _usable(wiring: Wiring) -> str:
-    """Why the model is not usable; empty if it is."""
+    """Why the model is not usable; empty if it is usable."""
     try:
         wiring.providers.check(wiring.model)
         wiring.performer()
@@ -271,7 +271,7 @@ def _in_words(found: dict[str, Any], missing: list[str]) -> str:
         f"weights   {found['weights'] or 'none'}",
         f"keyring   {found['keyring']['backend']}",
         f"workspace {found['workspace']['path']}{'' if found['workspace']['usable'] else ' (not usable)'}",
-        f"sandbox   {found['sandbox']['active'] or 'none that works'} (set to {found['sandbox']['setting']})",
+        f"sandbox   {found['sandbox']['active'] or 'none working'} (set to {found['sandbox']['setting']})",
         *(f"          {_probe_line(one)}" for one in found["sandbox"]["tried"]),
         *_policy_lines(found),
         *(f"tools     {one['name']}: {one['runs']} ({one['where']})" for one in found["tool_servers"]),
@@ -291,7 +291,9 @@ def _in_words(found: dict[str, Any], missing: list[str]) -> str:
         lines += ["missing", *(f"  {one}" for one in missing)]
     else:
         lines.append("Nothing is missing.")
-    lines.append("Another model: `cuebook run --model provider/model`, CUEBOOK_MODEL, or 'model' in cuebook.toml.")
+    lines.append(
+        "To use another model: `cuebook run --model provider/model`, CUEBOOK_MODEL, or 'model' in cuebook.toml."
+    )
     return "\n".join(lines)
 
 
@@ -305,7 +307,7 @@ def _file_line(file: dict[str, Any]) -> str:
     return f"config    {file['path']} ({file['whose']}{'' if file['found'] else ', does not exist'})"
 
 
-_IN_WORKSPACE = "It is inside the workspace. Commands cannot reach it there, but a place outside is safer."
+_IN_WORKSPACE = "It is inside the workspace. Commands cannot reach it there, but a location outside is safer."
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _TIMES = ((86400, "d"), (3600, "h"), (60, "min"))
 
@@ -337,7 +339,7 @@ def _value(name: str, value: Any) -> str:
 
 
 def _measured(amount: float, units: Sequence[tuple[int, str]], otherwise: str) -> str:
-    """The amount in the largest unit that divides it. Times need more than one of the unit: 24 h rather than 1 d."""
+    """The amount in the largest unit that divides it. A time is at least two of its unit: 24 h rather than 1 d."""
     for size, unit in units:
         if amount and amount % size == 0 and (amount > size or otherwise != "s"):
             return f"{amount / size:g} {unit}"

@@ -30,7 +30,7 @@ Check = Callable[[str], Sequence[Finding]]
 
 
 def draft(description: str, system: str, check: Check, wiring: Wiring) -> str:
-    """A valid playbook; `CuebookError` with the remaining errors if the model does not produce one."""
+    """Returns a valid playbook. Raises `CuebookError` with the remaining errors if the model does not produce one."""
     if not description.strip():
         raise BadInput("--from: the description is empty.", fix="Describe what the playbook should do.")
     wiring.providers.check(wiring.model)

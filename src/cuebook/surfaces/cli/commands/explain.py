@@ -1,6 +1,6 @@
 """`cuebook explain`, `cuebook explain --plan` (also `cuebook plan`) and `cuebook run --dry-run`.
 
-They run nothing and create nothing.
+They do not run or create anything.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from cuebook.wiring.wiring import Wiring
 
 HELP = """Show what a run would do, touch and cost.
 
-FILE is a playbook of any dialect. Give inputs as for `cuebook run`; missing ones count as unknown. The output lists the
+FILE is a playbook in any dialect. Pass inputs as for `cuebook run`; missing ones count as unknown. The output lists the
 steps in order and what each branch depends on, the questions to people, the models, tools, texts and hosts with the
-decision of the policy and its rule, and the maximum cost of the models. Nothing is run, called or created.
+policy's decision and its rule, and the maximum cost of the model calls. Nothing is run, called or created.
 """
 
-PLAN_HELP = """Show what each step would do, and the decision of the policy.
+PLAN_HELP = """Show what each step would do, and what the policy says about it.
 
-The same as `cuebook explain --plan`. Give inputs as for `cuebook run`; missing ones appear as references, like the outputs
-of earlier steps. The output lists the actions of the steps, whether each is allowed, denied or needs approval, by which
+The same as `cuebook explain --plan`. Pass inputs as for `cuebook run`; missing ones appear as references, like the outputs
+of earlier steps. The output lists the actions of the steps, whether each is allowed, denied or needs approval and by which
 rules, the secrets and hosts they need, and the steps that change something without a check that it worked (postcondition)
 or a way to undo it (rollback_hint). Nothing is run, and no secret is read.
 
-The exit code is 0 if a person would be asked, and 1 if a step would be denied or is certain to fail: an input is invalid,
-or a secret or tool does not exist.
+The exit code is 1 if a step would be denied or is certain to fail, because an input is invalid or a secret or tool does
+not exist. Otherwise it is 0, even if a person would be asked.
 """
 
 _COMMON: list[click.Parameter] = [

@@ -42,11 +42,11 @@ def graph_command(given: Given) -> int:
     boxes are questions to a person, boxes with double sides are tools and Python, and diamonds are branches and conditions.
     A dotted arrow is a call, or leads to a step that uses the result of another.
 
-    Paste the output into a fenced `mermaid` block of a page that renders such blocks, or draw it with the Mermaid tools.
+    Paste the output into a fenced `mermaid` block on a page that renders them, or render it with the Mermaid tools.
     """
     name = given["run"] or given["file"]
     if name is None:
-        raise BadInput("The argument FILE is missing.", fix="Name a playbook, or give --run RUN.")
+        raise BadInput("The argument FILE is missing.", fix="Pass a playbook, or --run RUN.")
     if given["run"] or not (name == "-" or os.path.exists(name) or os.path.splitext(name)[1]):
         return session.with_service(given, lambda service: _draw_run(service, name, bool(given["run"])), looking=True)
     place = "stdin" if name == "-" else name
@@ -56,7 +56,7 @@ def graph_command(given: Given) -> int:
 
 
 async def _draw_run(service: Service, run: str, sure: bool) -> int:
-    """Draws the playbook of a run with its progress. Unless `sure`, the name could also be meant as a missing file."""
+    """Draws the playbook of a run with its progress. Unless `sure`, the name may have been meant as a file."""
     try:
         row = await service.get(run)
     except NotFound as error:
@@ -65,7 +65,7 @@ async def _draw_run(service: Service, run: str, sure: bool) -> int:
         raise NotFound(f"There is no file or run {run}.", fix=instead_of(run, error.fix)) from None
     source = await session.playbook_of(service, row)
     if source is None:
-        raise BadInput(f"Run {row.id} has no playbook to draw.", fix="Name a run of a playbook.")
+        raise BadInput(f"Run {row.id} has no playbook to draw.", fix="Choose a run of a playbook.")
     entries = tuple([entry async for entry in service.entries(row.id)])
     progress = Progress(tuple(await service.steps(row.id)), entries)
     hand_over(mermaid(source.dialect.drawing(source.document, progress), titled=True))

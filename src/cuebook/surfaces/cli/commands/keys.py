@@ -15,14 +15,14 @@ from cuebook.wiring.keys import backend, checked_key
 PROVIDER = click.Argument(["provider"])
 
 
-@click.group("keys", help="Keep the API keys of providers in the system keyring.")
+@click.group("keys", help="Store the API keys of providers in the system keyring.")
 def keys_command() -> None:
     pass
 
 
 @command("set", [PROVIDER])
 def _set(given: Given) -> int:
-    """Store the key of PROVIDER: typed without echo, or read from stdin."""
+    """Store the key of PROVIDER, typed without echo or read from stdin."""
     wiring = session.wiring_of({})
     name = wiring.key_name(given["provider"])
     if not backend()[1]:
@@ -50,7 +50,7 @@ def _remove(given: Given) -> int:
 
 @command("list", [options.AS_JSON])
 def _list(given: Given) -> int:
-    """List the providers with the source of their key; never the key itself."""
+    """List the providers and where their keys come from; the keys themselves are never shown."""
     wiring = session.wiring_of({})
     found = {
         provider: (config.key, wiring.keys.source(config.key))

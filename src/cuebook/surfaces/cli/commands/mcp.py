@@ -1,4 +1,4 @@
-"""`cuebook mcp`: the MCP server over stdio, and its entry in an assistant's file. The server is imported on demand."""
+"""`cuebook mcp`: the MCP server over stdio, and its entry in an assistant's settings. The server is imported on demand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cuebook.surfaces.cli.terminal.output import complain, hand_over
 from cuebook.surfaces.mcp.install.clients import CLIENTS, Client, Entry, path_of, shown, token_needed, written
 
 _ADDRESS = "http://127.0.0.1:8765"
-"""The default address of `cuebook serve`."""
+"""The default URL of `cuebook serve`."""
 
 PROJECT = click.Option(
     ["--project"],
@@ -39,7 +39,7 @@ APPROVALS = click.Option(
     type=click.Choice(["here", "link"]),
     default="here",
     show_default=True,
-    help="How you are asked: in a form of the assistant, if it has one, or only by a link.",
+    help="How you are asked: in a form in the assistant, if it supports forms, or only through a link.",
 )
 
 OPTIONS: list[click.Parameter] = [
@@ -49,7 +49,7 @@ OPTIONS: list[click.Parameter] = [
     DECIDE,
     APPROVALS,
     click.Option(
-        ["--web"], metavar="URL", default=_ADDRESS, show_default=True, help="The address of `cuebook serve`, for links."
+        ["--web"], metavar="URL", default=_ADDRESS, show_default=True, help="The URL of `cuebook serve`, for links."
     ),
     options.SETTINGS[0],
     options.STORE,
@@ -115,7 +115,7 @@ def _enter(project: str | None) -> None:
             ["--file", "path"], metavar="PATH", help="The file to write to, instead of the assistant's usual one."
         ),
         click.Option(
-            ["--url"], metavar="URL", help="Connect to /mcp of a running `cuebook serve`, instead of a command."
+            ["--url"], metavar="URL", help="Connect to /mcp of a running `cuebook serve` instead of starting a command."
         ),
     ],
 )
@@ -124,7 +124,7 @@ def _install_command(given: Given) -> int:
 
     Options of `cuebook mcp` before `install` become part of the entry, as in `cuebook mcp --folder books install --client
     cursor`. The entry names the current folder, so the playbooks are the same wherever the assistant is started. --write
-    replaces an existing entry of Cuebook, and refuses to change anything else in the file.
+    replaces an existing Cuebook entry and never changes anything else in the file.
     """
     parent = click.get_current_context().parent
     assert parent is not None
@@ -154,17 +154,17 @@ def _write(client: Client, entry: Entry, path: Path) -> None:
 
 
 def _at(url: str, client: Client, around: click.Context) -> Entry:
-    """The entry for a running server. Of the options before `install`, it can have only `--tools`."""
+    """The entry for a running server. Of the options before `install`, only `--tools` applies to it."""
     if not client.address:
-        raise BadInput(f"--url: the file of {client.title} can only have commands.", fix="Omit --url.")
+        raise BadInput(f"--url: the settings of {client.title} support only commands.", fix="Omit --url.")
     try:
         parts = urlsplit(url)
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.path in ("", "/"):
         raise BadInput(
-            f"--url: '{url}' is not the address of an MCP server.",
-            fix=f"Give the address of /mcp of a running `cuebook serve`, as in {_ADDRESS}/mcp.",
+            f"--url: '{url}' is not the URL of an MCP server.",
+            fix=f"Pass the URL of /mcp of a running `cuebook serve`, as in {_ADDRESS}/mcp.",
         )
     idle = [
         one.opts[0]
@@ -173,7 +173,7 @@ def _at(url: str, client: Client, around: click.Context) -> Entry:
     ]
     if idle:
         raise BadInput(
-            f"{', '.join(idle)}: with --url, the server decides this.",
+            f"{', '.join(idle)} cannot be combined with --url: the server decides this.",
             fix="Omit it here, and see `cuebook serve --help`.",
         )
     if around.params["tools"]:

@@ -24,7 +24,7 @@ _PATIENCE = 4.0
 
 
 class _Progress:
-    """One changing line on a terminal; nothing elsewhere."""
+    """A progress line on a terminal; prints nothing elsewhere."""
 
     def __init__(self) -> None:
         self._shown = ""
@@ -98,7 +98,7 @@ def _install(given: Given) -> int:
 
 
 async def _greet(path: Path) -> None:
-    """Asks the model for a word, to detect now if it does not work."""
+    """Sends the model a short request, so that a broken installation is detected now."""
     asked = Request(EMBEDDED, (Turn("user", "Say hello."),), max_tokens=4)
     async with aclosing(LocalModel(path).stream(asked)) as chunks:
         async for _ in chunks:

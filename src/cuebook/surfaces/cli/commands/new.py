@@ -39,12 +39,12 @@ def _dialects() -> list[str]:
         click.Option(
             ["--template"],
             type=click.Choice(_templates()),
-            help="The template; by default the first one of the dialect.",
+            help="The template; by default the dialect's first one.",
         ),
         click.Option(
             ["--dialect"],
             type=click.Choice(_dialects()),
-            help=f"The dialect; by default that of the suffix of NAME, or {registry.DEFAULT}.",
+            help=f"The dialect; by default the one for the suffix of NAME, or {registry.DEFAULT}.",
         ),
         click.Option(["--from", "description"], metavar="TEXT", help="Let the model draft it from a description."),
         *options.SETTINGS[:2],
@@ -53,7 +53,7 @@ def _dialects() -> list[str]:
 def new_command(given: Given) -> int:
     """Create a small playbook to start from.
 
-    NAME is a name or path; without a suffix, the usual one of the dialect is added. An existing file is never overwritten.
+    NAME is a name or path; without a suffix, the dialect's usual one is added. An existing file is never overwritten.
     With --from, the configured model drafts the playbook: the draft is checked, corrected at most twice, and saved only
     if it is valid. TEXT may be @FILE, or - for stdin.
 
@@ -67,7 +67,7 @@ def new_command(given: Given) -> int:
     path = _path(given["name"], dialect.suffixes)
     if given["description"] is not None:
         if given["template"]:
-            raise BadInput("--template and --from exclude each other.", fix="Choose one.")
+            raise BadInput("--template and --from are mutually exclusive.", fix="Choose one.")
         text = _drafted(given, path, dialect)
     else:
         text = _filled(_template(dialect, given["template"]), path)
@@ -90,7 +90,7 @@ def _template(dialect: Dialect, name: str | None) -> str:
 
 def _filled(template: str, path: str) -> str:
     title = _title(path)
-    quoted = json.dumps(title, ensure_ascii=False)  # as YAML takes any text
+    quoted = json.dumps(title, ensure_ascii=False)  # valid YAML for any text
     return template.replace("%QUOTED_TITLE%", quoted).replace("%TITLE%", title).replace("%ID%", _id(path))
 
 
@@ -98,11 +98,11 @@ def _drafted(given: Given, path: str, dialect: Dialect) -> str:
     from cuebook.surfaces.cli import session
     from cuebook.surfaces.cli.commands import draft
 
-    if os.path.exists(path):  # before the model is called in vain
+    if os.path.exists(path):  # fail before the model is called
         raise BadInput(f"{path} already exists.", fix="Choose another name, or remove it first.")
     if not dialect.draft_prompt:
         known = ", ".join(one for one in _dialects() if registry.named(one).draft_prompt)
-        raise BadInput(f"--from cannot draft the dialect {dialect.name}.", fix=f"Choose one of {known}.")
+        raise BadInput(f"--from cannot draft playbooks in the dialect {dialect.name}.", fix=f"Choose one of {known}.")
     description = options.value_of("--from", given["description"])
 
     def check(text: str) -> list[Finding]:
@@ -114,7 +114,7 @@ def _drafted(given: Given, path: str, dialect: Dialect) -> str:
 def _path(name: str, suffixes: tuple[str, ...]) -> str:
     stem = os.path.basename(name)
     if not stem.strip(". ") or not _NAME.fullmatch(name):
-        raise BadInput(f"{name[:80]!a} cannot be the name of a file.", fix="Give a name as in `cuebook new report`.")
+        raise BadInput(f"{name[:80]!a} is not a valid file name.", fix="Choose a name as in `cuebook new report`.")
     return name if stem.endswith(suffixes) else f"{name}{suffixes[0]}"
 
 

@@ -59,7 +59,7 @@ def policy_command() -> None:
     "test",
     [
         click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="KIND ACTION..."),
-        click.Option(["--reads-only"], is_flag=True, help="Test it as an action that changes nothing."),
+        click.Option(["--reads-only"], is_flag=True, help="Test it as a read-only action."),
         click.Option(["--cwd"], metavar="DIR", help="Test it as a command in this folder of the workspace."),
         options.STORE,
         options.AS_JSON,
@@ -99,7 +99,7 @@ class _Tested(NamedTuple):
     ruling: Ruling
     opinions: tuple[Opinion, ...]
     notes: tuple[str, ...]
-    """Further remarks for the person."""
+    """Further remarks for the user."""
 
     @property
     def suggested(self) -> tuple[str, ...]:
@@ -119,14 +119,14 @@ async def _tested(action: Action, wiring: Wiring, service: Service) -> _Tested:
     if action.domain == "egress" and ruling.decision != "deny":
         ruling = _out_of_bounds(action, today) or ruling
     if action.domain == "command":
-        ruling = _reading_what_is_kept(action, ruling, today) or ruling
+        ruling = _ask_about_protected_files(action, ruling, today) or ruling
         unfit = wiring.factory.workspace.problem
         notes += [str(unfit)] if unfit is not None else [wiring.factory.sandbox.problem]
     return _Tested(action, ruling, rules.opinions(action, today), tuple(note for note in notes if note))
 
 
 async def _as_marked(action: Action, wiring: Wiring) -> tuple[Action, str]:
-    """The action with the tool's own mark for reading only, if a tool of this name exists; and a note about it."""
+    """The action, read-only if the tool of this name exists and declares itself so, and a note about it."""
     found = await wiring.factory.tools.find(action.target)
     if isinstance(found, Failed):
         return action, "" if action == NETWORK else f"{found.message} The test assumes that it {_does(action)}."
@@ -140,7 +140,7 @@ def _does(action: Action) -> str:
 
 
 def _out_of_bounds(action: Action, today: Policy) -> Ruling | None:
-    """The denial of an address that the HTTP performer refuses unless a rule names the host; None for others."""
+    """Denies a URL that the HTTP performer refuses unless a rule names the host. Returns None for other URLs."""
     try:
         url = addresses.parse_url(action.target.partition(" ")[2])
         addresses.check_host(url, lambda host, port: rules.names_host([today], host, port))
@@ -153,7 +153,7 @@ def _out_of_bounds(action: Action, today: Policy) -> Ruling | None:
     return Ruling("deny", (Reason(action, "deny", words, "default"),))
 
 
-def _reading_what_is_kept(action: Action, ruling: Ruling, today: Policy) -> Ruling | None:
+def _ask_about_protected_files(action: Action, ruling: Ruling, today: Policy) -> Ruling | None:
     by_default = ruling.decision == "allow" and any(reason.where == "default" for reason in ruling.reasons)
     if not by_default or not restricts_reading([today]):
         return None
@@ -185,14 +185,14 @@ def _action(words: tuple[str, ...], reads_only: bool) -> Action:
 
 
 def _placed(action: Action, folder: str | None) -> Action:
-    """The action in a folder of the workspace."""
+    """The action with the folder of the workspace that it runs in."""
     if folder is None:
         return action
     if action.domain != "command":
         raise BadInput("--cwd is only for commands.", fix="Omit it.")
     place = normpath(folder)
     if place.startswith(("/", "..")):
-        raise BadInput(f"The folder '{folder}' is not in the workspace.", fix="Give a path below the workspace.")
+        raise BadInput(f"The folder '{folder}' is not in the workspace.", fix="Pass a path inside the workspace.")
     return msgspec.structs.replace(action, target=placed_in(place, action.target))
 
 
@@ -296,7 +296,7 @@ def _show(given: Given) -> int:
 def _policy_lines(today: Policy, config: Config) -> Iterator[str]:
     if not today.layers:
         yield "There are no policy files; only the built-in defaults apply."
-        yield f"Yours would be {_config_folder(config) / 'policy.toml'}; a project's is cuebook.policy.toml."
+        yield f"Your own would be {_config_folder(config) / 'policy.toml'}; a project's is cuebook.policy.toml."
         yield ""
     for layer in today.layers:
         yield f"{layer.whose}: {layer.where} ({_standing(layer)})"
@@ -312,7 +312,7 @@ def _policy_lines(today: Policy, config: Config) -> Iterator[str]:
     if not today.asks_from_outside:
         yield "An allowed command may contain text from a model, a server or a tool."
     if today.postconditions == "require":
-        yield "A step that changes something needs a postcondition, if its dialect has them."
+        yield "A step that changes something needs a postcondition, if its dialect supports them."
     yield f"A run may be cancelled by {_CANCELLERS[today.cancel]}."
     yield ""
     yield "if no rule matches:"
@@ -367,7 +367,7 @@ def _config_folder(config: Config) -> Path:
             metavar="TIME",
             default="7d",
             show_default=True,
-            help="How long, as in 8h; never means until it is revoked.",
+            help="How long the override lasts, as in 8h; never means until it is revoked.",
         ),
         options.AS_USER,
         options.STORE,
@@ -375,10 +375,10 @@ def _config_folder(config: Config) -> Path:
     ],
 )
 def _allow(given: Given) -> int:
-    """Allow in advance what the policy would ask about.
+    """Allow in advance an action that the policy would ask about.
 
-    DOMAIN is tool, command, egress, secret, file or model. PATTERN is the action in full, or its beginning with one * at
-    the end. What a policy denies stays denied.
+    DOMAIN is tool, command, egress, secret, file or model. PATTERN is the full action, or its beginning followed by one *.
+    Actions that a policy denies stay denied.
     """
     domain, pattern, lasting = _domain(given["domain"]), given["pattern"], _lasting(given["lasting"])
     overrides.check_override(domain, pattern)
@@ -398,9 +398,9 @@ def _allow(given: Given) -> int:
 
 @command("overrides", [options.STORE, options.AS_JSON])
 def _overrides(given: Given) -> int:
-    """List the overrides: what was allowed in advance.
+    """List the overrides: actions that were allowed in advance.
 
-    The list includes expired and revoked ones.
+    The list includes expired and revoked overrides.
     """
 
     async def act(service: Service) -> int:
@@ -410,7 +410,7 @@ def _overrides(given: Given) -> int:
             return 0
         for one in found:
             state = _state(one, now)
-            until = f"holds {_until(one)}" if state == "holds" else state
+            until = f"valid {_until(one)}" if state == "holds" else state
             by = f"{one.by}, {display.moment(one.created)}"
             say(f"{one.id}  {one.domain:<8}{shlex.quote(one.pattern):<32}  {until}  ({by})")
         if not found:
@@ -433,7 +433,7 @@ def _revoke(given: Given) -> int:
 
 
 def _is_local(pattern: str) -> bool:
-    """Whether an override alone does not make this address reachable."""
+    """Whether this URL stays unreachable with an override alone."""
     try:
         addresses.check_host(addresses.parse_url(pattern.rpartition(" ")[2]), lambda host, port: False)
     except addresses.RefusedAddress:
@@ -471,7 +471,7 @@ def _override_object(override: Override, now: float) -> dict[str, Any]:
     "trust",
     [
         click.Argument(["file"], required=False),
-        click.Option(["--revoke"], is_flag=True, help="No longer trust it."),
+        click.Option(["--revoke"], is_flag=True, help="Stop trusting it."),
         options.AS_USER,
         options.STORE,
     ],
@@ -479,7 +479,7 @@ def _override_object(override: Override, now: float) -> dict[str, Any]:
 def _trust(given: Given) -> int:
     """Show the project's policy file and trust its current content.
 
-    FILE is by default the nearest one. A trusted file may allow things. An untrusted or changed file can only restrict.
+    FILE defaults to the nearest one. A trusted file may allow actions. An untrusted or changed file can only restrict them.
     """
     path, *others = _project_files(given)
     subject = rules.trust_subject(path)
@@ -500,7 +500,7 @@ def _trust(given: Given) -> int:
         say(f"{path} is trusted as shown (sha256 {digest}).")
         for other in others:
             how = f"cuebook policy trust {shlex.quote(str(other))}"
-            say(f"{other} applies here too, and is not trusted by this command: {how}")
+            say(f"{other} also applies here, but this command does not trust it: {how}")
         return 0
 
     return session.with_service(given, trust)
@@ -513,7 +513,7 @@ def _project_files(given: Given) -> list[Path]:
     found = rules.find(_config_folder(options.configuration(given)), Path.cwd())
     paths = [one.path for one in found if one.whose == "project"]
     if not paths:
-        raise NotFound("There is no cuebook.policy.toml here or above.", fix="Give the path of the file.")
+        raise NotFound("There is no cuebook.policy.toml in this folder or above.", fix="Pass the path of the file.")
     return paths
 
 

@@ -15,7 +15,7 @@ from cuebook.wiring.wiring import Wiring
 
 
 async def step_of(service: Service, row: RunRow, name: str) -> tuple[str, int | None]:
-    """The label and the visit that STEP means: the last visit if there are several, with a message that says so."""
+    """The label and the visit that STEP refers to. If there are several visits, a message says that the last one is used."""
     steps = [step for step in await service.steps(row.id) if step.seq]
     found = visits_of(steps, name)
     visits = [step.visit for step in found if step.path == found[0].path]
@@ -35,7 +35,7 @@ STEP = click.Argument(["step"], shell_complete=completion.steps_of_run)
 
 
 def _restart(given: Given) -> int:
-    """Start a new run from a step of another run, with changed values or settings if you give any.
+    """Start a new run from a step of another run, optionally with changed values or settings.
 
     The old run stays unchanged. The new run keeps the results of the steps before STEP; changed values and settings apply
     from STEP on. If a step was visited more than once, STEP means the last visit; 1#2 means the second visit of step 1.

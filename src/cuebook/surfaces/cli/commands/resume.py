@@ -21,7 +21,7 @@ from cuebook.wiring.wiring import Wiring
 
 RUN = click.Argument(["run"], shell_complete=completion.runs())
 
-_OUTCOME_FIX = "Give a JSON object in quotes; `cuebook inbox RUN` shows its fields."
+_OUTCOME_FIX = "Pass a JSON object in quotes; `cuebook inbox RUN` shows its fields."
 CHANGES: list[click.Parameter] = [options.SET, *options.ANSWERS, *options.SETTINGS, options.BREAK]
 
 
@@ -37,8 +37,8 @@ CHANGES: list[click.Parameter] = [options.SET, *options.ANSWERS, *options.SETTIN
 def resume_command(given: Given) -> int:
     """Continue a run that is paused or was interrupted.
 
-    RUN is the id of a run, or its first characters if they are unique. Changed values and settings apply from here on.
-    If the run waits for an answer or an approval and you are at a terminal, you are asked here.
+    RUN is the id of a run, or a unique prefix of it. Changed values and settings apply from here on. If the run is waiting
+    for an answer or an approval and you are at a terminal, you are asked here.
     """
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
@@ -76,7 +76,7 @@ def resume_command(given: Given) -> int:
     ],
 )
 def answer_command(given: Given) -> int:
-    """Answer the question a run waits for.
+    """Answer the question a run is waiting for.
 
     VALUE is the answer, @FILE for the text of a file, or - for stdin.
     """
@@ -106,11 +106,11 @@ def answer_command(given: Given) -> int:
 def decide_command(given: Given) -> int:
     """Approve or deny an action of a run, or resolve an effect in doubt.
 
-    `cuebook inbox WAIT` shows the action in full. 'approve' and 'deny' are valid once: Cuebook runs exactly what was
+    `cuebook inbox WAIT` shows the action in full. 'approve' and 'deny' apply once: Cuebook runs exactly what was
     approved, and asks again if anything changes.
 
     An effect is in doubt if it was started and its outcome is unknown, for example because the process was killed.
-    'repeat' does it again, 'stop' fails the run, and 'done' continues with the outcome you give:
+    'repeat' performs it again, 'stop' fails the run, and 'done' continues with the outcome you pass:
     '{"exit_code": 0, "stdout": "..."}' for a command, '{"status": 200, "body": "..."}' for a request, '{"value": ...}'
     for a tool. `cuebook inbox WAIT` shows which one is expected.
     """
@@ -140,7 +140,7 @@ def decide_command(given: Given) -> int:
 def cancel_command(given: Given) -> int:
     """Cancel a run; a second cancel stops it at once.
 
-    The run may undo what it did. The exit code is 5, that of a cancelled run. The policy says who may cancel.
+    The run may undo what it did. The exit code is 5, as for any cancelled run. The policy defines who may cancel.
     """
 
     async def act(service: Service, wiring: Wiring) -> RunRow:

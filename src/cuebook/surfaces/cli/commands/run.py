@@ -22,13 +22,13 @@ from cuebook.wiring.wiring import Wiring
 
 HELP = """Run a playbook.
 
-FILE is a playbook of any dialect. Its inputs become options; `cuebook run FILE --help` lists them. The value of an input
-is a text, @FILE for the text of a file, or - for stdin. Write @@ for a value that begins with @.
+FILE is a playbook in any dialect. Its inputs become options; `cuebook run FILE --help` lists them. The value of an input
+is the text itself, @FILE for the text of a file, or - for stdin. Write @@ for a value that begins with @.
 
 If you are at a terminal, the run asks its questions here. Otherwise, and for questions that you leave for later, the run
-waits: the command prints how to answer and exits with code 3. --answer and --answers give answers in advance. A
-playbook that holds a conversation is a chat at a terminal, in which /help lists what you can look at, such as the
-listing, the stack and the variables.
+waits: the command prints how to answer and exits with code 3. --answer and --answers provide answers in advance. At a
+terminal, a playbook that holds a conversation becomes a chat; /help lists what it can show, such as the listing, the
+stack and the variables.
 """
 
 OPTIONS: list[click.Parameter] = [
@@ -75,7 +75,7 @@ def start(given: Given, playbook: Playbook) -> int:
 
 
 class _Run(PlaybookCommand):
-    """The command `run`. With `--envelope`, an error before the run starts is printed as an envelope, too."""
+    """The command `run`. With `--envelope`, an error before the run starts is also printed as an envelope."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any

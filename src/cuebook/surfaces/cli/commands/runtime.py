@@ -1,7 +1,7 @@
-"""`cuebook runtime` and `cuebook run --envelope`: one envelope on stdout and nothing else.
+"""`cuebook runtime` and `cuebook run --envelope`: print one envelope on stdout and nothing else.
 
 If the caller stops waiting, the run continues in the process that drives it. If that is this process, it closes stdout
-after the envelope and ends when the run waits for a person or has ended.
+after the envelope and exits when the run waits for a person or has ended.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXIT_CODES_OF_ERRORS = {
     **dict.fromkeys(("invalid_request", "not_found", "conflict", "invalid_state", "rate_limited"), 2),
     "not_allowed": 5,
 }
-"""The exit codes of refused requests. The errors of a run have codes of their own, some with the same names."""
+"""The exit codes of refused requests. The errors of a run have separate codes, some with the same names."""
 
 Ask = Callable[[Runtime, Service], Awaitable[Envelope]]
 
@@ -48,11 +48,11 @@ def runtime_command(given: Given) -> int:
     """Handle one request of the runtime contract and print an envelope.
 
     REQUEST is JSON, @FILE for a file, or - for stdin. {"action": "run", "pipeline": ...} starts a playbook by its stored
-    id, its path or its text; {"action": "resume", "token": ..., "approve": true} decides what the run waits for;
+    id, its path or its text; {"action": "resume", "token": ..., "approve": true} decides what the run is waiting for;
     {"action": "cancel", "runId": ...} cancels it; {"action": "status", "runId": ...} reports its state.
 
-    With "waitMs", the envelope is printed after that time at the latest. Its error is then `timeout`, stdout is closed,
-    and this process continues the run until it waits or ends.
+    With "waitMs", the envelope is printed after that time at the latest. If the run is still going, the error is `timeout`,
+    stdout is closed, and this process continues the run until it waits or ends.
     """
     try:
         text = options.value_of("REQUEST", given["request"])
@@ -78,7 +78,7 @@ def started(given: Given, wiring: Wiring, start: Callable[[Service], Awaitable[R
 
 
 def print_error(error: CuebookError, *, strict: bool) -> int:
-    """Prints the envelope of an error before the run started, and returns the exit code."""
+    """Prints the envelope for an error that occurred before the run started, and returns the exit code."""
     _print(refused(error), strict=strict)
     return error.exit_code
 

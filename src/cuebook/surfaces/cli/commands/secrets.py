@@ -41,10 +41,10 @@ def secrets_command() -> None:
     ],
 )
 def _add(given: Given) -> int:
-    """Give a name to the secret of a handle.
+    """Add a name for a secret.
 
-    HANDLE says where the value is: env:NAME, keyring:NAME or file:PATH. The value itself is never given here, never stored
-    and never shown.
+    HANDLE says where the value is: env:NAME, keyring:NAME or file:PATH. The value itself is never passed here, stored or
+    shown.
     """
     if given["more"]:
         raise BadInput(
@@ -61,7 +61,7 @@ def _add(given: Given) -> int:
         if given["as_json"]:
             sys.stdout.write(views.json_line({"name": name, **_state(vault, handle)}))
             return 0
-        say(f"{name} is now the name of {handle}.")
+        say(f"{name} now refers to {handle}.")
         say(f"It is not usable yet. {problem}" if problem else "Its value can be read.")
         if concern := vault.concern(handle):
             say(concern)
@@ -72,7 +72,7 @@ def _add(given: Given) -> int:
 
 @command("list", [options.STORE, options.AS_JSON])
 def _list(given: Given) -> int:
-    """List the names with their handles, and whether each value can be read now; never the value."""
+    """List the names with their handles, and whether each value can be read now; the values are never shown."""
     return _shown(given, failing=0)
 
 
@@ -125,7 +125,7 @@ def _print(found: list[tuple[SecretName, dict[str, Any]]]) -> None:
 
 
 def _state(vault: Vault, handle: str) -> dict[str, Any]:
-    """Whether the value of a handle can be read now; without the value."""
+    """Whether the value of a handle can be read now, without the value itself."""
     problem = vault.problem(handle)
     return {
         "handle": handle,

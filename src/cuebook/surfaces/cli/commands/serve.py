@@ -20,7 +20,7 @@ from cuebook.wiring.wiring import Wiring
 
 TOKEN = "CUEBOOK_SERVE_TOKEN"
 HOSTED_RATE = "20/hour"
-"""The rate limit for starting runs if the app listens beyond this machine and no rate is configured."""
+"""The rate limit for starting runs if other machines can reach the app and no rate is configured."""
 
 FOLDERS = click.Option(
     ["--folder", "folders"],
@@ -42,12 +42,15 @@ OPTIONS: list[click.Parameter] = [
     FOLDERS,
     click.Option(["--open", "open_it"], is_flag=True, help="Open the app in the browser."),
     click.Option(
-        ["--allow-host", "names"], metavar="NAME", multiple=True, help="Another host name of the app; repeatable."
+        ["--allow-host", "names"],
+        metavar="NAME",
+        multiple=True,
+        help="Another host name that the app accepts; repeatable.",
     ),
     click.Option(
         ["--token-file"],
         metavar="PATH",
-        help=f"A file with the token for the API and for signing in from other machines; also {TOKEN}.",
+        help=f"A file with the token for the API and for signing in from other machines; or set {TOKEN}.",
         shell_complete=completion.any_file,
     ),
     options.SETTINGS[0],
@@ -59,7 +62,7 @@ OPTIONS: list[click.Parameter] = [
     "serve",
     invoke_without_command=True,
     params=OPTIONS,
-    help="Serve the web app: playbooks, live runs, results and an API.\n\nThe command prints an address that signs you in"
+    help="Serve the web app: playbooks, live runs, results and an API.\n\nThe command prints a link that signs you in"
     " once; the browser keeps you signed in for a week. To sign in from another machine, use a token.",
 )
 @click.pass_context
@@ -81,7 +84,7 @@ def _serve(given: Given) -> int:
 
     def ready(address: str) -> None:
         say(f"Cuebook is running. Open {address}\nThe link signs you in once. Press Ctrl-C to stop.")
-        sys.stdout.flush()  # a reader of a pipe needs the address now
+        sys.stdout.flush()  # whatever reads the pipe needs the address now
         if given["open_it"]:
             webbrowser.open(address)
 
@@ -91,13 +94,13 @@ def _serve(given: Given) -> int:
             return await server.serve(site, listening, host, names=given["names"], on_ready=ready)
 
     code = session.perform(work())
-    complain("cuebook: stopped. Unfinished runs continue at the next `cuebook serve`.")
+    complain("cuebook: stopped. Unfinished runs continue when you start `cuebook serve` again.")
     return code
 
 
 @command("token", [click.Argument(["playbook"])])
 def _token_command(given: Given) -> int:
-    """Create a token with which a service can start one playbook, and do nothing else.
+    """Create a token that lets a service start one playbook and nothing else.
 
     PLAYBOOK is the id of the playbook in the library. The token is shown only once; a new one replaces it.
     """
@@ -134,7 +137,7 @@ def _token(given: Given) -> str:
 
 
 def named_folders(given: Given) -> list[Path]:
-    """The folders of `--folder`; `BadInput` if one does not exist."""
+    """The folders of `--folder`. Raises `BadInput` if one does not exist."""
     chosen = [Path(folder).expanduser().absolute() for folder in given["folders"]]
     for folder in chosen:
         if not folder.is_dir():
@@ -143,7 +146,7 @@ def named_folders(given: Given) -> list[Path]:
 
 
 def playbook_folders(given: Given, config: Config) -> list[Path]:
-    """The folders of `--folder`, or the configured ones, or the project's folder and that of stored playbooks."""
+    """The folders of `--folder`, or the configured ones, or the project's folder and the folder of stored playbooks."""
     stored: Path | None = config.get("playbooks")
     return (
         named_folders(given)

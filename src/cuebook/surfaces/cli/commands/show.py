@@ -1,4 +1,4 @@
-"""Commands that show runs and change nothing: runs, show, events, inbox, replay."""
+"""Read-only commands for runs: runs, show, events, inbox, replay."""
 
 from __future__ import annotations
 
@@ -41,7 +41,11 @@ def _nothing(given: Given, words: str) -> int:
     [
         click.Option(["--status"], metavar="STATUS", multiple=True, help="Only runs in this state; repeatable."),
         click.Option(
-            ["--limit"], type=click.IntRange(1, 10_000), default=20, show_default=True, help="The maximum number."
+            ["--limit"],
+            type=click.IntRange(1, 10_000),
+            default=20,
+            show_default=True,
+            help="The maximum number of runs.",
         ),
         options.STORE,
         options.AS_JSON,
@@ -51,7 +55,7 @@ def runs_command(given: Given) -> int:
     """List runs, newest first.
 
     STATUS is pending, running, paused, awaiting_input, awaiting_approval, completed, failed, cancelled, expired or
-    interrupted: an unfinished run that no process is driving, whatever its other status.
+    interrupted. An interrupted run is unfinished, but no process is driving it, whatever its other status.
     """
     wanted = [one.replace(" ", "_") for one in given["status"]]
     known = (*get_args(RunStatus), run_objects.INTERRUPTED)
@@ -70,7 +74,7 @@ def runs_command(given: Given) -> int:
         more = len(rows) > given["limit"]
         rows = rows[: given["limit"]]
         if not rows and not given["as_json"]:
-            return _nothing(given, "No run matches." if given["status"] else session.NO_RUNS)
+            return _nothing(given, "No matching runs." if given["status"] else session.NO_RUNS)
         if given["as_json"]:
             sys.stdout.write(views.json_line([_row_object(row, row.id in left) for row in rows]))
             return 0
@@ -83,7 +87,7 @@ def runs_command(given: Given) -> int:
             lines.append((row.id, display.moment(row.created), status, steps, f"{totals.tokens:,}", cost, row.name))
         _print_table(lines)
         if more:
-            complain(f"These are the newest {len(rows)}; --limit shows more.")
+            complain(f"Only the newest {len(rows)} are shown; --limit shows more.")
         return 0
 
     return session.look(given, look)
@@ -94,7 +98,9 @@ def runs_command(given: Given) -> int:
     [
         RUN,
         click.Option(["--output"], is_flag=True, help="Print the last output and nothing else."),
-        click.Option(["--state"], is_flag=True, help="Print the execution state of the playbook's format, as JSON."),
+        click.Option(
+            ["--state"], is_flag=True, help="Print the execution state that the playbook's format defines, as JSON."
+        ),
         click.Option(["--trace"], is_flag=True, help="Print the trace and the results, as JSON."),
         click.Option(["--sent"], metavar="STEP", help="Print everything that was sent to a model at this step."),
         options.STORE,
@@ -102,15 +108,15 @@ def runs_command(given: Given) -> int:
     ],
 )
 def show_command(given: Given) -> int:
-    """Show a run: its steps, outputs and what it waits for.
+    """Show a run: its steps, its outputs and what it is waiting for.
 
     --state prints the execution state and --trace the execution trace, if the playbook's format defines one, for a run of
-    any status. A trace has each visit and attempt of a step, the edges followed with the reasons, and the sources, or every
-    line that was executed. For a playbook that holds a conversation, the output is the conversation, the listing with the
-    current line, the stack and the variables.
+    any status. A trace contains each visit and attempt of a step, the edges that were followed and why, and the sources; or
+    every line that was executed. For a playbook that holds a conversation, the output is the conversation, the listing with
+    the current line, the stack and the variables.
     """
     if sum(bool(given[name]) for name in ("output", "state", "trace", "sent")) > 1:
-        raise BadInput("--output, --state, --trace and --sent exclude each other.", fix="Choose one.")
+        raise BadInput("--output, --state, --trace and --sent are mutually exclusive.", fix="Choose one.")
 
     async def look(service: Service) -> int:
         row = await service.get(given["run"])
@@ -142,7 +148,7 @@ def show_command(given: Given) -> int:
 
 
 async def _observed(service: Service, row: RunRow) -> Projection:
-    """The projection that the run's dialect makes of its journal."""
+    """The run's journal as projected by its dialect."""
     playbook = await session.playbook_of(service, row)
     entries = [entry async for entry in service.entries(row.id)]
     if playbook is not None:
@@ -215,7 +221,7 @@ def _steps_in_words(view: RunView) -> Iterator[str]:
         notes = [*_answers_in_words(view, step.label), *view.notes.get(step.label, [])] if has_details else []
         head += "".join(f"\n  {note}" for note in notes)
         if has_details and (source := view.passed_on.get(step.label)):
-            yield f"{head}\n  its output is that of step {source}"
+            yield f"{head}\n  same output as step {source}"
             continue
         output = view.outputs.get(step.label)
         if has_details and only_answered(step, output, view.answers.get(step.label, ())):
@@ -259,7 +265,7 @@ def events_command(given: Given) -> int:
     """Show the events of a run, and follow it.
 
     With --json, each line also has the name of the event in the playbook's format, as `type`, if the format names its
-    events. If the format has several events for one of ours, the others follow on separate lines.
+    events. If the format has several events for one event of Cuebook, the others follow on separate lines.
     """
     if not _EVENT_ID.fullmatch(given["after"]):
         raise BadInput(
@@ -291,7 +297,7 @@ def _event_line(event: views.Seen, shown: dict[str, Any]) -> str:
 
 
 def _fields(data: dict[str, Any], before: str = "") -> Iterator[str]:
-    """The fields of an event as `name=value`; nested ones with their whole name, as in `outcome.text=...`."""
+    """The fields of an event as `name=value`; nested ones have their full name, as in `outcome.text=...`."""
     for name, value in data.items():
         if value in ("", None, {}, []):
             continue
@@ -318,7 +324,7 @@ def inbox_command(given: Given) -> int:
     if given["wait"]:
         return session.look(given, lambda service: _one_wait(service, given))
     if not session.wiring_of(given).has_store():
-        return _nothing(given, f"Nothing waits. {session.NO_RUNS}")
+        return _nothing(given, f"Nothing is waiting. {session.NO_RUNS}")
 
     async def look(service: Service) -> int:
         left = await service.interrupted()
@@ -336,7 +342,7 @@ def inbox_command(given: Given) -> int:
             )
             return 0
         if not waits and not left:
-            return _nothing(given, "Nothing waits.")
+            return _nothing(given, "Nothing is waiting.")
         lines = [("WAIT", "RUN", "PLAYBOOK", "SINCE", "EXPIRES", "KIND", "STEP", "PROMPT")]
         for wait in waits:
             since, expires = display.moment(wait.opened), "-" if wait.expires is None else display.moment(wait.expires)

@@ -23,7 +23,7 @@ from cuebook.testing.junit import in_words, report
 from cuebook.testing.runner import CaseFile, Ran, Real
 
 _LONGEST = 1_500
-"""Characters of a text that a failure shows; --json and --junit have all of it."""
+"""The maximum number of characters of a text in a failure; --json and --junit contain all of it."""
 
 
 @command(
@@ -42,11 +42,10 @@ _LONGEST = 1_500
 def test_command(given: Given) -> int:
     """Run the tests of playbooks.
 
-    NAME.test.yaml has the cases of the playbook NAME in the same folder, with the suffix of any dialect. PATHS are test
-    files, playbooks, or folders to search; by default the current folder. Each case provides the replies of
-    models and the results of tools, commands, requests and questions: nothing is asked, run, sent or stored. With --real,
-    the steps that a case lists under `real` are performed in the playbook's folder without any policy, so read the case
-    first.
+    NAME.test.yaml contains the test cases of the playbook NAME in the same folder, which may be in any dialect. PATHS are
+    test files, playbooks, or folders to search; by default the current folder. Each case provides the replies of models
+    and the results of tools, commands, requests and questions: nothing is asked, run, sent or stored. With --real, the
+    steps that a case lists under `real` are performed in the playbook's folder without any policy, so read the case first.
     """
     files = _loaded([Path(path) for path in given["paths"]] or [Path()])
     chosen = _chosen(files, given["word"])
@@ -121,7 +120,7 @@ def _write(path: str, data: bytes) -> None:
     try:
         Path(path).write_bytes(data)
     except OSError as error:
-        raise BadInput(f"--junit: {path} cannot be written: {error.strerror}.", fix="Give another path.") from None
+        raise BadInput(f"--junit: {path} cannot be written: {error.strerror}.", fix="Choose another path.") from None
 
 
 def _colored(given: Given) -> bool:
@@ -212,7 +211,7 @@ def _short(mismatch: Mismatch) -> Mismatch:
     from msgspec.structs import replace
 
     half = _LONGEST // 2
-    cut = f"{mismatch.got[:half]}\n[{len(mismatch.got) - 2 * half} characters left out]\n{mismatch.got[-half:]}"
+    cut = f"{mismatch.got[:half]}\n[{len(mismatch.got) - 2 * half} characters omitted]\n{mismatch.got[-half:]}"
     return replace(mismatch, got=cut)
 
 

@@ -50,7 +50,7 @@ def _add(given: Given) -> int:
 
 @command("grant", [NAME, _roles("A role to add"), options.AS_USER, options.STORE, options.AS_JSON])
 def _grant(given: Given) -> int:
-    """Give a user more roles. Their other roles, token and sessions stay."""
+    """Grant more roles to a user. Their other roles, token and sessions are kept."""
 
     async def act(service: Service) -> int:
         who = await session.acting(service, given)
@@ -61,7 +61,7 @@ def _grant(given: Given) -> int:
 
 @command("revoke", [NAME, _roles("A role to remove"), options.AS_USER, options.STORE, options.AS_JSON])
 def _revoke(given: Given) -> int:
-    """Remove roles from a user. Their other roles and their token stay."""
+    """Remove roles from a user. Their other roles and their token are kept."""
 
     async def act(service: Service) -> int:
         who = await session.acting(service, given)
@@ -72,7 +72,7 @@ def _revoke(given: Given) -> int:
 
 @command("token", [NAME, options.AS_USER, options.STORE, options.AS_JSON])
 def _token(given: Given) -> int:
-    """Create a new token for a user. The old token, their sessions and their open streams end."""
+    """Create a new token for a user. Their old token stops working, and their sessions and open streams end."""
 
     async def act(service: Service) -> int:
         user, token = await service.renew_token(given["name"], await session.acting(service, given))

@@ -1,4 +1,4 @@
-"""Commands that read playbooks and run nothing: parse, validate, summary, convert."""
+"""Commands that read playbooks without running them: parse, validate, summary, convert."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FILE = click.Argument(["file"], shell_complete=completion.any_file)
 FILES = click.Argument(["files"], nargs=-1, required=True, shell_complete=completion.any_file)
 _NOT_TEXT = "This is not UTF-8 text."
 _GLANCE = 200_000
-"""Bytes to read of a file to detect whether it is a playbook."""
+"""The number of bytes to read from a file to detect whether it is a playbook."""
 
 
 def _name(path: str) -> str:
@@ -45,9 +45,9 @@ def _name(path: str) -> str:
 def parse_command(given: Given) -> int:
     """Print a playbook as Cuebook parses it: an outline, or with --json all of it.
 
-    FILE is a playbook, or - for stdin. Playbooks in YAML or JSON are refused, because their text already shows what is
-    parsed. The JSON object has `valid`, `definition`, `warnings` and `errors`, in the form of the format's conformance
-    vectors if it has any. `cuebook validate` finds further problems.
+    FILE is a playbook, or - for stdin. Playbooks in YAML or JSON are refused, because they already are structured data. The
+    JSON object has `valid`, `definition`, `warnings` and `errors`, in the form of the format's conformance vectors if it has
+    any. `cuebook validate` finds further problems.
 
     Exit codes: 0 it is a playbook, 2 it is not. `cuebook validate FILE --parse` is the same.
     """
@@ -84,7 +84,7 @@ def _parsed(given: Given) -> int:
     [
         FILES,
         click.Option(["--strict"], is_flag=True, help="Treat warnings as errors."),
-        click.Option(["--quiet"], is_flag=True, help="Only print the findings that decide the exit code."),
+        click.Option(["--quiet"], is_flag=True, help="Print only the findings that determine the exit code."),
         options.AS_JSON,
         click.Option(["--sarif", "as_sarif"], is_flag=True, help="Print a SARIF 2.1.0 log on stdout."),
         click.Option(["--parse"], is_flag=True, help="Print one playbook as Cuebook parses it, instead of findings."),
@@ -93,9 +93,8 @@ def _parsed(given: Given) -> int:
 def validate_command(given: Given) -> int:
     """Find mistakes in playbooks.
 
-    FILES are playbooks, - for stdin, or folders, which are searched for files that are playbooks by suffix and content.
-    Each finding is one line with location, severity, message, fix and a code that stays the same from release to release.
-    Nothing is run.
+    FILES are playbooks, - for stdin, or folders, which are searched for playbooks by suffix and content. Each finding is one
+    line with location, severity, message, fix and a code that is stable across releases. Nothing is run.
 
     --parse prints an outline of one playbook, or with --json all of it: an object with `valid`, `definition`, `warnings`
     and `errors`.
@@ -104,10 +103,10 @@ def validate_command(given: Given) -> int:
     """
     if given["parse"]:
         if len(given["files"]) != 1 or any(given[name] for name in ("strict", "quiet", "as_sarif")):
-            raise BadInput("--parse takes one file, and no other option than --json.", fix="Omit the others.")
+            raise BadInput("--parse accepts one file, and no option except --json.", fix="Omit the others.")
         return _parsed({**given, "file": given["files"][0]})
     if given["as_json"] and given["as_sarif"]:
-        raise BadInput("--json and --sarif exclude each other.", fix="Choose one.")
+        raise BadInput("--json and --sarif are mutually exclusive.", fix="Choose one.")
     found = {path: _findings(path) for path in _playbooks(given["files"])}
     decisive = {"error", "warning"} if given["strict"] else {"error"}
     bad = any(finding.severity in decisive for findings in found.values() for finding in findings)
@@ -135,7 +134,7 @@ def _playbooks(given: Sequence[str]) -> list[str]:
         if not inside:
             nouns = ", no ".join(one.noun for one in registry.dialects())
             words = f"There are no playbooks in {path}: no {nouns}."
-            raise BadInput(words, fix="Name the files, or another folder.")
+            raise BadInput(words, fix="Pass the files, or another folder.")
         found |= dict.fromkeys(inside)
     return list(found)
 
@@ -143,9 +142,9 @@ def _playbooks(given: Sequence[str]) -> list[str]:
 def _files(folder: str) -> Iterator[Path]:
     """All files below a folder in order, except hidden ones."""
 
-    def refuse(error: OSError) -> None:  # an unreadable folder could contain mistakes, too
+    def refuse(error: OSError) -> None:  # an unreadable folder could also contain mistakes
         words = f"Cannot search {error.filename}: {error.strerror}."
-        raise BadInput(words, fix="Check its permissions, or name the files.")
+        raise BadInput(words, fix="Check its permissions, or pass the files.")
 
     found: list[Path] = []
     for place, folders, files in os.walk(folder, onerror=refuse):
@@ -278,7 +277,7 @@ def convert_command(given: Given) -> int:
 
 
 def write_text(path: str, text: str, *, replace: bool = True) -> None:
-    """Writes a file; `BadInput` says in one line why it cannot."""
+    """Writes a file. Raises `BadInput` with one line that says why it cannot."""
     data = text.encode()  # may fail, so do it before the file is truncated
     try:
         with open(path, "wb" if replace else "xb") as file:
@@ -286,7 +285,7 @@ def write_text(path: str, text: str, *, replace: bool = True) -> None:
     except FileExistsError:
         raise BadInput(f"{path} already exists.", fix="Choose another name, or remove it first.") from None
     except IsADirectoryError:
-        raise BadInput(f"{path} is a folder.", fix="Give the path of a file.") from None
+        raise BadInput(f"{path} is a folder.", fix="Pass the path of a file.") from None
     except FileNotFoundError:
         folder = os.path.dirname(path)
         raise BadInput(

@@ -1,1 +1,1 @@
-"""What the terminal shows and asks."""
+"""Output and questions at the terminal."""

@@ -1,4 +1,4 @@
-"""Asks the person at the terminal what a run waits for.
+"""Asks the person at the terminal for the answers and decisions that a run is waiting for.
 
 The question stays a durable wait in the store, so nothing is lost if this process ends, and another person may answer it
 first.
@@ -71,11 +71,11 @@ class Decided(Exception):
 
 
 class Later(Exception):
-    """The person leaves the question for later."""
+    """The person left the question for later."""
 
 
 class Asker:
-    """Asks the person at the terminal, and answers and decides in their name."""
+    """Asks the person at the terminal, and answers and decides on their behalf."""
 
     def __init__(self, service: Service, who: Principal, editor: LineEditor, screen: IO[str], *, color: bool) -> None:
         self._service = service
@@ -85,7 +85,7 @@ class Asker:
         self._color = color
 
     async def ask_for(self, waits: Sequence[WaitRow]) -> bool:
-        """Asks about the most urgent of these waits. False if none can be asked here, or it is left for later."""
+        """Asks about the most urgent of these waits. Returns False if none can be asked here, or it is left for later."""
         urgency = list(STATUS_OF_WAIT)
         wait = min((w for w in waits if w.kind in ASKED), key=lambda w: urgency.index(w.kind), default=None)
         if wait is None:
@@ -106,14 +106,14 @@ class Asker:
         return True
 
     def silent(self) -> AbstractContextManager[None]:
-        """Does not echo keys that are typed before a question."""
+        """Suppresses the echo of keys that are typed before a question."""
         return self._editor.silent()
 
     def close(self) -> None:
         """Drops typed text that was not read, because the shell would run it as a command."""
         self._editor.forget()
 
-    # --- one way for each kind of wait ---
+    # --- one method for each kind of wait ---
 
     async def _question(self, wait: WaitRow) -> None:
         self._pose(wait)
@@ -192,7 +192,7 @@ class Asker:
     # --- the terminal ---
 
     async def _line(self, wait: WaitRow, prompt: str) -> str:
-        """The typed line; `Decided` if the wait is decided elsewhere in the meantime."""
+        """Returns the typed line. Raises `Decided` if the wait is decided elsewhere in the meantime."""
         while True:
             typing = asyncio.create_task(self._editor.line(prompt, wait.type or wait.kind, self._earlier(wait)))
             try:
@@ -256,7 +256,7 @@ def _how_to_answer(wait: WaitRow, numbered: bool) -> str:
 
 
 def _by_whom(wait: WaitRow) -> str:
-    """How a wait was decided elsewhere."""
+    """A message that says how the wait was decided elsewhere."""
     if wait.state == "expired":
         return "The wait has expired."
     who = f" by {wait.by}" if wait.by else ""

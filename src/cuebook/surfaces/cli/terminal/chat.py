@@ -1,6 +1,6 @@
 """Chat at a terminal: a conversation in which the person can also look at the listing, the stack and the variables.
 
-A message of the program is shown as soon as it is verified. Without a terminal, the conversation is printed as plain lines.
+The program's messages are shown as soon as they are verified. Without a terminal, the conversation is printed as plain lines.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from cuebook.surfaces.cli.terminal.rich_view import Terminal
 from cuebook.surfaces.cli.terminal.views import Plain, Seen, View
 
 _REFUSED = ("refused",)
-"""Warnings that have their own display."""
+"""Warnings that are displayed separately."""
 _LATELY = 8
 """The number of recent messages to search for the text of a question."""
 _COMMAND = re.compile(r"/([a-z]+)\s*\Z")
@@ -90,7 +90,7 @@ class Talk:
         self._typed += 1
 
     def see(self, event: Seen) -> list[Said]:
-        """The new messages to show; without the answers that were typed here, which are already on the screen."""
+        """The new messages to show, except for answers that were typed here, which are already on the screen."""
         found: list[Said] = []
         for said in self._projection.see(event).said:
             if said.by == "user" and self._typed:
@@ -104,7 +104,7 @@ class Talk:
         return prompt in self.run.messages[-_LATELY:]
 
     def refusal(self) -> Refusal | None:
-        """The last refusal, if it was not shown yet."""
+        """The last refusal, if it has not been shown yet."""
         before, self._refusals = self._refusals, len(self.run.refused)
         return self.run.refused[-1] if self._refusals > before else None
 
@@ -129,7 +129,7 @@ class Chat(Terminal):
         before = self._talk.run.said[-conversation.RECALLED :]
         if len(before) < len(self._talk.run.said):
             left = len(self._talk.run.said) - len(before)
-            self._note(f"({display.counted(left, 'message')} before)", "dim")
+            self._note(f"({display.counted(left, 'earlier message')})", "dim")
         for one in before:
             self._show(one)
 
@@ -155,7 +155,7 @@ class Chat(Terminal):
         self.console.print(words, width=self._width)
 
     def _entry(self, entry: Entry) -> None:
-        """Shows the few events outside the conversation that a person must know."""
+        """Shows the few events outside the conversation that a person must know about."""
         refusal = self._talk.refusal()
         if refusal is not None:
             self._note(conversation.refusal_line(refusal), "dim")
@@ -280,7 +280,7 @@ class ChatAsker(Asker):
 
 _HELP: Mapping[str, str] = {
     "help": "this list",
-    "listing": "the listing of the playbook that is being executed, with its current line",
+    "listing": "the listing of the playbook that is running, with its current line",
     "line": "the current line",
     "stack": "the frames: playbook, line, and the calls that have not run yet",
     "vars": "the variables with their types",

@@ -33,14 +33,14 @@ def conversation_lines(several: list[Said], most: int | None = None) -> Iterator
     """The messages as `Name: text`; at most the last `most`."""
     shown = several if most is None else several[-most:]
     if len(several) > len(shown):
-        yield f"({display.counted(len(several) - len(shown), 'message')} before)"
+        yield f"({display.counted(len(several) - len(shown), 'earlier message')})"
     yield from (f"{speaker(one)}: {one.text}" for one in shown)
 
 
 def listing_lines(run: Conversation) -> Iterator[str]:
     """The listing of the playbook on top of the stack, with its current line."""
     if run.top is None:
-        yield "No playbook is being executed."
+        yield "No playbook is running."
         return
     listing = run.listing(run.top)
     yield listing.name
@@ -61,7 +61,7 @@ def line_words(run: Conversation) -> str:
     """The current line."""
     top = run.top
     if top is None:
-        return "Nothing is being executed."
+        return "Nothing is running."
     current = next((one for one in run.listing(top).lines if one.status in ("current", "failed")), None)
     if current is None:
         return f"{top.agent}.{top.playbook}"
@@ -111,7 +111,7 @@ def why_lines(run: Conversation, most: int = 3) -> Iterator[str]:
     if not run.refused:
         yield "No reply was refused."
     if len(run.refused) > most:
-        yield f"({len(run.refused) - most} before)"
+        yield f"({len(run.refused) - most} earlier)"
     for one in run.refused[-most:]:
         yield refusal_line(one)
         yield f"    rule      {one.rule}: {one.asks}"
@@ -120,7 +120,7 @@ def why_lines(run: Conversation, most: int = 3) -> Iterator[str]:
         yield f"    position  {one.position}"
         yield from _listed("legal", one.legal or ("none: only a return or a yield",))
         yield from _listed("applied", one.applied or ("nothing",))
-        retried = "yes, with all of this, to continue from there" if one.attempt <= one.retries else "no"
+        retried = "yes, with this feedback, from that position" if one.attempt <= one.retries else "no"
         yield f"    retried   {retried}"
 
 
@@ -133,7 +133,7 @@ def _listed(name: str, several: Iterable[str]) -> Iterator[str]:
 
 
 def summary_of(view: RunView, run: Conversation, *, sits: bool) -> list[tuple[str, str]]:
-    """The closing lines as name and text. With `sits`, at a terminal, they suggest to continue the chat."""
+    """The closing lines as name and text. With `sits`, at a terminal, they suggest continuing the chat."""
     row = view.run
     value = run.program_run().value
     lines: list[tuple[str, str]] = []
@@ -152,7 +152,7 @@ def _counts(run: Conversation) -> Iterator[tuple[str, str]]:
     known = f"at least {run.without_model}" if run.at_least else str(run.without_model)
     yield "lines", f"{run.line_count} executed, {known} without a model"
     refused = f", {display.counted(len(run.refused), 'reply').replace('replys', 'replies')} refused"
-    yield "turns", f"{run.model_calls} of a model{refused if run.refused else ''}"
+    yield "turns", f"{run.model_calls} by a model{refused if run.refused else ''}"
 
 
 def in_words(run: Conversation) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Reads lines from a terminal, with the usual editing keys, a history, and pasted text as one line.
 
-prompt_toolkit does the editing. It is imported for the first line, because it is slow to import.
+prompt_toolkit does the editing. It is imported when the first line is read, because importing it is slow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LineEditor:
-    """Reads lines from a terminal. Each kind of question has a history, kept as long as the process."""
+    """Reads lines from a terminal. Each kind of question has its own history, which lasts as long as the process."""
 
     def __init__(self, file: int, screen: IO[str]) -> None:
         self._file = file
@@ -33,7 +33,7 @@ class LineEditor:
         self._sessions: dict[str, PromptSession[str]] = {}
 
     def forget(self) -> None:
-        """Drops keys that were typed before the question was shown: they are neither its answer nor for the shell."""
+        """Drops keys that were typed before the question was shown: they are meant neither as its answer nor for the shell."""
         with suppress(termios.error):
             termios.tcflush(self._file, termios.TCIFLUSH)
         if self._input is not None:
@@ -59,7 +59,7 @@ class LineEditor:
                 termios.tcsetattr(self._file, termios.TCSANOW, before)
 
     async def line(self, prompt: str, kind: str = "", earlier: Sequence[str] = ()) -> str | None:
-        """The typed line; None after Ctrl-D in an empty line, or if the terminal is gone.
+        """Returns the typed line, or None after Ctrl-D on an empty line or if the terminal is gone.
 
         `kind` names the history to use, and `earlier` is its initial content.
         """
@@ -107,7 +107,7 @@ def _keys() -> KeyBindings:
     from prompt_toolkit.key_binding import KeyBindings
 
     def interrupt(event: KeyPressEvent) -> None:
-        """Interrupts the whole command by a signal, as Ctrl-C does everywhere else."""
+        """Interrupts the whole command with a signal, as Ctrl-C does everywhere else."""
         os.kill(os.getpid(), signal.SIGINT)
 
     keys = KeyBindings()

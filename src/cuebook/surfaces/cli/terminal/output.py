@@ -1,7 +1,7 @@
 """Output to stdout and stderr: strips control characters, wraps lines on a terminal, and survives closed streams.
 
-Nothing that is printed is trusted: not a playbook, not a model's reply, not the name of a file. Every call loads this
-module, so it imports nothing but click and the standard library.
+No printed text is trusted: not a playbook, not a model's reply, not a file name. This module is loaded on every call, so
+it imports only click and the standard library.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import click
 
 # These could move the cursor, or change the title or the colours of the window.
 _CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
-# These could display a text in a different order.
+# These could change the order in which text is displayed.
 _BIDI = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _UNSAFE = re.compile(f"[{_CONTROL}{_BIDI}]")
 _KEYS = re.compile(f"[{_CONTROL}]")
 
 Part = str | tuple[str, str]
-"""A text, or a text with its colour."""
+"""Text, or text with its colour."""
 
 
 def harmless(text: str) -> str:
@@ -55,7 +55,7 @@ def _styled(part: Part, color: bool) -> str:
 
 
 def hand_over(text: str, to: IO[str] | None = None) -> None:
-    """Writes a result unchanged; only on a terminal are control characters removed."""
+    """Writes a result unchanged, except that control characters are removed on a terminal."""
     stream = to or sys.stdout
     stream.write(harmless(text) if stream.isatty() else text)
 
@@ -118,7 +118,7 @@ def _hanging(line: str, width: int) -> int:
 
 
 def _cells(text: str) -> int:
-    """The number of terminal columns that a text takes."""
+    """The number of terminal columns that the text occupies."""
     plain = _STYLE.sub("", text)
     if plain.isascii():
         return len(plain)
@@ -134,7 +134,7 @@ _CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF
 
 
 def prepare_streams() -> None:
-    """Opens closed standard streams on the null device. A file opened later would otherwise get their numbers."""
+    """Opens closed standard streams on the null device. A file opened later would otherwise get their descriptors."""
     number = os.open(os.devnull, os.O_RDWR)
     while number <= 2:
         number = os.dup(number)

@@ -51,18 +51,18 @@ def plan_lines(explained: Explanation) -> Iterator[str]:
     ):
         yield f"{name + ':':<12}{', '.join(words) or 'none'}"
     if explained.refused:
-        yield f"\nA run would not begin:\n{explained.refused}"
+        yield f"\nThe run would not start:\n{explained.refused}"
     yield from (f"{'note:':<12}{one_line(words)}" for words in explained.notes)
 
 
 def _of_tools(one: ActRuling) -> str:
-    """The suffix of an allowed step whose model may call tools that need approval."""
-    return " (calls of tools)" if one.decision != "ask" and any(ruled == "ask" for _, ruled in one.tools) else ""
+    """The suffix for an allowed step whose model may call tools that need approval."""
+    return " (tool calls)" if one.decision != "ask" and any(ruled == "ask" for _, ruled in one.tools) else ""
 
 
 def _ruling_lines(one: ActRuling) -> Iterator[str]:
     act = one.act
-    skipped = ", which does not hold: it is skipped" if act.runs is False else ""
+    skipped = ", which is false, so the step is skipped" if act.runs is False else ""
     yield f"{act.label}{f'  {act.title}' if act.title else ''}"
     lines = [
         ("does", action_words(act.effect)),
@@ -71,7 +71,7 @@ def _ruling_lines(one: ActRuling) -> Iterator[str]:
         ("secrets", ", ".join(f"{use.at} from {use.handle}" for use in one.secrets)),
         ("not known", ", ".join((*act.open.names, *(f"{name} (secret)" for name in act.open.secrets)))),
         ("tools", ", ".join(f"{tool} ({_WORDS.get(decision, decision)})" for tool, decision in one.tools)),
-        ("tries", f"{act.attempts} times at most" if act.attempts > 1 else ""),
+        ("tries", f"up to {act.attempts} times" if act.attempts > 1 else ""),
         ("if it fails", act.on_failure),
         ("lacks", f"{', '.join(act.lacks)} (it may change something)" if act.lacks else ""),
     ]
@@ -83,7 +83,7 @@ def _because(one: ActRuling) -> str:
     if not one.rules:
         return ""
     rules = "; ".join(one.rules)
-    return f": it may be for {rules}" if one.decision == "unknown" else f": {rules}"
+    return f": it may depend on {rules}" if one.decision == "unknown" else f": {rules}"
 
 
 # --- the dry run ----------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def _choice_object(choice: Choice) -> dict[str, Any]:
 
 
 def dry_run_passages(preview: Preview) -> Iterator[str]:
-    """The passages one by one, because together they may be far longer than the playbook."""
+    """Yields the passages one by one, because together they may be far longer than the playbook."""
     parts = _flat(preview)
     for part in parts:
         yield from (
@@ -139,7 +139,7 @@ def _choice_passages(choice: Choice, last: bool) -> Iterator[str]:
         yield from ("\n".join(_act_lines(act)) for act in one.acts)
     if not last:
         followed = choice.followed
-        shown = "as on the last of these ways" if followed == "otherwise" else f"as if {followed}"
+        shown = "for the last of these branches" if followed == "otherwise" else f"as if {followed}"
         yield f"<<< what follows is shown {shown}"
 
 
@@ -157,7 +157,7 @@ def _act_lines(act: Act) -> Iterator[str]:
         yield f"{kind}: {words}"
     yield from (f"warning: {words}" for words in act.warnings)
     if act.condition:
-        known = {True: ", which holds", False: ", which does not hold: it is skipped", None: ""}
+        known = {True: ", which is true", False: ", which is false, so the step is skipped", None: ""}
         yield f"--- if {act.condition}{known[act.runs]}"
     if act.approval:
         yield f"--- approval\n{act.approval}"
@@ -204,4 +204,4 @@ def _question_lines(act: Act, asked: AskHuman) -> Iterator[str]:
         yield f"options: {', '.join(asked.options)}"
     if asked.default is not None:
         yield f"default: {asked.default}"
-    yield f"shown as if answered: {act.answer}" if act.is_assumed else f"answered: {act.answer}"
+    yield f"assumed answer: {act.answer}" if act.is_assumed else f"answered: {act.answer}"

@@ -61,14 +61,14 @@ class Progress:
         self._plan = [step.label for step in plan]
         self._totals = msgspec.structs.replace(row.totals)
         self._driven = clock()
-        """When the run was last taken up."""
+        """When the run was last resumed."""
         self._at = 0
         """The current step of the plan, counted from 1."""
         self._label = ""
         self._since = clock()
         self._doing = ""
         self._written = ""
-        """The text so far of the current reply."""
+        """The text of the current reply so far."""
         self.running = False
 
     def see(self, event: Entry | TextChunk | TextReset) -> None:
@@ -99,7 +99,7 @@ class Progress:
                 self._count(outcome)
                 self._doing, self._written = "", ""
             case StepFinished(label=label):
-                if not self._label:  # the run was taken up within the step
+                if not self._label:  # the run was resumed within the step
                     self._come_to(label, entry.place.visit)
                     self.running = False
                 self._doing, self._written = "", ""
@@ -152,7 +152,7 @@ class Progress:
             f"{step}, {_seconds(now - self._since)}",
             f"tokens {self._totals.input:,} in, {about}{tokens:,} out",
             _cost(display.cost_of(self._totals)),
-            f"in all {_seconds(self._totals.seconds + now - self._driven)}",
+            f"total {_seconds(self._totals.seconds + now - self._driven)}",
         ]
         return "   ".join(parts)
 
@@ -187,7 +187,7 @@ def plan_lines(plan: Sequence[PlannedStep], steps: Sequence[StepRow]) -> list[st
 
 
 def outcome_lines(steps: Sequence[StepRow]) -> list[str]:
-    """The steps at the end of a run that did not complete all of them; if there are many, only the others."""
+    """The steps to show for a run that did not complete all of them; if there are many, only the incomplete ones."""
     if all(step.status in ("completed", "pending") for step in steps) or len(steps) < 2:
         return []
     shown = steps if len(steps) <= MOST else [step for step in steps if step.status != "completed"]
@@ -197,7 +197,7 @@ def outcome_lines(steps: Sequence[StepRow]) -> list[str]:
 
 
 def _named(step: PlannedStep | StepRow) -> str:
-    """The label and the title of a step; only the label if it has no title of its own."""
+    """The label and the title of a step; only the label if it has no separate title."""
     return f"{step.label}  {step.title}" if step.title != step.label else step.label
 
 

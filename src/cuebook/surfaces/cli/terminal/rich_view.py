@@ -65,7 +65,7 @@ class StatusLine:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        # It needs a movable cursor: not a file, a picture or a dumb terminal.
+        # It needs a movable cursor, which files, recordings and dumb terminals do not have.
         self.works = console.file.isatty() and not console.is_dumb_terminal
         self._words: str | None = None
 
@@ -225,7 +225,7 @@ class Terminal:
         lines = self._summary(view)
         table = Table.grid(padding=(0, 2))
         for name, words in lines[1:]:
-            table.add_row(Text(name, "dim"), Text(harmless(words), "bold" if name in ("next", "again") else ""))
+            table.add_row(Text(name, "dim"), Text(harmless(words), "bold" if name in ("next", "more") else ""))
             if name == "steps":
                 for line in progress.outcome_lines(view.steps):
                     table.add_row("", self._step_line(line))
@@ -238,7 +238,7 @@ class Terminal:
         """The lines of the box as name and text, the status first."""
         return views.summary(view)
 
-    # --- what an entry shows ---
+    # --- entries ---
 
     def _entry(self, entry: Entry) -> None:
         match entry.event:
@@ -265,7 +265,7 @@ class Terminal:
                     self._note(line, "dim")
             case StepFinished(status="completed") as finished:
                 self._head_again(finished.label)
-                if finished.output is not None and not self._streamed:  # nothing of it was streamed
+                if finished.output is not None and not self._streamed:  # none of it was streamed
                     self._streamed = finished.label
                     self._flow.write(str(finished.output))
                 self._note(self._of(finished.label, views.stats(finished)), "dim")
@@ -310,7 +310,7 @@ class Terminal:
         self.console.print(Rule(words, align="left", style="cyan"), width=self._width)
 
     def _head_again(self, label: str) -> None:
-        """Shows the heading of a step that the run was taken up in, because no event starts it again."""
+        """Shows the heading of the step in which the run was resumed, because no event starts that step again."""
         if label and not self._heading:
             self._head(label, self._progress.title_of(label) if self._progress is not None else "")
 

@@ -1,6 +1,6 @@
 """Views of a run that is driven in the foreground: on a terminal, as plain lines, or as JSON events.
 
-Results go to stdout and progress to stderr; on a terminal both are one stream. Views only show and decide nothing.
+Results go to stdout and progress to stderr; on a terminal both are one stream. Views only display; they decide nothing.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Remembering(Protocol):
     """A view that also needs the earlier events of a run."""
 
     def remember(self, source: Playbook | None, entries: Sequence[Entry]) -> None:
-        """Takes the playbook and all events so far. Called before `begin`."""
+        """Receives the playbook and all events so far. Called before `begin`."""
 
 
 def view_for(given: Given, *, asking: bool = False) -> View:
@@ -99,7 +99,7 @@ class Plain:
         self._named: set[str] = set()
         """The steps whose heading was shown."""
         self._silent = ""
-        """The current step, as long as none of its output was shown."""
+        """The current step, until some of its output is shown."""
 
     def begin(self, title: str, row: RunRow, steps: Sequence[StepRow], plan: Sequence[PlannedStep] = ()) -> None:
         self._dialect = row.dialect
@@ -219,7 +219,7 @@ class Published:
         self._projection = Projection() if source is None else source.observed(seen, run)
 
     def objects_of(self, event: Seen) -> list[dict[str, Any]]:
-        """Our event merged with the first one of the format, then the other ones of the format with the same id."""
+        """Cuebook's event merged with the format's first one, followed by the format's other events with the same id."""
         ours = event_object(event)
         first, *others = self._projection.see(event).published or [{}]
         return [{**ours, **first}, *({"id": ours["id"], **one} for one in others)]
@@ -240,8 +240,8 @@ def event_object(event: Seen) -> dict[str, Any]:
 
 
 def failure_of(performed: Performed) -> Failed | None:
-    """The failure to show for an outcome. None for a missing text and for a model without tools: the program reports
-    those itself.
+    """The failure to show for an outcome. Returns None for a missing text and for a model without tools, because the
+    program reports those itself.
     """
     outcome = performed.outcome
     if not isinstance(outcome, Failed) or outcome.code in ("cancelled", "tools_unsupported"):
@@ -257,7 +257,7 @@ def says_again(reason: str, failure: str) -> bool:
 
 
 def named(label: str, title: str) -> str:
-    """The label and the title of a step; only the label if it has no title of its own."""
+    """The label and the title of a step; only the label if it has no separate title."""
     return f"{label}: {title}" if title not in ("", label) else label
 
 
@@ -292,7 +292,7 @@ def json_line(value: Any) -> str:
 
 
 def stats(finished: StepFinished) -> str:
-    """What a step used: time, tokens, money."""
+    """The time, tokens and money that a step used."""
     parts = [display.duration(finished.seconds)]
     if finished.usage is not None:
         parts += used(finished.usage)
@@ -305,7 +305,7 @@ def used(usage: Usage) -> list[str]:
 
 
 def _of_models(view: RunView) -> list[tuple[str, str]]:
-    """The model of a run, or those of its steps if it has none, with tokens and cost."""
+    """The model of a run, or the models of its steps if it has none, with tokens and cost."""
     row = view.run
     model = row.model or ", ".join(dict.fromkeys(step.model for step in view.steps if step.model)) or "none"
     return [("model", model), ("tokens", display.tokens_of(row.totals)), ("cost", display.cost_of(row.totals))]
@@ -338,7 +338,7 @@ def summary(view: RunView) -> list[tuple[str, str]]:
         ("time", display.duration(row.totals.seconds)),
         ("run", row.id),
         *next_steps.hints(row, view.waits),
-        ("next" if row.status != "completed" else "again", next_steps.what_next(row, view.waits)),
+        ("next" if row.status != "completed" else "more", next_steps.what_next(row, view.waits)),
         *(next_steps.other_answers(view.waits) if row.status == "awaiting_input" else ()),
     ]
     return lines
