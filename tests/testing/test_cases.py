@@ -1,4 +1,4 @@
-"""Test files of playbooks: what a case gives is what the run gets, and what it expects is held against what came."""
+"""Test files of playbooks: a run uses the inputs and results of its case, and is compared with what the case expects."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def shelf(tmp_path: Path) -> Shelf:
     return Shelf(tmp_path)
 
 
-def told(ran: Ran) -> list[str]:
+def reported(ran: Ran) -> list[str]:
     return [f"{one.line} {one.about}: {one.expected} / {one.got}" for one in ran.mismatches]
 
 
@@ -115,7 +115,7 @@ async def test_the_guides_own_example_passes(shelf: Shelf) -> None:
     shelf.write("review.playbook.md", playbook[1])
     file = runner.load(shelf.write("review.test.yaml", cases[1]))
     results = [await runner.run(file, case) for case in file.cases]
-    assert [(ran.case.name, told(ran), ran.error) for ran in results if not ran.passed] == []
+    assert [(ran.case.name, reported(ran), ran.error) for ran in results if not ran.passed] == []
     assert len(results) == 4
 
 
@@ -154,7 +154,7 @@ async def test_a_case_that_holds_passes(shelf: Shelf) -> None:
     warnings: []
     questions: {2: Brew Sencha?}
 """)
-    assert (told(ran), ran.error, ran.passed) == ([], "", True)
+    assert (reported(ran), ran.error, ran.passed) == ([], "", True)
 
 
 async def test_replies_are_given_in_order_or_by_step(shelf: Shelf) -> None:
@@ -184,17 +184,17 @@ async def test_a_reply_that_is_missing_fails_the_run_and_says_which(shelf: Shelf
 """,
         LINEAR,
     )
-    assert [told(ran)[0].partition(" / ")[2] for ran in results] == [
-        "failed: The test has 1 replies, and step 2 asks for one more. Add one under 'replies', or see why the step asks.",
-        "failed: The test has no reply for step 2. Add one under 'replies', or see why the step asks.",
-        "failed: The test has no reply for step 1. Add one under 'replies', or see why the step asks.",
+    assert [reported(ran)[0].partition(" / ")[2] for ran in results] == [
+        "failed: The test has 1 replies, and step 2 asks for one more. Add one under 'replies', or check why the step asks.",
+        "failed: The test has no reply for step 2. Add one under 'replies', or check why the step asks.",
+        "failed: The test has no reply for step 1. Add one under 'replies', or check why the step asks.",
     ]
     assert [ran.mismatches[0].step for ran in results] == ["2", "2", "1"]
 
 
-async def test_replies_that_nobody_asked_for_fail_the_case(shelf: Shelf) -> None:
+async def test_unused_replies_fail_the_case(shelf: Shelf) -> None:
     ran = await shelf.one("- name: x\n  replies: [a, b, c, d]\n", LINEAR)
-    assert told(ran) == ["1 replies: 2 more replies to be asked for / a run that ended after 2 requests"]
+    assert reported(ran) == ["1 replies: 2 more replies to be used / the run ended after 2 requests"]
 
 
 async def test_a_reply_may_be_an_error_a_cut_text_or_an_error_that_is_tried_again(shelf: Shelf) -> None:
@@ -212,7 +212,7 @@ async def test_a_reply_may_be_an_error_a_cut_text_or_an_error_that_is_tried_agai
 """,
         LINEAR,
     )
-    assert [told(ran) for ran in results] == [[], [], []]
+    assert [reported(ran) for ran in results] == [[], [], []]
 
 
 async def test_of_several_answers_the_next_is_given_when_one_does_not_fit(shelf: Shelf) -> None:
@@ -229,7 +229,7 @@ async def test_of_several_answers_the_next_is_given_when_one_does_not_fit(shelf:
   expect: {status: completed}
 """)
     assert results[0].passed
-    assert told(results[1]) == [
+    assert reported(results[1]) == [
         "10 status: completed / awaiting_input: 'perhaps' is neither yes nor no. Answer yes or no."
     ]
 
@@ -245,7 +245,7 @@ async def test_a_question_without_an_answer_leaves_the_run_waiting(shelf: Shelf)
   replies: [Sencha]
 """)
     assert results[0].passed
-    assert told(results[1]) == ["5 status: completed / awaiting_input: Brew Sencha?"]
+    assert reported(results[1]) == ["5 status: completed / awaiting_input: Brew Sencha?"]
 
 
 async def test_an_unattended_run_takes_the_answers_given_or_the_defaults(shelf: Shelf) -> None:
@@ -262,7 +262,7 @@ async def test_an_unattended_run_takes_the_answers_given_or_the_defaults(shelf: 
   replies: [Sencha, Done]
   expect: {variables: {go: yes}}
 """)
-    assert [told(ran) for ran in results] == [[], []]
+    assert [reported(ran) for ran in results] == [[], []]
 
 
 async def test_an_answer_for_a_step_is_one_for_its_sub_steps(shelf: Shelf) -> None:
@@ -284,10 +284,10 @@ Say it.
 ```endif```
 """
     ran = await shelf.one("- name: x\n  inputs: {way: a}\n  answers: {1: Ada}\n  expect: {artifact: Ada}\n", book)
-    assert told(ran) == []
+    assert reported(ran) == []
 
 
-async def test_breakpoints_stay_and_overrides_go_on(shelf: Shelf) -> None:
+async def test_breakpoints_stay_paused_and_overrides_continue(shelf: Shelf) -> None:
     results = await shelf.run(
         """\
 - name: stays
@@ -303,7 +303,7 @@ async def test_breakpoints_stay_and_overrides_go_on(shelf: Shelf) -> None:
 """,
         LINEAR,
     )
-    assert [told(ran) for ran in results] == [[], []]
+    assert [reported(ran) for ran in results] == [[], []]
 
 
 TOOLED = """\
@@ -358,12 +358,12 @@ async def test_tools_give_what_the_case_says(shelf: Shelf) -> None:
 """,
         TOOLED,
     )
-    assert [told(ran) for ran in results[:2]] == [[], []]
+    assert [reported(ran) for ran in results[:2]] == [[], []]
     assert (
         "The test has no result for the tool 'shop.find'. Add it under 'tools'. Did you mean 'shop.fund'?"
-        in (told(results[2])[0])
+        in (reported(results[2])[0])
     )
-    assert told(results[3]) == ['24 call of shop.find: {"name": "coffee"} / {"name": "tea", "most": 3}']
+    assert reported(results[3]) == ['24 call of shop.find: {"name": "coffee"} / {"name": "tea", "most": 3}']
 
 
 PROMPTED = "# Prompted\n\n## STEP 1: Do\n\n@prompt({})\n\nDo it.\n"
@@ -375,21 +375,21 @@ async def test_a_prompt_is_read_beside_the_playbook_or_given_by_the_case(shelf: 
         "- name: x\n  replies: [a]\n  expect: {prompts: {1: [Be kind., Do it.]}, warnings: []}\n",
         PROMPTED.replace("{}", "file:tone.md"),
     )
-    assert told(ran) == []
+    assert reported(ran) == []
     for prompt in ("library:tone", "mcp:server/tone", "tone"):
         ran = await shelf.one(
             f"- name: x\n  replies: [a]\n  prompts: {{'{prompt}': Be bold.}}\n  expect: {{prompts: {{1: Be bold.}}}}\n",
             PROMPTED.replace("{}", prompt),
         )
-        assert told(ran) == [], prompt
+        assert reported(ran) == [], prompt
 
 
-async def test_a_prompt_that_nobody_gives_is_missing_as_it_would_be(shelf: Shelf) -> None:
+async def test_a_prompt_without_a_text_is_missing_as_in_a_real_run(shelf: Shelf) -> None:
     ran = await shelf.one(
         "- name: x\n  replies: [a]\n  expect: {warnings: 'The test has no text for mcp:server/tone'}\n",
         PROMPTED.replace("{}", "mcp:server/tone"),
     )
-    assert told(ran) == []
+    assert reported(ran) == []
 
 
 async def test_what_a_run_refuses_can_be_expected(shelf: Shelf) -> None:
@@ -407,10 +407,10 @@ async def test_what_a_run_refuses_can_be_expected(shelf: Shelf) -> None:
   expect: {refused: anything}
 """)
     assert results[0].passed
-    assert [one.partition(" / ")[2][:40] for ran in results[1:] for one in told(ran)] == [
+    assert [one.partition(" / ")[2][:40] for ran in results[1:] for one in reported(ran)] == [
         "Missing input: kind (one of green, black",
         "refused: Missing input: kind (one of gre",
-        "a run that is completed",
+        "the run is completed",
     ]
 
 
@@ -430,7 +430,7 @@ async def test_numbers_and_dates_reach_the_playbook_as_they_are_written(shelf: S
     ):
         case = f"- name: x\n  inputs: {{v: {value}, d: 2024-01-02}}\n  replies: [a]\n  expect:\n"
         expected = f"    prompts: {{1: {{equals: {json.dumps(f'Of {shown} on 2024-01-02.')}}}}}\n"
-        assert told(await shelf.one(case + expected, book)) == [], value
+        assert reported(await shelf.one(case + expected, book)) == [], value
 
 
 # --- recorded replies ---------------------------------------------------------------------------------------
@@ -461,13 +461,13 @@ async def test_a_recording_is_made_once_and_replayed_without_the_model(shelf: Sh
 async def test_a_request_that_was_not_recorded_fails_and_says_so(shelf: Shelf) -> None:
     shelf.write("said.jsonl", "")
     ran = await shelf.one(RECORDED, LINEAR)
-    assert "said.jsonl holds no reply of one to 'Do it.'" in told(ran)[0]
+    assert "said.jsonl holds no reply of one to 'Do it.'" in reported(ran)[0]
 
 
 # --- what does not hold -------------------------------------------------------------------------------------
 
 
-async def test_every_expectation_that_does_not_hold_is_told_with_its_line_and_step(shelf: Shelf) -> None:
+async def test_every_unmet_expectation_is_reported_with_its_line_and_step(shelf: Shelf) -> None:
     ran = await shelf.one("""\
 - name: all wrong
   inputs: {kind: green}
@@ -486,7 +486,7 @@ async def test_every_expectation_that_does_not_hold_is_told_with_its_line_and_st
     warnings: something odd
     questions: [1]
 """)
-    assert told(ran) == [
+    assert reported(ran) == [
         "6 steps that ran: 1, 2 / 1, 2, 3, 3a",
         "7 steps that are skipped: 3a / 3a ran",
         "8 variable tea: Assam / Sencha",
@@ -507,7 +507,7 @@ async def test_every_expectation_that_does_not_hold_is_told_with_its_line_and_st
 async def test_no_warnings_means_none(shelf: Shelf) -> None:
     book = LINEAR.replace("Do it.", "Do {{it}}.")
     ran = await shelf.one("- name: x\n  replies: [a, b]\n  expect: {warnings: []}\n", book)
-    assert told(ran) == ["3 warnings: none / Step 1: unknown variable 'it', so {{it}} was not replaced."]
+    assert reported(ran) == ["3 warnings: none / Step 1: unknown variable 'it', so {{it}} was not replaced."]
 
 
 async def test_a_playbook_that_cannot_be_parsed_fails_every_case(shelf: Shelf) -> None:
@@ -520,7 +520,7 @@ async def test_a_playbook_that_cannot_be_parsed_fails_every_case(shelf: Shelf) -
 
 
 @pytest.mark.parametrize(
-    ("cases", "told"),
+    ("cases", "reported"),
     [
         ("- name: x\n  input: {}\n", "2: Unknown key 'input' in a case. Did you mean 'inputs'?"),
         ("- name: x\n  expect:\n    artefact: x\n", "3: Unknown key 'artefact' in expect. Did you mean 'artifact'?"),
@@ -532,14 +532,17 @@ async def test_a_playbook_that_cannot_be_parsed_fails_every_case(shelf: Shelf) -
         ("- name: x\n  expect: {ran: [1, 3c]}\n", "2: The playbook has no step 3c. Did you mean '3'?"),
         ("- name: x\n  expect: {status: complete}\n", "2: Status cannot be 'complete'. Did you mean 'completed'?"),
         ("- name: x\n  unattended: perhaps\n", "2: Unattended must be true or false, not 'perhaps'."),
-        ("- name: x\n  replies: [{text: a, error: b}]\n", "2: A reply is a text or an error."),
+        ("- name: x\n  replies: [{text: a, error: b}]\n", "2: A reply needs either 'text' or 'error'."),
         ("- name: x\n  replies: [{error: b, kind: rat}]\n", "2: Kind cannot be 'rat'. Did you mean 'rate'?"),
         ("- name: x\n  replies: [[a]]\n", "2: A reply must be text, not a list."),
-        ("- name: x\n  replies: [a]\n  recorded: f\n", "3: A case has either replies or recorded ones. Drop one."),
+        (
+            "- name: x\n  replies: [a]\n  recorded: f\n",
+            "3: 'replies' and 'recorded' are mutually exclusive. Remove one.",
+        ),
         ("- inputs: {}\n", "1: A case needs a name."),
-        ("- name: x\n- name: x\n", "2: 'x' is the name of the case on line 1 as well. Give it another."),
-        ("- name: x\n  expect: {refused: a, ran: []}\n", "2: A run that is refused has no ran."),
-        ("- name: x\n  expect:\n    artifact:\n", "3: 'artifact' expects nothing."),
+        ("- name: x\n- name: x\n", "2: The case on line 1 is also named 'x'. Choose another name."),
+        ("- name: x\n  expect: {refused: a, ran: []}\n", "2: A refused run has no ran."),
+        ("- name: x\n  expect:\n    artifact:\n", "3: 'artifact' has no value."),
         ("- name: x\n  inputs: [a]\n", "2: Inputs must be a table of names and values, not a list."),
         ("name: x\n", "1: A test file is a list of cases."),
         ("", "1: A test file is a list of cases."),
@@ -559,12 +562,12 @@ async def test_a_playbook_that_cannot_be_parsed_fails_every_case(shelf: Shelf) -
         (f"- name: x\n  inputs: {{n: {'9' * 5000}}}\n", "2: this number has 5000 characters. Put it in quotes."),
     ],
 )
-def test_a_wrong_file_says_which_line_and_what_was_meant(shelf: Shelf, cases: str, told: str) -> None:
+def test_a_wrong_file_says_which_line_and_what_was_meant(shelf: Shelf, cases: str, reported: str) -> None:
     (line,) = shelf.refused(cases)
-    assert line.startswith(told)
+    assert line.startswith(reported)
 
 
-def test_all_that_is_wrong_is_told_at_once(shelf: Shelf) -> None:
+def test_all_problems_are_reported_at_once(shelf: Shelf) -> None:
     lines = shelf.refused("- name: x\n  input: {}\n  answers: {9: a}\n- expect: {satus: x}\n")
     assert [line.partition(":")[0] for line in lines] == ["2", "3", "4", "4"]
 
@@ -582,7 +585,7 @@ def test_a_file_without_its_playbook_says_what_it_looked_for(shelf: Shelf) -> No
     path = shelf.write("lost.test.yaml", "- name: x\n")
     with pytest.raises(
         BadFile,
-        match=r"beside it: lost\.playbook\.md, lost\.markdown, lost\.pbasm, lost\.yaml, lost\.yml, lost\.md, lost\.pb",
+        match=r"next to it: lost\.playbook\.md, lost\.markdown, lost\.pbasm, lost\.yaml, lost\.yml, lost\.md, lost\.pb",
     ):
         runner.load(path)
     shelf.write("lost.md", LINEAR)

@@ -1,4 +1,4 @@
-"""Test files of programs: what the model and the user say, what Python gives, and what must come of it."""
+"""Test files of programs: scripted models, users and Python results, and the expected results of the run."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def shelf(tmp_path: Path) -> Shelf:
     return Shelf(tmp_path)
 
 
-def told(ran: Ran) -> list[str]:
+def reported(ran: Ran) -> list[str]:
     return [f"{one.line} {one.about}: {one.expected} / {one.got}" for one in ran.mismatches]
 
 
@@ -132,12 +132,12 @@ async def test_the_guides_own_example_passes(shelf: Shelf) -> None:
     assert cases is not None
     file = shelf.load(cases[1], program[1])
     results = [await runner.run(file, case, real_steps=True) for case in file.cases]
-    assert [(told(ran), ran.error) for ran in results] == [([], ""), ([], "")]
+    assert [(reported(ran), ran.error) for ran in results] == [([], ""), ([], "")]
 
 
 async def test_a_case_that_holds_passes(shelf: Shelf) -> None:
     ran = await shelf.one(GOOD)
-    assert (told(ran), ran.error) == ([], "")
+    assert (reported(ran), ran.error) == ([], "")
     assert ran.outcome is not None
     assert len(ran.outcome.asked) == 3
 
@@ -163,13 +163,13 @@ async def test_every_expectation_that_does_not_hold_says_what_was_expected_and_w
     prompts: {Size: "Execute Size"}
 """
     )
-    lines = told(ran)
+    lines = reported(ran)
     assert len(lines) == 10
     assert lines[0] == "29 path: Main:01 / Main:01, Main:02, Main:03, Main:04, Size, Long:01, Long:02, Main:05, Main:06"
     assert "30 variable size: 6 / 5" in lines
     assert "35 prompt of step Size: to contain: Execute Size / nothing: no model was asked in this step" in lines
     assert "28 message 1: A name? / A word?" in lines
-    assert "28 messages: no more than 1 / 2, with these in addition:\nThat is long." in lines
+    assert "28 messages: at most 1 / 2, including these extra ones:\nThat is long." in lines
     assert '31 result: "bye" / "hello"' in lines
     assert "32 refused replies: C5 / none" in lines
     assert "33 triggers that fired: none / Long:T1" in lines
@@ -197,11 +197,11 @@ REFUSED = """\
 """
 
 
-async def test_a_refused_reply_is_told_by_its_rule(shelf: Shelf) -> None:
+async def test_a_refused_reply_is_reported_with_its_rule(shelf: Shelf) -> None:
     ran = await shelf.one(REFUSED.replace("RULE", "C4"))
-    assert told(ran) == []
+    assert reported(ran) == []
     ran = await shelf.one(REFUSED.replace("RULE", "C9"))
-    [line] = told(ran)
+    [line] = reported(ran)
     assert line.startswith("13 refused replies: C9 / C4 at Main:01")
 
 
@@ -211,18 +211,18 @@ async def test_replies_that_are_refused_three_times_fail_the_run(shelf: Shelf) -
         f'- name: x\n  replies: ["{bad}", "{bad}", "{bad}"]\n'.replace('["Main', '[\\"Main').replace('EXE"]', 'EXE\\"]')
         + "  expect: {status: failed, error: 'Main:01', refusals: [C2, C2, C2], messages: []}\n"
     )
-    assert told(ran) == []
+    assert reported(ran) == []
 
 
 async def test_a_call_is_run_instead_of_what_begins(shelf: Shelf) -> None:
     ran = await shelf.one(
         "- name: x\n  options: {call: Double(n=21)}\n  expect: {result: 42, path: ['Double:01'], messages: []}\n"
     )
-    assert told(ran) == []
+    assert reported(ran) == []
     ran = await shelf.one("- name: x\n  options: {call: Duble(n=21)}\n  expect: {refused: \"no playbook 'Duble'\"}\n")
-    assert told(ran) == []
+    assert reported(ran) == []
     ran = await shelf.one("- name: x\n  options: {call: Double(m=21)}\n  expect: {refused: no 'm'}\n")
-    assert told(ran) == []
+    assert reported(ran) == []
 
 
 CALL = "- name: x\n  options: {call: 'Size(word=\"four\")'}\n"
@@ -230,31 +230,31 @@ CALL = "- name: x\n  options: {call: 'Size(word=\"four\")'}\n"
 
 async def test_python_that_the_case_does_not_speak_of_is_not_run(shelf: Shelf) -> None:
     ran = await shelf.one(CALL)
-    line = told(ran)[0]
+    line = reported(ran)[0]
     assert line.startswith("1 call of Size: a result in the test / ")
-    assert "The test does not say what step Size gives, and nothing was done." in line
-    assert "Add 'Size: ...' under 'tools', or name it under 'real'." in line
+    assert "The test has no result for step Size, so nothing was done." in line
+    assert "Add 'Size: ...' under 'tools', or list it under 'real'." in line
 
 
-async def test_python_is_run_for_real_only_where_the_test_and_whoever_runs_it_say_so(shelf: Shelf) -> None:
+async def test_python_is_run_for_real_only_if_the_test_and_the_flag_allow_it(shelf: Shelf) -> None:
     cases = f"{CALL}  real: [Size]\n  expect: {{result: 4, calls: {{Size: {{word: four}}}}}}\n"
-    [line, *_] = told(await shelf.one(cases))
+    [line, *_] = reported(await shelf.one(cases))
     assert "cuebook test --real" in line
-    assert told(await shelf.one(cases, real_steps=True)) == []
+    assert reported(await shelf.one(cases, real_steps=True)) == []
 
 
 async def test_scripted_python_may_fail_and_gives_one_result_after_the_other(shelf: Shelf) -> None:
     ran = await shelf.one(
         f"{CALL}  tools: {{Size: {{error: no such word}}}}\n  expect: {{status: failed, error: no such}}\n"
     )
-    assert told(ran) == []
+    assert reported(ran) == []
     program = PROGRAM.replace('- 01:RET $n * 2', "- 01:QUE $a:int = Size(word=\"a\")\n- 02:YLD for call\n"
                               "- 03:QUE $b:int = Size(word=\"b\")\n- 04:YLD for call\n- 05:RET [$a, $b]")  # fmt: skip
     program = program.replace("Double($n:int) -> int", "Double($n:int) -> list")
     ran = await shelf.one(
         "- name: x\n  options: {call: Double(n=1)}\n  tools: {Size: [1, 2]}\n  expect: {result: [1, 2]}\n", program
     )
-    assert told(ran) == []
+    assert reported(ran) == []
 
 
 REMOTE = """\
@@ -285,7 +285,7 @@ async def test_a_playbook_of_another_agent_gives_what_the_case_says(shelf: Shelf
         "  expect: {calls: {Weather.forecast: {town: Rome}}, variables: {sky: {wind: [1], sky: blue}}}\n",
         REMOTE,
     )
-    assert told(ran) == []
+    assert reported(ran) == []
 
 
 async def test_a_playbook_of_another_server_gives_what_the_case_says(shelf: Shelf) -> None:
@@ -300,18 +300,18 @@ async def test_a_playbook_of_another_server_gives_what_the_case_says(shelf: Shel
         "    calls: {Weather.execute_playbook: {playbook_id: fc, input_values: {town: Rome}}}\n",
         program,
     )
-    assert told(ran) == []
+    assert reported(ran) == []
 
 
 async def test_answers_in_order_that_nothing_asked_for_fail_the_case(shelf: Shelf) -> None:
     ran = await shelf.one("- name: x\n  options: {call: Double(n=1)}\n  answers: [hello, bye]\n")
-    assert told(ran) == ["1 answers: 2 more answers to be asked for / a run that asked 0 times"]
+    assert reported(ran) == ["1 answers: 2 more answers to be used / the run asked 0 times"]
 
 
 async def test_answers_may_be_given_by_line_or_by_playbook(shelf: Shelf) -> None:
     for label in ("Main", '"Main:02"'):
         ran = await shelf.one(GOOD.replace("answers: [it is hello]", f"answers: {{{label}: it is hello}}"))
-        assert told(ran) == []
+        assert reported(ran) == []
 
 
 PAIR = """\
@@ -344,14 +344,14 @@ async def test_replies_by_playbook_reach_calls_that_run_at_the_same_time(shelf: 
     cases = (
         f"- name: x\n  replies:\n    Two: {reply('Two')}\n    One: {reply('One')}\n  expect: {{result: [One, Two]}}\n"
     )
-    assert told(await shelf.one(cases, PAIR)) == []
+    assert reported(await shelf.one(cases, PAIR)) == []
 
 
 async def test_nothing_may_be_expected_as_a_result(shelf: Shelf) -> None:
     nothing = PROGRAM.replace("-> int\n### Steps\n- 01:RET $n * 2", "-> None\n### Steps\n- 01:RET")
     cases = "- name: x\n  options: {call: Double(n=1)}\n  expect: {result: null}\n"
-    assert told(await shelf.one(cases, nothing)) == []
-    assert told(await shelf.one(cases)) == ["3 result: null / 2"]
+    assert reported(await shelf.one(cases, nothing)) == []
+    assert reported(await shelf.one(cases)) == ["3 result: null / 2"]
 
 
 def test_what_is_wrong_in_a_file_is_named(shelf: Shelf) -> None:
@@ -366,17 +366,17 @@ def test_what_is_wrong_in_a_file_is_named(shelf: Shelf) -> None:
         "2: The playbook has no step Maine. Did you mean 'Main'?",
         "3: The playbook has no step Main:12. Did you mean 'Main:02'?",
         "4: The playbook has no step Sise. Did you mean 'Size'?",
-        "6: An unattended run gets no answers in order. Give each by its step.",
-        "8: 'refusals' expects nothing. Write [] for none, or take it out.",
+        "6: An unattended run needs its answers by step. Write 'STEP: ANSWER'.",
+        "8: 'refusals' has no value. Write [] to expect none, or remove it.",
         "8: The playbook has no step Main:1. Did you mean 'Main:01'?",
-        "10: The playbook has no tool 'Nope.x', and nothing elsewhere that offers it. Use one of: Size.",
-        "10: The playbook has no tool 'Sise', and nothing elsewhere that offers it. Did you mean 'Size'?",
+        "10: The playbook has no tool 'Nope.x', and no remote agent that offers it. Use one of: Size.",
+        "10: The playbook has no tool 'Sise', and no remote agent that offers it. Did you mean 'Size'?",
         f"11: A rule cannot be 'Z9'. Use one of: {', '.join(RULES)}.",
     ]
 
 
 async def test_replies_are_recorded_though_the_verifier_stops_them(shelf: Shelf) -> None:
-    """A reply is stopped at its yield, and where it is refused: what came until then is what is kept."""
+    """A reply is stopped at its yield, or where it is refused: the text up to there is recorded."""
     said = [
         '`Step["Main:03:QUE"]` `$size = Size(word="x")`\nyld call\nand a long tale besides',
         '`Step["Main:01:QUE"]` `Say("user", "A word?")`\ntrig? no\n`Step["Main:02:YLD"]` yld user\n\nand another tale',
@@ -389,8 +389,8 @@ async def test_replies_are_recorded_though_the_verifier_stops_them(shelf: Shelf)
     )
     model = ScriptedModel(said, chunk=7)
     ran = await shelf.one(cases, real=lambda name: model)
-    assert (told(ran), ran.error) == ([], "")
+    assert (reported(ran), ran.error) == ([], "")
     assert (len(model.requests), model.stopped) == (3, 3)
     ran = await shelf.one(cases)
-    assert (told(ran), ran.error) == ([], "")
+    assert (reported(ran), ran.error) == ([], "")
     assert "tale" not in (shelf.folder / "said.jsonl").read_text(encoding="utf-8")

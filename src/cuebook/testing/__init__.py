@@ -1,7 +1,6 @@
-"""What Cuebook's own tests are made with, shipped so that yours can be: scripted and recorded models, and
-an in-memory store.
+"""Tools that Cuebook's own tests use, shipped for yours: scripted and recorded models, and an in-memory store.
 
-Nothing here reaches a network unless a model that does is handed in.
+Nothing here uses the network unless you pass in a model that does.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ __all__ = [
 
 
 def model_performer(model: Model) -> ModelPerformer:
-    """A performer of `AskModel` that asks this model for every model name, and never waits to retry."""
+    """A performer of `AskModel` that uses this model for every model name, and retries without waiting."""
 
     async def at_once(seconds: float) -> None:
         return None

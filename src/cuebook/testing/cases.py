@@ -31,7 +31,7 @@ _WORDS = ("equals", "contains", "not_contains")
 
 
 class Words(msgspec.Struct, frozen=True):
-    """What a text must equal, contain, and not contain."""
+    """Expectations of a text: what it must equal, contain and not contain."""
 
     line: int
     equals: str | None = None
@@ -40,14 +40,14 @@ class Words(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """Texts in order, and their line."""
+    """A list of strings in order, and its line."""
 
     line: int
     texts: tuple[str, ...]
 
 
 class Messages(msgspec.Struct, frozen=True):
-    """What a run says to the user, all of it and in order."""
+    """All messages of a run to the user, in order."""
 
     line: int
     words: tuple[Words, ...]
@@ -72,40 +72,40 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     line: int = 0
     status: Listed | None = None
     refused: Words | None = None
-    """The run must not start, for this reason."""
+    """The run must be refused for this reason."""
     error: Words | None = None
     ran: Listed | None = None
     skipped: Listed | None = None
     path: Listed | None = None
     """Every visit of a step, in order."""
     results: dict[str, tuple[int, Any]] = {}
-    """By step: the line, and what must be in it."""
+    """By step: the line, and what its result must contain."""
     events: Listed | None = None
     """Event names of the playbook's format, in this order; others may occur between them."""
     variables: dict[str, Words] = {}
     outputs: dict[str, Words] = {}
     prompts: dict[str, Words] = {}
     system: dict[str, Words] = {}
-    """By step; those of the empty label hold for every request."""
+    """By step; the empty label applies to every request."""
     artifact: Artifact | None = None
     warnings: Listed | None = None
     questions: Listed | None = None
-    """The steps that asked, all of them and in order."""
+    """All steps that asked a question, in order."""
     asked: dict[str, Words] = {}
     calls: tuple[Called, ...] = ()
     commands: dict[str, Words] = {}
     """By step: each command as it would be typed, followed by its stdin."""
     requests: dict[str, Words] = {}
-    """By step: method and address, then headers and body."""
+    """By step: method and URL, then headers and body."""
     approvals: Listed | None = None
-    """The steps that asked for approval, all of them and in order."""
+    """All steps that asked for approval, in order."""
     messages: Messages | None = None
     result: tuple[int, Any] | None = None
     """The line, and what the run's result must contain."""
     refusals: Listed | None = None
-    """The rules for which replies were refused, all of them and in order."""
+    """The rules that refused replies, all of them in order."""
     triggers: Listed | None = None
-    """The triggers that fired, all of them and in order."""
+    """All triggers that fired, in order."""
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -128,7 +128,7 @@ class Said(msgspec.Struct, frozen=True):
 
 
 class ToolSaid(msgspec.Struct, frozen=True):
-    """A scripted result of a tool."""
+    """A scripted tool result."""
 
     value: Any = None
     is_error: bool = False
@@ -160,13 +160,13 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     approvals: dict[str, tuple[str, ...]] = {}
     """By step: the approver's decisions, in turn. A step that is not listed waits."""
     real: tuple[str, ...] = ()
-    """Steps whose commands and requests, and Python playbooks, that are performed for real."""
+    """Steps whose commands and requests, and Python playbooks whose calls, are performed for real."""
     prompts: dict[str, str] = {}
-    """Texts that stand for `@prompt` arguments."""
+    """Texts that replace `@prompt` arguments."""
     breakpoints: tuple[str, ...] = ()
-    """The run stays paused there."""
+    """Steps at which the run stays paused."""
     overrides: dict[str, dict[str, Any]] = {}
-    """The run pauses after these steps, and continues with these values."""
+    """By step: the values with which the run continues after it pauses there."""
     unattended: bool = False
     expect: Expected = Expected()
 
@@ -182,8 +182,8 @@ def cases_in(
     rules: Sequence[str] = (),
 ) -> tuple[Case, ...]:
     """The cases of a file. `steps` are the playbook's labels, or None if it cannot be parsed. With `plain`, inputs
-    keep the types they are written with. `tools` are the known tools, or with a `.` at the end what their names begin
-    with; None if any may be used. `rules` are those by which replies are refused.
+    keep the types they are written with. `tools` are the known tools; a name that ends in `.` is a prefix, and None allows
+    any tool. `rules` are the rules by which replies are refused.
     """
     reading = _Cases(reader, folder, steps, plain, tools, rules)
     if root.kind != "seq" or not root.items:
@@ -233,7 +233,9 @@ class _Cases:
         if "replies" in fields:
             self._replies(fields["replies"], made)
             if "recorded" in fields:
-                self._reader.wrong(fields["recorded"].line, "A case has either replies or recorded ones.", "Drop one.")
+                self._reader.wrong(
+                    fields["recorded"].line, "'replies' and 'recorded' are mutually exclusive.", "Remove one."
+                )
         if "answers" in fields:
             self._answers(fields["answers"], made)
         made.setdefault("expect", Expected(line=node.line))
@@ -245,12 +247,12 @@ class _Cases:
             self._reader.wrong(case.line, "A case needs a name.", "Write it as 'name: what it shows'.")
         elif name in self._names:
             self._reader.wrong(
-                case.line, f"'{name}' is the name of the case on line {self._names[name]} as well.", "Give it another."
+                case.line, f"The case on line {self._names[name]} is also named '{name}'.", "Choose another name."
             )
         self._names.setdefault(name, case.line)
         return " ".join(name.split())
 
-    # --- what a run is given ---
+    # --- the inputs of a run ---
 
     def _values(self, what: str) -> Callable[[Value], dict[str, Any]]:
         def read(node: Value) -> dict[str, Any]:
@@ -271,7 +273,7 @@ class _Cases:
             return
         made["answers_in_order"] = self._reader.texts(node, "an answer")
         if made.get("unattended"):
-            self._reader.wrong(node.line, "An unattended run gets no answers in order.", "Give each by its step.")
+            self._reader.wrong(node.line, "An unattended run needs its answers by step.", "Write 'STEP: ANSWER'.")
 
     def _said_in_turn(self, node: Value) -> tuple[Said, ...]:
         return tuple(self._said(one) for one in self._reader.several(node))
@@ -291,15 +293,17 @@ class _Cases:
         if calls and "error" not in texts:
             return Said(texts.get("text", ""), calls, texts.get("finish"))
         if ("error" in texts) == ("text" in texts):
-            self._reader.wrong(node.line, "A reply is a text or an error.", "Write it as 'text: ...' or 'error: ...'.")
+            self._reader.wrong(
+                node.line, "A reply needs either 'text' or 'error'.", "Write 'text: ...' or 'error: ...'."
+            )
         if "kind" in texts and "error" not in texts:
-            self._reader.wrong(node.line, "'kind' is the kind of an error.", "Add 'error: MESSAGE'.")
+            self._reader.wrong(node.line, "'kind' requires 'error'.", "Add 'error: MESSAGE'.")
         return Said(
             texts.get("text", ""), (), texts.get("finish"), texts.get("error"), texts.get("kind", "bad_request")
         )
 
     def _made_calls(self, node: Value) -> tuple[ToolCall, ...]:
-        """Tools that the model asks for, each as `Tool: {arguments}`."""
+        """The tool calls that the model makes, each as `Tool: {arguments}`."""
         made: list[ToolCall] = []
         for one in self._reader.several(node):
             for tool, arguments in self._reader.fields(one, "a call").items():
@@ -314,7 +318,7 @@ class _Cases:
     def _recorded(self, node: Value) -> Path:
         given = self._reader.text(node, "recorded")
         if not given:
-            self._reader.wrong(node.line, "'recorded' names no file.")
+            self._reader.wrong(node.line, "'recorded' must name a file.")
         return self._folder / given
 
     def _tools(self, node: Value) -> dict[str, tuple[ToolSaid, ...]]:
@@ -326,13 +330,13 @@ class _Cases:
     def _check_tools(self, node: Value, known: Collection[str]) -> None:
         for name, line in node.lines.items():
             if name not in known and f"{name.partition('.')[0]}." not in known:
-                words = f"The playbook has no tool '{name}', and nothing elsewhere that offers it."
+                words = f"The playbook has no tool '{name}', and no remote agent that offers it."
                 self._reader.wrong(line, words, meant(name, [one for one in known if not one.endswith(".")]))
 
     def _prompts(self, node: Value) -> dict[str, str]:
         return {name: self._reader.text(one, "a prompt") for name, one in self._reader.fields(node, "prompts").items()}
 
-    # --- what it must come to ---
+    # --- the expected result ---
 
     def _expected(self, node: Value) -> Expected:
         readers: dict[str, Callable[[Value], Any]] = {
@@ -363,7 +367,7 @@ class _Cases:
         null = [name for name, one in node.fields.items() if one.kind == "null" and name in readers]
         nothing = [name for name in null if name != "result"]
         for name in nothing:
-            self._reader.wrong(node.lines[name], f"'{name}' expects nothing.", "Write [] for none, or take it out.")
+            self._reader.wrong(node.lines[name], f"'{name}' has no value.", "Write [] to expect none, or remove it.")
         fields = self._reader.table(node, list(readers), "expect")
         made: dict[str, Any] = {name: readers[name](one) for name, one in fields.items()}
         if "result" in null:  # a run may be expected to return nothing
@@ -372,14 +376,14 @@ class _Cases:
             made["asked"] = made.pop("questions")
         if "refused" in made and len(made) > 1:
             others = ", ".join(name for name in made if name != "refused")
-            self._reader.wrong(node.line, f"A run that is refused has no {others}.", "Expect nothing but 'refused'.")
+            self._reader.wrong(node.line, f"A refused run has no {others}.", "Expect only 'refused'.")
         return Expected(line=node.line, **made)
 
     def _status(self, node: Value) -> Listed:
         return Listed(node.line, (self._reader.choice(node, "status", STATUSES),))
 
     def _words(self, what: str, *, exactly: bool = False) -> Callable[[Value], Words]:
-        """A plain text is what must be held, or where `exactly` is meant, what it must be."""
+        """A plain string must be contained in the text, or with `exactly` be equal to it."""
 
         def read(node: Value) -> Words:
             if node.kind != "map":
@@ -388,7 +392,7 @@ class _Cases:
                 return Words(node.line, contains=self._reader.texts(node, what))
             fields = self._reader.table(node, _WORDS, what)
             if not fields:
-                self._reader.wrong(node.line, f"Nothing is expected of {what}.", "Say what it equals or contains.")
+                self._reader.wrong(node.line, f"There is no expectation for {what}.", "Add 'equals' or 'contains'.")
             equals = self._reader.text(fields["equals"], "equals") if "equals" in fields else None
             several = {
                 name: self._reader.texts(fields[name], name) for name in ("contains", "not_contains") if name in fields

@@ -23,7 +23,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     status: str = ""
     error: str = ""
     step: str = ""
-    """The last one that was reached."""
+    """The last step that was reached."""
     ran: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     asked: tuple[Asked, ...] = ()
     calls: tuple[ToolRequest, ...] = ()
     missing: Mapping[str, str] = {}
-    """By Python playbook: why it gave nothing."""
+    """By Python playbook: why it has no result."""
     commands: tuple[Done, ...] = ()
     requests: tuple[Done, ...] = ()
     approvals: tuple[tuple[str, str], ...] = ()
@@ -51,20 +51,20 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     answers_left: int = 0
     """Answers in order that were not used."""
     messages: tuple[str, ...] = ()
-    """What was said to the user."""
+    """The messages to the user."""
     result: Any = None
-    """What the run returned."""
+    """The value that the run returned."""
     refusals: tuple[Refusal, ...] = ()
     """Refused replies."""
     triggers: tuple[str, ...] = ()
 
 
 class Mismatch(msgspec.Struct, frozen=True):
-    """One expectation that does not hold."""
+    """One expectation that was not met."""
 
     line: int
     about: str
-    """As in `prompt of step 2`."""
+    """The subject, as in `prompt of step 2`."""
     expected: str
     got: str
     step: str = ""
@@ -97,18 +97,18 @@ def compare(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
         wanted = _list(expected.approvals.texts)
         yield Mismatch(expected.approvals.line, "steps that asked for approval", wanted, _list(asked))
     if outcome.left and outcome.status == "completed":
-        replies = f"{outcome.left} more repl{'y' if outcome.left == 1 else 'ies'} to be asked for"
-        yield Mismatch(expected.line, "replies", replies, f"a run that ended after {len(outcome.asked)} requests")
+        replies = f"{outcome.left} more repl{'y' if outcome.left == 1 else 'ies'} to be used"
+        yield Mismatch(expected.line, "replies", replies, f"the run ended after {len(outcome.asked)} requests")
     if outcome.answers_left and outcome.status == "completed":
-        answers = f"{outcome.answers_left} more answer{'s' * (outcome.answers_left > 1)} to be asked for"
-        yield Mismatch(expected.line, "answers", answers, f"a run that asked {len(outcome.questions)} times")
+        answers = f"{outcome.answers_left} more answer{'s' * (outcome.answers_left > 1)} to be used"
+        yield Mismatch(expected.line, "answers", answers, f"the run asked {len(outcome.questions)} times")
 
 
 def _refused(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
     if expected.refused is None:
         yield Mismatch(expected.line, "status", _wanted_status(expected), f"refused: {outcome.refused}")
     elif outcome.refused is None:
-        got = f"a run that is {outcome.status}"
+        got = f"the run is {outcome.status}"
         yield Mismatch(expected.refused.line, "refused", _wanted(expected.refused), got)
     else:
         yield from _words(expected.refused, outcome.refused, "refused")
@@ -154,7 +154,7 @@ def _traced(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
 
 
 def _follow(wanted: Sequence[str], found: Sequence[str]) -> bool:
-    """Whether they occur in this order; others may come between them."""
+    """Whether the events occur in this order; others may come between them."""
     rest = iter(found)
     return all(any(one == another for another in rest) for one in wanted)
 
@@ -190,7 +190,7 @@ def _requests(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
 
 
 def _of(asked: Asked, step: str) -> bool:
-    """Whether a step asked this, or one of the group that it names."""
+    """Whether the request came from this step, or from a step of this group."""
     return step in (asked.step, asked.group)
 
 
@@ -202,7 +202,7 @@ def _done(wanted: Mapping[str, Words], done: Sequence[Done], what: str, none: st
 def _among(
     texts: Sequence[str], words: Words, what: str, step: str, none: str = "no model was asked in this step"
 ) -> Iterator[Mismatch]:
-    """A step that asks several times must match at least once, and must never contain a forbidden text."""
+    """If a step has several texts, at least one must match, and none may contain forbidden text."""
     about = f"{what} of step {step}"
     if not texts:
         yield Mismatch(words.line, about, _wanted(words), f"nothing: {none}", step)
@@ -254,11 +254,11 @@ def _messages(wanted: Messages, outcome: Outcome) -> Iterator[Mismatch]:
         yield Mismatch(missing.line, f"message {said + 1}", _wanted(missing), got, outcome.step)
     if said > expected:
         more = "\n".join(outcome.messages[expected:])
-        yield Mismatch(wanted.line, "messages", f"no more than {expected}", f"{said}, with these in addition:\n{more}")
+        yield Mismatch(wanted.line, "messages", f"at most {expected}", f"{said}, including these extra ones:\n{more}")
 
 
 def _same_data(wanted: str | None, found: Any) -> bool:
-    """Whether a text is the JSON of a value that has parts, in whatever order."""
+    """Whether a text is the JSON of a list or table, with its keys in any order."""
     if wanted is None or not isinstance(found, dict | list):
         return False
     try:
@@ -287,7 +287,7 @@ def _questions(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
         texts = [text for one, text in outcome.questions if one == step]
         if not texts:
             yield Mismatch(words.line, f"question of step {step}", _wanted(words), "nothing was asked", step)
-        elif texts[0]:  # an unattended run does not put its questions into words
+        elif texts[0]:  # an unattended run does not record the text of its questions
             yield from _words(words, texts[0], f"question of step {step}", step)
 
 
@@ -303,7 +303,7 @@ def _called(wanted: Called, made: Sequence[ToolRequest]) -> Iterator[Mismatch]:
 
 
 def _holds(wanted: Any, found: Any) -> bool:
-    """Whether everything expected is there; tables may hold more."""
+    """Whether everything expected is present; tables may contain more."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         return all(name in found and _holds(value, found[name]) for name, value in wanted.items())
     return type(wanted) is type(found) and bool(wanted == found)

@@ -1,6 +1,6 @@
-"""Results of test cases as JUnit XML, as the tools that read it agree on: a suite for each file, a case for each case.
+"""Test results as JUnit XML, in the form that most tools accept: a suite for each file, a testcase for each case.
 
-It knows results, and nothing of where the report goes.
+It does not know where the report is written.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from xml.etree import ElementTree as ET
 from cuebook.testing.expectations import Mismatch
 from cuebook.testing.runner import Ran
 
-# XML has no way to write these, not even escaped.
+# XML cannot contain these, not even escaped.
 _UNWRITABLE = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def report(results: Iterable[Ran], began: float) -> bytes:
-    """`began` is when, in seconds since the epoch."""
+    """`began` is the start time, in seconds since the epoch."""
     root = ET.Element("testsuites")
     by_file: dict[str, list[Ran]] = {}
     for ran in results:
@@ -37,7 +37,7 @@ def _suite(root: ET.Element, number: int, path: str, several: Sequence[Ran], beg
         name=_text(path),
         package=_text(path),
         hostname="localhost",
-        # Without a zone, as the schema wants it.
+        # Without a time zone, as the schema requires.
         timestamp=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(began)),
         tests=str(len(several)),
         failures=str(sum(bool(ran.mismatches) for ran in several)),
@@ -67,10 +67,10 @@ def _case(suite: ET.Element, path: str, ran: Ran) -> None:
 
 
 def in_words(path: str, mismatch: Mismatch) -> str:
-    """One mismatch as text: where it is expected, what was expected, what came."""
+    """One mismatch as text: the location, the expected and the actual value."""
     step = f" (step {mismatch.step})" if mismatch.step and "step" not in mismatch.about else ""
     lines = [f"{path}:{mismatch.line}: {mismatch.about}{step}"]
-    for name, text in (("expected", mismatch.expected), ("got", mismatch.got or "an empty text")):
+    for name, text in (("expected", mismatch.expected), ("got", mismatch.got or "an empty string")):
         first, *rest = text.rstrip("\n").split("\n")
         lines += [f"  {name + ':':<10}{first}", *(f"            {line}" for line in rest)]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Reads a test file: its values as the types that a case expects, with every problem collected before it is reported."""
+"""Reads a test file: converts its values to the types that a case expects, and collects all problems in one error."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cuebook.formats.values import BadFile, Malformed, Value, decoded, read_file
 from cuebook.formats.yaml import read_yaml
 
 _LARGEST = 2_000_000
-"""Bytes of a test file."""
+"""The maximum size of a test file in bytes."""
 
 
 def read(path: Path) -> Value:
-    """The one document in a YAML file. `BadFile` names the line of a mistake."""
+    """The single document in a YAML file. Raises `BadFile` with the line of a mistake."""
     text = decoded(read_file(path, _LARGEST, BadFile), str(path), BadFile)
     try:
         return read_yaml(text, SMALL)
@@ -24,7 +24,7 @@ def read(path: Path) -> Value:
 
 
 class CaseReader:
-    """Reads values as what they should be, and notes what they are not. A missing value counts as an empty one."""
+    """Converts values to the expected types and collects the problems. A missing value counts as an empty one."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -39,7 +39,7 @@ class CaseReader:
         self.problems.append((line, f"{message} {fix}".rstrip()))
 
     def table(self, value: Value, known: Sequence[str], what: str) -> dict[str, Value]:
-        """The known fields that have a value; unknown ones are noted."""
+        """The known fields that have a value; unknown fields are reported."""
         fields = self.fields(value, what)
         for name in fields:
             if name not in known:
@@ -47,7 +47,7 @@ class CaseReader:
         return {name: one for name, one in fields.items() if name in known and one.kind != "null"}
 
     def fields(self, value: Value, what: str) -> dict[str, Value]:
-        """The fields of a table with any names."""
+        """The fields of a table, whatever their names."""
         if value.kind == "map":
             return dict(value.fields)
         if value.kind != "null":
@@ -56,12 +56,12 @@ class CaseReader:
 
     def text(self, value: Value, what: str) -> str:
         if not value.is_scalar:
-            self._not(value, what, "text")
+            self._not(value, what, "a string")
             return ""
         return value.text
 
     def several(self, value: Value) -> Iterator[Value]:
-        """The items of a list, or the one value."""
+        """The items of a list, or the value itself."""
         if value.kind == "seq":
             yield from value.items
         elif value.kind != "null":

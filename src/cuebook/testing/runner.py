@@ -1,6 +1,6 @@
 """Tests of playbooks: finds the files, loads their cases, and runs each on the real engine with an in-memory store.
 
-`tea.test.yaml` holds the cases of the playbook `tea` beside it, with the suffix of any dialect. It prints nothing.
+`tea.test.yaml` contains the cases of the playbook `tea` in the same folder, which may be in any dialect. It prints nothing.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from cuebook.testing.scripts import AskingGate
 from cuebook.testing.stage import Stage
 
 SUFFIXES = (".test.yaml", ".test.yml")
-_PASSED_OVER = ("node_modules", "__pycache__", "dist", "build")
+_SKIPPED_FOLDERS = ("node_modules", "__pycache__", "dist", "build")
 _DATA = {".json"}
 _MOST_TURNS = 10_000
 _EMBEDDED_MAX_TOKENS = 512
 
 Real = Callable[[str], Model]
-"""The model behind a name, for a recording."""
+"""Returns the model with this name, to record its replies."""
 
 
 class CaseFile(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class CaseFile(msgspec.Struct, frozen=True):
     playbook: Path
     text: str
     broken: str
-    """Why the playbook cannot be run; empty where it can."""
+    """Why the playbook cannot be run; empty if it can."""
     cases: tuple[Case, ...]
 
 
@@ -76,7 +76,7 @@ class Ran(msgspec.Struct, frozen=True):
 
 
 def find(paths: Sequence[Path]) -> list[Path]:
-    """The test files that are meant: a file, those below a folder, or the one beside a playbook."""
+    """The test files for these paths: the file itself, those below a folder, or the one next to a playbook."""
     found: dict[Path, None] = {}
     for path in paths:
         if path.is_dir():
@@ -90,7 +90,7 @@ def find(paths: Sequence[Path]) -> list[Path]:
 
 def _below(folder: Path) -> Iterator[Path]:
     for place, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _PASSED_OVER)
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED_FOLDERS)
         yield from (Path(place, name) for name in sorted(files) if name.endswith(SUFFIXES))
 
 
@@ -104,12 +104,12 @@ def _beside(playbook: Path) -> Path:
                 return playbook.with_name(name + suffix)
     raise BadInput(
         f"{playbook} has no tests.",
-        fix=f"Write them into {playbook.with_name((stems or [playbook.name])[0] + SUFFIXES[0])}, beside it.",
+        fix=f"Write them in {playbook.with_name((stems or [playbook.name])[0] + SUFFIXES[0])}, next to it.",
     )
 
 
 def playbook_suffixes() -> tuple[str, ...]:
-    """The suffixes of playbooks, the longest first, except for those of files that are as likely to hold data."""
+    """The suffixes of playbooks, longest first, except for those that are common for data files."""
     every = {suffix for dialect in registry.dialects() for suffix in dialect.suffixes}
     return tuple(sorted(every - _DATA, key=lambda suffix: (-len(suffix), suffix)))
 
@@ -122,7 +122,7 @@ def _without(name: str, suffixes: Sequence[str]) -> str:
 
 
 def load(path: Path) -> CaseFile:
-    """The cases of a file. `BadFile` names every line that is wrong."""
+    """Loads the cases of a file. Raises `BadFile` with every invalid line."""
     playbook = _playbook_of(path)
     text, broken, dialect, document = _read_playbook(playbook)
     reader = CaseReader(str(path))
@@ -148,11 +148,11 @@ def _playbook_of(path: Path) -> Path:
         both = " and ".join(one.name for one in found)
         raise BadFile(f"{path}: both {both} match its name.", fix="Rename one of them.")
     names = ", ".join(stem + suffix for suffix in playbook_suffixes())
-    raise BadFile(f"{path}: its playbook is missing.", fix=f"Put one of these beside it: {names}.")
+    raise BadFile(f"{path}: its playbook is missing.", fix=f"Put one of these next to it: {names}.")
 
 
 def _read_playbook(path: Path) -> tuple[str, str, Dialect | None, Document | None]:
-    """The text, why it cannot be run, its dialect, and the document if it can be run."""
+    """The text, why it cannot be run, the dialect, and the document if it can be run."""
     try:
         with path.open("rb") as file:
             text = registry.text_of(file.read(registry.LARGEST + 1))
@@ -168,7 +168,7 @@ def _read_playbook(path: Path) -> tuple[str, str, Dialect | None, Document | Non
 
 
 def _labels(document: Document, dialect: Dialect) -> list[str]:
-    """The labels of its steps, and the groups that they belong to."""
+    """The labels of the document's steps, and of their groups."""
     labels = [label for one in document.labels for label in (dialect.step_group(one), one) if label]
     return list(dict.fromkeys(labels))
 
@@ -177,8 +177,8 @@ def _labels(document: Document, dialect: Dialect) -> list[str]:
 
 
 async def run(file: CaseFile, case: Case, real: Real | None = None, *, real_steps: bool = False) -> Ran:
-    """Runs one case. With `real`, what is missing in its recording is asked of that model, and kept. With `real_steps`,
-    steps that the case performs for real may be.
+    """Runs one case. With `real`, replies that its recording lacks are requested from that model and recorded. With
+    `real_steps`, the steps that the case lists under `real` are performed.
     """
     began = time.perf_counter()
     if file.broken:
@@ -218,7 +218,7 @@ def _recording(case: Case, real: Real | None) -> Model | None:
     if real is not None:
         return RecordedModel(case.recorded, real(case.model or DEFAULT), keep_stopped=True)
     if not case.recorded.is_file():
-        raise BadInput(f"There is no recording {case.recorded}.", fix="`cuebook test --record` makes it.")
+        raise BadInput(f"There is no recording {case.recorded}.", fix="`cuebook test --record` creates it.")
     return RecordedModel(case.recorded, mode="replay")
 
 
@@ -238,7 +238,7 @@ def _settings(case: Case) -> Settings:
 
 
 class _Clock:
-    """The time, with waits skipped."""
+    """A clock that skips waits."""
 
     def __init__(self) -> None:
         self._ahead = 0.0
@@ -251,7 +251,7 @@ class _Clock:
 
 
 class _Acting:
-    """The person in a case: answers, decides and resumes as the case says, until there is nothing more to do."""
+    """Plays the person in a case: answers, decides and resumes as the case says, until there is nothing more to do."""
 
     def __init__(self, service: Service, case: Case, clock: _Clock, playbook: Playbook) -> None:
         self._dialect = playbook.dialect
@@ -263,7 +263,7 @@ class _Acting:
         self.in_order = list(case.answers_in_order or ())
         self._overrides = case.overrides
         self.refused: list[tuple[str, str]] = []
-        """Answers that did not fit, by step: in a list of several they are tried, a single one must fit."""
+        """Invalid answers by step, with the error; the next answer in the list is tried instead."""
 
     async def through(self, row: RunRow) -> RunRow:
         for _ in range(_MOST_TURNS):
@@ -271,7 +271,7 @@ class _Acting:
             waits = await self._service.waits(row.id)
             if not [wait for wait in waits if await self._did(wait)]:
                 return row
-        raise CuebookError(f"The run did not come to an end in {_MOST_TURNS} turns.")
+        raise CuebookError(f"The run did not end within {_MOST_TURNS} turns.")
 
     async def _did(self, wait: WaitRow) -> bool:
         step = wait.place.step
@@ -298,7 +298,7 @@ class _Acting:
         return False
 
     def _around(self, step: str) -> str:
-        """The step that a sub-step belongs to, or the group of a step: an answer for it is an answer for both."""
+        """The step that a sub-step belongs to, or the group of a step: its answers apply to both."""
         return self._within.get(step) or self._dialect.step_group(step) or step
 
 
@@ -367,7 +367,7 @@ async def _result(service: Service, row: RunRow, case: Case, stage: Stage, actin
 
 
 def _with_conversation(outcome: Outcome, run: ProgramRun, variables: dict[str, Any]) -> Outcome:
-    """What was said and how it came about. Variables of an agent are also known by its name, as in `Desk.size`."""
+    """Adds the results of a conversation. An agent's variables are also available with its name, as in `Desk.size`."""
     for agent, known in run.variables.items():
         variables.update(known)
         variables.update({f"{agent}.{name}": value for name, value in known.items()})

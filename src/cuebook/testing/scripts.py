@@ -38,7 +38,7 @@ class CommandSaid(msgspec.Struct, frozen=True):
     exit_code: int = 0
     error: str | None = None
     code: str = "timeout"
-    """Of the error."""
+    """The code of the error."""
 
     @property
     def outcome(self) -> CommandResult | Failed:
@@ -64,7 +64,7 @@ class ResponseSaid(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A command or a request that a run came to, in words."""
+    """A command or request of a run, as text."""
 
     step: str
     words: str
@@ -79,8 +79,8 @@ def commands_said(reader: CaseReader, node: Value) -> tuple[CommandSaid, ...]:
 
 def _command(reader: CaseReader, node: Value) -> CommandSaid:
     if node.kind != "map":
-        return CommandSaid(reader.text(node, "what a command gives"))
-    fields = reader.table(node, _COMMAND, "what a command gives")
+        return CommandSaid(reader.text(node, "a command result"))
+    fields = reader.table(node, _COMMAND, "a command result")
     made = {name: reader.text(fields[name], name) for name in ("stderr", "error", "code") if name in fields}
     exit_code = _number(reader, fields["exit_code"], "exit_code") if "exit_code" in fields else 0
     return CommandSaid(_text(reader, fields, "stdout"), exit_code=exit_code, **made)
@@ -94,8 +94,8 @@ def _response(reader: CaseReader, node: Value) -> ResponseSaid:
     if node.kind == "int":
         return ResponseSaid(_number(reader, node, "status"))
     if node.kind != "map":
-        return ResponseSaid(body=reader.text(node, "what a request gets"))
-    fields = reader.table(node, _RESPONSE, "what a request gets")
+        return ResponseSaid(body=reader.text(node, "a response"))
+    fields = reader.table(node, _RESPONSE, "a response")
     made: dict[str, Any] = {name: reader.text(fields[name], name) for name in ("error", "code") if name in fields}
     if "headers" in fields:
         headers = reader.fields(fields["headers"], "headers")
@@ -107,7 +107,7 @@ def _response(reader: CaseReader, node: Value) -> ResponseSaid:
 def _text(reader: CaseReader, fields: Mapping[str, Value], name: str) -> str:
     if "json" in fields:
         if name in fields:
-            reader.wrong(fields["json"].line, f"There is '{name}', and 'json' as well.", "Drop one.")
+            reader.wrong(fields["json"].line, f"'{name}' and 'json' are mutually exclusive.", "Remove one.")
         return json.dumps(fields["json"].plain, ensure_ascii=False)
     return reader.text(fields[name], name) if name in fields else ""
 
@@ -120,11 +120,11 @@ def _number(reader: CaseReader, node: Value, what: str) -> int:
 
 
 def decisions_said(reader: CaseReader, node: Value) -> tuple[str, ...]:
-    """`approve` or `deny`, and why."""
+    """Decisions: `approve` or `deny`, optionally with a reason."""
     said = reader.texts(node, "a decision")
     for one in said:
         if one.split(None, 1)[:1] not in (["approve"], ["deny"]):
-            reader.wrong(node.line, f"'{one}' decides nothing.", "Write approve or deny, and why if you like.")
+            reader.wrong(node.line, f"'{one}' is not a decision.", "Write approve or deny, optionally with a reason.")
     return said
 
 
@@ -179,12 +179,12 @@ class Scripts:
 
 
 def unsaid(step: str, where: str) -> Failed:
-    fix = f"Add '{step}: ...' under '{where}', or name it under 'real'."
-    return Failed("not_in_test", f"The test does not say what step {step} gives, and nothing was done.", fix)
+    fix = f"Add '{step}: ...' under '{where}', or list it under 'real'."
+    return Failed("not_in_test", f"The test has no result for step {step}, so nothing was done.", fix)
 
 
 def not_allowed(step: str) -> Failed:
-    fix = "Say so with `cuebook test --real`, once you have read what it does."
+    fix = "Allow it with `cuebook test --real`, after reading what it does."
     return Failed("not_in_test", f"The test performs step {step} for real, which was not allowed.", fix)
 
 

@@ -1,6 +1,6 @@
-"""The world of a test case: a scripted model, tools and texts. Nothing leaves the process.
+"""The environment of a test case: a scripted model, tools and texts. Nothing leaves the process.
 
-It keeps all requests to them, with the step that made each.
+It records all requests to them, each with the step that made it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from cuebook.testing.cases import Case, ToolSaid
 from cuebook.testing.scripts import Scripts, not_allowed, unsaid
 
 _asking: ContextVar[tuple[str, tuple[str, ...]]] = ContextVar("asking", default=("", ()))
-"""The step that asks a model, and what it chooses among: several may ask at the same time."""
+"""The step that asks a model, and its choices. Several steps may ask at the same time."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -70,11 +70,11 @@ class Stage:
     def __init__(
         self, case: Case, folder: Path, dialect: Dialect, model: Model | None = None, *, real: bool = False
     ) -> None:
-        """With `real`, steps that the case performs for real may be."""
+        """With `real`, the steps that the case lists under `real` are performed."""
         self.asked: list[Asked] = []
         self.calls: list[ToolRequest] = []
         self.missing: dict[str, str] = {}
-        """By Python playbook: why it gave nothing, which a program may pass over."""
+        """By Python playbook: why it has no result. A program may ignore this."""
         self._dialect = dialect
         self.lines = Lines(case, dialect)
         self._model = model_performer(model or ScriptedModel(self.lines.next))
@@ -84,7 +84,7 @@ class Stage:
         self.scripts = Scripts(case.commands, case.requests, case.real, folder, real)
         self._real, self._allow_real = frozenset(case.real), real
         self._python = PythonPerformer(choose("auto"))
-        # The requests of this performer would reach the network; only files and prompts get as far as it.
+        # This performer could use the network, but only files and prompts are read through it.
         self._sources = SourcePerformer([folder], http=HttpPerformer(), prompts=_libraries(folder))
 
     def performers(self) -> dict[type[Effect], Performer]:
@@ -114,7 +114,7 @@ class Stage:
         return ToolResult(said.value, said.is_error)
 
     async def compute(self, effect: RunPython, call: Call) -> Called | Returned | Failed:
-        """A Python playbook gives what the case says, or is run, again after each call it makes."""
+        """Returns the scripted result of a Python playbook, or runs it, again after each call it makes."""
         name = effect.function
         if not effect.replies:
             self.calls.append(ToolRequest(_step_of(call), name, effect.arguments.get("named", {})))
@@ -150,7 +150,7 @@ class Stage:
         )
 
     def _listed(self, scheme: str, name: str) -> Source | Failed:
-        """Tools are there if the case has results for them; a skill that comes along has those of its tools."""
+        """Lists the tools that the case has results for; a built-in skill lists those of its tools."""
         if scheme == "tools":
             server = name.removesuffix("*") if name.endswith(".*") else None
             known_tools = [one for one in self._tools if one == name or (server and one.startswith(server))]
@@ -158,13 +158,13 @@ class Stage:
             return _source(specs) if specs else Failed("not_found", f"The test has no tool '{name}'.")
         known = BUILT_IN.get(name)
         if known is None:
-            return Failed("not_found", f"There is no skill '{name}' in a test, unless the playbook has it.")
+            return Failed("not_found", f"A test has no skill '{name}', unless the playbook defines it.")
         shown = [{"name": tool.name, "parameters": tool.parameters} for tool in known.tools if tool.name in self._tools]
         return _source({"id": known.id, "name": known.name, "tools": shown})
 
 
 class Lines:
-    """The scripted replies: all in order, or those of each step."""
+    """The scripted replies, in order or by step."""
 
     def __init__(self, case: Case, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -176,7 +176,7 @@ class Lines:
 
     @property
     def left(self) -> int:
-        """Replies that were not used, if they are given in order."""
+        """The number of unused replies, if they are in order."""
         return max(0, len(self._in_order or ()) - self.used)
 
     def next(self, request: Request) -> Line:
@@ -197,8 +197,8 @@ class Lines:
             line: Line = replies[turn].as_line
             return line
         if ways:
-            self._none(f"The test does not say which way the run goes from step {step}.", "routes")
-        more = f" more than the {len(replies)}" if replies else ""
+            self._none(f"The test has no route from step {step}.", "routes")
+        more = f" after the first {len(replies)}" if replies else ""
         self._none(f"The test has no reply for step {step}{more}.")
 
     def _way(self, step: str, known: tuple[str, ...]) -> Line:
@@ -207,11 +207,11 @@ class Lines:
             self._none(f"The test has no further route from step {step}.", "routes")
         way = ways.pop(0) if len(ways) > 1 else ways[0]
         if way not in known:
-            self._none(f"From step {step} there is no way to '{way}': there are {', '.join(known)}.", "routes")
+            self._none(f"There is no route from step {step} to '{way}', only to {', '.join(known)}.", "routes")
         return json.dumps({"choice": way, "reason": "The test says so."})
 
     def _none(self, message: str, where: str = "replies") -> NoReturn:
-        raise ModelError("bad_request", message, fix=f"Add one under '{where}', or see why the step asks.")
+        raise ModelError("bad_request", message, fix=f"Add one under '{where}', or check why the step asks.")
 
 
 class _Asking:
@@ -273,12 +273,12 @@ def _step_of(call: Call) -> str:
 
 
 def _spellings(scheme: str, name: str) -> tuple[str, ...]:
-    """How an author may have written what a step reads: as `@prompt` does."""
+    """The names under which an author may have written a source, as in `@prompt`."""
     library = (f"library:{name}", name) if scheme == "prompt" else ()
     return (f"{scheme}:{name}", *library)
 
 
 def _libraries(folder: Path) -> list[Path]:
-    """Prompts next to the playbook, then those of its project."""
+    """The folders for prompts: next to the playbook, then in its project."""
     project = project_file(folder.absolute())
     return [folder / "prompts", *([project.parent / "prompts"] if project is not None else [])]

@@ -56,7 +56,7 @@ GREEN = {"kind": "green"}
 
 @pytest.fixture(autouse=True)
 def work(bare_home: Path) -> Path:
-    """A working folder in a home where nothing is configured, with a playbook in it."""
+    """A working folder with a playbook, in a home folder without configuration."""
     (bare_home / "tea.playbook.md").write_text(TEA)
     return bare_home
 
@@ -171,7 +171,7 @@ def test_what_is_wrong_before_a_run_begins_is_raised() -> None:
 
 
 @pytest.mark.parametrize("answer", [True, 1, None, ["one"], "\ud800"])
-def test_an_answer_that_is_no_text_is_refused_beforehand_and_later(answer: Any) -> None:
+def test_an_answer_that_is_not_a_string_is_refused_beforehand_and_later(answer: Any) -> None:
     with pytest.raises(cuebook.BadInput, match="The answer for step 2"):
         cuebook.run(TEA, GREEN, model=ScriptedModel(["a"]), answers={2: answer}, store=MemoryStore())
     waiting = cuebook.run(TEA, GREEN, model=ScriptedModel(["a"]), store=MemoryStore())
@@ -283,7 +283,7 @@ def test_a_spent_budget_pauses_until_it_is_raised() -> None:
     assert paused.resume(budget=Budget(steps=9)).ok
 
 
-def test_a_failed_run_is_no_exception_and_can_be_retried() -> None:
+def test_a_failed_run_does_not_raise_and_can_be_retried() -> None:
     model = ScriptedModel([ModelError("bad_request", "not like this"), "Sencha", "Done"])
     failed = cuebook.run("tea.playbook.md", GREEN, model=model, store=MemoryStore(), unattended=True)
     assert failed.status == "failed"
@@ -323,7 +323,7 @@ def test_a_store_object_stays_open_and_is_shared() -> None:
     assert {row.id for row in asyncio.run(store.runs())} == set(runs)
 
 
-def test_events_are_told_as_they_happen() -> None:
+def test_events_are_passed_on_as_they_happen() -> None:
     seen: list[Any] = []
     cuebook.run(
         "tea.playbook.md",
@@ -415,7 +415,7 @@ def test_a_function_that_raises_fails_the_step() -> None:
     assert "raised ValueError: nothing to count" in (result.error or "")
 
 
-def test_what_is_no_function_is_refused() -> None:
+def test_a_tool_that_is_not_a_function_is_refused() -> None:
     with pytest.raises(cuebook.BadInput, match="3 is not a tool"):
         cuebook.run(COUNTING, tools=[3], store=MemoryStore())  # type: ignore[list-item]
 
@@ -440,7 +440,7 @@ def release(inputs: dict[str, Any]) -> Generator[Any, Any, str]:
     return str(answer.value)
 
 
-async def test_a_program_goes_on_in_another_process_with_the_same_function(work: Path) -> None:
+async def test_a_program_continues_in_another_process_with_the_same_function(work: Path) -> None:
     async with cuebook.Programs(release, model=ScriptedModel([])) as programs:
         row = await programs.start("release", {"file": "marked"})
         assert (await programs.service.drive(row.id)).status == "awaiting_approval"

@@ -64,7 +64,7 @@ def hears(word: str) -> str:
 
 @pytest.fixture(autouse=True)
 def work(bare_home: Path) -> Path:
-    """A working folder in a home where nothing is configured, with a program in it."""
+    """A working folder with a program, in a home folder without configuration."""
     (bare_home / "desk.pbasm").write_text(PROGRAM)
     return bare_home
 
@@ -122,7 +122,7 @@ async def test_the_function_may_be_a_coroutine_and_may_leave_it_waiting() -> Non
     assert result.ok
 
 
-def test_a_run_that_waits_is_found_by_another_process_and_goes_on() -> None:
+def test_a_waiting_run_is_found_by_another_process_and_continues() -> None:
     waiting = cuebook.run("desk.pbasm", {"least": 3}, model=ScriptedModel([ASKS]))
     assert waiting.status == "awaiting_input"
     found = cuebook.find(waiting.run, model=ScriptedModel([hears("hello")]))
@@ -144,7 +144,7 @@ def test_a_playbook_is_called_instead_of_what_begins() -> None:
     ("call", "inputs", "words"),
     [
         ("Duble(n=1)", {}, "There is no playbook 'Duble' in desk. Did you mean 'Double'?"),
-        ("Double(m=1)", {}, "Double takes no 'm'."),
+        ("Double(m=1)", {}, "Double takes no argument 'm'."),
         ("Double()", {}, "Double needs n."),
         ("Double(n=many)", {}, "Double"),
         ("Double(", {}, "is not a call"),
@@ -166,7 +166,7 @@ def test_inputs_are_held_to_their_types() -> None:
         cuebook.run("desk.pbasm", {"least": "many"}, model=ScriptedModel([]))
 
 
-async def test_what_is_said_is_told_once_it_is_verified_while_the_model_still_writes() -> None:
+async def test_messages_are_passed_on_once_verified_while_the_model_still_writes() -> None:
     go_on = asyncio.Event()
     said: list[str] = []
     says = Says(ASKS, wait_for=go_on, pause_at=ASKS.index("trig?"), chunk=5)
@@ -183,7 +183,7 @@ async def test_what_is_said_is_told_once_it_is_verified_while_the_model_still_wr
     assert said == ["Desk: A word?"], "no message is passed on twice"
 
 
-def test_what_is_refused_is_never_told() -> None:
+def test_refused_messages_are_never_passed_on() -> None:
     bad = f'{HEAD}`Step["Main:07:RET"]` `Say("user", "Nonsense")`\nyld user'
     said: list[str] = []
     cuebook.run("desk.pbasm", {"least": 3}, model=ScriptedModel([bad, ASKS]), on_say=lambda one: said.append(one.text))
@@ -193,7 +193,7 @@ def test_what_is_refused_is_never_told() -> None:
 # --- again, and otherwise -----------------------------------------------------------------------------------
 
 
-def test_a_model_that_fails_fails_the_run_and_a_retry_goes_on_there() -> None:
+def test_a_model_that_fails_fails_the_run_and_a_retry_continues_there() -> None:
     model = ScriptedModel([ASKS, ModelError("server", "away", retryable=False), hears("hello")])
     failed = cuebook.run("desk.pbasm", {"least": 3}, model=model, answer=lambda wait: "hello")
     assert failed.status == "failed"
@@ -310,11 +310,11 @@ def test_a_model_that_never_comes_to_an_end_is_stopped_and_it_is_said_where() ->
     model = ScriptedModel([turn, turn])
     result = cuebook.run("desk.pbasm", {"least": 3}, model=model, options={"max_turns": 1, "always_ask": True})
     assert result.status == "failed"
-    assert "The model was asked 1 times without input from outside. The run is at Main:01." in (result.error or "")
+    assert "The model was asked 1 times without outside input. The run is at Main:01." in (result.error or "")
     assert "raise max_turns" in (result.error or "")
 
 
-def test_replies_that_are_refused_again_and_again_fail_and_say_where() -> None:
+def test_repeatedly_refused_replies_fail_the_run_and_say_where() -> None:
     result = cuebook.run("desk.pbasm", {"least": 3}, model=ScriptedModel([WRONG] * 3))
     assert result.status == "failed"
     assert "3 replies in a row were refused at Main:01" in (result.error or "")
@@ -322,7 +322,7 @@ def test_replies_that_are_refused_again_and_again_fail_and_say_where() -> None:
     assert [one.attempt for one in result.program.refusals] == [1, 2, 3]
 
 
-def test_what_cannot_be_called_is_told_before_anything_runs() -> None:
+def test_an_unknown_call_is_reported_before_anything_runs() -> None:
     with pytest.raises(cuebook.BadInput, match="answer must be a function, got 'hello'"):
         cuebook.run("desk.pbasm", {"least": 3}, model=ScriptedModel([]), answer="hello")  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""The events of a playbook's own format, from Python: as they happen, and as the result has them."""
+"""The events that a playbook's format defines, from Python: as they happen, and in the result."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ WHOLE = [
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is configured."""
+    """A home folder without configuration."""
     for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.chdir(tmp_path)
 
 
 class Seen:
-    """Keeps the events it gets, except for streamed text."""
+    """Records the events it receives, except for streamed text."""
 
     def __init__(self) -> None:
         self.events: list[Mapping[str, Any]] = []
@@ -65,7 +65,7 @@ def names(result: cuebook.Result) -> list[str]:
     return [event["type"] for event in result.events]
 
 
-def test_a_workflow_tells_its_events_as_they_happen_and_keeps_them() -> None:
+def test_a_workflow_publishes_its_events_as_they_happen_and_keeps_them() -> None:
     seen = Seen()
     model = ScriptedModel(["Glad.", "It rhymes."])
     result = cuebook.run(FLOW, model=model, store=MemoryStore(), on_published=seen)
@@ -77,7 +77,7 @@ def test_a_workflow_tells_its_events_as_they_happen_and_keeps_them() -> None:
     assert result.events[-1]["results"]["explain"]["data"] == {"summary": "It rhymes."}
 
 
-def test_a_run_that_waits_goes_on_where_its_events_were() -> None:
+def test_the_events_of_a_waiting_run_continue_where_they_stopped() -> None:
     seen, store = Seen(), MemoryStore()
     model = ScriptedModel(["Glad.", "It rhymes."])
     waiting = cuebook.run(FLOW, model=model, store=store, breakpoints=["guess"], on_published=seen)
@@ -88,7 +88,7 @@ def test_a_run_that_waits_goes_on_where_its_events_were() -> None:
     assert cuebook.find(done.run, store=store).events == done.events
 
 
-def test_what_happened_elsewhere_in_between_is_told_as_well() -> None:
+def test_events_from_another_process_are_passed_on_as_well() -> None:
     seen, store = Seen(), MemoryStore()
     model = ScriptedModel(["Glad.", "It rhymes."])
     waiting = cuebook.run(FLOW, model=model, store=store, breakpoints=["guess", "explain"], on_published=seen)
@@ -99,7 +99,7 @@ def test_what_happened_elsewhere_in_between_is_told_as_well() -> None:
     assert seen.events[-1]["status"] == "cancelled"
 
 
-def test_what_a_retry_takes_back_is_told_and_does_not_count() -> None:
+def test_events_undone_by_a_retry_are_published_and_do_not_count() -> None:
     seen = Seen()
     model = ScriptedModel([ModelError("bad_request", "Down."), "Glad.", "It rhymes."])
     options = {"on_failure": "halt"}

@@ -1,6 +1,6 @@
 """The Python API of `import cuebook`: load a playbook, run it, and continue a run that waits.
 
-Every function has an async twin whose name starts with `a`. The module joins wiring and service, and knows no dialect.
+Every function has an async twin whose name starts with `a`. The module connects wiring and service, and depends on no dialect.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ __all__ = [
 # --- loading ------------------------------------------------------------------------------------------------
 
 Source: TypeAlias = "str | os.PathLike[str] | Playbook"
-"""A path, a text (which has a line break), or a loaded playbook."""
+"""A path, the text of a playbook (recognized by a line break), or a loaded playbook."""
 
 
 def load(path: str | os.PathLike[str]) -> Playbook:
-    """Load a playbook from a file. Raises `BadInput` if it cannot be read, and `InvalidPlaybook` with all its problems."""
+    """Load a playbook from a file. Raises `BadInput` if it cannot be read, and `InvalidPlaybook` with all problems."""
     place = Path(path)
     try:
         with place.open("rb") as file:
@@ -88,7 +88,7 @@ def load(path: str | os.PathLike[str]) -> Playbook:
 
 
 async def aload(path: str | os.PathLike[str]) -> Playbook:
-    """As `load`, from a coroutine."""
+    """The async version of `load`."""
     return await asyncio.to_thread(load, path)
 
 
@@ -129,12 +129,12 @@ def run(
     - `model`: `provider/model`, `local`, or a model object; by default the configured model.
     - `answers`: answers to the run's questions, by step label. `unattended`: no person is present, so questions take their
       defaults and breakpoints are skipped.
-    - `tools`: Python functions that the playbook calls by `@tool(python, name)`. They pass the gate like all tools: unless a
+    - `tools`: Python functions that the playbook calls with `@tool(python, name)`. They pass the gate like all tools: unless a
       tool only reads (`tool(f, reads_only=True)`) or a policy allows it, it waits for an approval.
-    - `store`: the file or store that keeps the run; by default the configured one, which the command line uses, too.
+    - `store`: the file or store for the run; by default the configured one, which the command line also uses.
     - `options`: `strict` (a warning fails the run), `stop_on_no` (answering a confirmation with no stops the run), and the
       dialect's own options.
-    - `call`: the playbook to call, as in `Rate(x=3)`, for a dialect whose files may hold several.
+    - `call`: the playbook to call, as in `Rate(x=3)`, for a dialect whose files may contain several.
     - `answer`: called with each question of the run (a `Wait`, whose `prompt` is the last message). It returns the answer, or
       None to leave the question open. It may be a coroutine.
     - `decide`: called with each approval of the run (a `Wait`, whose `details` have the preview). It returns "approve" or
@@ -188,7 +188,7 @@ async def arun(
     on_published: Callable[[Published], None] | None = None,
     on_say: Callable[[Said], None] | None = None,
 ) -> Result:
-    """As `run`, from a coroutine."""
+    """The async version of `run`."""
     book = playbook_of(playbook)
     folder = book.path.absolute().parent if book.path is not None else None
     flags: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
@@ -223,7 +223,7 @@ def _check_labels(book: Playbook, labels: Iterable[str]) -> None:
 
 
 def find(run: str, *, model: Model | None = None, tools: Tools = (), store: Where = None) -> Result:
-    """Find an earlier run by its id or the first characters of it, without driving it.
+    """Find an earlier run by its id or a prefix of it, without driving it.
 
     Pass the tools and the model it was started with if they were objects.
     """
@@ -231,7 +231,7 @@ def find(run: str, *, model: Model | None = None, tools: Tools = (), store: Wher
 
 
 async def afind(run: str, *, model: Model | None = None, tools: Tools = (), store: Where = None) -> Result:
-    """As `find`, from a coroutine."""
+    """The async version of `find`."""
     session = Session(model, tools, store)
     async with session.opened() as (service, _):
         return await session.result(service, (await service.get(run)).id)

@@ -32,7 +32,7 @@ class Programs:
         row = await programs.start("deploy", {"version": "1.2"})
         row = await programs.finish(row.id)
 
-    A run keeps the function's name, not its code: the process that drives it must have the same function. While a run waits,
+    A run stores the function's name, not its code: the process that drives it must have the same function. While a run waits,
     its process may end; another process with the same functions and the same store can continue it.
     """
 
@@ -68,7 +68,7 @@ class Programs:
     async def start(
         self, name: str, inputs: Mapping[str, Any] | None = None, who: Principal = Principal(), **settings: Any
     ) -> RunRow:
-        """Create a run, without driving it; use `service.drive` or `finish` for that."""
+        """Create a run without driving it; `service.drive` and `finish` drive it."""
         function = self._functions.get(name)
         if function is None:
             known = ", ".join(self._functions) or "none"
@@ -99,7 +99,7 @@ class Programs:
 
 
 def _source_of(function: Written) -> str:
-    """The source code that a run keeps as its text."""
+    """The source code that a run stores as its text."""
     try:
         return inspect.getsource(function)
     except (OSError, TypeError):

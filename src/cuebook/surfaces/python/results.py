@@ -115,7 +115,7 @@ class Result:
     """The artifact's text, or the last output."""
     artifact: Artifact | None
     values: Mapping[str, Any]
-    """Named outputs and changed inputs, or what else the dialect counts as values."""
+    """Named outputs and changed inputs, or whatever else the dialect defines as values."""
     outputs: Mapping[str, str]
     """The output of each step, by label."""
     steps: tuple[Step, ...]
@@ -158,7 +158,7 @@ class Result:
         return await self._session.continued(self.run, lambda service: service.answer(one, said))
 
     async def aresume(self, overrides: Mapping[str, Any] | None = None, **settings: Any) -> Result:
-        """Ends a pause and continues: with values to change, and settings such as `budget` or `model`."""
+        """Continue after a pause, optionally with changed values and settings such as `budget` or `model`."""
         return await self._session.continued(
             self.run, lambda service: service.resume(self.run, overrides=overrides, settings=settings)
         )
@@ -185,7 +185,7 @@ class Result:
     async def afork(
         self, step: str, values: Mapping[str, Any] | None = None, *, visit: int | None = None, **settings: Any
     ) -> Result:
-        """A new run that keeps what this one did before a step, and continues with other values or settings."""
+        """Start a new run that keeps the results before a step, and continue it with other values or settings."""
 
         async def begin(service: Service, wiring: Wiring) -> str:
             return (await service.fork(self.run, step, visit=visit, values=values, settings=settings)).id
@@ -193,7 +193,7 @@ class Result:
         return await self._session.driven(begin)
 
     async def arestart(self, step: str, *, visit: int | None = None) -> Result:
-        """A new run that keeps what this one did before a step, and does the rest again."""
+        """Start a new run that keeps the results before a step, and repeat the rest."""
         return await self.afork(step, visit=visit)
 
     async def acancel(self, reason: str = "") -> Result:
@@ -213,7 +213,7 @@ class Result:
         return finished(self.aanswer(value, wait), "aanswer")
 
     def resume(self, overrides: Mapping[str, Any] | None = None, **settings: Any) -> Result:
-        """Ends a pause and continues: with values to change, and settings such as `budget` or `model`."""
+        """Continue after a pause, optionally with changed values and settings such as `budget` or `model`."""
         return finished(self.aresume(overrides, **settings), "aresume")
 
     def decide(
@@ -234,11 +234,11 @@ class Result:
     def fork(
         self, step: str, values: Mapping[str, Any] | None = None, *, visit: int | None = None, **settings: Any
     ) -> Result:
-        """A new run that keeps what this one did before a step, and continues with other values or settings."""
+        """Start a new run that keeps the results before a step, and continue it with other values or settings."""
         return finished(self.afork(step, values, visit=visit, **settings), "afork")
 
     def restart(self, step: str, *, visit: int | None = None) -> Result:
-        """A new run that keeps what this one did before a step, and does the rest again."""
+        """Start a new run that keeps the results before a step, and repeat the rest."""
         return finished(self.arestart(step, visit=visit), "arestart")
 
     def cancel(self, reason: str = "") -> Result:
@@ -414,17 +414,17 @@ def check_callable(**given: Any) -> None:
         if one is not None and not callable(one):
             raise BadInput(
                 f"{name} must be a function, got {one!r:.60}.",
-                fix="Give a function, such as answer=lambda wait: 'yes'; answers={STEP: TEXT} gives texts by step.",
+                fix="Pass a function, such as answer=lambda wait: 'yes', or fixed answers as answers={STEP: TEXT}.",
             )
 
 
 def checked_answer(value: Any, which: str) -> str:
     if not isinstance(value, str):
-        raise BadInput(f"The answer {which} must be a text, got {value!r}.", fix="Pass a text, such as 'yes'.")
+        raise BadInput(f"The answer {which} must be a string, got {value!r}.", fix="Pass a string, such as 'yes'.")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise BadInput(f"The answer {which} has an unpaired surrogate.", fix="Remove it.") from None
+        raise BadInput(f"The answer {which} contains an unpaired surrogate.", fix="Remove it.") from None
     return value
 
 

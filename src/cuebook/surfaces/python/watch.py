@@ -1,4 +1,4 @@
-"""Lets a Python program watch a run in the terms of its playbook's format."""
+"""Lets a Python program watch a run in terms of its playbook's format."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def published(update: Update) -> Sequence[Published]:
 
 
 def said(update: Update) -> Sequence[Said]:
-    """The messages of the playbook to people."""
+    """The playbook's messages to people."""
     return [one for one in update.said if one.by == "program"]
 
 
 class Left(msgspec.Struct, frozen=True):
-    """The results of a run in the terms of its format."""
+    """The results of a run in terms of its format."""
 
     trace: Mapping[str, Any] | None = None
     events: tuple[Published, ...] = ()
@@ -79,7 +79,7 @@ class Watch(Generic[T]):
         self._projection: Projection | None = None
 
     async def follow(self, service: Service, run: str) -> None:
-        """Pass on what has happened so far, and then new events until the service is closed."""
+        """Pass on all events so far, and then new ones until the service is closed."""
         seq = 0
         if self._follower is not None and self._follower.run == run:
             seq = self._follower.seq or 0
