@@ -25,7 +25,7 @@ WORKFLOWS = [block for block in BLOCKS if block.language == "yaml" and block.tex
 each = pytest.mark.parametrize("text", [one.text for one in WORKFLOWS], ids=[f"line {one.line}" for one in WORKFLOWS])
 
 SAYS = {
-    "of which kind": '{"kind": "complaint"}',
+    "what kind of message": '{"kind": "complaint"}',
     "fits the kind": '{"text": "We are sorry."}',
     "can be sent": '{"ready": true}',
 }
