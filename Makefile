@@ -1,4 +1,4 @@
-# Everything a contributor needs, by `make help`. The environment is .venv, made from requirements/ on first use.
+# Everything a contributor needs; see `make help`. The environment is .venv, created from requirements/ on first use.
 
 PYTHON ?= python3
 EXAMPLE ?= examples/launch-note.playbook.md
@@ -16,23 +16,23 @@ help: ## Show this list
 	@echo 'Cuebook: make COMMAND [PYTHON=python3.12] [ARGS="..."]'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: environment ## Install what is needed and run an example playbook with the embedded model
+demo: environment ## Install everything needed and run an example playbook with the embedded model
 	$(heading) 'cuebook run $(EXAMPLE) $(ARGS)'
 	@$(BIN)/cuebook run --live $(EXAMPLE) $(ARGS)
 	@printf '\nThe command is %s: put it on your path with ". .venv/bin/activate", then try "cuebook --help".\n' $(BIN)/cuebook
-	@printf '"make serve" gives the same in a browser: run the examples, watch, answer and download.\n'
+	@printf '"make serve" does the same in a browser: run the examples, watch, answer and download.\n'
 
-serve: environment ## Serve the web app with the examples; open the address that it prints
+serve: environment ## Serve the web app with the examples; open the link that it prints
 	@trap : INT; $(BIN)/cuebook serve --folder examples $(ARGS) || [ $$? -eq 130 ]
 
 pipeline: environment ## Run a release on a scratch git repository: tests, notes, your approval, tag, webhook
 	@$(MAKE) --no-print-directory -C examples/release release CUEBOOK=$(CURDIR)/$(BIN)/cuebook $(ARGS)
 
-program: environment ## Talk with a program that splits bills; with no terminal, lines of stdin are the answers
+program: environment ## Talk to a program that splits bills; without a terminal, the answers are read from stdin
 	$(heading) 'cuebook run examples/bill/bill.pbasm $(ARGS)'
 	@CUEBOOK=$(CURDIR)/$(BIN)/cuebook sh examples/bill/demo.sh $(ARGS)
 
-test: check ## The checks below, then all tests (ARGS go to pytest)
+test: check ## Run the checks below, then all tests (ARGS go to pytest)
 	$(heading) 'Tests (pytest)'
 	@$(BIN)/python -m pytest -n 3 $(ARGS)
 
@@ -43,11 +43,11 @@ OPTIONAL := tests/gate tests/performers tests/packaging tests/dialects/pipeline 
   tests/dialects/program/machine/test_python_playbooks.py tests/examples/test_release.py tests/surfaces/cli/test_completion.py \
   tests/docs/test_web_guide.py
 
-test-bare: dev ## The tests that use optional programs (bubblewrap, chromium, curl, git), with those hidden
+test-bare: dev ## Run the tests that use optional programs (bubblewrap, chromium, curl, git), with those hidden
 	$(heading) 'Tests (pytest), optional programs hidden'
 	@$(BIN)/python scripts/bare.py $(CURDIR)/$(BIN)/python -m pytest -n 3 $(OPTIONAL) $(ARGS)
 
-check: dev ## Format, lint, types and import rules
+check: dev ## Check format, lint, types and import rules
 	$(heading) 'Format (ruff format)'
 	@$(BIN)/ruff format --check .
 	$(heading) 'Lint (ruff check)'
@@ -57,18 +57,18 @@ check: dev ## Format, lint, types and import rules
 	$(heading) 'Import rules (import-linter)'
 	@$(BIN)/lint-imports --no-cache --no-logo
 
-browser: ## Install the browser that the pages are tested in, where there is none (Debian, as root)
+browser: ## Install the browser for the tests of the pages, if there is none (Debian, as root)
 	@command -v "$${CHROMIUM:-chromium}" >/dev/null || { \
 	  apt-get install -y --no-install-recommends chromium fonts-liberation || { \
 	    apt-get update && apt-get install -y --no-install-recommends chromium fonts-liberation; }; }
 
-chaos: dev ## Kill processes at every write and at random moments, and do all else that the suite does a sample of
+chaos: dev ## Kill processes at every write and at random moments, and run all other tests that the suite only samples
 	@CUEBOOK_THOROUGH=1 $(BIN)/python -m pytest -n 2 $$(grep -rl --include='test_*.py' 'tests\.support\.sampling' tests) $(ARGS)
 
 fuzz: dev ## Feed the Markdown parser changed playbooks for five minutes (ARGS="--seconds 60")
 	@$(BIN)/python -m tests.dialects.markdown.parse.fuzz --seconds 300 $(ARGS)
 
-bench: dev ## Measure durable steps, reading playbooks, and programs, against raw SQLite and peers (ARGS go to bench/run.py)
+bench: dev ## Measure durable steps, parsing and programs against raw SQLite and other engines (ARGS go to bench/run.py)
 	@$(BIN)/python -m bench.run $(ARGS)
 
 build: dev ## Build the wheel and the source archive into dist/
@@ -82,9 +82,9 @@ clean: ## Remove environments, caches and build results
 	@rm -rf .venv .venv-lock bench/.envs dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find src tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-# Whatever is no target: a slip of the keyboard.
+# A mistyped target.
 .DEFAULT:
-	@echo 'make: there is no command "$@". These are there:' >&2
+	@echo 'make: there is no command "$@". The commands are:' >&2
 	@$(MAKE) --no-print-directory help >&2
 	@exit 2
 
@@ -96,7 +96,7 @@ dev: python
 
 python:
 	@command -v $(PYTHON) >/dev/null || { \
-	  echo '$(PYTHON) was not found. Install Python 3.11 or newer, or name one: make PYTHON=/path/to/python3 ...' >&2; exit 1; }
+	  echo '$(PYTHON) was not found. Install Python 3.11 or newer, or set the path of one: make PYTHON=/path/to/python3 ...' >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Cuebook needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) -V 2>&1`." >&2; \
-	  echo 'Install a newer one, or name it: make PYTHON=python3.12 ...' >&2; exit 1; }
+	  echo 'Install a newer one, or choose one: make PYTHON=python3.12 ...' >&2; exit 1; }

@@ -1,4 +1,4 @@
-"""What `cuebook run` of a Markdown playbook costs until its first request to a model leaves: modules and CPU."""
+"""The cost of `cuebook run` for a Markdown playbook until its first model request: modules and CPU."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def first_request(rounds: int) -> dict[str, float]:
 
 
 def imported_modules() -> list[str]:
-    """The modules of ours that a run imports."""
+    """Our modules that a run imports."""
     with _playbook() as (folder, _):
         return _modules(folder)
 
@@ -97,7 +97,7 @@ def _provider() -> Iterator[tuple[int, list[float]]]:
 
 
 def _cpu_of_client(port: int) -> float:
-    """CPU seconds so far of the child whose connection this is."""
+    """CPU seconds so far of the child process at the other end of this connection."""
     inode = next(
         line.split()[9]
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]

@@ -17,7 +17,7 @@ BODY = b"x" * 200
 
 
 def raw_commits(path: str | os.PathLike[str], steps: int, synchronous: str = "FULL") -> float:
-    """Seconds for `steps` rows of about 200 bytes, each in a transaction of its own, in a new file at `path`."""
+    """Seconds for `steps` rows of about 200 bytes, each in its own transaction, in a new file at `path`."""
     database = sqlite3.connect(path, isolation_level=None)
     try:
         database.execute("PRAGMA journal_mode = WAL")

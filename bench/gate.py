@@ -1,4 +1,4 @@
-"""What the gate adds to a command: the whole way of it beside the bare start of the same process in the same sandbox."""
+"""The overhead of the gate for a command, compared with a bare start of the same process in the same sandbox."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ EFFECT = RunCommand(("true",))
 WARMING = 5
 
 Through = Callable[[], Awaitable[object]]
-"""Runs `EFFECT` once, all the way."""
+"""Runs `EFFECT` once, through the gate."""
 
 
 class Clocked:
-    """A sandbox that notes how long each process took from its start to its end, and changes nothing."""
+    """A sandbox that also records how long each process took."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -56,8 +56,9 @@ class Clocked:
 
 
 async def compare(sandbox: Clocked, workspace: Path, through: Through, rounds: int) -> dict[str, float]:
-    """Milliseconds of a bare start, of the whole way, in turns, and of what the whole way has besides the process
-    itself: medians. The last is measured within each call, since starts differ more than what is looked for.
+    """Median milliseconds of a bare start, of a call through the gate, and of the call without the process itself.
+
+    The first two alternate. The last is measured within each call, since starts vary more than the overhead.
     """
     bare: list[float] = []
     whole: list[float] = []
@@ -74,7 +75,7 @@ async def compare(sandbox: Clocked, workspace: Path, through: Through, rounds: i
 
 
 def _confinement(workspace: Path, private: str) -> Confinement:
-    """As the performer confines `EFFECT`."""
+    """The confinement that the performer uses for `EFFECT`."""
     folders = DEFAULT_PATH.split(os.pathsep)
     program = next(path for folder in folders if os.path.isfile(path := os.path.join(folder, EFFECT.argv[0])))
     return Confinement(
@@ -104,7 +105,7 @@ async def _timed(action: Through) -> float:
 
 
 async def with_gate(rounds: int) -> dict[str, float]:
-    """The gate's ruling, the performer and the redactor, as a run goes through them; without the journal's commits."""
+    """The gate's decision, the performer and the redactor, as in a run, but without the journal's commits."""
     with tempfile.TemporaryDirectory() as folder:
         workspace = Path(os.path.realpath(folder))  # noqa: ASYNC240
         sandbox = Clocked(choose())

@@ -1,14 +1,14 @@
-"""What a node of a workflow costs, beside the figures of the format's reference executor.
+"""The cost of a workflow node, next to the figures of the format's reference executor.
 
     python -m bench.graph [--rounds 5] [--json]
 
-The model answers at once, so that what is measured is the executor: its journal included. `no fsync` keeps the journal in
-memory, or in SQLite without waiting for the disk; `fsync` is the ordinary store. Both stand beside the raw commits of
-SQLite at the same setting: one row of 200 bytes and a commit, with no engine at all.
+The model answers at once, so that only the executor is measured, including its journal. `no fsync` keeps the journal in
+memory, or in SQLite without waiting for the disk; `fsync` is the ordinary store. Both are compared with raw commits of
+SQLite in the same mode: one row of 200 bytes and a commit, with no engine at all.
 A node's cost is the time between two questions to the model, the median of a stretch of nodes.
 
 The reference's figures were measured with its own executor (TypeScript, no journal, mock model without I/O) on a 2-core
-machine; they are constants here, because its toolchain is not.
+machine; they are constants here, because its toolchain is not installed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ REFERENCE = {
     "1000 with eval": "360-390",
     "loop of 1002 visits": "11-13",
 }
-"""Microseconds a node, of the reference executor."""
+"""Microseconds per node of the reference executor."""
 REFERENCE_AT = {75: 25, 475: 484, 975: 1237}
 """Microseconds between two model calls of its 1000-node run, near these nodes."""
 
@@ -58,7 +58,7 @@ USED = Usage(10, 5, cost=0.0, origin="reported")
 
 
 class Instant:
-    """A model that answers at once, and notes when it was asked for a node."""
+    """A model that answers at once, and records when it was asked for a node."""
 
     def __init__(self) -> None:
         self.marks: list[float] = []
@@ -78,7 +78,7 @@ class Ran(msgspec.Struct):
     """Seconds between two questions."""
 
     def near(self, node: int, width: int = 20) -> float:
-        """Microseconds that a node cost around this one."""
+        """Microseconds per node around this one."""
         return median(self.costs[max(0, node - width) : node + width]) * 1e6
 
     @property
@@ -136,12 +136,12 @@ def ran(kind: str, text: str, folder: Path) -> Ran:
 
 
 def best(rounds: int, kind: str, text: str, folder: Path) -> Ran:
-    """The round with the least typical cost: what else the machine does only ever adds."""
+    """The round with the lowest median cost: other work on the machine can only add to it."""
     return min((ran(kind, text, folder) for _ in range(rounds)), key=lambda one: one.typical)
 
 
 def beside_raw(rounds: int, kind: str, folder: Path) -> tuple[float, float, float]:
-    """Microseconds of a node and of a raw commit, and one against the other: measured in turns, the medians."""
+    """Microseconds of a node and of a raw commit, and their ratio: medians, measured alternately."""
     nodes, floors, ratios = [], [], []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory(dir=folder) as place:
@@ -175,7 +175,7 @@ def measure(table: Table, rounds: int, folder: Path) -> None:
     loop = best(rounds, "memory", workflow(2, "loop"), folder)
     table.add(f"loop of {loop.nodes} visits, no fsync (memory)", loop.typical, "µs/visit", "the reference: 11-13")
     for kind in SYNCHRONOUS:
-        _say(f"{kind}, beside raw commits ...")
+        _say(f"{kind}, against raw commits ...")
         node, floor, ratio = beside_raw(rounds, kind, folder)
         table.add(f"a raw commit of SQLite, {kind}", floor, "µs/commit")
         table.add(f"a node of 200 on SQLite, {kind}", node, "µs/node")
@@ -199,7 +199,9 @@ def _say(text: str) -> None:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--folder", type=Path, default=None, help="where stores are made; the usual place by default")
+    options.add_argument(
+        "--folder", type=Path, default=None, help="where stores are created; a temporary folder by default"
+    )
     options.add_argument("--json", action="store_true")
     chosen = options.parse_args()
     gc.freeze()  # as the command line does

@@ -1,10 +1,10 @@
-"""How long it takes to read Markdown playbooks of the greatest size, beside the public parser `playbook-md`.
+"""How long it takes to parse Markdown playbooks of the maximum size, compared with the public parser `playbook-md`.
 
     python -m bench.markdown [--rounds 5] [--no-peers] [--peer-python PATH] [--json]
 
-The peer runs in an environment of its own, made from requirements/bench-playbook-md.txt; `--peer-python` names another.
-This file is also what runs there, so it imports nothing that stands on more than the standard library until it knows
-where it is. `bench/run.py` shows the same beside all else.
+The peer runs in its own environment, created from requirements/bench-playbook-md.txt; `--peer-python` selects another.
+This file also runs there, so it imports only the standard library until it knows where it is. `bench/run.py` shows the
+same figures together with all others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.peers import PARSER, ensure_env
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 200_000
 MOST = 50.0
-"""Milliseconds that reading may take at most."""
+"""Maximum milliseconds for parsing."""
 
 HEAD = """\
 # A long playbook
@@ -90,7 +90,7 @@ Summarise it in a sentence.
 
 
 def long_playbook() -> str:
-    """As authors write them, up to the limit."""
+    """A playbook as authors write them, up to the size limit."""
     parts, size, number = [HEAD], len(HEAD), 1
     while True:
         part = STEP.format(n=number) + BRANCHING.format(n=number + 1, m=number, q=number + 2)
@@ -101,7 +101,7 @@ def long_playbook() -> str:
 
 
 def dense_playbook() -> str:
-    """As many steps as fit."""
+    """A playbook of as many steps as fit."""
     parts, size = ["# Dense\n"], len("# Dense\n")
     for number in range(1, LIMIT):
         part = f"## STEP {number}: A\n"
@@ -125,7 +125,7 @@ def _readers(package: str) -> dict[str, Callable[[str], Any]]:
 
 
 def timings(package: str, repeat: int) -> dict[str, float]:
-    """Milliseconds of CPU for each way of reading each text, the median of some tries."""
+    """Milliseconds of CPU for each way of parsing each text, the median of several attempts."""
     taken = {}
     for what, reader in _readers(package).items():
         for kind, text_of in TEXTS.items():
@@ -142,7 +142,7 @@ def timings(package: str, repeat: int) -> dict[str, float]:
 
 def _measured(python: str, package: str) -> dict[str, float]:
     command = [python, "-m", "bench.markdown", "--measure", package]
-    # Our own package is found beside the benchmarks; the peer's environment must not see it.
+    # Our own package is next to the benchmarks; the peer's environment must not see it.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or package != PARSER}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=True)
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -150,7 +150,7 @@ def _measured(python: str, package: str) -> dict[str, float]:
 
 
 def compared(rounds: int, peers: bool, peer_python: str | None = None) -> dict[str, float]:
-    """Ours and the peer's in turns; the median of the rounds."""
+    """Our parser and the peer's, alternately; the median of the rounds."""
     peer = (peer_python or str(ensure_env(PARSER))) if peers else None
     seen: dict[str, list[float]] = {}
     for _ in range(rounds):

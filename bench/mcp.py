@@ -2,8 +2,8 @@
 
     python -m bench.mcp [--calls 300] [--playbooks 50]
 
-The server is a process of its own, over stdio, with that many playbooks. Latency is measured with and without `--tools`,
-with which each playbook is a tool too.
+The server is a separate process, over stdio, with that many playbooks. Latency is measured with and without `--tools`,
+which offers each playbook as a tool.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"na
 
 
 class Server:
-    """`cuebook mcp` in a child process, spoken to line by line."""
+    """`cuebook mcp` in a child process, which exchanges one line at a time."""
 
     def __init__(self, folder: Path, *args: str) -> None:
         home = folder / "home"
@@ -101,7 +101,7 @@ def main() -> None:
         (folder / "books").mkdir()
         for number in range(chosen.playbooks):
             (folder / "books" / f"book-{number}.md").write_text(BOOK.format(number))
-        start_cpu(folder)  # compiles what is not compiled yet
+        start_cpu(folder)  # compiles modules that are not compiled yet
         started = min(start_cpu(folder) for _ in range(3))
         plain = listing(folder, chosen.calls)
         each = listing(folder, chosen.calls, "--tools")

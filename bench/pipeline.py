@@ -1,14 +1,14 @@
-"""What a step of a pipeline costs beside starting its process: 1,000 steps of `cli true` against bare starts.
+"""The overhead of a pipeline step beyond starting its process: 1,000 steps of `cli true` against bare starts.
 
     python -m bench.pipeline [--steps 1000] [--rounds 3] [--json]
 
-The engine, the gate with a policy, the sandbox and the journal in SQLite are those of an ordinary run, with somebody who
-watches it. What a step adds is the time from the end of one process until the next is let go, less what a bare start takes
-until then, so that processes, which differ more than what is looked for, are left out: the median of all steps, and the mean,
-in which slow commits and everything else that happens now and then count. Within that time the outcome is written, and the
-next intent, while its sandbox is made ready. `no fsync` does not wait for the disk; with `fsync`, which is how Cuebook comes,
-a step waits for it twice, so that figure stands beside the raw commits of SQLite on the same disk. A bare start is one of the
-same program by the same sandbox, one in ten among the others.
+The engine, the gate with a policy, the sandbox and the journal in SQLite are those of an ordinary run with one observer. The
+overhead of a step is the time from the end of one process until the next may run, minus the time that a bare start takes until
+then. So the processes themselves, which vary more than the overhead, do not count. Both the median of all steps and the mean
+are shown; the mean includes slow commits and other rare delays. Within that time, the outcome and the next intent are written
+while the next sandbox is prepared. `no fsync` does not wait for the disk; with `fsync`, the default of Cuebook, a step waits for
+the disk twice, so that figure is compared with raw commits of SQLite on the same disk. A bare start runs the same program in the
+same sandbox; one in ten starts is bare.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ from cuebook.performers.commands import CommandPerformer
 from cuebook.stores.sqlite import SqliteStore
 
 MOST = 1.0
-"""Milliseconds that a step may cost on top of its process."""
+"""Maximum milliseconds of a step in addition to its process."""
 
 
 class Mark(NamedTuple):
-    """One process, by the clock."""
+    """The times of one process."""
 
     asked: float
     let_go: float
     ended: float
     bare: bool
-    """Whether it was started bare, before one of the run's own."""
+    """Whether it was a bare start, before one of the run's processes."""
 
 
 class Marked(Clocked):
-    """A sandbox that notes what became of each process, and starts one bare before every tenth: the machine changes its
-    pace within seconds, so that only what happens side by side can be compared.
+    """A sandbox that records the times of each process, and starts a bare one before every tenth: the machine's speed
+    changes within seconds, so that only neighbouring processes can be compared.
     """
 
     def __init__(self, sandbox: Any, bare: Confinement) -> None:
@@ -96,13 +96,13 @@ class Ran(msgspec.Struct, frozen=True):
     """Milliseconds."""
 
     bare: float
-    """A process that is started bare, from asking to its end, the median."""
+    """A bare start, from the request to its end, as the median."""
     process: float
     """The same within the run."""
     added: list[float]
-    """From the end of one process until the next is let go, less what a bare start takes, for each step."""
+    """For each step, the time from the end of one process until the next may run, minus that of a bare start."""
     between: list[float]
-    """Of that, until the next process is asked for: it has no process in it, so that the first and the last compare."""
+    """The part of it until the next process is requested: without any process, so that first and last can be compared."""
     floor: float
     """A raw commit of SQLite on the same disk."""
 
@@ -176,7 +176,7 @@ async def run(folder: Path, steps: int, synchronous: Literal["FULL", "NORMAL"]) 
 
 
 def _added(marks: list[Mark]) -> list[float]:
-    """For each step, with the bare starts around it to compare with."""
+    """The overhead of each step, compared with the bare starts around it."""
     added = []
     starts = [(mark.let_go - mark.asked if mark.bare else None) for mark in marks]
     for at, one, after in _own(marks):
@@ -202,7 +202,7 @@ def measure(table: Table, rounds: int, steps: int, folder: Path) -> None:
         print(f"{steps} steps of `cli true`, round {number + 1} ...", file=sys.stderr, flush=True)
         loose.append(ran(folder, steps, "NORMAL"))
         durable.append(ran(folder, steps, "FULL"))
-    best = min(loose, key=lambda one: one.typical)  # what else the machine does only ever adds
+    best = min(loose, key=lambda one: one.typical)  # other work on the machine can only add to it
     table.add("`true` in the sandbox, started bare", best.bare, "ms")
     table.add("the same process within a run", best.process, "ms")
     target = f"at most {MOST:g} ms"
@@ -228,7 +228,9 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--steps", type=int, default=1000)
     options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--folder", type=Path, default=None, help="where stores are made; the usual place by default")
+    options.add_argument(
+        "--folder", type=Path, default=None, help="where stores are created; a temporary folder by default"
+    )
     options.add_argument("--json", action="store_true")
     chosen = options.parse_args()
     gc.freeze()  # as the command line does

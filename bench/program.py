@@ -1,8 +1,8 @@
-"""How long it takes to read and to verify a model's reply, over the recorded ones that lie beside the project.
+"""How long it takes to parse and verify a model's reply, over the recordings next to the project.
 
     python -m bench.program [--rounds 5] [--json]
 
-Each reply is read and verified against the listing it most likely executed; the least time of the rounds counts for each,
+Each reply is parsed and verified against the listing it most likely executed; the shortest time of the rounds counts for each,
 and the median over all replies. Without the recordings, a few replies of our own are measured.
 """
 
@@ -24,7 +24,7 @@ from cuebook.dialects.program.verify.verifier import verify_reply
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data/program"
 MOST = 1.0
-"""Milliseconds that a reply may take at most, in the median."""
+"""Maximum milliseconds for a reply, as the median."""
 
 OWN = Listing.of_rows(
     "Main",

@@ -1,7 +1,7 @@
 """Runs every benchmark and prints a table; with `--json`, one JSON object as the last line.
 
-Everything that is compared is measured in the same run, in turns, and the median of the rounds counts: the
-machine's mood then falls on all alike. `--no-peers` leaves out the other engines and parsers.
+Everything that is compared is measured alternately in the same run, and the median of the rounds counts, so that changes in
+the machine's speed affect all candidates equally. `--no-peers` leaves out the other engines and parsers.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _floor(folder: Path, steps: int) -> float:
 
 
 def _peers(folder: Path, steps: int, runs: int, wanted: bool) -> dict[str, float]:
-    """Milliseconds a step of each peer, at its best way."""
+    """Milliseconds per step of each peer, in its fastest configuration."""
     if not wanted:
         return {}
     return {peer: measure(peer, steps, runs, folder=folder)["ms_per_step"] for peer in PEERS}
@@ -133,7 +133,7 @@ def gated(table: Table, rounds: int) -> None:
 
 
 def programs(table: Table, rounds: int) -> None:
-    """Replies of models to natural-language programs, and turns of them: each has a benchmark of its own."""
+    """Replies of models to natural-language programs, and their turns: each has its own benchmark."""
     for what, module in (
         ("reading and verifying replies", "bench.program"),
         ("turns of a program", "bench.program_turns"),
@@ -163,7 +163,7 @@ READING = {"long": "200 KB as authors write them", "dense": "200 KB of steps alo
 
 
 def reading(table: Table, rounds: int, peers: bool) -> None:
-    _say("reading Markdown playbooks of the greatest size ...")
+    _say("parsing Markdown playbooks of the maximum size ...")
     taken = compared(rounds, peers)
     for kind in TEXTS:
         ours = taken[f"cuebook parse {kind}"]
@@ -202,7 +202,7 @@ def main() -> None:
     options.add_argument("--no-peers", action="store_true", help="leave out the other engines and parsers")
     options.add_argument("--only", choices=PARTS, help="a part of it")
     options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--folder", type=Path, default=None, help="where the databases lie; default: here")
+    options.add_argument("--folder", type=Path, default=None, help="folder for the databases; default: the repository")
     chosen = options.parse_args()
     table, here = Table(), machine()
     print(", ".join(f"{name}: {value}" for name, value in here.items()))

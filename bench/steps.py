@@ -1,4 +1,4 @@
-"""Cuebook's own durable steps: one run alone, many together, many waiting. Each figure is taken in a process of its own."""
+"""Cuebook's own durable steps: one run alone, many together, many waiting. Each figure is measured in a separate process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def _begin(engine: Engine, run: str, **inputs: Any) -> None:
 
 
 async def one(path: Path, steps: int) -> dict[str, Any]:
-    """One run alone: seconds for all its steps, and what its first and last tenth cost each."""
+    """One run alone: seconds for all its steps, and the cost of its first and last tenth."""
     store = SqliteStore(path)
     engine = Engine(store, _program)
     await _begin(engine, "warm", steps=20)
@@ -110,7 +110,7 @@ def _median(values: list[float]) -> float:
 
 
 def _memory() -> int:
-    """The most memory this process has held so far, in bytes."""
+    """The peak memory of this process so far, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

@@ -1,10 +1,10 @@
-"""How long a token takes from the model to a reader of the live page, and what a hundred open pages cost.
+"""How long a token takes from the model to a reader of the live page, and how much memory a hundred open pages need.
 
     python -m bench.web [--tokens 400] [--every 0.02] [--streams 100]
 
-Tokens are moments: each is the time at which it left the model, so that its reader knows how long it took. The server and
-its model are a process of their own. The same tokens are sent over a bare socket in the same run: what that takes is not
-the web app's. Text is sent at most once in so many milliseconds (see `feeds.TEXT_EVERY`), which is most of the time.
+Each token is the time at which it left the model, so that its reader can compute how long it took. The server and its model
+run in a separate process. The same tokens are sent over a bare socket in the same run, to show how much is not due to the web
+app. Text is sent at most once per interval (`TEXT_EVERY` in `cuebook.service.stream`), which is most of the time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WANTED_MS, WANTED_MB = 100.0, 150.0
 
 
 class Talking:
-    """A model whose tokens are the moments at which they leave it. It begins when it is told to."""
+    """A model whose tokens are the times at which it sends them. It starts on a signal."""
 
     def __init__(self, tokens: int, every: float) -> None:
         self._tokens, self._every = tokens, every
@@ -90,7 +90,7 @@ async def serve(folder: Path, tokens: int, every: float) -> None:
 
 
 def _memory() -> float:
-    """Megabytes that the process has now."""
+    """The current memory of the process in megabytes."""
     status = Path("/proc/self/status").read_text()
     found = re.search(r"VmRSS:\s+(\d+) kB", status)
     return int(found[1]) / 1024 if found else 0.0

@@ -1,4 +1,4 @@
-"""What the GitHub Action does: runs one playbook with nobody there to ask, writes its artifact, and says how it went.
+"""The script of the GitHub Action: runs one playbook unattended, writes its artifact, and reports the result.
 
 It reads INPUT_PLAYBOOK, INPUT_INPUTS, INPUT_ELICIT, INPUT_OUTPUT_PATH, INPUT_MODEL and INPUT_STRICT, and writes the
 outputs `artifact-path`, `status`, `step-count` and `warnings` and a summary, whatever happens. See action.yml.
@@ -24,29 +24,29 @@ from cuebook.kernel.events import StepFinished, StepStarted
 from cuebook.kernel.journal import Entry
 
 LONGEST_SHOWN = 60_000
-"""Characters of an artifact in the summary, which may have a megabyte in all."""
+"""Maximum characters of an artifact in the summary, which may have a megabyte in total."""
 
-IN_SUMMARY = "The job's summary says more."
-NOBODY = "and nobody is there to give it. Allow it in cuebook.policy.toml."
+IN_SUMMARY = "See the job's summary."
+NOBODY = "and an unattended run cannot get one. Allow it in cuebook.policy.toml."
 
-# Everything that makes more than text of text, as Markdown and as HTML: links, images, mentions, emphasis, tables.
+# Characters with a meaning in Markdown or HTML: links, images, mentions, emphasis, tables.
 _MARKUP = re.compile(r"[!#$&*:<>@\\\[\]^_`{|}~]|(?<=[wW]{3})\.|^[-+=]|(?<=^\d)[.)]")
 
 
 @dataclass
 class Report:
-    """How it went, as the outputs tell it."""
+    """The result, as in the outputs."""
 
     playbook: str = ""
     status: str = "failed"
     error: str = ""
     logged: str = ""
-    """What the log says instead of the error, where that may quote a model or a tool."""
+    """The message in the log if the error may quote a model or a tool."""
     artifact_path: str = ""
     findings: list[str] = field(default_factory=list)
-    """What looks wrong in the playbook."""
+    """Warnings about the playbook."""
     warned: list[str] = field(default_factory=list)
-    """What the run warned of, which may quote a model."""
+    """Warnings of the run, which may quote a model."""
     result: cuebook.Result | None = None
 
     @property
@@ -59,7 +59,7 @@ class Report:
 
 
 class Stopped(Exception):
-    """The playbook was not run; its text says why."""
+    """The playbook was not run; the message says why."""
 
 
 def main() -> int:
@@ -68,7 +68,7 @@ def main() -> int:
         perform(report)
     except (Stopped, cuebook.CuebookError) as error:
         report.status, report.error = "failed", str(error)
-    except Exception as error:  # the outputs must be written all the same
+    except Exception as error:  # the outputs must be written in any case
         report.status, report.error = "failed", f"Unexpected {type(error).__name__}: {error}"
     for finding in report.findings:
         command("warning", finding, report.playbook)
@@ -83,7 +83,7 @@ def main() -> int:
 
 def perform(report: Report) -> None:
     if not report.playbook:
-        raise Stopped("No playbook is given. Set 'playbook' to the path of one.")
+        raise Stopped("No playbook is set. Set 'playbook' to the path of one.")
     strict = flag("STRICT")
     book = cuebook.load(report.playbook)
     odd = [found for found in book.check() if found.severity != "note"]
@@ -102,7 +102,7 @@ def perform(report: Report) -> None:
         store=store(),
         on_event=show,
     )
-    # What the parser says is among the findings already.
+    # The parser's warnings are already among the findings.
     told = [problem.message for problem in book.warnings]
     report.warned = [one for one in report.result.warnings if not any(message in one for message in told)]
     finish(report, report.result, strict)
@@ -120,7 +120,7 @@ def finish(report: Report, result: cuebook.Result, strict: bool) -> None:
 
 
 def reason(result: cuebook.Result) -> str:
-    """Why a run is not completed; nobody is there to decide what it waits for."""
+    """Why a run is not completed; in an unattended run, a wait is a failure."""
     waits = "; ".join(f"step {wait.step}: {wait.prompt}" for wait in result.waits)
     if result.status == "awaiting_approval":
         return f"The run needs an approval ({waits}), {NOBODY}"
@@ -128,7 +128,7 @@ def reason(result: cuebook.Result) -> str:
 
 
 def reason_for_log(result: cuebook.Result) -> str:
-    """The same in words that are ours alone: an error or a question may quote a model."""
+    """The same without quotations: an error or a question may quote a model."""
     step = next((one.label for one in result.steps if one.status not in ("completed", "skipped")), "")
     where = f" at step {step}" if step else ""
     if result.status == "awaiting_approval":
@@ -147,7 +147,7 @@ def given(name: str) -> str:
 def flag(name: str) -> bool:
     said = given(name).lower()
     if said not in ("", "true", "false"):
-        raise Stopped(f"{name.lower()}: '{said}' is neither true nor false.")
+        raise Stopped(f"{name.lower()}: '{said}' is not 'true' or 'false'.")
     return said == "true"
 
 
@@ -165,7 +165,7 @@ def table(name: str) -> Mapping[str, Value]:
 
 def text(value: Value, step: str) -> str:
     if not value.is_scalar:
-        raise Stopped(f"elicit:{value.line}: the answer for step {step} must be text.")
+        raise Stopped(f"elicit:{value.line}: the answer for step {step} must be a string.")
     return value.text
 
 
@@ -184,7 +184,7 @@ def store() -> Path | None:
 
 
 def save(artifact: cuebook.Artifact, run: str) -> str:
-    """A path that ends in / or is a folder takes the run's name."""
+    """If the path ends in / or is a folder, the file is named after the run."""
     wanted = given("OUTPUT_PATH") or "out/"
     place = Path(wanted)
     if wanted.endswith("/") or place.is_dir():
@@ -204,7 +204,7 @@ def write_outputs(report: Report) -> None:
     }
     lines = []
     for name, content in outputs.items():
-        # A delimiter that no text can know keeps a model's words from becoming outputs of their own.
+        # A random delimiter keeps a model's words from becoming separate outputs.
         mark = f"end_{secrets.token_hex(16)}"
         lines += [f"{name}<<{mark}", content, mark]
     write("GITHUB_OUTPUT", "\n".join(lines) + "\n")
@@ -258,7 +258,7 @@ def money(cost: float | None) -> str:
 
 
 def show(event: Any) -> None:
-    """Progress in the log: labels and titles only, because what a model says could be read as a command there."""
+    """Progress in the log: labels and titles only, because a model's words could be read as a command there."""
     if not isinstance(event, Entry):
         return
     match event.event:
@@ -269,7 +269,7 @@ def show(event: Any) -> None:
 
 
 def command(kind: str, message: str, file: str) -> None:
-    """A line that the runner shows beside the file."""
+    """A line that the runner shows next to the file."""
     escaped = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
     where = file.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A").replace(":", "%3A").replace(",", "%2C")
     print(f"::{kind}{f' file={where}' if where else ''}::{escaped}", flush=True)
@@ -280,7 +280,7 @@ def place(book: cuebook.Playbook, line: int | None) -> str:
 
 
 def cell(words: str) -> str:
-    """Text that may stand anywhere in the summary, a table included, and stays text."""
+    """Text that is safe anywhere in the summary, even in a table."""
     return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", one_line(words))
 
 

@@ -30,7 +30,7 @@ def main() -> int:
 
 
 def link_programs(folder: Path, programs: Path) -> None:
-    """Links what a folder of the PATH offers, except for the hidden programs; earlier folders win."""
+    """Links the programs in a folder of the PATH, except for the hidden ones; earlier folders win."""
     if not folder.is_dir():
         return
     for program in folder.iterdir():

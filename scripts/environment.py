@@ -1,9 +1,9 @@
-"""Makes or refreshes a virtual environment from pinned requirement files; does nothing when they have not changed.
+"""Creates or updates a virtual environment from pinned requirement files; does nothing if they have not changed.
 
     python3 scripts/environment.py [--project] ENVIRONMENT REQUIREMENTS...
 
 With `--project` the package of this repository is installed as well, editable. Needs the standard library only, and
-either `ensurepip` or a pip of the starting Python (Debian ships them apart).
+either `ensurepip` or a pip of the starting Python (Debian packages them separately).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = ".".join(map(str, sys.version_info[:3]))
 NO_PIP = f"""\
-This Python ({sys.executable}) can neither make an environment with pip (it lacks `ensurepip`) nor has a pip itself.
+This Python ({sys.executable}) can neither create an environment with pip (it lacks `ensurepip`) nor has pip itself.
   Debian, Ubuntu:  apt install python3-venv
   Fedora:          dnf install python3-pip
-  elsewhere:       install a complete Python 3.11 or newer, or name one: make PYTHON=/path/to/python3 ..."""
+  elsewhere:       install a complete Python 3.11 or newer, or choose one: make PYTHON=/path/to/python3 ..."""
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def main() -> None:
     wanted = {path.name: digest(path) for path in chosen.requirements}
     if not wanted.items() <= present.items():
         pinned = [word for path in chosen.requirements for word in ("--requirement", str(path))]
-        # Wheels alone: building from source would run code of the package.
+        # Wheels only: building from source would run the package's code.
         run_pip(
             [*install, "--progress-bar", "off", "--require-hashes", "--only-binary=:all:", *pinned],
             f"Installing {count(chosen.requirements)} pinned packages into {shown(environment)}",
@@ -66,7 +66,7 @@ def digest(path: Path) -> str:
 
 
 def read_stamp(stamp: Path) -> dict[str, str] | None:
-    """What is installed, or None if there is no usable environment of this Python."""
+    """The fingerprint of the installed packages, or None if this Python has no usable environment."""
     try:
         present: dict[str, str] = json.loads(stamp.read_text())
         subprocess.run([stamp.parent / "bin/python", "-c", ""], check=True, capture_output=True)
@@ -88,7 +88,7 @@ def create(environment: Path) -> None:
 
 
 def pip_for(environment: Path) -> list[str]:
-    """The environment's own pip, or the starting Python's, told to work on the environment."""
+    """The environment's own pip, or the starting Python's pip, pointed at the environment."""
     python = str(environment / "bin/python")
     if list(environment.glob("lib/python*/site-packages/pip/__main__.py")):
         return [python, "-m", "pip"]
@@ -112,7 +112,7 @@ def run_pip(command: list[str], what: str) -> None:
 
 
 def show(line: str) -> None:
-    """On a terminal, one line that changes: what is being fetched."""
+    """On a terminal, shows what is being fetched on one line that is overwritten."""
     if sys.stderr.isatty() and line.startswith(("Collecting ", "  Downloading ", "Installing ")):
         what = line.partition(" (from")[0].strip()[:70]
         print(f"\r\x1b[K    {what}", end="", file=sys.stderr, flush=True)

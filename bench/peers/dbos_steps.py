@@ -1,7 +1,7 @@
 """DBOS: durable steps in its SQLite system database, put into WAL mode with full synchronisation.
 
-Left as it comes, its SQLite file uses a rollback journal, which is slower; WAL is the faster setting that is as durable.
-Workflows called from a few threads, rather than `start_workflow` for each: measured the faster of the two.
+By default, its SQLite file uses a rollback journal, which is slower; WAL is the faster setting that is as durable.
+Workflows are called from a few threads instead of by `start_workflow`, because that was faster.
 """
 
 from __future__ import annotations

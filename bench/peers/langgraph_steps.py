@@ -1,7 +1,7 @@
-"""LangGraph: durable steps through its SQLite savers, in the setting in which a step is on disk before the next begins.
+"""LangGraph: durable steps through its SQLite savers, in the mode in which a step is on disk before the next begins.
 
-One node that loops, rather than a chain of nodes: as fast at 10 and 100 steps, faster from some hundreds on.
-Tasks of the functional API are not used: their results are written in the background, also under `durability="sync"`.
+It uses one node that loops instead of a chain of nodes: as fast at 10 and 100 steps, and faster from some hundreds on.
+Tasks of the functional API are not used: their results are written in the background, even with `durability="sync"`.
 """
 
 from __future__ import annotations

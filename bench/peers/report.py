@@ -10,9 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-# What one step returns: a small value, as a short model reply would be.
+# The return value of a step: small, like a short model reply.
 VALUE = "v" * 100
-# Runs at once, where a peer is driven by threads: more of them only queue for SQLite's one writer and measured slower.
+# Concurrent runs if a peer is driven by threads: more of them only queue for SQLite's one writer, and were slower.
 THREADS = 4
 
 

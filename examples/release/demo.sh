@@ -1,7 +1,7 @@
 #!/bin/sh
-# The whole of it: demo.sh [ask|approve|deny] makes a scratch repository in a temporary folder, starts the webhook, runs
-# the release, has it decided (ask: by you), shows what came of it, and removes everything again. Interrupted by Ctrl-C,
-# the release is taken up where it stopped; a second one ends the demo.
+# The complete demo: demo.sh [ask|approve|deny] creates a scratch repository in a temporary folder, starts the webhook, runs
+# the release, decides it (ask: you decide), shows the result, and removes everything again. After Ctrl-C the release
+# continues where it stopped; a second Ctrl-C ends the demo.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 decision=${1:-ask}
@@ -9,12 +9,12 @@ cuebook=${CUEBOOK:-cuebook}
 case $decision in
     ask | approve | deny) ;;
     *)
-        echo "demo.sh: '$decision' is no decision. Say ask, approve or deny." >&2
+        echo "demo.sh: '$decision' is not a decision. Use ask, approve or deny." >&2
         exit 2
         ;;
 esac
 if [ "$decision" = ask ] && [ ! -t 0 ]; then
-    echo "demo.sh: nobody is there to ask. Say make pipeline DECISION=approve, or DECISION=deny." >&2
+    echo "demo.sh: there is no terminal to ask in. Use make pipeline DECISION=approve, or DECISION=deny." >&2
     exit 2
 fi
 if ! command -v git >/dev/null; then
@@ -62,7 +62,7 @@ if [ "$decision" = ask ]; then silent=; fi
 heading "cuebook run release.yml --version 1.2.0 $silent"
 trap : INT
 "$cuebook" run release.yml --version 1.2.0 --webhook "$url" $silent || code=$?
-trap 'echo "The demo is over: its scratch repository and its runs are removed." >&2; exit 130' INT
+trap 'echo "The demo is over: its scratch repository and its runs were removed." >&2; exit 130' INT
 run=$("$cuebook" runs --json | sed -n 's/.*"run": *"\([^"]*\)".*/\1/p')
 if [ -z "$run" ]; then exit "$code"; fi
 if [ "$code" = 130 ]; then
@@ -73,7 +73,7 @@ fi
 if [ "$code" = 3 ] && [ "$decision" != ask ]; then
     code=0
     heading "cuebook decide $run $decision"
-    "$cuebook" decide "$run" "$decision" --reason 'as the demo was told' || code=$?
+    "$cuebook" decide "$run" "$decision" --reason 'as requested by the demo' || code=$?
 fi
 
 heading "cuebook audit $run"
@@ -83,7 +83,7 @@ git --no-pager tag --list -n9
 heading 'What the webhook has accepted'
 cat "$folder/announced.jsonl" 2>/dev/null || echo nothing
 if [ "$code" = 5 ] && [ "$decision" = deny ]; then
-    echo 'It was denied, as the demo was told: the release is cancelled, and nothing was tagged or sent.'
+    echo 'It was denied, as requested: the release is cancelled, and nothing was tagged or sent.'
     code=0
 fi
 exit "$code"

@@ -1,7 +1,7 @@
-"""Tags the present commit with the message on stdin, and says as JSON what is there now: `make_tag.py NAME`.
+"""Tags the current commit with the message on stdin, and prints the tag as JSON: `make_tag.py NAME`.
 
-Done twice, it does what it does once: a tag that is on this commit already is left as it is. So a step that is in doubt
-after a crash can be repeated without a second thought.
+It is idempotent: a tag that is already on this commit is left unchanged. So a step that is in doubt after a crash can
+safely be repeated.
 """
 
 import json

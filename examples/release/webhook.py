@@ -1,7 +1,7 @@
-"""A webhook to try the release with: `webhook.py PORT FILE` keeps what it accepts in FILE, a line of JSON each.
+"""A webhook to try the release with: `webhook.py PORT FILE` writes each accepted request to FILE, as a line of JSON.
 
-A request that comes again with the same Idempotency-Key gets the same answer, and is not accepted a second time. That
-holds over a restart, too, since the keys are in FILE.
+A repeated request with the same Idempotency-Key gets the same response, and is not accepted a second time, even after a
+restart, since the keys are in FILE.
 """
 
 import json
@@ -25,7 +25,7 @@ class Webhook(HTTPServer):
                 file.write(json.dumps({"key": key, **body}) + "\n")
 
     def announced(self, tag: str) -> int:
-        """How often this tag was."""
+        """How often this tag was announced."""
         return len([one for one in self.accepted() if one["tag"] == tag])
 
 
@@ -36,7 +36,7 @@ class Handler(BaseHTTPRequestHandler):
         key = self.headers.get("Idempotency-Key", "")
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
         if not key or "tag" not in body:
-            self.answer(400, {"accepted": False, "why": "an Idempotency-Key and a tag are needed"})
+            self.answer(400, {"accepted": False, "why": "an Idempotency-Key and a tag are required"})
             return
         self.server.accept(key, body)
         self.answer(201, {"accepted": True, "tag": body["tag"]})

@@ -71,7 +71,7 @@ def test_it_asks_loops_and_has_python_compute(cli: CommandLine, server: ModelSer
     ran = demo(cli, (EXAMPLE / "answers.txt").read_text(encoding="utf-8"))
     assert ran.code == 0, ran.err
     first, model, *said = ran.err.splitlines()
-    assert first == "Nobody sits at a terminal: the lines of stdin are the answers."
+    assert first == "There is no terminal: the lines of stdin are the answers."
     assert model.endswith(", test/echo-1)")
     assert said[:20] == [f"BillDesk: {GREETING}", *SAID, "BillDesk: Here's to Ada."]
     assert said[20:22] == ["status: completed", "result: 2"]
@@ -127,4 +127,4 @@ def test_a_program_to_begin_with_is_without_fault(bare_cli: CommandLine) -> None
     assert bare_cli.call("validate", "--strict", "sums.pbasm", "totals.pbasm").code == 0
     refused = bare_cli.call("new", "drafted.pbasm", "--from", "count coins")
     assert (refused.code, (bare_cli.work / "drafted.pbasm").exists()) == (2, False)
-    assert "--from cannot draft the dialect program. Choose one of markdown, graph, pipeline." in refused.err
+    assert "--from cannot draft playbooks in the dialect program. Choose one of markdown, graph, pipeline." in refused.err

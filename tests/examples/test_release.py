@@ -95,7 +95,7 @@ def test_a_webhook_that_does_not_answer_is_asked_about_and_a_repetition_finishes
     assert release.cli.call(*release.begin).code == 3
     ran = release.cli.call("decide", release.run, "approve")
     assert ran.code == 3
-    assert "Ask whoever runs the webhook to take it back." in ran.err
+    assert "Ask the operator of the webhook to remove it." in ran.err
     assert release.cli.call("decide", release.run, "repeat").code == 0
     release.assert_released_once()
     steps = {step["step"]: step for step in release.cli.call("audit", release.run, "--json").object["steps"]}
@@ -296,7 +296,7 @@ def test_make_release_does_all_of_it_and_leaves_nothing_behind(cli: CommandLine,
     assert json.loads(line)["tag"] == "v1.2.0"
 
 
-@pytest.mark.parametrize(("decision", "why"), [("foo", "'foo' is no decision"), ("ask", "nobody is there to ask")])
+@pytest.mark.parametrize(("decision", "why"), [("foo", "'foo' is not a decision"), ("ask", "there is no terminal to ask in")])
 def test_make_release_that_nobody_can_decide_does_not_begin(cli: CommandLine, decision: str, why: str) -> None:
     ran = make(cli, "release", f"DECISION={decision}")
     assert (ran.code, ran.out) == (2, "")
@@ -329,7 +329,7 @@ def test_make_release_that_is_denied_tags_nothing(cli: CommandLine, server: Mode
     assert (ran.code, "v1.2.0" in tags) == (0, False)
     assert (
         accepted
-        == "nothing\nIt was denied, as the demo was told: the release is cancelled, and nothing was tagged or sent.\n"
+        == "nothing\nIt was denied, as requested: the release is cancelled, and nothing was tagged or sent.\n"
     )
 
 

@@ -180,7 +180,7 @@ def test_a_run_that_fails_tells_all_the_same(runner: Runner, server: ModelServer
 @pytest.mark.parametrize(
     ("inputs", "words"),
     [
-        ({}, "No playbook is given."),
+        ({}, "No playbook is set."),
         ({"playbook": "none.md"}, "There is no file none.md"),
         ({"playbook": "tea.md"}, "Missing input: kind (one of green, black)."),
         ({"playbook": "tea.md", "inputs": "kind: red"}, "kind must be one of green, black"),
@@ -190,7 +190,7 @@ def test_a_run_that_fails_tells_all_the_same(runner: Runner, server: ModelServer
         ({"playbook": "tea.md", "inputs": "kind: green", "elicit": "2: [no]"}, "elicit:1: the answer for step 2"),
         (
             {"playbook": "tea.md", "inputs": "kind: green", "strict": "very"},
-            "strict: 'very' is neither true nor false.",
+            "strict: 'very' is not 'true' or 'false'.",
         ),
         ({"playbook": "tea.md", "inputs": "kind: green", "model": "nobody/x"}, "There is no provider `nobody`."),
     ],

@@ -29,7 +29,7 @@ def test_a_mistyped_command_names_those_there_are(clone: Path, target: str) -> N
     ran = made(clone, *target.split())
     assert (ran.returncode, ran.stdout) == (2, "")
     assert f'make: there is no command "{target.split()[-1]}".' in ran.stderr
-    assert "make demo     Install what is needed" in ran.stderr
+    assert "make demo     Install everything needed" in ran.stderr
 
 
 def test_the_list_is_what_make_says_by_itself(clone: Path) -> None:
